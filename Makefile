@@ -1,0 +1,70 @@
+# Every target sets up what it needs: Python 3.11 or newer, git and make are enough on a fresh machine.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.is-set-up
+# More arguments for one run: make test-fast PYTEST="-k claim -x", make bench BENCH="--quick"
+PYTEST ?=
+BENCH ?=
+DEMO ?=
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup check test lint types layers test-fast test-slow fix docs bench demo lock clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+setup: $(STAMP) ## make .venv from the lock file; does nothing when it is up to date
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Holdfast needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+check: lint types layers test-fast ## what every commit must pass, in under a minute
+
+test: check test-slow ## everything: check, then both databases under kills; what .ci/run calls
+
+lint: $(STAMP)
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make fix" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+layers: $(STAMP)
+	@$(BIN)/lint-imports --no-logo
+
+test-fast: $(STAMP)
+	@$(BIN)/pytest -q -m "not slow" $(PYTEST)
+
+test-slow: $(STAMP)
+	@$(BIN)/pytest -q -m slow $(PYTEST)
+
+fix: $(STAMP) ## repair what machines can repair: format, simple lint, generated pages
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/python -m tests.architecture.write
+
+docs: $(STAMP) ## write the generated parts of docs/ anew
+	@$(BIN)/python -m tests.architecture.write
+
+bench: $(STAMP) ## measure beside raw SQLite and raw PostgreSQL
+	@$(BIN)/python -m bench $(BENCH)
+
+demo: $(STAMP) ## tasks in flight, SIGKILL, one resume each, and the proof
+	@$(BIN)/python -m holdfast demo $(DEMO)
+
+lock: $(STAMP) ## write requirements/dev.txt anew; UPGRADE=--upgrade takes newer versions
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(UPGRADE) \
+	  --extra postgres --extra dev --output-file requirements/dev.txt pyproject.toml
+
+clean: ## remove .venv and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,62 @@
+"""Runs the benches: `make bench`, or `python -m bench [--quick] [--only TEXT] [--json]`."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from bench import history, recovery, writes
+from bench.measure import Report
+from holdfast.core.clock import SystemClock
+from holdfast.store import Store
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.sqlite import SqliteStore
+from tests.servers import PostgresServer
+
+
+def open_sqlite(path: Path) -> Store:
+    return SqliteStore(path, clock=SystemClock())
+
+
+def open_postgres(url: str) -> Store:
+    return PostgresStore(url, clock=SystemClock())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small sizes: a look, not a measurement")
+    parser.add_argument("--only", metavar="TEXT", help="only rows whose name contains TEXT")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON at the end")
+    parser.add_argument("--dir", type=Path, default=None, help="where to put the databases (a real disk)")
+    options = parser.parse_args()
+    print(
+        f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, {platform.machine()}; "
+        "every row: ours, raw, ours / raw (median of rounds taken in turns)",
+        flush=True,
+    )
+    report = Report(only=options.only)
+    size, sizes, finished = (300, (300,), 20_000) if options.quick else (2000, (1000, 10_000), 1_000_000)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as name:
+        directory = Path(name)
+        writes.bench_sqlite(report, directory, open_sqlite, size=size)
+        recovery.bench_sqlite(report, directory, open_sqlite, sizes=sizes)
+        if report.wants("PostgreSQL"):
+            with PostgresServer.start(directory / "postgres", durable=True) as server:
+                writes.bench_postgres(report, directory, server.create_database, open_postgres, size=size)
+                recovery.bench_postgres(report, directory, server.create_database, open_postgres, sizes=sizes)
+        history.bench(report, directory, open_sqlite, finished=finished)
+    if options.json:
+        print(msgspec.json.encode(report.rows).decode())
+    missed = [row.name for row in report.rows if not row.is_met]
+    print(f"{len(report.rows) - len(missed)} of {len(report.rows)} targets met", flush=True)
+    return 1 if missed and not options.quick else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

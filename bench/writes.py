@@ -1,0 +1,170 @@
+"""Durable writes: one after another, and from a thousand callers at once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psycopg
+
+from bench import raw
+from bench.measure import Report
+from holdfast.core.clock import SystemClock
+from holdfast.engine.boots import Life
+from holdfast.engine.claims import Claims
+from holdfast.engine.ledger import Ledger, NewTask
+from holdfast.engine.steps import Journal
+from holdfast.store import Store
+
+CALLERS = 1000
+ANSWER = {"answer": 42, "words": ["one", "two", "three"]}
+
+_salts = itertools.count()
+
+Write = Callable[[int, int], Awaitable[object]]
+
+
+async def one_after_another(write: Write, count: int) -> float:
+    started = time.perf_counter()
+    for number in range(count):
+        await write(0, number)
+    return count / (time.perf_counter() - started)
+
+
+async def all_at_once(write: Write, each: int) -> float:
+    async def call(caller: int) -> None:
+        for number in range(each):
+            await write(caller, number)
+
+    started = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for caller in range(CALLERS):
+            group.create_task(call(caller))
+    return CALLERS * each / (time.perf_counter() - started)
+
+
+async def journal_writer(store: Store, locks: Path) -> Write:
+    """The real thing: a claimed run of a real task saves steps through the journal."""
+    clock = SystemClock()
+    life = await Life.begin(store, clock, locks=locks)
+    await Ledger(store, clock).create(NewTask(name="bench", goal="measure durable writes"))
+    (claimed,) = await Claims(store, clock, life.id).take()
+    journal = Journal(store, clock)
+
+    def write(caller: int, number: int) -> Awaitable[object]:
+        return journal.save_step(claimed.claim, f"step-{caller}-{number}", ANSWER)
+
+    return write
+
+
+def bench_sqlite(report: Report, directory: Path, open_store: Callable[[Path], Store], *, size: int) -> None:
+    def ours(measure: Callable[[Write, int], Awaitable[float]], count: int) -> float:
+        place = directory / f"ours-{next(_salts)}"
+
+        async def run() -> float:
+            store = open_store(place / "ledger.db")
+            try:
+                return await measure(await journal_writer(store, place / "boots"), count)
+            finally:
+                store.close()
+
+        return asyncio.run(run())
+
+    def raw_one_by_one(count: int) -> float:
+        connection = raw.sqlite_connection(directory / f"raw-{next(_salts)}.db")
+        cursor = connection.cursor()
+        started = time.perf_counter()
+        for number in range(count):
+            cursor.execute(raw.SQLITE_INSERT, raw.step_values(0, number, "x"))
+        rate = count / (time.perf_counter() - started)
+        connection.close()
+        return rate
+
+    def raw_grouped(each: int) -> float:
+        connection = raw.sqlite_connection(directory / f"raw-{next(_salts)}.db")
+        group = raw.GroupCommit(raw.commit_on_sqlite(connection))
+        try:
+            return asyncio.run(
+                all_at_once(lambda caller, number: group.write(raw.step_values(caller, number, "x")), each)
+            )
+        finally:
+            group.close()
+            connection.close()
+
+    report.rates(
+        "SQLite: steps one after another / one FULL commit each",
+        lambda: ours(one_after_another, size),
+        lambda: raw_one_by_one(size),
+        target=0.7,
+        rounds=7,
+    )
+    report.rates(
+        f"SQLite: steps from {CALLERS:,} callers / bare group commit",
+        lambda: ours(all_at_once, max(1, size // 100)),
+        lambda: raw_grouped(max(1, size // 100)),
+        target=0.5,
+        rounds=5,
+    )
+
+
+def bench_postgres(
+    report: Report,
+    directory: Path,
+    create_database: Callable[[], str],
+    open_store: Callable[[str], Store],
+    *,
+    size: int,
+) -> None:
+    url = create_database()
+    with psycopg.connect(url, autocommit=True) as setup:
+        setup.execute(raw.POSTGRES_TABLE)
+
+    def ours(measure: Callable[[Write, int], Awaitable[float]], count: int) -> float:
+        async def run() -> float:
+            store = open_store(url)
+            try:
+                return await measure(await journal_writer(store, directory / "boots"), count)
+            finally:
+                store.close()
+
+        return asyncio.run(run())
+
+    def raw_one_by_one(count: int) -> float:
+        salt = str(next(_salts))
+        with psycopg.connect(url, autocommit=True) as connection:
+            cursor = connection.cursor()
+            started = time.perf_counter()
+            for number in range(count):
+                cursor.execute(raw.POSTGRES_INSERT, raw.step_values(0, number, salt), prepare=True)
+            return count / (time.perf_counter() - started)
+
+    def raw_grouped(each: int) -> float:
+        salt = str(next(_salts))
+        with psycopg.connect(url, autocommit=True) as connection:
+            group = raw.GroupCommit(raw.commit_on_postgres(connection))
+            try:
+                return asyncio.run(
+                    all_at_once(
+                        lambda caller, number: group.write(raw.step_values(caller, number, salt)), each
+                    )
+                )
+            finally:
+                group.close()
+
+    report.rates(
+        "PostgreSQL: steps one after another / one commit each",
+        lambda: ours(one_after_another, size),
+        lambda: raw_one_by_one(size),
+        target=0.7,
+        rounds=7,
+    )
+    report.rates(
+        f"PostgreSQL: steps from {CALLERS:,} callers / grouped multi-row writes",
+        lambda: ours(all_at_once, max(1, size // 100)),
+        lambda: raw_grouped(max(1, size // 100)),
+        target=0.4,
+        rounds=5,
+    )

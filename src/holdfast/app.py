@@ -1,0 +1,261 @@
+"""Composition root: reads the settings, opens one store, wires the parts together.
+
+The backends and the engine are imported where they are needed: a command that only looks needs neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
+from holdfast.config import (
+    MemoryPlace,
+    PostgresPlace,
+    Settings,
+    SqlitePlace,
+    StorePlace,
+    read_settings,
+    read_store_url,
+)
+from holdfast.core.clock import Clock, SystemClock
+from holdfast.core.errors import HomeInUse, NoLedger, SettingsError, StoreUnavailable
+from holdfast.core.events import EventKind
+
+if TYPE_CHECKING:
+    from holdfast.engine.boots import Life
+    from holdfast.engine.checkpoints import Checkpoints
+    from holdfast.engine.claims import Claims
+    from holdfast.engine.ledger import Ledger
+    from holdfast.engine.rescue import Rescuer
+    from holdfast.engine.resume import Resumer
+    from holdfast.engine.steps import Journal
+    from holdfast.store.contract import Reader, Store
+    from holdfast.store.transaction import Tx
+
+# Two commands at the same moment are no reason to refuse one of them.
+LOCK_PATIENCE_S = 1.0
+_ASK_AGAIN_S = 0.05
+
+
+def open_store(url: str, *, clock: Clock, may_upgrade: bool = False) -> Store:
+    """The store that a URL names, set up when it is new. Raises SettingsError for a URL without a backend."""
+    return open_place(read_store_url(url), clock=clock, may_upgrade=may_upgrade)
+
+
+def open_place(place: StorePlace, *, clock: Clock, may_upgrade: bool = False) -> Store:
+    match place:
+        case PostgresPlace():
+            try:
+                from holdfast.store.postgres import PostgresStore
+            except ImportError as error:
+                raise _no_driver(place, error) from error
+            return PostgresStore(place.url, clock=clock, may_upgrade=may_upgrade)
+        case SqlitePlace():
+            from holdfast.store.sqlite import SqliteStore
+
+            return SqliteStore(place.path, clock=clock, may_upgrade=may_upgrade)
+        case MemoryPlace():
+            from holdfast.store.sqlite import SqliteStore
+
+            return SqliteStore(None, clock=clock)
+        case _:
+            assert_never(place)
+
+
+def open_reader(place: StorePlace, *, must_be_current: bool = True) -> Reader:
+    """For whoever only looks: makes nothing, migrates nothing, takes no lock. Raises NoLedger."""
+    match place:
+        case SqlitePlace():
+            from holdfast.store.sqlite_reader import SqliteReader
+
+            return SqliteReader(place.path, must_be_current=must_be_current)
+        case PostgresPlace():
+            try:
+                from holdfast.store.postgres_reader import PostgresReader
+            except ImportError as error:
+                raise _no_driver(place, error) from error
+            return PostgresReader(place.url, must_be_current=must_be_current)
+        case MemoryPlace():
+            raise NoLedger(place.shown)
+        case _:
+            assert_never(place)
+
+
+def _no_driver(place: PostgresPlace, error: ImportError) -> SettingsError:
+    if error.name is not None and error.name.split(".")[0] != "psycopg":
+        raise error
+    return SettingsError(
+        f"store is {place.shown!r}: PostgreSQL needs a driver; pip install holdfast[postgres]"
+    )
+
+
+def sqlite_version() -> str:
+    """Of the library that comes with us."""
+    from holdfast.store.sqlite_file import library_version
+
+    return library_version()
+
+
+def locks_of(settings: Settings) -> Path | None:
+    """Where the lock of each boot lies, which proves whether it is alive.
+
+    One rule: the locks lie where everyone on this machine who uses the same ledger finds them, whatever
+    their home. For a file that is the directory `<file>-boots` beside it; for PostgreSQL, whose file nobody
+    sees, it is `boots` in the home. Nobody else can share a ledger in memory, so it needs no locks.
+    """
+    match settings.store:
+        case SqlitePlace(path=path):
+            return path.with_name(f"{path.name}-boots")
+        case PostgresPlace():
+            return settings.home / "boots"
+        case MemoryPlace():
+            return None
+        case _:
+            assert_never(settings.store)
+
+
+def make_home(home: Path) -> None:
+    """The home directory, for its owner alone. One that exists stays as it is; `doctor` looks at it."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"home is {str(home)!r}: {error.strerror}; choose another --home") from error
+
+
+@contextlib.contextmanager
+def writing(settings: Settings, *, clock: Clock, may_upgrade: bool = False) -> Iterator[Store]:
+    """The store, for a command that writes while no gateway runs in the home. Raises HomeInUse when one does.
+
+    PostgreSQL has many writers by design and needs no lock here.
+    """
+    if not may_upgrade:
+        open_reader(settings.store).close()  # to open the store itself would make one that is not there
+    with contextlib.ExitStack() as held:
+        if isinstance(settings.store, SqlitePlace):
+            _take_home(settings, held)
+        store = open_place(settings.store, clock=clock, may_upgrade=may_upgrade)
+        held.callback(store.close)
+        yield store
+
+
+def _take_home(settings: Settings, held: contextlib.ExitStack) -> None:
+    """Nobody can hold a home that does not exist, and a ledger elsewhere is no reason to make one."""
+    import time
+
+    from holdfast.store.locks import HomeLock
+
+    assert isinstance(settings.store, SqlitePlace)
+    if settings.home in settings.store.path.parents:
+        make_home(settings.home)
+    elif not settings.home.is_dir():
+        return
+    give_up_at = time.monotonic() + LOCK_PATIENCE_S
+    while True:
+        try:
+            held.callback(HomeLock.take(settings.home, role="cli").release)
+        except HomeInUse:
+            if time.monotonic() >= give_up_at:
+                raise
+            time.sleep(_ASK_AGAIN_S)
+        else:
+            return
+
+
+def accept(store: Store, *, clock: Clock) -> str | None:
+    """A person accepts the database as it is; returns why resumes were held, None when they were not."""
+    why = store.held_why()
+    if why is not None:
+        now = clock.now()
+
+        def note(tx: Tx) -> None:
+            subject = tx.boots.fact("ledger_id") or "ledger"
+            tx.emit(EventKind.STORE_ACCEPTED, subject, at=now, why=why)
+
+        store.write_now(note)
+        store.accept()
+    return why
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """One life of one process, and all that it works with."""
+
+    store: Store
+    clock: Clock
+    life: Life
+    ledger: Ledger
+    claims: Claims
+    journal: Journal
+    checkpoints: Checkpoints
+    rescuer: Rescuer
+    resumer: Resumer
+
+
+@contextlib.asynccontextmanager
+async def open_parts(
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    role: str = "script",
+    names: Sequence[str] | None = None,
+) -> AsyncIterator[Parts]:
+    """Open the store, begin a life in it and wire the parts; end both at the end.
+
+    `names` are the tasks that this process knows how to carry; None means any.
+    """
+    from holdfast.engine.boots import Life
+
+    clock = SystemClock() if clock is None else clock
+    store = open_place(settings.store, clock=clock)
+    try:
+        life = await Life.begin(store, clock, locks=locks_of(settings), role=role)
+        try:
+            yield wire(store, clock, life, names=names)
+        finally:
+            # Whoever finds the boot unfinished can prove its death by its lock.
+            with contextlib.suppress(StoreUnavailable):
+                await life.end()
+    finally:
+        store.close()
+
+
+def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None = None) -> Parts:
+    """The parts of one life on one store."""
+    from holdfast.engine.checkpoints import Checkpoints
+    from holdfast.engine.claims import Claims
+    from holdfast.engine.ledger import Ledger
+    from holdfast.engine.rescue import Rescuer
+    from holdfast.engine.resume import Resumer
+    from holdfast.engine.steps import Journal
+
+    return Parts(
+        store=store,
+        clock=clock,
+        life=life,
+        ledger=Ledger(store, clock),
+        claims=Claims(store, clock, life.id, names=names),
+        journal=Journal(store, clock),
+        checkpoints=Checkpoints(store, clock),
+        rescuer=Rescuer(store, clock, life),
+        resumer=Resumer(store, clock, life.id),
+    )
+
+
+__all__ = [
+    "Parts",
+    "Settings",
+    "accept",
+    "locks_of",
+    "make_home",
+    "open_parts",
+    "open_place",
+    "open_reader",
+    "open_store",
+    "read_settings",
+    "sqlite_version",
+    "wire",
+    "writing",
+]

@@ -1,0 +1,269 @@
+"""doctor: looks at the home and the ledger, changes nothing, and says what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast import app
+from holdfast.cli.errors import FAILED
+from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.output import Output, counted, size
+from holdfast.config import SqlitePlace
+from holdfast.core.errors import HoldfastError, NoLedger
+from holdfast.store.locks import holder_of, is_dead
+from holdfast.views.health import BootView, CheckView, DoctorView, Verdict
+from holdfast.views.text import one_line
+
+if TYPE_CHECKING:
+    from holdfast.store.contract import Reader
+    from holdfast.store.transaction import Tx
+
+SAMPLE = 200
+LITTLE_SPACE_BYTES = 1024**3
+NO_SPACE_BYTES = 100 * 1024**2
+OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
+
+
+@click.command("doctor")
+@shared_options
+@click.pass_context
+def doctor(context: click.Context) -> None:
+    """Look at the home and the ledger, and say what is wrong. Status 1 when something fails."""
+    call: Invocation = context.obj
+    checks = [*_look_at_home(call), *_look_at_ledger(call), *_look_at_disk(call)]
+    view = DoctorView(
+        verdict=_worst(checks),
+        home=one_line(str(call.settings.home), 1000),
+        store=one_line(call.settings.store.shown, 1000),
+        checks=checks,
+    )
+    call.output.show(view, lambda: _print(call.output, view))
+    if view.verdict is FAIL:
+        context.exit(FAILED)
+
+
+def _worst(checks: list[CheckView]) -> Verdict:
+    found = {check.verdict for check in checks}
+    return FAIL if FAIL in found else WARN if WARN in found else OK
+
+
+def _print(output: Output, view: DoctorView) -> None:
+    output.fields([("home", view.home), ("store", view.store)])
+    output.line()
+    width = max(len(check.name) for check in view.checks)
+    for check in view.checks:
+        verdict = output.paint_status(check.verdict.value) + " " * (4 - len(check.verdict))
+        output.line(f"{verdict}  {check.name.ljust(width)}  {check.message}")
+        if check.remedy is not None:
+            output.line(f"{' ' * (width + 6)}  {output.paint('do: ' + check.remedy, 'bold')}")
+    bad = sum(check.verdict is not OK for check in view.checks)
+    output.say("all is well" if not bad else f"{counted(bad, 'thing')} to look at")
+
+
+def _check(name: str, verdict: Verdict, message: str, remedy: str | None = None) -> CheckView:
+    shown = None if remedy is None else one_line(remedy, 1000)
+    return CheckView(name=name, verdict=verdict, message=one_line(message, 1000), remedy=shown)
+
+
+# --- the home
+
+
+def _look_at_home(call: Invocation) -> Iterator[CheckView]:
+    home = call.settings.home
+    if not home.exists():
+        yield _check("home", OK, f"{home} is not there yet; the first start makes it")
+        return
+    yield _check_private("home", home, 0o700)
+    try:
+        holder = holder_of(home)
+    except HoldfastError as error:
+        yield _check("lock", FAIL, str(error), f"check who owns {home}")
+        return
+    yield _check(
+        "lock", OK, "nobody holds the home" if holder is None else f"process {holder} holds the home"
+    )
+
+
+def _check_private(name: str, path: Path, mode: int) -> CheckView:
+    """For its owner alone, and the owner is us."""
+    found = path.stat()
+    shown = stat.S_IMODE(found.st_mode)
+    if found.st_uid != os.geteuid():
+        return _check(name, WARN, f"{path} belongs to another user ({found.st_uid})", f"ls -ld {path}")
+    if shown & 0o077:
+        what = f"{path} is open to others (mode {shown:04o})"
+        return _check(name, WARN, what, f"chmod {mode:o} {path}")
+    return _check(name, OK, f"{path} is private (mode {shown:04o})")
+
+
+# --- the ledger
+
+
+def _look_at_ledger(call: Invocation) -> Iterator[CheckView]:
+    try:
+        with call.reading() as ledger:
+            yield _check("ledger", OK, "it answers")
+            for look in (_schema, _facts, _held, _boots, _owners, _damage, _work):
+                yield from _safely(look, call, ledger)
+    except NoLedger as error:
+        yield _check("ledger", OK, str(error))
+    except HoldfastError as error:
+        yield _check("ledger", FAIL, str(error), _remedy_for(error))
+
+
+def _remedy_for(error: HoldfastError) -> str | None:
+    """Most errors say themselves what to do."""
+    if error.code == "store_unavailable":
+        return "check --store; if the file is damaged, restore a backup"
+    return None
+
+
+def _safely(
+    look: Callable[[Invocation, Reader], Iterator[CheckView]], call: Invocation, ledger: Reader
+) -> Iterator[CheckView]:
+    """One part that cannot be read does not hide the others."""
+    try:
+        yield from look(call, ledger)
+    except HoldfastError as error:
+        yield _check(look.__name__.lstrip("_"), FAIL, str(error), "holdfast store verify")
+
+
+def _schema(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    applied = ledger.applied_migrations()
+    yield _check("schema", OK, f"version {max(number for number, _ in applied)}, the newest that we know")
+
+
+def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    facts = ledger.facts()
+    place = call.settings.store
+    if not isinstance(place, SqlitePlace):
+        yield _check("database", OK, ", ".join(f"{name} {value}" for name, value in facts.items()))
+        return
+    yield _check_private("file", place.path, 0o600)
+    mode = facts["journal_mode"]
+    if mode != "wal":
+        yield _check(
+            "journal", FAIL, f"SQLite's journal mode is {mode}", "stop everyone, then holdfast store migrate"
+        )
+    else:
+        yield _check("journal", OK, f"WAL, SQLite {facts['sqlite_version']}")
+
+
+def _held(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    why = ledger.held_why()
+    if why is None:
+        yield _check("resumes", OK, "not held")
+    else:
+        yield _check("resumes", WARN, f"held: {why}", "look at it, then holdfast store accept")
+
+
+def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    boots = read_boots(call, ledger)
+    dead = [boot for boot in boots if boot.is_alive is False]
+    alive = [boot for boot in boots if boot.is_alive is True]
+    unknown = len(boots) - len(dead) - len(alive)
+    words = [
+        f"{len(alive)} alive"
+        + (f" ({', '.join(f'{one.role} {one.pid}' for one in alive[:5])})" if alive else "")
+    ]
+    words += [f"{unknown} elsewhere or without a lock"] if unknown else []
+    if dead:
+        words.append(f"{len(dead)} died without a word")
+        yield _check("boots", WARN, ", ".join(words), "start the gateway: it rescues what they carried")
+    else:
+        yield _check("boots", OK, ", ".join(words))
+
+
+def read_boots(call: Invocation, ledger: Reader) -> list[BootView]:
+    """Boots that have not ended as far as the ledger knows, and whether they live as far as we can prove."""
+    from holdfast.engine.boots import place_of
+
+    locks = app.locks_of(call.settings)
+    here = place_of(locks)
+    return [
+        BootView.of(boot, is_alive=_is_alive(locks, boot.id) if boot.host == here else None)
+        for boot in ledger.read_now(lambda tx: tx.boots.alive())
+    ]
+
+
+def _is_alive(locks: Path | None, boot_id: str) -> bool | None:
+    try:
+        return None if locks is None else not is_dead(locks, boot_id)
+    except HoldfastError:
+        return None
+
+
+def _owners(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    """Nothing may stay running with nobody running it."""
+    dead = {boot.id for boot in read_boots(call, ledger) if boot.is_alive is False}
+    now = call.clock.now()
+
+    def count(tx: Tx) -> tuple[int, int]:
+        carriers = set(tx.boots.in_flight())
+        gone = {boot_id for boot_id in carriers if _is_gone(tx, boot_id, dead)}
+        orphans = sum(len(tx.runs.of_boot(boot_id, limit=10_000)) for boot_id in gone)
+        return orphans, len(
+            [run for run in tx.runs.lapsed(now=now, limit=10_000) if run.claimed_by not in gone]
+        )
+
+    orphans, lapsed = ledger.read_now(count)
+    if not orphans and not lapsed:
+        yield _check("owners", OK, "every running run has a living owner")
+        return
+    message = f"{counted(orphans, 'run')} of dead boots, {lapsed:,} whose lease has lapsed"
+    yield _check("owners", WARN, message, "start the gateway: it rescues and resumes them")
+
+
+def _is_gone(tx: Tx, boot_id: str, dead: set[str]) -> bool:
+    boot = tx.boots.get(boot_id)
+    return boot_id in dead or boot is None or boot.ended_at is not None
+
+
+def _damage(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    def sample(tx: Tx) -> tuple[int, int]:
+        tasks, checkpoints = tx.tasks.page(limit=SAMPLE), tx.checkpoints.page(limit=SAMPLE)
+        damaged = [one.is_damaged for one in tasks] + [one.is_damaged for one in checkpoints]
+        return len(damaged), sum(damaged)
+
+    looked_at, damaged = ledger.read_now(sample)
+    if damaged:
+        message = f"{damaged} of the newest {counted(looked_at, 'record')} do not match their digest"
+        yield _check("digests", FAIL, message, "holdfast store verify, then restore a backup")
+    else:
+        yield _check(
+            "digests", OK, f"the newest {counted(looked_at, 'record')} match theirs; `store verify` reads all"
+        )
+
+
+def _work(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    counts = ledger.read_now(lambda tx: tx.events.counts("checkpoint"))
+    failed, paused = counts.get("failed_resume", 0), counts.get("paused_for_restart", 0)
+    if failed:
+        message = f"{counted(failed, 'checkpoint')} could not be resumed"
+        yield _check("checkpoints", WARN, message, "holdfast checkpoints list --status failed_resume")
+    else:
+        yield _check("checkpoints", OK, f"{paused:,} wait to be resumed, none has failed")
+
+
+# --- the disk
+
+
+def _look_at_disk(call: Invocation) -> Iterator[CheckView]:
+    place = call.settings.store
+    where = place.path.parent if isinstance(place, SqlitePlace) else call.settings.home
+    while not where.exists():
+        where = where.parent
+    free = shutil.disk_usage(where).free
+    if free < NO_SPACE_BYTES:
+        yield _check("disk", FAIL, f"{size(free)} free at {where}", "free some space before work stops")
+    elif free < LITTLE_SPACE_BYTES:
+        yield _check("disk", WARN, f"{size(free)} free at {where}", "free some space")
+    else:
+        yield _check("disk", OK, f"{size(free)} free at {where}")

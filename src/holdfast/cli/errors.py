@@ -1,0 +1,90 @@
+"""What an error means to a shell: one line on stderr and one exit status.
+
+0 done · 1 failed · 2 usage · 3 refused · 4 not found · 5 gateway not reachable; and, as shells have it, 130
+when interrupted and 141 when whoever read our output has gone.
+
+With --json the error is also the one document on stdout: {"error": {"code": …, "message": …}}.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import msgspec
+
+from holdfast.cli.output import MAX_REMARK_CHARS, Output
+from holdfast.core.errors import (
+    AmbiguousId,
+    BadInput,
+    Conflict,
+    FeedGap,
+    HoldfastError,
+    HomeInUse,
+    NotFound,
+    Refused,
+    SettingsError,
+)
+from holdfast.views.text import one_line
+
+DONE, FAILED, USAGE, REFUSED, NOT_FOUND, NOT_REACHABLE = range(6)
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+# The first kind that fits decides.
+_STATUS_OF: tuple[tuple[type[HoldfastError], int], ...] = (
+    (HomeInUse, NOT_REACHABLE),
+    (NotFound, NOT_FOUND),
+    (FeedGap, NOT_FOUND),
+    (AmbiguousId, USAGE),
+    (BadInput, USAGE),
+    (SettingsError, USAGE),
+    (Conflict, REFUSED),
+    (Refused, REFUSED),
+)
+
+
+class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong; programs match the code, people read the message."""
+
+    code: str
+    message: str
+
+
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
+    error: ErrorView
+
+
+def exit_status(error: HoldfastError) -> int:
+    return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), FAILED)
+
+
+def report(error: Exception, *, as_json: bool) -> int:
+    """Say it once, and return the exit status."""
+    match error:
+        case HoldfastError():
+            return _say(error.code, str(error), exit_status(error), as_json=as_json)
+        case click.UsageError():
+            return _say("usage", _usage(error), USAGE, as_json=as_json)
+        case click.ClickException():
+            return _say("failed", error.format_message(), FAILED, as_json=as_json)
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return _say("os_error", f"{where}{error.strerror or error}", FAILED, as_json=as_json)
+        case _:
+            raise error
+
+
+def _usage(error: click.UsageError) -> str:
+    help_of = "holdfast" if error.ctx is None else error.ctx.command_path
+    return f"{error.format_message()} (`{help_of} --help` shows how)"
+
+
+def _say(code: str, message: str, status: int, *, as_json: bool) -> int:
+    message = one_line(message, MAX_REMARK_CHARS)
+    output = Output(as_json=as_json)
+    if as_json:
+        output.show(ErrorDocument(error=ErrorView(code=code, message=message)), lambda: None)
+        sys.stdout.flush()
+    output.say(f"holdfast: {message}")
+    return status

@@ -1,0 +1,106 @@
+"""events: the feed, its end or from a position on, and following it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from holdfast.cli.invocation import Invocation, shared_options, task_prefix
+from holdfast.cli.output import Output
+from holdfast.store.events import START, parse_position
+from holdfast.views.events import EventPageView, EventView
+
+if TYPE_CHECKING:
+    from holdfast.core.events import Event
+    from holdfast.store.contract import Reader
+    from holdfast.store.transaction import Tx
+
+LOOK_EVERY_S = 0.25
+FOLLOWED_AT_ONCE = 1000
+ALL_OF_A_TASK = 100_000
+
+
+@click.command("events")
+@click.option("--task", "task_id", callback=task_prefix, metavar="ID", help="Only those of this task.")
+@click.option("--after", metavar="POSITION", help="Only what happened after this position.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on as more happens; with --json one line for each.")
+@shared_options
+@click.pass_obj
+def events(call: Invocation, task_id: str | None, after: str | None, limit: int, *, follow: bool) -> None:
+    """What happened, in order: the newest, or what came after a position.
+
+    A position that is too old (its events were pruned) ends with status 4.
+    """
+    if after is not None:
+        parse_position(after)  # a typing error is told even where there is no ledger yet
+    if follow:
+        _follow(call, task_id, after, limit)
+        return
+    with call.listing() as ledger:
+        view = EventPageView(next_position=after or START)
+        if ledger is not None:
+            found = ledger.read_now(lambda tx: read_events(tx, task_id, after, limit))
+            view = EventPageView(
+                events=[EventView.of(event) for event in found],
+                next_position=found[-1].position if found else after or START,
+            )
+    call.output.show(view, lambda: _print_page(call.output, view))
+
+
+def read_events(tx: Tx, task_id: str | None, after: str | None, limit: int) -> list[Event]:
+    """In order. The limit cuts the end of what came after a position, and the beginning of everything."""
+    if task_id is None:
+        return tx.events.newest(limit=limit) if after is None else tx.events.after(after, limit=limit)
+    whole_id = tx.tasks.resolve(task_id)
+    if after is None:
+        return tx.events.of_task(whole_id, limit=ALL_OF_A_TASK)[-limit:]
+    return tx.events.of_task(whole_id, after, limit=limit)
+
+
+def _follow(call: Invocation, task_id: str | None, after: str | None, limit: int) -> None:
+    with call.reading() as ledger:
+        found = ledger.read_now(lambda tx: read_events(tx, task_id, after, limit))
+        position = after or START
+        while True:
+            for event in found:
+                _stream(call.output, EventView.of(event))
+                position = event.position
+            if not found:
+                time.sleep(LOOK_EVERY_S)
+            found = _more(ledger, task_id, position)
+
+
+def _more(ledger: Reader, task_id: str | None, position: str) -> list[Event]:
+    return ledger.read_now(lambda tx: read_events(tx, task_id, position, FOLLOWED_AT_ONCE))
+
+
+def _stream(output: Output, view: EventView) -> None:
+    output.stream(view, lambda: _print(output, view))
+
+
+def _print_page(output: Output, view: EventPageView) -> None:
+    for event in view.events:
+        _print(output, event)
+    if not view.events:
+        output.say("no events to show")
+    else:
+        output.say(f"what comes next: --after {view.next_position}")
+
+
+def _print(output: Output, view: EventView) -> None:
+    facts = " ".join(f"{name}={_value(value)}" for name, value in view.facts.items())
+    kind = output.paint(f"{view.kind:<21}", "bold")
+    output.line(f"{view.at:%Y-%m-%d %H:%M:%S}Z  {kind}  {view.subject_id}  {facts}".rstrip())
+
+
+def _value(value: object) -> str:
+    from holdfast.views.text import one_line
+
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return one_line(text) if " " not in text else f'"{one_line(text)}"'

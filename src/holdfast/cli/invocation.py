@@ -1,0 +1,138 @@
+"""One call of the program: its settings, its output, and the ledger that it reads or writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast import app
+from holdfast.cli.output import Output
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import NoLedger
+
+if TYPE_CHECKING:
+    from holdfast.app import Settings
+    from holdfast.store.contract import Reader, Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Five digits: a moment before the first year cannot be computed.
+_DURATION = re.compile(r"(\d{1,5})([smhdw])")
+_ID = re.compile(r"[a-z0-9_-]{1,64}")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Invocation:
+    """What the command line says, wherever in it; filled while it is parsed."""
+
+    def __init__(self) -> None:
+        self.home: str | None = None
+        self.store: str | None = None
+        self.as_json = False
+        self.clock = SystemClock()
+
+    @cached_property
+    def settings(self) -> Settings:
+        return app.read_settings(os.environ, home=self.home, store=self.store)
+
+    @cached_property
+    def output(self) -> Output:
+        return Output(as_json=self.as_json)
+
+    @contextlib.contextmanager
+    def reading(self, *, must_be_current: bool = True) -> Iterator[Reader]:
+        """The ledger, to be looked at beside whoever writes it. Raises NoLedger."""
+        reader = app.open_reader(self.settings.store, must_be_current=must_be_current)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    @contextlib.contextmanager
+    def listing(self) -> Iterator[Reader | None]:
+        """The same for a list: where there is no ledger yet, there is nothing in it, and it says so."""
+        try:
+            reader = app.open_reader(self.settings.store)
+        except NoLedger as error:
+            self.output.say(str(error))
+            yield None
+            return
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    @contextlib.contextmanager
+    def writing(self, *, may_upgrade: bool = False) -> Iterator[Store]:
+        """The ledger, to be changed while no gateway runs in this home. Raises HomeInUse when one does."""
+        with app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade) as store:
+            yield store
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    """The innermost mention wins: it is parsed last."""
+    if value not in (None, False):
+        setattr(context.find_root().obj, str(parameter.name), value)
+
+
+def shared_options(command: F) -> F:
+    """--home, --store and --json, understood before and after every subcommand."""
+    options = [
+        click.option(
+            "--home", metavar="DIR", expose_value=False, callback=_remember, help="The home (HOLDFAST_HOME)."
+        ),
+        click.option(
+            "--store",
+            metavar="URL",
+            expose_value=False,
+            callback=_remember,
+            help="The ledger (HOLDFAST_STORE).",
+        ),
+        click.option(
+            "--json",
+            "as_json",
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="One JSON document on stdout.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def read_duration(context: click.Context, parameter: click.Parameter, value: str) -> timedelta:
+    """`30d`, `12h`, `45m`, `10s`, `2w`."""
+    found = _DURATION.fullmatch(value)
+    if found is None:
+        raise click.BadParameter(
+            f"{value!r:.40} is not a duration; write 30d, 12h, 45m or 10s", context, parameter
+        )
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+def task_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return _id_prefix("task", context, parameter, value)
+
+
+def checkpoint_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return _id_prefix("ckpt", context, parameter, value)
+
+
+def _id_prefix(
+    prefix: str, context: click.Context, parameter: click.Parameter, value: str | None
+) -> str | None:
+    """An id or the beginning of one; the word before the underscore may be left out."""
+    if value is None:
+        return None
+    if not _ID.fullmatch(value):
+        raise click.BadParameter("an id has 1 to 64 characters of a-z, 0-9, _ and -", context, parameter)
+    return value if "_" in value or prefix.startswith(value) else f"{prefix}_{value}"

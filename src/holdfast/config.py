@@ -1,0 +1,145 @@
+"""Settings as frozen structs, parsed and checked once: the home, and where the ledger is."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.core.errors import SettingsError
+from holdfast.core.redaction import redact_text
+
+HOME_VARIABLE = "HOLDFAST_HOME"
+STORE_VARIABLE = "HOLDFAST_STORE"
+LEDGER_NAME = "ledger.db"
+
+# Up to the last @: a password that was not percent-encoded may hold any sign.
+_PASSWORD = re.compile(r"(://[^:@/]*:).*(?=@)|(password=)[^&\s]*", re.IGNORECASE)
+_POSTGRES = ("postgresql://", "postgres://")
+_FORMS = "sqlite:///absolute/path, sqlite:relative/path, postgresql://user@host/database or memory:"
+
+
+class SqlitePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A ledger in one file. Links are resolved, so that all who use it agree on what lies beside it."""
+
+    path: Path
+
+    @property
+    def url(self) -> str:
+        return f"sqlite://{self.path}"
+
+    @property
+    def shown(self) -> str:
+        return self.url
+
+
+class PostgresPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A ledger in a PostgreSQL database. The URL may hold a password: show `shown`."""
+
+    url: str
+
+    @property
+    def shown(self) -> str:
+        return without_password(self.url)
+
+
+class MemoryPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A ledger that ends with its process, for tests."""
+
+    url: str = "memory:"
+
+    @property
+    def shown(self) -> str:
+        return self.url
+
+
+StorePlace: TypeAlias = SqlitePlace | PostgresPlace | MemoryPlace
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where this Holdfast lives, and where its ledger is."""
+
+    home: Path
+    store: StorePlace
+
+
+def read_settings(
+    environ: Mapping[str, str], *, home: str | None = None, store: str | None = None
+) -> Settings:
+    """What was said on the command line, else in the environment, else the default."""
+    at = _directory("--home", home) if home is not None else default_home(environ)
+    if store is not None:
+        return Settings(home=at, store=read_store_url(store, key="--store"))
+    if environ.get(STORE_VARIABLE):
+        return Settings(home=at, store=read_store_url(environ[STORE_VARIABLE], key=STORE_VARIABLE))
+    return Settings(home=at, store=SqlitePlace(path=_path("--home", str(at / LEDGER_NAME))))
+
+
+def default_home(environ: Mapping[str, str]) -> Path:
+    """HOLDFAST_HOME, or the platform's directory for state (on Linux ~/.local/state/holdfast)."""
+    if environ.get(HOME_VARIABLE):
+        return _directory(HOME_VARIABLE, environ[HOME_VARIABLE])
+    if sys.platform == "linux":
+        # As platformdirs has it; its import would cost more than the rest of a listing.
+        base = environ.get("XDG_STATE_HOME", "").strip() or "~/.local/state"
+        return _directory("XDG_STATE_HOME", base) / "holdfast"
+    import platformdirs
+
+    return platformdirs.user_state_path("holdfast", appauthor=False)
+
+
+def read_store_url(url: str, *, key: str = "store") -> StorePlace:
+    """The place that a URL names.
+
+    `sqlite:` is followed by a path: `sqlite:///var/lib/ledger.db` is absolute, as in any URL with three
+    slashes, and so is `sqlite:////var/lib/ledger.db`; `sqlite:ledger.db` is relative to the working
+    directory. The path is taken as it stands, nothing in it is decoded.
+    """
+    if url == "memory:":
+        return MemoryPlace()
+    if url.startswith(_POSTGRES):
+        return PostgresPlace(url=url)
+    scheme, colon, rest = url.partition(":")
+    if not colon:
+        raise _unusable(key, url, f"write sqlite:{url} for a file")
+    if scheme != "sqlite":
+        raise _unusable(key, url, f"use {_FORMS}")
+    if rest.startswith("//"):
+        rest = rest.removeprefix("//")
+        if not rest.startswith("/"):
+            raise _unusable(key, url, f"write sqlite:{rest} for a relative path, sqlite:///… for an absolute")
+    if not rest.strip("/"):
+        raise _unusable(key, url, "name a file: sqlite:///absolute/path or sqlite:relative/path")
+    path = _path(key, rest)
+    if path.is_dir():
+        raise _unusable(key, url, f"that is a directory; name a file in it: sqlite://{path / LEDGER_NAME}")
+    return SqlitePlace(path=path)
+
+
+def without_password(url: str) -> str:
+    """A URL fit to be shown."""
+    return redact_text(_PASSWORD.sub(lambda found: f"{found[1] or found[2]}…", url))
+
+
+def _directory(key: str, value: str) -> Path:
+    if not value.strip():
+        raise _unusable(key, value, "name a directory")
+    path = _path(key, value)
+    if path.exists() and not path.is_dir():
+        raise _unusable(key, value, "that is a file; name a directory")
+    return path
+
+
+def _path(key: str, value: str) -> Path:
+    try:
+        return Path(value).expanduser().resolve()
+    except (RuntimeError, ValueError, OSError) as error:  # no such user, a NUL, a loop of links
+        raise _unusable(key, value, f"it cannot be read as a path ({error})") from error
+
+
+def _unusable(key: str, value: str, fix: str) -> SettingsError:
+    return SettingsError(f"{key} is {without_password(value)!r}: {fix}")

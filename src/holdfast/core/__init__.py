@@ -1,0 +1,1 @@
+"""What Holdfast believes: types and rules. No I/O, no SQL, no asyncio; time is an argument."""

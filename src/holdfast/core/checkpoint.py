@@ -1,0 +1,177 @@
+"""Checkpoint, its document, kinds and reasons; validation on read."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from holdfast.core.errors import CheckpointUnreadable
+from holdfast.core.ids import BootId, CheckpointId, RunId, TaskId
+from holdfast.core.plan import Cursor, Plan
+from holdfast.core.step import Artifact, ArtifactState, Note
+from holdfast.core.task import Failure, Origin, Progress
+from holdfast.core.transitions import CheckpointStatus
+
+SCHEMA_VERSION = 1
+DEFAULT_MAX_IDLE_ATTEMPTS = 3
+
+
+class CheckpointKind(StrEnum):
+    """The first four are recorded and never claimed; the last three carry a resume status."""
+
+    MICRO = "micro"
+    BATCH = "batch"
+    MILESTONE = "milestone"
+    PERIODIC = "periodic"
+    RESTART = "restart"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+
+    @property
+    def is_resumable(self) -> bool:
+        return self in {CheckpointKind.RESTART, CheckpointKind.CRASH, CheckpointKind.TIMEOUT}
+
+
+class ResumeReason(StrEnum):
+    EXPLICIT_RESTART = "explicit_restart"
+    CONFIG_RELOAD = "config_reload"
+    REQUIRES_RESTART = "requires_restart"
+    SIGNAL = "signal"
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    # The reasons of a wake.
+    TIMEOUT_RECOVERY = "timeout_recovery"
+    DEPENDENCY_READY = "dependency_ready"
+    SCHEDULED_PROGRESS = "scheduled_progress"
+
+
+class CheckpointDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The saved facts from which a follow-up run can continue. Written once; the digest covers its bytes."""
+
+    schema: Literal["holdfast.checkpoint"] = "holdfast.checkpoint"
+    version: Literal[1] = 1
+    checkpoint_id: CheckpointId
+    task_id: TaskId
+    run_id: RunId
+    run_number: int
+    boot_id: BootId | None = None
+    kind: CheckpointKind
+    reason: ResumeReason
+    policy: Literal["at_most_once"] = "at_most_once"
+    created_at: datetime
+    owner: str
+    account_id: str | None = None
+    origin: Origin | None = None
+    session_key: str | None = None
+    task_name: str
+    goal: str
+    plan: Plan | None = None
+    cursor: Cursor
+    steps_saved: int = 0
+    progress: Progress | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    decisions: tuple[Note, ...] = ()
+    tool_context: tuple[Note, ...] = ()
+    # Attempts without progress up to and including the run that this checkpoint ends.
+    idle_attempts: int = 0
+    # Whether the run was a suspect, carried alone.
+    was_alone: bool = False
+    # How many runs its process carried when it died.
+    company: int | None = None
+    note: str | None = None
+    retry_of: CheckpointId | None = None
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored checkpoint: the document as it was written, and what became of it."""
+
+    id: CheckpointId
+    task_id: TaskId
+    run_id: RunId
+    kind: CheckpointKind
+    reason: ResumeReason
+    schema_version: int = SCHEMA_VERSION
+    document: bytes
+    retry_of: CheckpointId | None = None
+    created_at: datetime
+    status: CheckpointStatus | None
+    priority: int
+    token: str | None = None
+    claimed_by: BootId | None = None
+    lease_until: datetime | None = None
+    attempts: int = 0
+    resumed_run_id: RunId | None = None
+    diagnostic: Failure | None = None
+    updated_at: datetime
+    is_damaged: bool = False
+
+    def read_document(self) -> CheckpointDocument:
+        """The document, or CheckpointUnreadable: damaged, truncated, wrong schema, or about another run."""
+        if self.is_damaged:
+            raise CheckpointUnreadable(self.id, "its bytes do not match its digest")
+        if self.schema_version != SCHEMA_VERSION:
+            raise CheckpointUnreadable(
+                self.id, f"it has schema version {self.schema_version}; this Holdfast reads {SCHEMA_VERSION}"
+            )
+        try:
+            document = _document_decoder.decode(self.document)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CheckpointUnreadable(self.id, f"its document is not valid: {error}") from error
+        if (document.checkpoint_id, document.task_id, document.run_id) != (
+            self.id,
+            self.task_id,
+            self.run_id,
+        ):
+            raise CheckpointUnreadable(self.id, f"its document is about {document.run_id}")
+        return document
+
+
+class ArtifactReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One artifact of a checkpoint as it was found when the work went on."""
+
+    name: str
+    state: ArtifactState
+    path: str | None = None
+    expected_sha256: str
+    found_sha256: str | None = None
+
+
+class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What a follow-up run is told: why it exists, where the work stands, what happened to the artifacts."""
+
+    checkpoint_id: CheckpointId
+    reason: ResumeReason
+    previous_run_id: RunId
+    goal: str
+    plan: Plan | None
+    cursor: Cursor
+    steps_saved: int
+    progress: Progress | None
+    decisions: tuple[Note, ...]
+    tool_context: tuple[Note, ...]
+    artifacts: tuple[ArtifactReport, ...]
+
+
+_document_decoder = msgspec.json.Decoder(CheckpointDocument)
+_seed_decoder = msgspec.json.Decoder(SeedContext)
+
+
+def encode_document(document: CheckpointDocument) -> bytes:
+    return msgspec.json.encode(document)
+
+
+def decode_seed(seed: bytes) -> SeedContext:
+    return _seed_decoder.decode(seed)
+
+
+def checkpoint_json_schema() -> dict[str, object]:
+    """The published JSON Schema of the checkpoint document."""
+    schema = msgspec.json.schema(CheckpointDocument)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"holdfast.checkpoint v{SCHEMA_VERSION}",
+        **schema,
+    }

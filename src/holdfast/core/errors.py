@@ -1,0 +1,279 @@
+"""Every exception Holdfast raises, with the hierarchy drawn here.
+
+HoldfastError
+├── NotFound                no record with that id (also: not yours to see)
+│   └── NoLedger                nothing was ever written at that place
+├── AmbiguousId             an id prefix that fits several records
+├── BadInput                wrong type, empty, too long, control characters, too deep
+│   └── PayloadTooLarge         over the cap; nothing was stored
+├── Conflict                the world changed first
+│   ├── IllegalMove             the status table does not allow it
+│   ├── ClaimLost               someone holds a newer fence
+│   ├── RevisionMismatch        the flow moved on
+│   └── KeyConflict             the dedup key belongs to a task with other arguments
+├── CheckpointError
+│   ├── CheckpointNotSaved      the drain must stop
+│   └── CheckpointUnreadable    becomes failed_resume, with the reason
+├── Refused
+│   ├── NotYours                the record belongs to another owner
+│   ├── HomeInUse               another process holds the home directory
+│   └── ResumesHeld             the database is older than its mark; a person must accept it
+├── RowDamaged              a stored record does not match its digest
+├── FeedGap                 the events after that position were pruned
+├── LedgerFileOpened        something in this process tried to open the ledger's file
+├── StoreUnavailable        the database did not answer; safe to retry
+│   └── LedgerReplaced          the database file was deleted or replaced under us
+├── SchemaMismatch          the database was written by a newer Holdfast, or was altered
+└── SettingsError           at start, with the key and the fix
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """Base of everything Holdfast raises; `code` is stable and may be matched by programs."""
+
+    code: ClassVar[str] = "error"
+
+
+class NotFound(HoldfastError):
+    """No such record, as far as the asker may know."""
+
+    code = "not_found"
+
+    def __init__(self, noun: str, record_id: str) -> None:
+        self.noun = noun
+        self.record_id = record_id
+        super().__init__(f"no {noun} {record_id!r}; `holdfast {noun}s list` shows what there is")
+
+
+class NoLedger(NotFound):
+    """There is no ledger at that place, and looking for one does not make it."""
+
+    code = "no_ledger"
+
+    def __init__(self, where: str) -> None:
+        super().__init__("ledger", where)
+        self.args = (f"no ledger at {where} yet; the first task makes it, or `holdfast store migrate`",)
+
+
+class AmbiguousId(HoldfastError):
+    """A prefix that fits more than one record."""
+
+    code = "ambiguous_id"
+
+    def __init__(self, noun: str, prefix: str, matches: list[str]) -> None:
+        self.noun = noun
+        self.prefix = prefix
+        self.matches = matches
+        super().__init__(f"{prefix!r} fits several {noun}s ({', '.join(matches)}, …); give more characters")
+
+
+class BadInput(HoldfastError):
+    """A value that cannot be stored as it is; nothing was changed."""
+
+    code = "bad_input"
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")
+
+
+class PayloadTooLarge(BadInput):
+    """A payload over the cap; nothing was stored."""
+
+    code = "payload_too_large"
+
+    def __init__(self, field: str, size_bytes: int, max_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.max_bytes = max_bytes
+        super().__init__(
+            field,
+            f"{size_bytes:,} bytes, more than the cap of {max_bytes:,}; "
+            "save it as a file and record an artifact that points to it",
+        )
+
+
+class Conflict(HoldfastError):
+    """The world changed first; read again before deciding."""
+
+    code = "conflict"
+
+
+class IllegalMove(Conflict):
+    """The table of moves has no way from one status to the other."""
+
+    code = "illegal_move"
+
+    def __init__(self, noun: str, record_id: str, status: str, to: str) -> None:
+        self.noun = noun
+        self.record_id = record_id
+        self.status = status
+        self.to = to
+        super().__init__(f"{noun} {record_id} is {status} and cannot become {to}")
+
+
+class ClaimLost(Conflict):
+    """A write by a holder whose fence is no longer the newest; it changed nothing."""
+
+    code = "claim_lost"
+
+    def __init__(self, record_id: str, fence: int) -> None:
+        self.record_id = record_id
+        self.fence = fence
+        super().__init__(
+            f"the claim on {record_id} with fence {fence} is lost: it ended or someone else holds it now; "
+            "stop working on it, nothing was written"
+        )
+
+
+class RevisionMismatch(Conflict):
+    """An update that names a revision which is no longer the newest."""
+
+    code = "revision_mismatch"
+
+    def __init__(self, record_id: str, expected: int, found: int) -> None:
+        self.record_id = record_id
+        self.expected = expected
+        self.found = found
+        super().__init__(f"{record_id} is at revision {found}, not {expected}; read it again and decide anew")
+
+
+class KeyConflict(Conflict):
+    """The same dedup key with another task name or other arguments."""
+
+    code = "key_conflict"
+
+    def __init__(self, key: str, task_id: str) -> None:
+        self.key = key
+        self.task_id = task_id
+        super().__init__(
+            f"key {key!r} belongs to {task_id}, which was created with another name or other arguments; "
+            "use another key, or the same arguments"
+        )
+
+
+class CheckpointError(HoldfastError):
+    """Something about a checkpoint went wrong."""
+
+    code = "checkpoint_error"
+
+
+class CheckpointNotSaved(CheckpointError):
+    """A checkpoint could not be made durable; whoever wanted to stop must not."""
+
+    code = "checkpoint_not_saved"
+
+    def __init__(self, run_id: str, why: str) -> None:
+        self.run_id = run_id
+        self.why = why
+        super().__init__(f"no checkpoint of {run_id} was saved: {why}")
+
+
+class CheckpointUnreadable(CheckpointError):
+    """A stored checkpoint that must not be executed; `problem` says what is wrong with it."""
+
+    code = "checkpoint_unreadable"
+
+    def __init__(self, checkpoint_id: str, problem: str) -> None:
+        self.checkpoint_id = checkpoint_id
+        self.problem = problem
+        super().__init__(f"checkpoint {checkpoint_id} is not usable: {problem}")
+
+
+class Refused(HoldfastError):
+    """Asked for, understood, and not done."""
+
+    code = "refused"
+
+
+class NotYours(Refused):
+    """The record belongs to another owner."""
+
+    code = "not_yours"
+
+    def __init__(self, noun: str, record_id: str, owner: str) -> None:
+        self.noun = noun
+        self.record_id = record_id
+        self.owner = owner
+        super().__init__(f"{noun} {record_id} does not belong to {owner!r}; only its owner may change it")
+
+
+class HomeInUse(Refused):
+    """Another process holds the home directory."""
+
+    code = "home_in_use"
+
+    def __init__(self, *, home: str, pid: int | None) -> None:
+        self.home = home
+        self.pid = pid
+        who = f"process {pid}" if pid is not None else "another process"
+        super().__init__(f"{who} holds {home}; stop it, ask it, or choose another --home")
+
+
+class ResumesHeld(Refused):
+    """The database is older than its mark, so nothing is resumed until a person accepts it."""
+
+    code = "resumes_held"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"resumes are held: {why}; look at it, then `holdfast store accept`")
+
+
+class RowDamaged(HoldfastError):
+    """A stored record whose bytes do not match its digest; it is not handed out."""
+
+    code = "row_damaged"
+
+    def __init__(self, noun: str, record_id: str, problem: str = "its bytes do not match its digest") -> None:
+        self.noun = noun
+        self.record_id = record_id
+        self.problem = problem
+        super().__init__(f"{noun} {record_id} is damaged: {problem}; run `holdfast store verify`")
+
+
+class FeedGap(HoldfastError):
+    """Events after the given position were pruned; read the present, then follow from there."""
+
+    code = "feed_gap"
+
+    def __init__(self, position: str, oldest: str) -> None:
+        self.position = position
+        self.oldest = oldest
+        super().__init__(
+            f"events after {position} were pruned (the oldest kept is {oldest}); follow from the start"
+        )
+
+
+class LedgerFileOpened(HoldfastError):
+    """Something in this process tried to open the ledger's file behind SQLite's back."""
+
+    code = "ledger_file_opened"
+
+
+class StoreUnavailable(HoldfastError):
+    """The database did not answer or could not write. Nothing was acknowledged; safe to try again."""
+
+    code = "store_unavailable"
+
+
+class LedgerReplaced(StoreUnavailable):
+    """The database, its -wal or its -shm file was deleted or replaced; writing stopped."""
+
+    code = "ledger_replaced"
+
+
+class SchemaMismatch(HoldfastError):
+    """The database's schema is not one this Holdfast can use."""
+
+    code = "schema_mismatch"
+
+
+class SettingsError(HoldfastError):
+    """A setting that cannot be used, with the key and the fix."""
+
+    code = "settings_error"

@@ -1,0 +1,45 @@
+"""What happened: the vocabulary of the feed, of logs and of metrics."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+
+class EventKind(StrEnum):
+    """Past tense, one per fact."""
+
+    TASK_CREATED = "task_created"
+    TASK_CANCEL_REQUESTED = "task_cancel_requested"
+    TASK_ENDED = "task_ended"
+    TASK_REOPENED = "task_reopened"
+    TASK_PRUNED = "task_pruned"
+    RUN_CREATED = "run_created"
+    RUN_CLAIMED = "run_claimed"
+    RUN_RELEASED = "run_released"
+    RUN_WAITED = "run_waited"
+    RUN_WOKEN = "run_woken"
+    RUN_PAUSED = "run_paused"
+    RUN_ENDED = "run_ended"
+    CHECKPOINT_SAVED = "checkpoint_saved"
+    CHECKPOINT_CLAIMED = "checkpoint_claimed"
+    CHECKPOINT_RETURNED = "checkpoint_returned"
+    CHECKPOINT_RESUMED = "checkpoint_resumed"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    BOOT_STARTED = "boot_started"
+    BOOT_ENDED = "boot_ended"
+    STORE_ACCEPTED = "store_accepted"
+    UPDATE_IGNORED = "update_ignored"
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened to one record, at its place in the feed."""
+
+    position: str
+    at: datetime
+    kind: EventKind
+    task_id: str | None
+    subject_id: str
+    facts: dict[str, object]

@@ -1,0 +1,60 @@
+"""Typed identifiers and how they are made."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import datetime
+from typing import NewType
+
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import BadInput
+
+TaskId = NewType("TaskId", str)
+RunId = NewType("RunId", str)
+CheckpointId = NewType("CheckpointId", str)
+BootId = NewType("BootId", str)
+FlowId = NewType("FlowId", str)
+SessionId = NewType("SessionId", str)
+EffectId = NewType("EffectId", str)
+DeliveryId = NewType("DeliveryId", str)
+WakeId = NewType("WakeId", str)
+
+# Crockford's alphabet: no letter that is mistaken for a digit, and it sorts as its values do.
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
+_SHAPE = re.compile(r"[a-z0-9_-]{1,64}\Z")
+
+
+def new_id(prefix: str, now: datetime) -> str:
+    """An id that sorts by the time it was made: 48 bits of milliseconds, then 80 random ones."""
+    number = (to_micros(now) // 1000 << 80) | int.from_bytes(secrets.token_bytes(10), "big")
+    return f"{prefix}_" + "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
+
+
+def new_task_id(now: datetime) -> TaskId:
+    return TaskId(new_id("task", now))
+
+
+def new_run_id(now: datetime) -> RunId:
+    return RunId(new_id("run", now))
+
+
+def new_checkpoint_id(now: datetime) -> CheckpointId:
+    return CheckpointId(new_id("ckpt", now))
+
+
+def new_boot_id(now: datetime) -> BootId:
+    return BootId(new_id("boot", now))
+
+
+def new_token() -> str:
+    """What a claimant writes into the record it claims, to recognise its own claim later."""
+    return secrets.token_hex(12)
+
+
+def check_id(field: str, value: object) -> str:
+    """The value, if it could be an id of ours; ids reach file names and SQL, so nothing else passes."""
+    if not isinstance(value, str) or not _SHAPE.match(value):
+        raise BadInput(field, "an id has 1 to 64 characters of a-z, 0-9, _ and -")
+    return value

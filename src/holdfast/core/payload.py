@@ -1,0 +1,136 @@
+"""What may be stored: text without traps, JSON without surprises, sizes within the cap."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.core.errors import BadInput, PayloadTooLarge
+from holdfast.core.redaction import redact_json, redact_text
+
+MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 100
+MAX_GOAL_BYTES = 256 * 1024
+MAX_NAME_CHARS = 200
+MAX_TEXT_BYTES = 64 * 1024
+
+# C0 controls but tab, newline and return; DEL; C1; line and paragraph separators; bidirectional overrides.
+# A goal that holds them could forge lines of a log or hide text on the operator's screen.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PLAIN_NAME = re.compile(rf"[!-~][ -~]{{0,{MAX_NAME_CHARS - 1}}}")
+_PLAIN = frozenset({str, int, bool, type(None)})
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def check_text(
+    field: str, value: object, *, max_bytes: int = MAX_TEXT_BYTES, may_be_empty: bool = False
+) -> str:
+    """Prose that people will read: any length up to the cap, redacted, without control characters."""
+    if not isinstance(value, str):
+        raise BadInput(field, f"text is needed, not {type(value).__name__}")
+    _refuse_surrogates(field, value)
+    if found := _FORBIDDEN.search(value):
+        raise BadInput(field, f"control character U+{ord(found.group()):04X} at {found.start()}; remove it")
+    if not may_be_empty and not value.strip():
+        raise BadInput(field, "is empty")
+    size = len(value.encode())
+    if size > max_bytes:
+        raise PayloadTooLarge(field, size, max_bytes)
+    return redact_text(value)
+
+
+def check_name(field: str, value: object) -> str:
+    """A short name on one line: owners, task names, keys, channels."""
+    # Most names are plain, and every step has one: nothing else needs to be looked for in these.
+    if isinstance(value, str) and _PLAIN_NAME.fullmatch(value):
+        return redact_text(value)
+    text = check_text(field, value, max_bytes=MAX_NAME_CHARS * 4)
+    if len(text) > MAX_NAME_CHARS or "\n" in text or "\r" in text or "\t" in text:
+        raise BadInput(field, f"a name is one line of at most {MAX_NAME_CHARS} characters")
+    return text
+
+
+def check_number(field: str, value: object, *, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInput(field, f"a whole number from {low} to {high} is needed, not {type(value).__name__}")
+    if not low <= value <= high:
+        # The number itself may be too long to be shown.
+        raise BadInput(field, f"a whole number from {low} to {high} is needed; this one is out of range")
+    return value
+
+
+def encode_payload(field: str, value: object, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
+    """Redacted JSON bytes of a value, or the error that names what is wrong with it."""
+    try:
+        _check_tree(field, value, MAX_DEPTH, max_bytes)
+        encoded = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadInput(field, f"cannot be stored as JSON: {error}") from error
+    if len(encoded) > max_bytes:
+        raise PayloadTooLarge(field, len(encoded), max_bytes)
+    return redact_json(encoded)
+
+
+def decode_payload(encoded: bytes) -> object:
+    """The value of stored JSON bytes."""
+    value: object = _decoder.decode(encoded)
+    return value
+
+
+def digest_of(*parts: bytes | str | int | None) -> bytes:
+    """Detects corruption of the parts, not tampering.
+
+    MessagePack writes the type and the length of each part before it, so parts cannot run together.
+    """
+    return hashlib.blake2b(_pack(parts), digest_size=16).digest()
+
+
+def _check_tree(field: str, value: object, depth: int, room: int) -> int:
+    """Refuses what JSON cannot say, or would say as something else; returns how many values there are.
+
+    A list may hold the same list many times over: what would not fit is not walked to its end.
+    """
+    if type(value) in _PLAIN:  # what is wrong with a text, the encoder says itself
+        return 1
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise BadInput(field, f"{value} has no JSON form; use null or a string")
+        return 1
+    seen = 1
+    for inner in _inner_values(field, value):
+        if depth == 0:
+            raise BadInput(field, f"nested deeper than {MAX_DEPTH}; flatten it or save it as an artifact")
+        seen += 1 if type(inner) in _PLAIN else _check_tree(field, inner, depth - 1, room)
+        if seen > room:
+            raise PayloadTooLarge(field, seen, room)
+    return seen
+
+
+def _inner_values(field: str, value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) is not str and not isinstance(key, str):
+                raise BadInput(field, f"a key is {type(key).__name__}; JSON has only text for keys")
+        return value.values()
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview, set, frozenset)):
+        raise BadInput(field, f"{type(value).__name__} has no JSON form; use text or a list")
+    if isinstance(value, msgspec.Struct):
+        return [getattr(value, name) for name in value.__struct_fields__]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, one.name) for one in dataclasses.fields(value)]
+    return ()
+
+
+def _refuse_surrogates(field: str, value: str) -> None:
+    if not value.isascii() and (found := _SURROGATE.search(value)):
+        raise BadInput(field, f"half of a surrogate pair at {found.start()}; it is not valid Unicode text")

@@ -1,0 +1,53 @@
+"""Plan, PlanItem and Cursor: what is done, what is next."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.errors import BadInput
+
+
+class Cursor(msgspec.Struct, frozen=True, kw_only=True):
+    """The place in a plan: last step done, next step to do."""
+
+    last_completed: str | None = None
+    next_step: str | None = None
+
+
+class PlanItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    id: str
+    title: str
+    is_done: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The ordered steps of a task, as far as they are known."""
+
+    items: tuple[PlanItem, ...]
+
+    @property
+    def cursor(self) -> Cursor:
+        done = [item.id for item in self.items if item.is_done]
+        ahead = [item.id for item in self.items if not item.is_done]
+        return Cursor(
+            last_completed=done[-1] if done else None,
+            next_step=ahead[0] if ahead else None,
+        )
+
+    def complete(self, item_id: str) -> Plan:
+        """The plan with that item done; completing it twice changes nothing."""
+        if all(item.id != item_id for item in self.items):
+            raise BadInput("item", f"{item_id!r} is not in the plan")
+        return Plan(
+            items=tuple(
+                msgspec.structs.replace(item, is_done=True) if item.id == item_id else item
+                for item in self.items
+            )
+        )
+
+
+def plan_of(*titles: str) -> Plan:
+    """A plan whose items are known by their titles."""
+    if len(set(titles)) != len(titles):
+        raise BadInput("plan", "two items have the same title; give each its own")
+    return Plan(items=tuple(PlanItem(id=title, title=title) for title in titles))

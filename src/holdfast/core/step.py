@@ -1,0 +1,62 @@
+"""Step, Artifact and Note: what a run leaves in the journal."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.ids import RunId, TaskId
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """The smallest part of a run whose result is saved. Done once, then only remembered."""
+
+    task_id: TaskId
+    scope: str = ""
+    name: str
+    occurrence: str = "1"
+    run_id: RunId
+    seq: int
+    input_digest: bytes | None = None
+    result: bytes
+    started_at: datetime
+    ended_at: datetime
+
+
+class ArtifactKind(StrEnum):
+    FILE = "file"
+    DIFF = "diff"
+    OUTPUT = "output"
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something a step left outside the ledger (a file, a diff) or a computed output, with its checksum."""
+
+    name: str
+    kind: ArtifactKind
+    sha256: str
+    size_bytes: int
+    path: str | None = None
+    content: str | None = None
+    recorded_at: datetime
+
+
+class ArtifactState(StrEnum):
+    SAME = "same"
+    CHANGED = "changed"
+    MISSING = "missing"
+
+
+class NoteKind(StrEnum):
+    DECISION = "decision"
+    TOOL_CONTEXT = "tool_context"
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision worth carrying over, or a reference to what a tool knows (never the secret itself)."""
+
+    kind: NoteKind
+    text: str
+    written_at: datetime

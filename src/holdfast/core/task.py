@@ -1,0 +1,110 @@
+"""Task, RuntimeName, NotifyPolicy and Origin: what someone asked for."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.ids import TaskId
+from holdfast.core.payload import check_name
+from holdfast.core.transitions import TaskStatus, is_terminal
+
+DEFAULT_PRIORITY = 5
+LOWEST_PRIORITY = 9
+
+
+class RuntimeName(StrEnum):
+    """Who does the work. The first three are carried out here; the others only record it here."""
+
+    PYTHON = "python"
+    COMMAND = "command"
+    AGENT = "agent"
+    SUBAGENT = "subagent"
+    ACP = "acp"
+    CRON = "cron"
+    CLI = "cli"
+    MEDIA = "media"
+
+    @property
+    def is_executed_here(self) -> bool:
+        return self in {RuntimeName.PYTHON, RuntimeName.COMMAND, RuntimeName.AGENT}
+
+
+class NotifyPolicy(StrEnum):
+    SILENT = "silent"
+    DONE_ONLY = "done_only"
+    STATE_CHANGES = "state_changes"
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Channel, account and peer from which the request came."""
+
+    channel: str
+    peer: str | None = None
+    account_id: str | None = None
+    thread: str | None = None
+
+    def checked(self) -> Origin:
+        named = {name: getattr(self, name) for name in self.__struct_fields__}
+        return Origin(
+            **{
+                name: check_name(f"origin.{name}", value)
+                for name, value in named.items()
+                if value is not None or name == "channel"
+            }
+        )
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a task says it is."""
+
+    done: int = 0
+    total: int | None = None
+    failed: int = 0
+    subtask: str | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A structured error: what kind, in which words, and the facts that help."""
+
+    kind: str
+    message: str
+    facts: dict[str, object] = {}
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of detached work someone asked for. It outlives every run."""
+
+    id: TaskId
+    owner: str
+    runtime: RuntimeName
+    name: str
+    goal: str
+    arguments: bytes
+    origin: Origin | None = None
+    session_key: str | None = None
+    parent_task_id: TaskId | None = None
+    flow_id: str | None = None
+    dedup_key: str | None = None
+    notify: NotifyPolicy = NotifyPolicy.DONE_ONLY
+    created_at: datetime
+    status: TaskStatus = TaskStatus.QUEUED
+    priority: int = DEFAULT_PRIORITY
+    waits_on: str | None = None
+    progress: Progress | None = None
+    result: bytes | None = None
+    failure: Failure | None = None
+    cancel_requested_at: datetime | None = None
+    cancel_reason: str | None = None
+    updated_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    cleanup_after: datetime | None = None
+    # True when the stored bytes do not match their digest: shown, never worked on.
+    is_damaged: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        return is_terminal(self.status)

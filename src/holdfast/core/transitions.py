@@ -1,0 +1,224 @@
+"""The tables of allowed moves for every noun that has a status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import TypeVar
+
+from holdfast.core.errors import IllegalMove
+
+
+class TaskStatus(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    NEEDS_REVIEW = "needs_review"
+    PAUSED = "paused"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class RunStatus(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    PAUSED_FOR_RESTART = "paused_for_restart"
+    RESUMING = "resuming"
+    RESUMED = "resumed"
+    FAILED_RESUME = "failed_resume"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class CheckpointStatus(StrEnum):
+    PAUSED_FOR_RESTART = "paused_for_restart"
+    RESUMING = "resuming"
+    RESUMED = "resumed"
+    FAILED_RESUME = "failed_resume"
+
+
+class EffectStatus(StrEnum):
+    INTENT = "intent"
+    DONE = "done"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    CONFIRMED = "confirmed"
+
+
+class DeliveryStatus(StrEnum):
+    PENDING = "pending"
+    ATTEMPTING = "attempting"
+    DELIVERED = "delivered"
+    SESSION_QUEUED = "session_queued"
+    FAILED = "failed"
+    PARENT_MISSING = "parent_missing"
+    NOT_APPLICABLE = "not_applicable"
+    DISMISSED = "dismissed"
+
+
+class FlowStatus(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    BLOCKED = "blocked"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+
+class SessionStatus(StrEnum):
+    IDLE = "idle"
+    PROCESSING = "processing"
+    DRAINING = "draining"
+    INTERRUPTED = "interrupted"
+    WAITING = "waiting"
+
+
+class WakeStatus(StrEnum):
+    PENDING = "pending"
+    FIRED = "fired"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+T, R, C, E = TaskStatus, RunStatus, CheckpointStatus, EffectStatus
+D, F, S, W = DeliveryStatus, FlowStatus, SessionStatus, WakeStatus
+
+_TASK_ENDS = frozenset({T.FAILED, T.TIMED_OUT, T.CANCELLED, T.LOST})
+_RUN_ENDS = frozenset({R.FAILED, R.TIMED_OUT, R.CANCELLED, R.LOST})
+_FLOW_ENDS = frozenset({F.FAILED, F.CANCELLED, F.LOST})
+
+TASK_MOVES: Mapping[TaskStatus, frozenset[TaskStatus]] = {
+    T.QUEUED: frozenset({T.RUNNING, T.PAUSED}) | _TASK_ENDS,
+    # Back to queued when its run was released, resumed or is to be tried again.
+    T.RUNNING: frozenset({T.QUEUED, T.WAITING, T.NEEDS_REVIEW, T.PAUSED, T.SUCCEEDED}) | _TASK_ENDS,
+    T.WAITING: frozenset({T.QUEUED, T.RUNNING, T.NEEDS_REVIEW, T.PAUSED}) | _TASK_ENDS,
+    T.NEEDS_REVIEW: frozenset({T.QUEUED, T.RUNNING, T.PAUSED}) | _TASK_ENDS,
+    T.PAUSED: frozenset({T.QUEUED, T.RUNNING, T.NEEDS_REVIEW}) | _TASK_ENDS,
+    T.SUCCEEDED: frozenset(),
+    T.FAILED: frozenset(),
+    T.TIMED_OUT: frozenset(),
+    T.CANCELLED: frozenset(),
+    T.LOST: frozenset(),
+}
+
+# Not moves that work can make: ways back that only a person opens, with `holdfast checkpoints retry`.
+TASK_REOPENS: Mapping[TaskStatus, frozenset[TaskStatus]] = {T.FAILED: frozenset({T.PAUSED})}
+
+RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
+    R.QUEUED: frozenset({R.RUNNING}) | _RUN_ENDS,
+    R.RUNNING: frozenset({R.QUEUED, R.WAITING, R.PAUSED_FOR_RESTART, R.SUCCEEDED}) | _RUN_ENDS,
+    # Woken to queued; straight to running only for work that a producer outside carries out.
+    R.WAITING: frozenset({R.QUEUED, R.RUNNING, R.PAUSED_FOR_RESTART}) | _RUN_ENDS,
+    R.PAUSED_FOR_RESTART: frozenset({R.RESUMING, R.FAILED_RESUME, R.CANCELLED}),
+    R.RESUMING: frozenset({R.RESUMED, R.FAILED_RESUME, R.PAUSED_FOR_RESTART, R.CANCELLED}),
+    R.RESUMED: frozenset(),
+    R.FAILED_RESUME: frozenset(),
+    R.SUCCEEDED: frozenset(),
+    R.FAILED: frozenset(),
+    R.TIMED_OUT: frozenset(),
+    R.CANCELLED: frozenset(),
+    R.LOST: frozenset(),
+}
+
+CHECKPOINT_MOVES: Mapping[CheckpointStatus, frozenset[CheckpointStatus]] = {
+    C.PAUSED_FOR_RESTART: frozenset({C.RESUMING, C.FAILED_RESUME}),
+    # Back to paused when the resumer died before it created the follow-up run.
+    C.RESUMING: frozenset({C.RESUMED, C.FAILED_RESUME, C.PAUSED_FOR_RESTART}),
+    C.RESUMED: frozenset(),
+    C.FAILED_RESUME: frozenset(),  # a retry by a person writes a new checkpoint that names this one
+}
+
+EFFECT_MOVES: Mapping[EffectStatus, frozenset[EffectStatus]] = {
+    E.INTENT: frozenset({E.DONE, E.FAILED, E.UNKNOWN}),
+    # Verification or a person found out: it happened, or it definitely did not.
+    E.UNKNOWN: frozenset({E.CONFIRMED, E.FAILED}),
+    E.DONE: frozenset(),
+    E.FAILED: frozenset(),  # a retry is a new effect with a higher generation
+    E.CONFIRMED: frozenset(),
+}
+
+DELIVERY_MOVES: Mapping[DeliveryStatus, frozenset[DeliveryStatus]] = {
+    D.PENDING: frozenset({D.ATTEMPTING, D.SESSION_QUEUED, D.PARENT_MISSING, D.NOT_APPLICABLE, D.DISMISSED}),
+    # Back to pending when the sender died before it could tell how the attempt ended.
+    D.ATTEMPTING: frozenset({D.PENDING, D.DELIVERED, D.SESSION_QUEUED, D.FAILED, D.PARENT_MISSING}),
+    D.SESSION_QUEUED: frozenset({D.DELIVERED, D.FAILED, D.DISMISSED}),
+    D.FAILED: frozenset({D.PENDING, D.DISMISSED}),
+    D.DELIVERED: frozenset(),
+    D.PARENT_MISSING: frozenset({D.DISMISSED}),
+    D.NOT_APPLICABLE: frozenset(),
+    D.DISMISSED: frozenset(),
+}
+
+FLOW_MOVES: Mapping[FlowStatus, frozenset[FlowStatus]] = {
+    F.QUEUED: frozenset({F.RUNNING, F.WAITING, F.BLOCKED}) | _FLOW_ENDS,
+    F.RUNNING: frozenset({F.QUEUED, F.WAITING, F.BLOCKED, F.SUCCEEDED}) | _FLOW_ENDS,
+    F.WAITING: frozenset({F.QUEUED, F.RUNNING, F.BLOCKED, F.SUCCEEDED}) | _FLOW_ENDS,
+    F.BLOCKED: frozenset({F.QUEUED, F.RUNNING, F.WAITING}) | _FLOW_ENDS,
+    F.SUCCEEDED: frozenset(),
+    F.FAILED: frozenset(),
+    F.CANCELLED: frozenset(),
+    F.LOST: frozenset(),
+}
+
+SESSION_MOVES: Mapping[SessionStatus, frozenset[SessionStatus]] = {
+    S.IDLE: frozenset({S.PROCESSING, S.WAITING, S.DRAINING}),
+    S.PROCESSING: frozenset({S.IDLE, S.WAITING, S.DRAINING, S.INTERRUPTED}),
+    S.DRAINING: frozenset({S.IDLE, S.INTERRUPTED}),
+    S.INTERRUPTED: frozenset({S.IDLE, S.PROCESSING, S.WAITING}),
+    S.WAITING: frozenset({S.IDLE, S.PROCESSING, S.DRAINING, S.INTERRUPTED}),
+}
+
+WAKE_MOVES: Mapping[WakeStatus, frozenset[WakeStatus]] = {
+    W.PENDING: frozenset({W.FIRED, W.CANCELLED, W.EXPIRED}),
+    W.FIRED: frozenset(),
+    W.CANCELLED: frozenset(),
+    W.EXPIRED: frozenset(),
+}
+
+MOVES: Mapping[str, Mapping[StrEnum, frozenset[StrEnum]]] = {
+    "task": TASK_MOVES,  # type: ignore[dict-item]
+    "run": RUN_MOVES,  # type: ignore[dict-item]
+    "checkpoint": CHECKPOINT_MOVES,  # type: ignore[dict-item]
+    "effect": EFFECT_MOVES,  # type: ignore[dict-item]
+    "delivery": DELIVERY_MOVES,  # type: ignore[dict-item]
+    "flow": FLOW_MOVES,  # type: ignore[dict-item]
+    "session": SESSION_MOVES,  # type: ignore[dict-item]
+    "wake": WAKE_MOVES,  # type: ignore[dict-item]
+}
+
+Status = TypeVar("Status", bound=StrEnum)
+
+
+def is_terminal(status: StrEnum) -> bool:
+    """No row to leave by: computed from the tables, so it cannot disagree with them."""
+    return not _table_of(status)[status]
+
+
+def sources_of(to: StrEnum) -> tuple[str, ...]:
+    """Every status from which a record may become `to`, sorted: the guard of the UPDATE that moves it."""
+    return tuple(sorted(status.value for status, ways in _table_of(to).items() if to in ways))
+
+
+def move(noun: str, record_id: str, status: Status, to: Status) -> Status:
+    """The new status, if the table allows it."""
+    if to not in MOVES[noun][status]:
+        raise IllegalMove(noun, record_id, status.value, to.value)
+    return to
+
+
+def _table_of(status: StrEnum) -> Mapping[StrEnum, frozenset[StrEnum]]:
+    return _TABLES[type(status)]
+
+
+_TABLES: Mapping[type[StrEnum], Mapping[StrEnum, frozenset[StrEnum]]] = {
+    type(next(iter(table))): table for table in MOVES.values()
+}

@@ -1,0 +1,1 @@
+"""What Holdfast does with tasks. Knows the store's contract, never its backend."""

@@ -1,0 +1,274 @@
+"""Take, renew, release and wait: who carries which run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.core.claim import DEFAULT_LEASE, Claim
+from holdfast.core.clock import Clock
+from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, RowDamaged
+from holdfast.core.events import EventKind
+from holdfast.core.ids import BootId, check_id, new_token
+from holdfast.core.payload import check_name, check_number
+from holdfast.core.run import Queue, Run
+from holdfast.core.task import Failure, Task
+from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.engine.inputs import check_claim, check_claims, check_moment
+from holdfast.engine.ledger import DEFAULT_RETENTION, cancel_idle_run, fail_damaged, opened
+from holdfast.store import Store, Tx, Write
+
+MAX_BATCH = 1000
+# How long a suspect waits for a boot that is busy, before that boot takes no other work.
+SUSPECT_PATIENCE = timedelta(minutes=5)
+# A suspect that lived this long alone does not kill its process at the start.
+ALONE_AT_MOST = timedelta(minutes=1)
+# For waits without a due time: the year 9999.
+NEVER = datetime.fromisoformat("9999-01-01T00:00:00+00:00")
+
+
+class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a claimant gets: the right, the run, and the task with its arguments."""
+
+    claim: Claim
+    run: Run
+    task: Task
+
+
+class Renewed(msgspec.Struct, frozen=True, kw_only=True):
+    """Claims that go on, claims that are lost, and tasks that somebody wants to end."""
+
+    held: tuple[Claim, ...]
+    lost: tuple[Claim, ...]
+    cancelled_task_ids: frozenset[str]
+
+
+class Claims:
+    """The claims of one boot."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        boot_id: BootId,
+        *,
+        names: Sequence[str] | None = None,
+        lease: timedelta = DEFAULT_LEASE,
+        retention: timedelta = DEFAULT_RETENTION,
+    ) -> None:
+        if lease <= timedelta(0):
+            raise BadInput("lease", "a lease needs a length")
+        self._store = store
+        self._clock = clock
+        self._boot_id = boot_id
+        self._names = None if names is None else [check_name("name", name) for name in names]
+        self._lease = lease
+        self._retention = retention
+
+    async def take(self, limit: int = 1) -> list[ClaimedRun]:
+        """The most urgent ready runs, at most `limit`; each is ours until its lease lapses."""
+        check_number("limit", limit, low=1, high=MAX_BATCH)
+        return await self._store.write(self._taking(limit, token=new_token()))
+
+    def _taking(self, limit: int, *, token: str) -> Write[list[ClaimedRun]]:
+        now = self._clock.now()
+
+        def take(tx: Tx) -> list[ClaimedRun]:
+            runs = tx.runs.with_token(self._boot_id, token)
+            if runs:  # the write runs a second time after its own commit
+                return [self._claimed(tx, run) for run in runs]
+            usable: list[ClaimedRun] = []
+            while not usable and (runs := self._pick(tx, limit, token, now)):
+                usable = self._begin(tx, runs, now)
+            return usable
+
+        return take
+
+    def _begin(self, tx: Tx, runs: Sequence[Run], now: datetime) -> list[ClaimedRun]:
+        """The tasks follow their runs. What is damaged ends here, so that it stops nobody else."""
+        tx.tasks.move_many([run.task_id for run in runs], TaskStatus.QUEUED, TaskStatus.RUNNING, now=now)
+        tasks = tx.tasks.get_many([run.task_id for run in runs])
+        usable = []
+        for run in runs:
+            tx.emit(EventKind.RUN_CLAIMED, run.id, at=now, task_id=run.task_id, fence=run.fence)
+            try:
+                usable.append(self._claimed(tx, run, tasks))
+            except RowDamaged as damage:
+                fail_damaged(tx, run, damage, now=now, retention=self._retention)
+        return usable
+
+    def _pick(self, tx: Tx, limit: int, token: str, now: datetime) -> list[Run]:
+        """Suspects first, and alone; everyone else together."""
+        if tx.runs.boot_carries_suspect(self._boot_id):
+            return []
+        suspect = self._waiting_suspect(tx)
+        if suspect is not None:
+            run_id, since = suspect
+            if not tx.runs.boot_carries_any(self._boot_id):
+                run = tx.runs.claim(run_id, boot_id=self._boot_id, token=token, now=now, lease=self._lease)
+                return [] if run is None else [run]
+            if now - since > SUSPECT_PATIENCE:
+                return []
+        return tx.runs.claim_ready(
+            boot_id=self._boot_id, token=token, names=self._names, limit=limit, now=now, lease=self._lease
+        )
+
+    def _waiting_suspect(self, tx: Tx) -> tuple[str, datetime] | None:
+        for run_id, name, since in tx.runs.suspects(limit=MAX_BATCH if self._names else 1):
+            if self._names is None or name in self._names:
+                return run_id, since
+        return None
+
+    async def start(self, run_id: str) -> ClaimedRun:
+        """One run by its id: for producers that carry out recorded work themselves."""
+        check_id("run", run_id)
+        now, token = self._clock.now(), new_token()
+
+        def start(tx: Tx) -> ClaimedRun:
+            mine = tx.runs.with_token(self._boot_id, token)
+            if mine:
+                return self._claimed(tx, mine[0])
+            before = tx.runs.lock(run_id)
+            run = tx.runs.claim(
+                run_id,
+                boot_id=self._boot_id,
+                token=token,
+                now=now,
+                lease=self._lease,
+                status=before.status,
+            )
+            if run is None:
+                raise IllegalMove("run", run_id, before.status.value, RunStatus.RUNNING.value)
+            tx.tasks.move(tx.tasks.lock(run.task_id), TaskStatus.RUNNING, now=now)
+            tx.emit(EventKind.RUN_CLAIMED, run.id, at=now, task_id=run.task_id, fence=run.fence)
+            return self._claimed(tx, run)
+
+        return await self._store.write(start)
+
+    async def renew(self, claims: Sequence[Claim]) -> Renewed:
+        """Say that the holder is alive. What is not renewed is lost: stop working on it."""
+        claims = check_claims(claims)
+        if not claims:
+            return Renewed(held=(), lost=(), cancelled_task_ids=frozenset())
+        now = self._clock.now()
+
+        def renew(tx: Tx) -> Renewed:
+            kept = tx.runs.renew(
+                [claim.run_id for claim in claims], boot_id=self._boot_id, now=now, lease=self._lease
+            )
+            held, lost = [], []
+            for claim in claims:
+                fence, until = kept.get(claim.run_id, (None, None))
+                if fence != claim.fence or until is None:
+                    lost.append(claim)
+                    continue
+                is_alone = claim.is_alone and not self._is_exonerated(tx, claim.run_id, claim.fence, now)
+                held.append(msgspec.structs.replace(claim, lease_until=until, is_alone=is_alone))
+            cancelled = tx.tasks.cancels_requested([claim.task_id for claim in held])
+            return Renewed(held=tuple(held), lost=tuple(lost), cancelled_task_ids=frozenset(cancelled))
+
+        return await self._store.write(renew)
+
+    def _is_exonerated(self, tx: Tx, run_id: str, fence: int, now: datetime) -> bool:
+        run = tx.runs.get(run_id)
+        if run.is_alone and run.started_at is not None and now - run.started_at >= ALONE_AT_MOST:
+            return tx.runs.exonerate(run_id, fence, now=now)
+        return not run.is_alone
+
+    async def release(self, claim: Claim, *, due_at: datetime | None = None) -> None:
+        """Give the run back, for anyone to claim, now or later. Raises ClaimLost.
+
+        When somebody wants the task to end, it ends here: nobody carries it any more.
+        """
+        check_claim(claim)
+        now = self._clock.now()
+        due = now if due_at is None else check_moment("due_at", due_at)
+        queue = Queue.READY if due <= now else Queue.LATER
+
+        def release(tx: Tx) -> None:
+            if tx.runs.release(claim.run_id, claim.fence, due_at=due, queue=queue, now=now):
+                self._follow(tx, claim, TaskStatus.QUEUED, EventKind.RUN_RELEASED, now)
+                tx.hint("runs")
+            elif not _is_after(tx, claim, RunStatus.QUEUED):
+                raise ClaimLost(claim.run_id, claim.fence)
+
+        await self._store.write(release)
+
+    async def wait(self, claim: Claim, *, waits_on: str, due_at: datetime | None = None) -> None:
+        """The run waits for something named, without a claim: it is the same run when it wakes.
+
+        When somebody wants the task to end, it ends here instead of waiting. Raises ClaimLost.
+        """
+        check_claim(claim)
+        waits_on = check_name("waits_on", waits_on)
+        due = NEVER if due_at is None else check_moment("due_at", due_at)
+        now = self._clock.now()
+
+        def wait(tx: Tx) -> None:
+            if tx.runs.wait(claim.run_id, claim.fence, waits_on=waits_on, due_at=due, now=now):
+                self._follow(tx, claim, TaskStatus.WAITING, EventKind.RUN_WAITED, now, waits_on=waits_on)
+            elif not _is_after(tx, claim, RunStatus.WAITING):
+                raise ClaimLost(claim.run_id, claim.fence)
+
+        await self._store.write(wait)
+
+    async def wake(self, run_id: str) -> bool:
+        """What the run waited for has come. False when it was not waiting (any more)."""
+        check_id("run", run_id)
+        now = self._clock.now()
+        return await self._store.write(lambda tx: wake_run(tx, run_id, now=now))
+
+    def _follow(
+        self, tx: Tx, claim: Claim, to: TaskStatus, kind: EventKind, now: datetime, **facts: object
+    ) -> None:
+        waits_on = facts.get("waits_on")
+        task = tx.tasks.lock(claim.task_id)
+        tx.tasks.move(task, to, now=now, waits_on=None if waits_on is None else str(waits_on))
+        tx.emit(kind, claim.run_id, at=now, task_id=claim.task_id, **facts)
+        if task.cancel_requested_at is not None:
+            # Nobody is left who could be told.
+            failure = Failure(kind="cancelled", message=task.cancel_reason or "cancelled")
+            cancel_idle_run(tx, tx.runs.look(claim.run_id), failure, now=now, retention=self._retention)
+
+    def _claimed(self, tx: Tx, run: Run, tasks: Mapping[str, Task] | None = None) -> ClaimedRun:
+        """What the claimant gets, its large payloads opened. Raises RowDamaged."""
+        if run.is_damaged:
+            raise RowDamaged("run", run.id)
+        task = tx.tasks.get(run.task_id) if tasks is None else tasks[run.task_id]
+        seed = None if run.seed is None else tx.blobs.open(run.seed)
+        return ClaimedRun(
+            claim=claim_of(run), run=msgspec.structs.replace(run, seed=seed), task=opened(tx, task)
+        )
+
+
+def claim_of(run: Run) -> Claim:
+    """The claim that a running run shows."""
+    assert run.claimed_by is not None
+    assert run.lease_until is not None
+    return Claim(
+        run_id=run.id,
+        task_id=run.task_id,
+        boot_id=run.claimed_by,
+        fence=run.fence,
+        lease_until=run.lease_until,
+        is_alone=run.is_alone,
+    )
+
+
+def wake_run(tx: Tx, run_id: str, *, now: datetime) -> bool:
+    """A waiting run becomes ready, with its task."""
+    if not tx.runs.wake(run_id, now=now):
+        return False
+    run = tx.runs.look(run_id)
+    tx.tasks.move(tx.tasks.lock(run.task_id), TaskStatus.QUEUED, now=now)
+    tx.emit(EventKind.RUN_WOKEN, run_id, at=now, task_id=run.task_id)
+    tx.hint("runs")
+    return True
+
+
+def _is_after(tx: Tx, claim: Claim, status: RunStatus) -> bool:
+    """Whether our own write was done before: giving up a claim raises its fence, and so does a cancel."""
+    run = tx.runs.get(claim.run_id)
+    return (run.status, run.fence) in {(status, claim.fence + 1), (RunStatus.CANCELLED, claim.fence + 2)}

@@ -1,0 +1,396 @@
+"""Create, finish, cancel and read tasks: the calls producers make."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.core.claim import Claim
+from holdfast.core.clock import Clock
+from holdfast.core.errors import BadInput, ClaimLost, NotFound, NotYours, RowDamaged
+from holdfast.core.events import EventKind
+from holdfast.core.ids import TaskId, check_id, new_run_id, new_task_id
+from holdfast.core.payload import (
+    MAX_GOAL_BYTES,
+    check_name,
+    check_number,
+    check_text,
+    decode_payload,
+    encode_payload,
+)
+from holdfast.core.run import TASK_STATUS_OF, Outcome, Queue, Run
+from holdfast.core.task import (
+    DEFAULT_PRIORITY,
+    LOWEST_PRIORITY,
+    Failure,
+    NotifyPolicy,
+    Origin,
+    Progress,
+    RuntimeName,
+    Task,
+)
+from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.engine.inputs import check_choice, check_claim, check_moment
+from holdfast.store import Store, Tx, Write
+from holdfast.store.blobs import Packed, pack
+from holdfast.store.tasks import LAST
+
+DEFAULT_RETENTION = timedelta(days=30)
+MAX_PAGE = 1000
+_WAYS_TO_FAIL = frozenset({RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANCELLED, RunStatus.LOST})
+
+
+class NewTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What someone asks for. Starting the same `key` again, for the same owner, finds the first task."""
+
+    name: str
+    goal: str
+    owner: str = "system"
+    arguments: object = {}
+    runtime: RuntimeName = RuntimeName.PYTHON
+    origin: Origin | None = None
+    session_key: str | None = None
+    parent_task_id: str | None = None
+    flow_id: str | None = None
+    key: str | None = None
+    notify: NotifyPolicy = NotifyPolicy.DONE_ONLY
+    priority: int = DEFAULT_PRIORITY
+    due_at: datetime | None = None
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """The run ended now, as asked (or had ended exactly so in a call whose answer was lost)."""
+
+    task: Task
+
+
+class AlreadyEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The task had ended before; what was asked now is weaker and changed nothing."""
+
+    task: Task
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """Nobody carried the task, so it has ended."""
+
+    task: Task
+
+
+class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody carries the task; its holder is told at its next call."""
+
+    task: Task
+
+
+FinishOutcome = Finished | AlreadyEnded
+CancelOutcome = Cancelled | CancelRequested | AlreadyEnded
+
+
+class Ledger:
+    """The durable record of tasks and the calls that change it."""
+
+    def __init__(self, store: Store, clock: Clock, *, retention: timedelta = DEFAULT_RETENTION) -> None:
+        self._store = store
+        self._clock = clock
+        self._retention = retention
+
+    async def create(self, new: NewTask) -> Task:
+        """The task, durable when this returns. With a key that is taken: the first task that took it."""
+        return (await self.create_many([new]))[0]
+
+    async def create_many(self, new: list[NewTask]) -> list[Task]:
+        """All of them in one commit, or none."""
+        return await self._store.write(creating(new, now=self._clock.now()))
+
+    async def get(self, task_id: str, *, owner: str | None = None) -> Task:
+        """The task with its arguments and result opened. Raises NotYours for another owner's."""
+        check_id("task", task_id)
+
+        def read(tx: Tx) -> Task:
+            return opened(tx, owned(tx.tasks.get(task_id), owner))
+
+        return await self._store.read(read)
+
+    async def page(
+        self,
+        *,
+        statuses: tuple[TaskStatus, ...] = (),
+        owner: str | None = None,
+        before: str = LAST,
+        limit: int = 50,
+    ) -> list[Task]:
+        """Newest first; the id of the last one is the page token of the next page."""
+        check_number("limit", limit, low=1, high=MAX_PAGE)
+        if before != LAST:
+            check_id("before", before)
+        if not isinstance(statuses, (tuple, list)):
+            raise BadInput("statuses", f"a tuple of them is needed, not {type(statuses).__name__}")
+        wanted = tuple(check_choice("status", status, TaskStatus) for status in statuses)
+        return await self._store.read(
+            lambda tx: tx.tasks.page(statuses=wanted, owner=owner, before=before, limit=limit)
+        )
+
+    async def runs(self, task_id: str) -> list[Run]:
+        """The lineage of a task, first to last."""
+        check_id("task", task_id)
+        found = await self._store.read(lambda tx: tx.runs.of_task(task_id))
+        if not found:
+            raise NotFound("task", task_id)
+        return found
+
+    async def finish(self, claim: Claim, result: object = None) -> FinishOutcome:
+        """The run succeeded. Raises ClaimLost when someone else holds it now."""
+        check_claim(claim)
+        packed = pack(encode_payload("result", result))
+        return await self._end(claim, RunStatus.SUCCEEDED, packed=packed)
+
+    async def fail(
+        self, claim: Claim, failure: Failure, *, status: RunStatus = RunStatus.FAILED
+    ) -> FinishOutcome:
+        """The run failed, timed out, was cancelled or is lost."""
+        check_claim(claim)
+        status = check_choice("status", status, RunStatus)
+        if status not in _WAYS_TO_FAIL:
+            raise BadInput("status", f"{status.value} is not a way to fail")
+        return await self._end(claim, status, failure=checked_failure(failure))
+
+    async def progress(self, claim: Claim, progress: Progress) -> None:
+        """How far the task is, for everyone who looks."""
+        check_claim(claim)
+        if not isinstance(progress, Progress):
+            raise BadInput("progress", f"progress is needed, not {type(progress).__name__}")
+        checked = msgspec.structs.replace(
+            progress,
+            done=check_number("progress.done", progress.done, low=0, high=2**53),
+            failed=check_number("progress.failed", progress.failed, low=0, high=2**53),
+            total=None
+            if progress.total is None
+            else check_number("progress.total", progress.total, low=0, high=2**53),
+            subtask=None if progress.subtask is None else check_name("progress.subtask", progress.subtask),
+        )
+        now = self._clock.now()
+
+        def save_progress(tx: Tx) -> None:
+            if not tx.tasks.save_progress(claim.task_id, claim.run_id, claim.fence, checked, now=now):
+                raise ClaimLost(claim.run_id, claim.fence)
+
+        await self._store.write(save_progress)
+
+    async def cancel(self, task_id: str, *, reason: str, owner: str | None = None) -> CancelOutcome:
+        """Ask for the end of a task: sticky, and at once when nobody carries it."""
+        return await self._store.write(
+            cancelling(task_id, reason=reason, owner=owner, now=self._clock.now(), retention=self._retention)
+        )
+
+    async def _end(
+        self,
+        claim: Claim,
+        status: RunStatus,
+        *,
+        packed: Packed | None = None,
+        failure: Failure | None = None,
+    ) -> FinishOutcome:
+        now = self._clock.now()
+
+        def end(tx: Tx) -> FinishOutcome:
+            run = tx.runs.end(claim.run_id, claim.fence, status, failure=failure, now=now)
+            if run is None:
+                return why_not_ended(tx, claim, status, now=now)
+            result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
+            outcome = Outcome(status=status, result=result, failure=failure)
+            end_task(tx, run, outcome, now=now, retention=self._retention)
+            return Finished(task=tx.tasks.look(claim.task_id))
+
+        return await self._store.write(end)
+
+
+def creating(new: list[NewTask], *, now: datetime) -> Write[list[Task]]:
+    """The write that creates tasks, each with its first run. Everything is checked before it is returned."""
+    if not isinstance(new, (list, tuple)) or not all(isinstance(one, NewTask) for one in new):
+        raise BadInput("tasks", "a list of new tasks is needed")
+    prepared = [_prepare(one, now) for one in new]
+
+    def create(tx: Tx) -> list[Task]:
+        return [_create(tx, task, run, packed, now) for task, run, packed in prepared]
+
+    return create
+
+
+def _create(tx: Tx, task: Task, run: Run, packed: Packed, now: datetime) -> Task:
+    kept, is_new = tx.tasks.create(task)
+    if is_new:
+        tx.blobs.keep(task.id, packed)
+        tx.runs.create(run)
+        tx.emit(EventKind.TASK_CREATED, task.id, at=now, task_id=task.id, name=task.name, owner=task.owner)
+        tx.hint("runs")
+    return kept
+
+
+def _prepare(new: NewTask, now: datetime) -> tuple[Task, Run, Packed]:
+    task_id = new_task_id(now)
+    due_at = now if new.due_at is None else check_moment("due_at", new.due_at)
+    packed = pack(encode_payload("arguments", new.arguments))
+    name = check_name("name", new.name)
+    priority = check_number("priority", new.priority, low=0, high=LOWEST_PRIORITY)
+    task = Task(
+        id=task_id,
+        owner=check_name("owner", new.owner),
+        runtime=check_choice("runtime", new.runtime, RuntimeName),
+        name=name,
+        goal=check_text("goal", new.goal, max_bytes=MAX_GOAL_BYTES),
+        arguments=packed.stored,
+        origin=_checked_origin(new.origin),
+        session_key=None if new.session_key is None else check_name("session_key", new.session_key),
+        parent_task_id=None
+        if new.parent_task_id is None
+        else TaskId(check_id("parent_task_id", new.parent_task_id)),
+        flow_id=None if new.flow_id is None else check_id("flow_id", new.flow_id),
+        dedup_key=None if new.key is None else check_name("key", new.key),
+        notify=check_choice("notify", new.notify, NotifyPolicy),
+        created_at=now,
+        updated_at=now,
+        priority=priority,
+    )
+    if not task.runtime.is_executed_here:
+        queue = Queue.PRODUCER
+    else:
+        queue = Queue.READY if due_at <= now else Queue.LATER
+    run = Run(
+        id=new_run_id(now),
+        task_id=task_id,
+        task_name=name,
+        number=1,
+        created_at=now,
+        updated_at=now,
+        priority=priority,
+        due_at=due_at,
+        queue=queue,
+    )
+    return task, run, packed
+
+
+def _checked_origin(origin: object) -> Origin | None:
+    if origin is None:
+        return None
+    if not isinstance(origin, Origin):
+        raise BadInput("origin", f"an origin is needed, not {type(origin).__name__}")
+    return origin.checked()
+
+
+def cancelling(
+    task_id: str, *, reason: str, owner: str | None, now: datetime, retention: timedelta = DEFAULT_RETENTION
+) -> Write[CancelOutcome]:
+    """The write that cancels: a sticky intent, and the end itself when nobody carries the task."""
+    check_id("task", task_id)
+    reason = check_text("reason", reason)
+
+    def cancel(tx: Tx) -> CancelOutcome:
+        task = owned(tx.tasks.look(task_id), owner)
+        if task.has_ended:
+            return AlreadyEnded(task=task)
+        if tx.tasks.request_cancel(task_id, reason, now=now):
+            tx.emit(EventKind.TASK_CANCEL_REQUESTED, task_id, at=now, task_id=task_id, reason=reason)
+        run = tx.runs.live_of_task(task_id)
+        if run is not None and run.status is RunStatus.RUNNING:
+            return CancelRequested(task=tx.tasks.look(task_id))
+        failure = Failure(kind="cancelled", message=reason)
+        if run is not None and not cancel_idle_run(tx, run, failure, now=now, retention=retention):
+            return CancelRequested(task=tx.tasks.look(task_id))
+        return Cancelled(task=tx.tasks.look(task_id))
+
+    return cancel
+
+
+def cancel_idle_run(tx: Tx, run: Run, failure: Failure, *, now: datetime, retention: timedelta) -> bool:
+    """End a run that nobody holds, with its checkpoint and its task. False when someone just took it."""
+    if not tx.runs.end_idle(run, RunStatus.CANCELLED, failure=failure, now=now):
+        return False
+    checkpoint = tx.checkpoints.open_of_run(run.id)
+    if checkpoint is not None and tx.checkpoints.set_failed(checkpoint, failure, now=now):
+        tx.emit(EventKind.CHECKPOINT_FAILED, checkpoint.id, at=now, task_id=run.task_id, why=failure.kind)
+    end_task(tx, run, Outcome(status=RunStatus.CANCELLED, failure=failure), now=now, retention=retention)
+    return True
+
+
+def end_task(tx: Tx, run: Run, outcome: Outcome, *, now: datetime, retention: timedelta) -> None:
+    """The task follows its last run to the end, in the same transaction."""
+    task = tx.tasks.lock(run.task_id)
+    to = TASK_STATUS_OF[outcome.status]
+    tx.emit(EventKind.RUN_ENDED, run.id, at=now, task_id=run.task_id, status=outcome.status.value)
+    if tx.tasks.end(task, to, outcome, now=now, cleanup_after=now + retention):
+        tx.emit(EventKind.TASK_ENDED, run.task_id, at=now, task_id=run.task_id, status=to.value)
+
+
+def fail_damaged(tx: Tx, run: Run, damage: RowDamaged, *, now: datetime, retention: timedelta) -> None:
+    """End a running run of which something is damaged: nobody may work on what was never written."""
+    failure = Failure(kind=damage.code, message=str(damage))
+    if tx.runs.end(run.id, run.fence, RunStatus.FAILED, failure=failure, now=now) is None:
+        return
+    # The damage may be in the name of its task.
+    if tx.tasks.get_many([run.task_id]):
+        outcome = Outcome(status=RunStatus.FAILED, failure=failure)
+        end_task(tx, run, outcome, now=now, retention=retention)
+
+
+def why_not_ended(tx: Tx, claim: Claim, status: RunStatus, *, now: datetime) -> FinishOutcome:
+    """The guard refused: the same end was recorded before, the task ended otherwise, or the claim is lost."""
+    run = tx.runs.get(claim.run_id)
+    if run.status is status and run.fence == claim.fence:
+        return Finished(task=tx.tasks.look(claim.task_id))
+    task = tx.tasks.look(claim.task_id)
+    if run.has_ended and task.has_ended:
+        tx.emit(
+            EventKind.UPDATE_IGNORED,
+            claim.run_id,
+            at=now,
+            task_id=task.id,
+            asked=status.value,
+            status=run.status.value,
+        )
+        return AlreadyEnded(task=task)
+    raise ClaimLost(claim.run_id, claim.fence)
+
+
+def owned(task: Task, owner: str | None) -> Task:
+    """The task, if it belongs to that owner; operators ask without one."""
+    if owner is not None and task.owner != owner:
+        raise NotYours("task", task.id, owner)
+    return task
+
+
+def opened(tx: Tx, task: Task) -> Task:
+    """The task with its large payloads in place of their references. Raises RowDamaged."""
+    if task.is_damaged:
+        raise RowDamaged("task", task.id)
+    return msgspec.structs.replace(
+        task,
+        arguments=tx.blobs.open(task.arguments),
+        result=None if task.result is None else tx.blobs.open(task.result),
+    )
+
+
+def checked_failure(failure: Failure) -> Failure:
+    """A failure fit to be stored: redacted, bounded, plain JSON."""
+    if not isinstance(failure, Failure):
+        raise BadInput("failure", f"a failure is needed, not {type(failure).__name__}")
+    facts = decode_payload(encode_payload("failure.facts", failure.facts, max_bytes=64 * 1024))
+    if not isinstance(facts, dict):
+        raise BadInput("failure.facts", "facts have names: an object is needed")
+    kind = check_name("failure.kind", failure.kind)
+    message = check_text("failure.message", failure.message, may_be_empty=True)
+    return Failure(kind=kind, message=message if message.strip() else kind, facts=facts)
+
+
+__all__ = [
+    "AlreadyEnded",
+    "CancelOutcome",
+    "CancelRequested",
+    "Cancelled",
+    "FinishOutcome",
+    "Finished",
+    "Ledger",
+    "NewTask",
+    "cancelling",
+    "creating",
+]

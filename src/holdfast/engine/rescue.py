@@ -1,0 +1,193 @@
+"""Find work that nobody carries any more, prove it, and bring it back onto the one resume path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.core.checkpoint import CheckpointKind, ResumeReason
+from holdfast.core.claim import Boot
+from holdfast.core.clock import Clock
+from holdfast.core.events import EventKind
+from holdfast.core.ids import new_checkpoint_id
+from holdfast.core.run import Outcome, Queue, Run
+from holdfast.core.task import Failure
+from holdfast.core.transitions import RunStatus
+from holdfast.engine.boots import Life
+from holdfast.engine.checkpoints import save_and_pause
+from holdfast.engine.claims import wake_run
+from holdfast.engine.ledger import DEFAULT_RETENTION, end_task
+from holdfast.engine.resume import Resumed, Resumer
+from holdfast.engine.service import Service
+from holdfast.store import Store, Tx, Write
+
+BATCH = 500
+
+
+class Rescued(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pass found: runs that became checkpoints, runs that are damaged or lost, resumes given back,
+    runs due."""
+
+    checkpointed: int = 0
+    damaged: int = 0
+    lost: int = 0
+    returned: int = 0
+    made_ready: int = 0
+    dead_boots: tuple[str, ...] = ()
+
+    def __add__(self, other: Rescued) -> Rescued:
+        return Rescued(
+            checkpointed=self.checkpointed + other.checkpointed,
+            damaged=self.damaged + other.damaged,
+            lost=self.lost + other.lost,
+            returned=self.returned + other.returned,
+            made_ready=self.made_ready + other.made_ready,
+            dead_boots=self.dead_boots + other.dead_boots,
+        )
+
+
+class Rescuer:
+    """Looks after claims whose holder died or let its lease lapse. Several may work at once."""
+
+    def __init__(
+        self, store: Store, clock: Clock, life: Life, *, retention: timedelta = DEFAULT_RETENTION
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._life = life
+        self._retention = retention
+
+    async def rescue(self) -> Rescued:
+        """One pass: the dead, the lapsed, and what is due."""
+        found = await self.rescue_dead_boots()
+        found += await self.rescue_lapsed()
+        return found + await self.ready_due()
+
+    async def rescue_dead_boots(self) -> Rescued:
+        """Crash evidence: everything that boots whose death is proved still carried."""
+        boots = await self._store.read(_unburied)
+        done = Rescued()
+        for boot in boots:
+            if self._life.has_died(boot):
+                done += await self._rescue_boot(boot)
+        return done
+
+    async def _rescue_boot(self, boot: Boot) -> Rescued:
+        done = Rescued(dead_boots=(boot.id,))
+        company: int | None = None
+        while True:
+            runs = await self._store.read(lambda tx: tx.runs.of_boot(boot.id, limit=BATCH))
+            if company is None:
+                company = len(runs)
+            if not runs:
+                break
+            note = f"process {boot.pid} died"
+            done += await self._store.write(self._rescuing(runs, note=note, company=company))
+        while True:
+            held = await self._store.read(lambda tx: tx.checkpoints.resuming_of_boot(boot.id, limit=BATCH))
+            if not held:
+                break
+            done += await self._store.write(self._returning([one.id for one in held]))
+        await self._life.bury(boot)
+        return done
+
+    async def rescue_lapsed(self) -> Rescued:
+        """Claims without a sign of life. Their holder may yet wake up: the raised fence refuses it."""
+        now = self._clock.now()
+        runs = await self._store.read(lambda tx: tx.runs.lapsed(now=now, limit=BATCH))
+        held = await self._store.read(lambda tx: tx.checkpoints.lapsed(now=now, limit=BATCH))
+        done = Rescued()
+        if runs:
+            done += await self._store.write(self._rescuing(runs, note="its lease lapsed", company=None))
+        if held:
+            done += await self._store.write(self._returning([one.id for one in held]))
+        return done
+
+    async def ready_due(self) -> Rescued:
+        """Runs whose time has come."""
+        now = self._clock.now()
+
+        def ready(tx: Tx) -> Rescued:
+            moved = tx.runs.ready_due(now=now, limit=BATCH)
+            woken = [wake_run(tx, run_id, now=now) for run_id, _ in tx.runs.waits_over(now=now, limit=BATCH)]
+            if moved:
+                tx.hint("runs")
+            return Rescued(made_ready=moved + sum(woken))
+
+        return await self._store.write(ready)
+
+    def _rescuing(self, seen: Sequence[Run], *, note: str, company: int | None) -> Write[Rescued]:
+        """Runs that are still exactly as they were seen become crash checkpoints; recorded work is lost."""
+        now = self._clock.now()
+        ids = {run.id: new_checkpoint_id(now) for run in seen}
+        fences = {run.id: run.fence for run in seen}
+
+        def rescue(tx: Tx) -> Rescued:
+            runs = [run for run in tx.runs.lock_running(list(fences)) if run.fence == fences[run.id]]
+            if company is None:
+                # A lease may have been renewed since it was seen to have lapsed.
+                lapsed = {run.id for run in tx.runs.lapsed(now=now, limit=len(seen) * 4)}
+                runs = [run for run in runs if run.id in lapsed]
+            carried = [run for run in runs if run.queue is not Queue.PRODUCER]
+            recorded = [run for run in runs if run.queue is Queue.PRODUCER]
+            saved = save_and_pause(
+                tx,
+                carried,
+                ids,
+                kind=CheckpointKind.CRASH,
+                reason=ResumeReason.CRASH,
+                now=now,
+                note=note,
+                company=company,
+                retention=self._retention,
+            )
+            for run in recorded:
+                self._lose(tx, run, note, now)
+            return Rescued(checkpointed=len(saved), damaged=len(carried) - len(saved), lost=len(recorded))
+
+        return rescue
+
+    def _lose(self, tx: Tx, run: Run, note: str, now: datetime) -> None:
+        """Work that a producer outside carried out: nothing here can prove it alive or resume it."""
+        failure = Failure(kind="lost", message=f"its producer gave no sign of life: {note}")
+        if tx.runs.end(run.id, run.fence, RunStatus.LOST, failure=failure, now=now) is not None:
+            outcome = Outcome(status=RunStatus.LOST, failure=failure)
+            end_task(tx, run, outcome, now=now, retention=self._retention)
+
+    def _returning(self, checkpoint_ids: Sequence[str]) -> Write[Rescued]:
+        """Checkpoints whose resumer died before it made the follow-up run can be claimed again."""
+        now = self._clock.now()
+
+        def give_back(tx: Tx) -> Rescued:
+            locked = [one.id for one in tx.checkpoints.lock_resuming(checkpoint_ids)]
+            returned = tx.checkpoints.return_claimed(locked, now=now) if locked else []
+            if returned:
+                tx.runs.set_paused_again([run_id for _, run_id, _ in returned], now=now)
+                tx.hint("checkpoints")
+            for checkpoint_id, _, task_id in returned:
+                tx.emit(EventKind.CHECKPOINT_RETURNED, checkpoint_id, at=now, task_id=task_id)
+            return Rescued(returned=len(returned))
+
+        return give_back
+
+
+class Reaper(Service):
+    """Rescues all the time, not only at a start; and resumes what it rescued."""
+
+    def __init__(self, rescuer: Rescuer, resumer: Resumer, *, every_s: float = 5.0) -> None:
+        super().__init__(every_s=every_s)
+        self._rescuer = rescuer
+        self._resumer = resumer
+
+    async def run_once(self) -> tuple[Rescued, Resumed]:
+        rescued = await self._rescuer.rescue()
+        return rescued, await self._resumer.resume_all()
+
+
+def _unburied(tx: Tx) -> list[Boot]:
+    """Boots that carry something, and boots that never said goodbye: a dead one may have carried nothing."""
+    carrying = [tx.boots.get(boot_id) for boot_id in tx.boots.in_flight()]
+    boots = {boot.id: boot for boot in (*carrying, *tx.boots.alive()) if boot is not None}
+    return list(boots.values())

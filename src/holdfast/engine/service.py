@@ -1,0 +1,50 @@
+"""Base of every background service: start, stop, run_once, jitter."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from abc import ABC, abstractmethod
+
+from holdfast.core.errors import HoldfastError
+
+log = logging.getLogger("holdfast")
+
+
+class Service(ABC):
+    """`run_once` again and again until stopped. Tests call `run_once` and never wait.
+
+    `stop` is safe before `run`, safe twice, and complete when `run` returns.
+    """
+
+    def __init__(self, *, every_s: float) -> None:
+        if every_s <= 0:
+            raise ValueError("every_s must be positive")
+        self.every_s = every_s
+        self._stop = asyncio.Event()
+
+    @abstractmethod
+    async def run_once(self) -> object:
+        """One pass; what it did, for tests and logs."""
+
+    async def run(self) -> None:
+        """Until `stop`. An error of the store is logged and tried again; the ledger decides what is true."""
+        while not self._stop.is_set():
+            try:
+                await self.run_once()
+            except HoldfastError as error:
+                log.warning("%s: %s (%s)", type(self).__name__, error, error.code)
+            await self._pause()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def _pause(self) -> None:
+        # A fleet that started together must not ask the database together.
+        delay = self.every_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter, not a secret
+        try:
+            async with asyncio.timeout(delay):
+                await self._stop.wait()
+        except TimeoutError:
+            return

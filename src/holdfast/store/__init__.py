@@ -1,0 +1,8 @@
+"""Durable memory. Re-exports the contract; picks no backend."""
+
+from __future__ import annotations
+
+from holdfast.store.contract import Store, Write
+from holdfast.store.transaction import Tx
+
+__all__ = ["Store", "Tx", "Write"]

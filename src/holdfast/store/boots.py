@@ -1,0 +1,46 @@
+"""Reads and writes of boots: the lives of the processes that hold claims; and of the ledger's own facts."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from holdfast.core.claim import Boot
+from holdfast.core.clock import to_micros
+from holdfast.store import rows
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+
+class Boots:
+    def __init__(self, tx: Tx) -> None:
+        self._sql = tx.statements
+
+    def begin(self, boot: Boot) -> None:
+        self._sql.run("insert_boot", rows.row_from_boot(boot))
+
+    def end(self, boot_id: str, *, now: datetime) -> bool:
+        """True if it had not ended before."""
+        return self._sql.one("end_boot", {"id": boot_id, "now": to_micros(now)}) is not None
+
+    def get(self, boot_id: str) -> Boot | None:
+        row = self._sql.one("get_boot", {"id": boot_id})
+        return None if row is None else rows.boot_from_row(row)
+
+    def alive(self, *, limit: int = 1000) -> list[Boot]:
+        return [rows.boot_from_row(row) for row in self._sql.all("boots_alive", {"limit": limit})]
+
+    def in_flight(self) -> list[str]:
+        """Ids of the boots that some claim names."""
+        return sorted(row[0] for row in self._sql.all("boots_in_flight", {}) if row[0] is not None)
+
+    def forget_ended(self, *, older_than: datetime) -> None:
+        self._sql.run("delete_ended_boots", {"older_than": to_micros(older_than)})
+
+    def fact(self, name: str) -> str | None:
+        row = self._sql.one("get_fact", {"name": name})
+        return None if row is None else row[0]
+
+    def set_fact(self, name: str, value: str) -> None:
+        self._sql.run("set_fact", {"name": name, "value": value})

@@ -1,0 +1,176 @@
+"""Reads and writes of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.checkpoint import Checkpoint
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import NotFound
+from holdfast.core.ids import CheckpointId
+from holdfast.core.task import Failure
+from holdfast.core.transitions import CheckpointStatus
+from holdfast.store import rows
+from holdfast.store.tasks import LAST, resolve
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class Checkpoints:
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._sql = tx.statements
+
+    def create_many(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """New checkpoints of runs that the caller holds, so none of them can be there already."""
+        self._sql.many("insert_checkpoint", [rows.row_from_checkpoint(one) for one in checkpoints])
+        for one in checkpoints:
+            self._tx.count("checkpoint", one.status, 1)
+
+    def get(self, checkpoint_id: str) -> Checkpoint:
+        return self._one("get_checkpoint", checkpoint_id)
+
+    def find(self, checkpoint_id: str) -> Checkpoint | None:
+        return self._maybe("get_checkpoint", {"id": checkpoint_id})
+
+    def lock(self, checkpoint_id: str) -> Checkpoint:
+        """The checkpoint, to be changed in this transaction."""
+        return self._one("lock_checkpoint", checkpoint_id)
+
+    def resolve(self, prefix: str) -> CheckpointId:
+        return CheckpointId(resolve(self._tx, "checkpoint", "find_checkpoints", prefix))
+
+    def page(
+        self,
+        *,
+        status: CheckpointStatus | None = None,
+        task_id: str | None = None,
+        before: str = LAST,
+        limit: int = 50,
+    ) -> list[Checkpoint]:
+        """Newest first; the last id of a page is the page token of the next."""
+        name, params = "page_of_checkpoints", {"before": before, "limit": limit}
+        if task_id is not None:
+            name, params = f"{name}_of_task", params | {"task_id": task_id}
+        if status is not None:
+            name, params = f"{name}_in_status", params | {"status": status.value}
+        return [rows.checkpoint_from_row(row) for row in self._sql.all(name, params)]
+
+    def open_of_run(self, run_id: str) -> Checkpoint | None:
+        return self._maybe("open_checkpoint_of_run", {"run_id": run_id})
+
+    def that_retries(self, checkpoint_id: str) -> Checkpoint | None:
+        return self._maybe("checkpoint_that_retries", {"id": checkpoint_id})
+
+    def claim(
+        self, *, boot_id: str, token: str, limit: int, now: datetime, lease: timedelta
+    ) -> list[Checkpoint]:
+        """The most urgent paused checkpoints; `with_token` finds them again."""
+        params = {
+            "boot_id": boot_id,
+            "token": token,
+            "limit": limit,
+            "now": to_micros(now),
+            "lease": lease // _MICROSECOND,
+        }
+        found = [rows.checkpoint_from_row(row) for row in self._sql.all("claim_checkpoints", params)]
+        self._moved(CheckpointStatus.PAUSED_FOR_RESTART, CheckpointStatus.RESUMING, len(found))
+        return sorted(found, key=lambda one: (one.priority, one.created_at, one.id))
+
+    def with_token(self, boot_id: str, token: str) -> list[Checkpoint]:
+        """What a claim whose answer was lost has already taken."""
+        mine = self._sql.all("resumes_with_token", {"boot_id": boot_id, "token": token})
+        return [rows.checkpoint_from_row(row) for row in mine]
+
+    def hold(self, checkpoint_ids: Sequence[str], token: str) -> set[str]:
+        """Those that this resumer still holds; they stay so until the transaction ends."""
+        params = {"ids": self._sql.pack(checkpoint_ids), "token": token}
+        return {row[0] for row in self._sql.all("hold_checkpoints", params)}
+
+    def set_resumed(
+        self, resumed: Sequence[tuple[str, str, Failure | None]], token: str, *, now: datetime
+    ) -> None:
+        """Link each checkpoint (id, follow-up run, diagnostic); the caller holds them."""
+        at = to_micros(now)
+        self._sql.many(
+            "set_checkpoint_resumed",
+            [
+                {
+                    "id": checkpoint_id,
+                    "resumed_run_id": run_id,
+                    "diagnostic": None if diagnostic is None else msgspec.json.encode(diagnostic),
+                    "token": token,
+                    "now": at,
+                }
+                for checkpoint_id, run_id, diagnostic in resumed
+            ],
+        )
+        self._moved(CheckpointStatus.RESUMING, CheckpointStatus.RESUMED, len(resumed))
+
+    def set_failed(self, checkpoint: Checkpoint, diagnostic: Failure, *, now: datetime) -> bool:
+        assert checkpoint.status is not None
+        params = {
+            "id": checkpoint.id,
+            "from": checkpoint.status.value,
+            "diagnostic": msgspec.json.encode(diagnostic),
+            "now": to_micros(now),
+        }
+        if self._sql.one("set_checkpoint_failed", params) is None:
+            return False
+        self._moved(checkpoint.status, CheckpointStatus.FAILED_RESUME, 1)
+        return True
+
+    def return_claimed(self, checkpoint_ids: Sequence[str], *, now: datetime) -> list[tuple[str, str, str]]:
+        """Back to paused: checkpoint, run and task ids of those that were."""
+        params = {"ids": self._sql.pack(checkpoint_ids), "now": to_micros(now)}
+        found = [(row[0], row[1], row[2]) for row in self._sql.all("return_checkpoints", params)]
+        self._moved(CheckpointStatus.RESUMING, CheckpointStatus.PAUSED_FOR_RESTART, len(found))
+        return found
+
+    def resuming_of_boot(self, boot_id: str, *, limit: int) -> list[Checkpoint]:
+        found = self._sql.all("resuming_of_boot", {"boot_id": boot_id, "limit": limit})
+        return [rows.checkpoint_from_row(row) for row in found]
+
+    def lapsed(self, *, now: datetime, limit: int) -> list[Checkpoint]:
+        found = self._sql.all("lapsed_resumes", {"now": to_micros(now), "limit": limit})
+        return [rows.checkpoint_from_row(row) for row in found]
+
+    def lock_resuming(self, checkpoint_ids: Sequence[str]) -> list[Checkpoint]:
+        found = self._sql.all("lock_resuming", {"ids": self._sql.pack(checkpoint_ids)})
+        return [rows.checkpoint_from_row(row) for row in found]
+
+    def to_prune(self, *, older_than: datetime, before: str = LAST, limit: int = 1000) -> list[Checkpoint]:
+        """Recorded or settled checkpoints of ended tasks."""
+        params = {"older_than": to_micros(older_than), "before": before, "limit": limit}
+        return [self.get(row[0]) for row in self._sql.all("checkpoints_to_prune", params)]
+
+    def delete(self, checkpoints: Sequence[Checkpoint]) -> None:
+        self._delete("delete_checkpoints", [one.id for one in checkpoints])
+
+    def delete_of_tasks(self, task_ids: Sequence[str]) -> None:
+        self._delete("delete_checkpoints_of_tasks", task_ids)
+
+    def _delete(self, query: str, ids: Sequence[str]) -> None:
+        for row in self._sql.all(query, {"ids": self._sql.pack(ids)}):
+            if row[0] is not None:
+                self._tx.count("checkpoint", CheckpointStatus(row[0]), -1)
+
+    def _one(self, query: str, checkpoint_id: str) -> Checkpoint:
+        found = self._maybe(query, {"id": checkpoint_id})
+        if found is None:
+            raise NotFound("checkpoint", checkpoint_id)
+        return found
+
+    def _maybe(self, query: str, params: dict[str, object]) -> Checkpoint | None:
+        row = self._sql.one(query, params)
+        return None if row is None else rows.checkpoint_from_row(row)
+
+    def _moved(self, status: CheckpointStatus, to: CheckpointStatus, by: int) -> None:
+        self._tx.moved("checkpoint", status, to, by)

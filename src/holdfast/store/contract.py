@@ -1,0 +1,146 @@
+"""Store, Statements and Write: what a backend must provide, and the shape of every write.
+
+A write is a synchronous function of a transaction. It is run whole on one thread: no await, no I/O but
+`tx`. Its ids, tokens and times are made by the caller, so that running it again after its own commit
+gives the same answer: that is how a commit whose acknowledgement was lost is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+# A row is what the driver returns, in the order of the columns; only store/rows.py takes it apart.
+Row: TypeAlias = Sequence[Any]
+Params: TypeAlias = Mapping[str, object]
+
+
+class Write(Protocol[T_co]):
+    """What callers hand to `Store.write`."""
+
+    def __call__(self, tx: Tx, /) -> T_co: ...
+
+
+class JoinedWrite(Protocol[T_co]):
+    """A write of a kind that comes in crowds: many of them become one statement where that is quicker.
+
+    It is one statement alone, too, so it needs no transaction around it.
+    """
+
+    is_joined: ClassVar[bool]
+
+    def __call__(self, tx: Tx, /) -> T_co: ...
+
+    @staticmethod
+    def together(tx: Tx, writes: Sequence[Any], /) -> Sequence[Any]:
+        """The answers of all, in order; an exception among them is the answer of that one.
+
+        An exception that is raised means: nothing is known, run each alone.
+        """
+        ...
+
+
+class Statements(Protocol):
+    """Named queries on one connection, inside its present transaction."""
+
+    def one(self, query: str, params: Params, /) -> Row | None: ...
+
+    def all(self, query: str, params: Params, /) -> list[Row]: ...
+
+    def run(self, query: str, params: Params, /) -> None: ...
+
+    def many(self, query: str, rows: Iterable[Params], /) -> None: ...
+
+    def save_steps(self, rows: Sequence[Row], fences: Sequence[int], /) -> list[bool]:
+        """Save the steps (columns in their order) whose run is still held with that fence.
+
+        Says of each whether it was saved now, or raises when only each alone can tell. The one bulk write
+        that each database does in its own quickest way.
+        """
+        ...
+
+    def pack(self, values: Sequence[str], /) -> object:
+        """A list as the value of a `:name[]` parameter."""
+        ...
+
+
+class Store(Protocol):
+    """Durable memory: writes that happened or raised, and reads of what was committed."""
+
+    async def write(self, write: Write[T]) -> T:
+        """Run it in a transaction; return after the commit is durable.
+
+        Raises what the write raised (nothing changed), or StoreUnavailable (nothing was acknowledged;
+        it may be run again). Writes of callers that wait together share one commit.
+        """
+        ...
+
+    def write_now(self, write: Write[T]) -> T:
+        """The same for a caller without an event loop; blocks."""
+        ...
+
+    async def read(self, read: Callable[[Tx], T]) -> T:
+        """Run it on a snapshot of what was committed."""
+        ...
+
+    def read_now(self, read: Callable[[Tx], T]) -> T: ...
+
+    async def wait_for(self, topic: str, timeout_s: float) -> bool:
+        """Wait until somebody hints at a topic. Only a hint: it may come early, late or never."""
+        ...
+
+    def backup(self, target: str) -> None:
+        """Copy the whole ledger while it is in use."""
+        ...
+
+    def verify(self) -> list[str]:
+        """What is wrong with the database, in sentences; empty when nothing is."""
+        ...
+
+    def held_why(self) -> str | None:
+        """Why resumes are held (the database is older than its mark), or None."""
+        ...
+
+    def accept(self) -> None:
+        """A person accepts the database as it is."""
+        ...
+
+    def close(self) -> None:
+        """Finish what waits, then let go. Safe twice."""
+        ...
+
+
+class Reader(Protocol):
+    """Someone who only looks at a ledger, beside whoever writes it."""
+
+    def read_now(self, read: Callable[[Tx], T]) -> T:
+        """Run it on a snapshot of what was committed."""
+        ...
+
+    def applied_migrations(self) -> Sequence[tuple[int, str]]:
+        """Number and digest of each migration that the database has."""
+        ...
+
+    def held_why(self) -> str | None:
+        """Why resumes are held, or would be by the next gateway; None when they are not."""
+        ...
+
+    def verify(self, *, on_rows: Callable[[int], None] = ...) -> list[str]:
+        """What is wrong with the database, in sentences; the caller may count the rows that were read."""
+        ...
+
+    def backup(self, target: str, *, on_pages: Callable[[int, int], None] = ...) -> None:
+        """Copy the whole ledger while it is in use; the caller may watch how far it is."""
+        ...
+
+    def facts(self) -> dict[str, object]:
+        """What the database says about itself, for whoever looks after it."""
+        ...
+
+    def close(self) -> None: ...

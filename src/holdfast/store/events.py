@@ -1,0 +1,66 @@
+"""Reads of the feed of events and of the counts that every write maintains."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import BadInput, FeedGap
+from holdfast.core.events import Event
+from holdfast.store import rows
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+START = "0.0"
+_POSITION = re.compile(r"(\d{1,19})\.(\d{1,18})\Z")
+
+
+class Events:
+    def __init__(self, tx: Tx) -> None:
+        self._sql = tx.statements
+
+    def after(self, position: str = START, *, limit: int = 100) -> list[Event]:
+        """What happened after a position, in order. Raises FeedGap when some of it was pruned."""
+        txid, place = parse_position(position)
+        if place:
+            pruned = self._sql.one("get_fact", {"name": "pruned_events"})
+            if pruned is not None and (txid, place) < parse_position(pruned[0]):
+                oldest = self._sql.one("oldest_event", {})
+                raise FeedGap(position, START if oldest is None else f"{oldest[0]}.{oldest[1]}")
+        found = self._sql.all("feed", {"txid": str(txid), "position": place, "limit": limit})
+        return [rows.event_from_row(row) for row in found]
+
+    def of_task(self, task_id: str, position: str = START, *, limit: int = 1000) -> list[Event]:
+        _, place = parse_position(position)
+        found = self._sql.all("feed_of_task", {"task_id": task_id, "position": place, "limit": limit})
+        return [rows.event_from_row(row) for row in found]
+
+    def newest(self, *, limit: int = 20) -> list[Event]:
+        """The end of the feed, oldest of them first."""
+        found = self._sql.all("newest_events", {"limit": limit})
+        return [rows.event_from_row(row) for row in reversed(found)]
+
+    def prune(self, *, older_than: datetime, limit: int = 10_000) -> int:
+        """Delete old events; a follower that was further back is told so by FeedGap."""
+        gone = self._sql.all("prune_events", {"older_than": to_micros(older_than), "limit": limit})
+        if gone:
+            before = self._sql.one("get_fact", {"name": "pruned_events"})
+            newest = max((int(row[0]), int(row[1])) for row in gone)
+            if before is not None:
+                newest = max(newest, parse_position(before[0]))
+            self._sql.run("set_fact", {"name": "pruned_events", "value": f"{newest[0]}.{newest[1]}"})
+        return len(gone)
+
+    def counts(self, noun: str) -> dict[str, int]:
+        """How many records of a noun there are in each status; never a scan."""
+        return {row[0]: int(row[1]) for row in self._sql.all("counts", {"noun": noun}) if row[1]}
+
+
+def parse_position(position: object) -> tuple[int, int]:
+    found = _POSITION.match(position) if isinstance(position, str) else None
+    if found is None:
+        raise BadInput("position", f"that is not a position of the feed; begin with {START!r}")
+    return int(found.group(1)), int(found.group(2))

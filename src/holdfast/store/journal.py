@@ -1,0 +1,153 @@
+"""Reads and writes of the journal: steps, plans, artifacts and notes, all under the run's fence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import msgspec
+
+from holdfast.core.claim import Claim
+from holdfast.core.errors import ClaimLost
+from holdfast.core.plan import Plan
+from holdfast.core.step import Artifact, Note, Step
+from holdfast.store import rows
+from holdfast.store.contract import Row
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+N = TypeVar("N")
+
+
+class JournalHead(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a task's journal stands: how many steps, the last one, and which runs wrote any."""
+
+    steps_saved: int = 0
+    last_step: str | None = None
+    written_by: frozenset[str] = frozenset()
+
+
+class SaveStep:
+    """The hottest write: one guarded statement, and one for a whole crowd where that is quicker."""
+
+    is_joined: ClassVar[bool] = True
+    __slots__ = ("fence", "row")
+
+    def __init__(self, step: Step, fence: int) -> None:
+        self.row = rows.row_from_step(step)
+        self.fence = fence
+
+    def __call__(self, tx: Tx) -> Step | None:
+        """None when it was saved now; the step that stands there already when it was saved before."""
+        params = self.params()
+        if tx.statements.one("save_step", params) is not None:
+            return None
+        # Saved before (by us, perhaps, in a commit whose answer was lost), or not ours to save.
+        found = tx.statements.one("get_step", params)
+        if found is None or not tx.journal.holds(params["run_id"], params["task_id"], self.fence):
+            raise ClaimLost(params["run_id"], self.fence)
+        return rows.step_from_row(found)
+
+    @staticmethod
+    def together(tx: Tx, writes: Sequence[SaveStep]) -> Sequence[Step | ClaimLost | None]:
+        return tx.journal.save_many(writes)
+
+    def params(self) -> dict[str, Any]:
+        return {**dict(zip(rows.STEP_COLUMNS, self.row, strict=True)), "fence": self.fence}
+
+
+class Journal:
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._sql = tx.statements
+
+    def save_many(self, writes: Sequence[SaveStep]) -> list[Step | ClaimLost | None]:
+        """All in one go; those that were not saved are looked at one by one."""
+        saved = self._sql.save_steps([write.row for write in writes], [write.fence for write in writes])
+        if all(saved):
+            return [None] * len(writes)
+        return [
+            None if is_saved else self._look_at(write) for write, is_saved in zip(writes, saved, strict=True)
+        ]
+
+    def _look_at(self, write: SaveStep) -> Step | ClaimLost | None:
+        try:
+            return write(self._tx)
+        except ClaimLost as error:
+            return error
+
+    def holds(self, run_id: str, task_id: str, fence: int) -> bool:
+        """Whether the run is still held with this fence; it stays so until the transaction ends."""
+        params = {"run_id": run_id, "task_id": task_id, "fence": fence}
+        return self._sql.one("hold_run", params) is not None
+
+    def require(self, claim: Claim) -> None:
+        if not self.holds(claim.run_id, claim.task_id, claim.fence):
+            raise ClaimLost(claim.run_id, claim.fence)
+
+    def find_step(self, task_id: str, scope: str, name: str, occurrence: str) -> Step | None:
+        params = {"task_id": task_id, "scope": scope, "name": name, "occurrence": occurrence}
+        row = self._sql.one("get_step", params)
+        return None if row is None else rows.step_from_row(row)
+
+    def steps(self, task_id: str, *, limit: int = 100_000) -> list[Step]:
+        found = self._sql.all("steps_of_task", {"task_id": task_id, "limit": limit})
+        return [rows.step_from_row(row) for row in found]
+
+    def heads(self, task_ids: Sequence[str]) -> dict[str, JournalHead]:
+        """Where each task's journal stands; tasks without steps are missing."""
+        heads: dict[str, tuple[int, str, set[str]]] = {}
+        for task_id, run_id, name, _ in self._sql.all("journal_heads", {"ids": self._sql.pack(task_ids)}):
+            count, _, writers = heads.get(task_id, (0, "", set()))
+            writers.add(run_id)
+            heads[task_id] = (count + 1, name, writers)
+        return {
+            task_id: JournalHead(steps_saved=count, last_step=last, written_by=frozenset(writers))
+            for task_id, (count, last, writers) in heads.items()
+        }
+
+    def save_plan(self, claim: Claim, plan: Plan, *, now: datetime) -> bool:
+        """True if its cursor moved, or there was no plan before; to plan anew is no progress."""
+        self.require(claim)
+        mover, before = self.plans([claim.task_id]).get(claim.task_id, (claim.run_id, None))
+        has_moved = before is None or before.cursor.last_completed != plan.cursor.last_completed
+        run_id = claim.run_id if has_moved else mover
+        self._sql.run("save_plan", rows.row_from_plan(claim.task_id, run_id, plan, now))
+        return has_moved
+
+    def plans(self, task_ids: Sequence[str]) -> dict[str, tuple[str, Plan]]:
+        """The plan of each task, with the run that moved it last."""
+        found = self._sql.all("plans_of_tasks", {"ids": self._sql.pack(task_ids)})
+        return {row[0]: (row[1], rows.plan_from_row(row)) for row in found}
+
+    def save_artifact(self, claim: Claim, artifact: Artifact, *, now: datetime) -> None:
+        self.require(claim)
+        self._sql.run("save_artifact", rows.row_from_artifact(claim.task_id, claim.run_id, artifact, now))
+
+    def artifacts(self, task_ids: Sequence[str]) -> dict[str, list[Artifact]]:
+        return self._grouped("artifacts_of_tasks", task_ids, rows.artifact_from_row)
+
+    def add_note(self, claim: Claim, note: Note, *, seq: int) -> None:
+        """Put it at its place, or at the next free one; the same note is not added twice there."""
+        self.require(claim)
+        while self._sql.one("save_note", rows.row_from_note(claim.task_id, claim.run_id, seq, note)) is None:
+            row = self._sql.one("get_note", {"task_id": claim.task_id, "seq": seq})
+            if row is not None and rows.note_from_row(row) == note:
+                return
+            seq += 1
+
+    def notes(self, task_ids: Sequence[str]) -> dict[str, list[Note]]:
+        return self._grouped("notes_of_tasks", task_ids, rows.note_from_row)
+
+    def delete_of_tasks(self, task_ids: Sequence[str]) -> None:
+        ids = self._sql.pack(task_ids)
+        for noun in ("steps", "plans", "artifacts", "notes"):
+            self._sql.run(f"delete_{noun}_of_tasks", {"ids": ids})
+
+    def _grouped(self, query: str, task_ids: Sequence[str], read: Callable[[Row], N]) -> dict[str, list[N]]:
+        grouped: dict[str, list[N]] = {}
+        for row in self._sql.all(query, {"ids": self._sql.pack(task_ids)}):
+            grouped.setdefault(row[0], []).append(read(row))
+        return grouped

@@ -1,0 +1,215 @@
+"""Locks on files that prove who is alive: one per boot, one per home.
+
+They are flock locks. Those belong to the open file description: no other open or close in the process drops
+them, and the kernel drops them when the last copy of the descriptor is gone, however the process ended.
+
+An exec closes our copy, but a forked child keeps one. So a boot is dead, and a home free, only when every
+child that was forked without an exec is gone too. That errs on the safe side: such a child may be at work.
+
+They prove something on one machine and on a local file system only.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from holdfast.core.errors import HomeInUse, StoreUnavailable
+from holdfast.core.ids import check_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class BootLock:
+    """Held by one boot for as long as it lives."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+        self._pid = os.getpid()
+
+    @classmethod
+    def take(cls, directory: Path, boot_id: str) -> BootLock:
+        """Register a boot that was never registered before; from now on `is_dead` says no.
+
+        Raises StoreUnavailable when that cannot be made true.
+        """
+        path = _boot_path(directory, boot_id)
+        with _or_unavailable(f"cannot take the boot lock {path}"):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return cls(path, _create_locked(path))
+
+    def release(self) -> None:
+        """Declare the boot ended; a second call does nothing.
+
+        In a forked child it only gives up the child's copy, for the boot is its parent.
+        """
+        if self._descriptor is None:
+            return
+        if os.getpid() == self._pid:
+            with suppress(OSError):  # a file that stays is not locked, and so is dead as well
+                self._path.unlink()
+        os.close(self._descriptor)
+        self._descriptor = None
+
+
+def is_dead(directory: Path, boot_id: str) -> bool:
+    """Whether a boot that was registered in this directory has ended; a dead boot never comes back.
+
+    No file means that the boot was released or buried. Where the directory itself is missing there is no such
+    proof: raises StoreUnavailable.
+    """
+    path = _boot_path(directory, boot_id)
+    with _or_unavailable(f"cannot prove that {boot_id} is dead: {path}"):
+        try:
+            descriptor = _open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            if not directory.is_dir():
+                raise StoreUnavailable(
+                    f"cannot prove that {boot_id} is dead: {directory} is missing"
+                ) from None
+            return True
+        try:
+            # Shared, so that two who ask at the same time do not take each other for the boot.
+            return _try_lock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+
+def bury(directory: Path, boot_id: str) -> None:
+    """Remove the file of a dead boot, if it is still there.
+
+    Raises StoreUnavailable when the boot is alive.
+    """
+    if not is_dead(directory, boot_id):
+        raise StoreUnavailable(f"{boot_id} is alive, so its lock file stays; stop it first")
+    path = _boot_path(directory, boot_id)
+    with _or_unavailable(f"cannot remove the boot lock {path}"):
+        path.unlink(missing_ok=True)
+
+
+class HomeLock:
+    """Held by the one gateway, or the one command, that may write in a home."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+        self._pid = os.getpid()
+
+    @classmethod
+    def take(cls, home: Path, *, role: str) -> HomeLock:
+        """Take the home, or raise HomeInUse with the pid of whoever has it, where that is known."""
+        path = _home_path(home)
+        with _or_unavailable(f"cannot take the home lock {path}"), ExitStack() as undo:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = _open(path, os.O_RDWR | os.O_CREAT)
+            undo.callback(os.close, descriptor)
+            if not _try_lock_despite_askers(descriptor):
+                raise HomeInUse(home=str(home), pid=_pid_in(descriptor))
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} {role}\n".encode(), 0)
+            undo.pop_all()
+            return cls(descriptor)
+
+    def release(self) -> None:
+        """Give the home back; a second call does nothing.
+
+        In a forked child it only gives up the child's copy. The file always stays: if it were unlinked,
+        someone who had opened it before and someone who made it anew could both hold the lock.
+        """
+        if self._descriptor is None:
+            return
+        if os.getpid() == self._pid:
+            with suppress(OSError):  # what it says counts only while it is locked
+                os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+        self._descriptor = None
+
+
+def holder_of(home: Path) -> int | None:
+    """The pid of whoever holds the home; None when nobody does, or when the holder has not said yet."""
+    path = _home_path(home)
+    with _or_unavailable(f"cannot look at the home lock {path}"):
+        try:
+            descriptor = _open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            is_free = _try_lock(descriptor, fcntl.LOCK_SH)
+            return None if is_free else _pid_in(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _boot_path(directory: Path, boot_id: str) -> Path:
+    return directory / f"{check_id('boot_id', boot_id)}.lock"
+
+
+def _home_path(home: Path) -> Path:
+    return home / "gateway.lock"
+
+
+@contextmanager
+def _or_unavailable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(f"{what}: {error.strerror}") from error
+
+
+def _open(path: Path, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def _create_locked(path: Path) -> int:
+    """Make a file that is locked from the first moment at which anyone can find it."""
+    unfinished = path.with_suffix(".new")
+    with ExitStack() as undo:
+        descriptor = _open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        undo.callback(os.close, descriptor)
+        undo.callback(unfinished.unlink)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Nobody else can make this file between the look and the rename: they would need the unfinished one.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, "this boot is registered already")
+        unfinished.rename(path)
+        undo.pop_all()
+    return descriptor
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _try_lock_despite_askers(descriptor: int) -> bool:
+    """Lock for ourselves alone; False when someone else has done so.
+
+    Whoever asks `holder_of` has a shared lock for a moment, and must not be mistaken for a holder.
+    """
+    while not _try_lock(descriptor, fcntl.LOCK_EX):
+        if not _try_lock(descriptor, fcntl.LOCK_SH):
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def _pid_in(descriptor: int) -> int | None:
+    """The pid in a home lock; None while it is being written, or when it is still that of a dead holder."""
+    pid, _, role = os.pread(descriptor, 200, 0).partition(b" ")
+    if not pid.isdigit() or not role.endswith(b"\n"):
+        return None
+    try:
+        os.kill(int(pid), 0)
+    except PermissionError:
+        pass  # it exists, and belongs to another user
+    except (ProcessLookupError, OverflowError):
+        return None
+    return int(pid)

@@ -1,0 +1,91 @@
+"""Applies numbered migrations, under a lock, once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from holdfast.core.errors import SchemaMismatch
+
+SCHEMA_FILES = Path(__file__).parent / "schema"
+_FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+
+
+class Migration(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+class Migrating(Protocol):
+    """A connection that holds the migration lock of its database inside one transaction."""
+
+    def applied(self) -> Sequence[tuple[int, str]]:
+        """Number and digest of each migration that was applied; empty for a new database."""
+        ...
+
+    def apply(self, migration: Migration) -> None: ...
+
+
+def load_migrations(dialect: str) -> list[Migration]:
+    """Every migration of a database, in order."""
+    found = []
+    for path in sorted((SCHEMA_FILES / dialect).glob("*.sql")):
+        match = _FILE_NAME.fullmatch(path.name)
+        if match is None:
+            raise ValueError(f"{path.name}: a migration is named 0001_what_it_does.sql")
+        found.append(Migration(number=int(match[1]), name=match[2], sql=path.read_text(encoding="utf-8")))
+    return found
+
+
+def check_schema(applied: Sequence[tuple[int, str]], known: Sequence[Migration]) -> list[Migration]:
+    """The migrations that are missing; raises SchemaMismatch for a database we must not touch."""
+    digests = {migration.number: migration.digest for migration in known}
+    for number, digest in applied:
+        if number not in digests:
+            raise SchemaMismatch(
+                f"the database has migration {number}, which this Holdfast does not know; use a newer one"
+            )
+        if digests[number] != digest:
+            raise SchemaMismatch(f"migration {number} was changed after it was applied to this database")
+    done = {number for number, _ in applied}
+    return [migration for migration in known if migration.number not in done]
+
+
+def check_readable(
+    applied: Sequence[tuple[int, str]], known: Sequence[Migration], *, must_be_current: bool = True
+) -> None:
+    """Raises SchemaMismatch for a database that we must not touch or, if it must be current, not read yet."""
+    missing = check_schema(applied, known)
+    if missing and must_be_current:
+        raise _outdated(missing)
+
+
+def _outdated(missing: Sequence[Migration]) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"the database lacks migration {missing[0].number} ({missing[0].name}); "
+        "run `holdfast store migrate` after a backup"
+    )
+
+
+def migrate(database: Migrating, known: Sequence[Migration], *, may_upgrade: bool) -> list[Migration]:
+    """Bring the database to the newest schema; returns what was applied.
+
+    A new database is always set up. An older one is changed only when the caller says so.
+    """
+    applied = database.applied()
+    missing = check_schema(applied, known)
+    if applied and missing and not may_upgrade:
+        raise _outdated(missing)
+    for migration in missing:
+        database.apply(migration)
+    return missing

@@ -1,0 +1,377 @@
+"""PostgreSQL: several writers, SKIP LOCKED claims, readers on snapshots, hints by LISTEN and NOTIFY."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+
+from holdfast.core.clock import Clock
+from holdfast.core.errors import Refused, SettingsError, StoreUnavailable
+from holdfast.store.contract import Write
+from holdfast.store.hints import Hints
+from holdfast.store.link import (
+    Link,
+    PostgresStatements,
+    explain,
+    is_lost,
+    may_retry,
+    read_url,
+    unavailable,
+)
+from holdfast.store.migrations import Migration, load_migrations, migrate
+from holdfast.store.queries import load_queries
+from holdfast.store.topics import Topics
+from holdfast.store.transaction import Tx
+from holdfast.store.verify import verify_rows
+from holdfast.store.writer import Busy, CommitUnknown, Writer
+
+T = TypeVar("T")
+
+READERS = 4
+MAX_WRITERS = 16
+# PostgreSQL keeps 64 subtransactions of a transaction at hand; with more, everybody's reads get slower.
+MAX_TRANSACTION = 60
+
+_WRITING = {"lock_timeout": "10s", "statement_timeout": "60s", "default_transaction_read_only": "off"}
+_READING = {"lock_timeout": "10s", "statement_timeout": "300s"}
+# A hint that a crash of the server takes back is no loss, so nobody waits for the disk there.
+_TELLING = {"lock_timeout": "5s", "statement_timeout": "10s", "synchronous_commit": "off"}
+
+# On the thread of somebody's event loop, no lock is waited for longer than this.
+_IMPATIENT = b"SET lock_timeout = '50ms'"
+_PATIENT = b"SET lock_timeout = '10s'"
+_BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+_MIGRATION_LOCK = int.from_bytes(b"holdfast", "big")
+
+
+class PostgresSession:
+    """One connection that writes; it connects when it is first needed, and again when it was lost."""
+
+    joins = True
+
+    def __init__(self, link: Link, queries: Mapping[str, str]) -> None:
+        self._link = link
+        self.tx = Tx(PostgresStatements(link, queries))
+        self._receipt = secrets.token_hex(8)
+        self._number = 0
+        self._is_patient = True
+        self._has_savepoint = False
+
+    def begin(self, *, may_wait: bool) -> None:
+        """Every transaction leaves its number on a receipt of ours, which tells later whether it committed.
+
+        (The number that PostgreSQL gives it would not do: after a crash it may belong to another one.)
+        """
+        self._get_ready(may_wait=may_wait)
+        self._number += 1
+        self._link.prepare("write_receipt")
+        begin = f"BEGIN; EXECUTE write_receipt({self._number}, '{self._receipt}')".encode()
+        while self._link.command(begin).command_tuples != 1:
+            # There is none yet, or somebody tidied it away. It must be there before the transaction
+            # begins, or whoever asks after a lost answer would have nothing to wait at.
+            self._link.command(b"ROLLBACK")
+            self.tx.statements.run("insert_receipt", {"id": self._receipt})
+        self._has_savepoint = False
+
+    def commit(self) -> None:
+        try:
+            result = self._link.command(b"COMMIT")
+        except psycopg.Error as error:
+            if self._link.is_open:
+                raise
+            receipt, number = self._receipt, self._number
+            # That receipt speaks of this commit alone from now on; what we begin next gets another.
+            self._receipt, self._number = secrets.token_hex(8), 0
+            raise CommitUnknown(lambda session: session.has_committed(receipt, number)) from error
+        if result.command_status != b"COMMIT":
+            # A write went on after an error that it should have let through; nothing was committed.
+            raise errors.InFailedSqlTransaction("the transaction had failed before its commit")
+
+    def has_committed(self, receipt: str, number: int) -> bool:
+        """Whether a transaction whose commit was not answered happened; waits while the server is at it."""
+        self._get_ready(may_wait=True)
+        row = self.tx.statements.one("read_receipt", {"id": receipt})
+        return row is not None and row[0] == number
+
+    def rollback(self) -> None:
+        if not self._link.has_transaction:
+            return
+        try:
+            self._link.command(b"ROLLBACK")
+        except psycopg.Error:
+            # Closing the connection rolls back, too; the error that brought us here matters more.
+            self._link.close()
+
+    def savepoint(self) -> None:
+        # One round trip for both: the end of the last write's savepoint and the beginning of this one's.
+        self._link.command(
+            b"RELEASE member; SAVEPOINT member" if self._has_savepoint else b"SAVEPOINT member"
+        )
+        self._has_savepoint = True
+
+    def release(self) -> None:
+        """Left to the next savepoint or the commit."""
+
+    def rollback_to(self) -> None:
+        self._link.command(b"ROLLBACK TO member")
+
+    def is_open(self) -> bool:
+        # A failed transaction is open: ROLLBACK TO its savepoint mends it.
+        return self._link.has_transaction
+
+    def alone(self, write: Write[T], *, may_wait: bool) -> T:
+        self._get_ready(may_wait=may_wait)
+        answer = write(self.tx)
+        if not self._link.is_open or self._link.has_transaction:
+            raise psycopg.OperationalError("the connection was lost before the statement was committed")
+        return answer
+
+    def explain(self, error: Exception) -> Exception | None:
+        return explain(error)
+
+    def may_retry(self, error: Exception) -> bool:
+        return may_retry(error)
+
+    def close(self) -> None:
+        if self._link.is_open:
+            with contextlib.suppress(psycopg.Error):  # whoever opens the ledger later tidies up, too
+                self.tx.statements.run("delete_receipt", {"id": self._receipt})
+        self._link.close()
+
+    def _get_ready(self, *, may_wait: bool) -> None:
+        if not self._link.is_open:
+            if not may_wait:
+                raise Busy
+            self._link.open()
+            self._link.require_durable_commits()
+            self._is_patient = True
+        self.rollback()  # what an interrupt may have left behind
+        if may_wait is not self._is_patient:
+            self._link.command(_PATIENT if may_wait else _IMPATIENT)
+            self._is_patient = may_wait
+
+
+class _Migrating:
+    """Holds the migration lock until its transaction ends."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def applied(self) -> list[tuple[int, str]]:
+        # Looked for first: a role that may not create schemas can use one that somebody else made.
+        if self._link.ask("SELECT to_regclass('holdfast.schema_migrations')::text")[0][0] is None:
+            self._link.command(b"CREATE SCHEMA IF NOT EXISTS holdfast")
+            self._link.command(
+                b"CREATE TABLE schema_migrations "
+                b"(number BIGINT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL)"
+            )
+        found = self._link.ask("SELECT number, digest FROM schema_migrations ORDER BY number")
+        return [(row[0], row[1]) for row in found]
+
+    def apply(self, migration: Migration) -> None:
+        self._link.command(migration.sql.encode())
+        self._link.ask(
+            "INSERT INTO schema_migrations VALUES ($1, $2, $3)",
+            str(migration.number),
+            migration.name,
+            migration.digest,
+        )
+
+
+def migrate_database(
+    link: Link, *, may_upgrade: bool, known: Sequence[Migration] | None = None
+) -> list[Migration]:
+    """Set the schema up or upgrade it, whole or not at all; a second process waits and finds it done."""
+    link.command(b"BEGIN")
+    try:
+        # A migration may take long, and whoever comes second waits for it.
+        link.command(b"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+        link.ask("SELECT pg_advisory_xact_lock($1)", str(_MIGRATION_LOCK))
+        applied = migrate(
+            _Migrating(link),
+            load_migrations("postgres") if known is None else known,
+            may_upgrade=may_upgrade,
+        )
+        link.ask(
+            "INSERT INTO ledger_facts VALUES ('ledger_id', $1) ON CONFLICT DO NOTHING", secrets.token_hex(16)
+        )
+        link.execute("rebase_events", {})
+        link.execute("delete_old_receipts", {})
+        link.command(b"COMMIT")
+    except BaseException:
+        if link.has_transaction:
+            link.command(b"ROLLBACK")
+        raise
+    return applied
+
+
+class PostgresStore:
+    """The ledger in the schema `holdfast` of one database. Several gateways on several hosts may share it."""
+
+    def __init__(self, url: str, *, clock: Clock, may_upgrade: bool = False, writers: int = 3) -> None:
+        if not 1 <= writers <= MAX_WRITERS:
+            raise SettingsError(f"store: {writers} writers; between 1 and {MAX_WRITERS} are possible")
+        self._clock = clock
+        self._address = read_url(url)
+        self._queries = load_queries("postgres")
+        self._hints = Hints()
+        self._is_closed = False
+        first = self._open_first(may_upgrade=may_upgrade)
+        links = [first, *(self._link(_WRITING) for _ in range(writers - 1))]
+        telling = self._link(_TELLING)
+        self._topics = Topics(
+            telling, PostgresStatements(telling, self._queries), self._hints, errand=_fold_counters
+        )
+        self._readers: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
+        self._reader_slots = threading.Semaphore(READERS)
+        self._writer = Writer(
+            [PostgresSession(link, self._queries) for link in links],
+            on_commit=self._committed,
+            max_transaction=MAX_TRANSACTION,
+        )
+
+    def _link(self, settings: Mapping[str, str]) -> Link:
+        return Link(self._address, self._queries, **settings)
+
+    def _open_first(self, *, may_upgrade: bool) -> Link:
+        link = self._link(_WRITING)
+        try:
+            link.open()
+            link.require_durable_commits()
+            migrate_database(link, may_upgrade=may_upgrade)
+        except psycopg.Error as error:
+            link.close()
+            raise unavailable(error) from error
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    # --- writing
+
+    async def write(self, write: Write[T]) -> T:
+        return await self._writer.write(write)
+
+    def write_now(self, write: Write[T]) -> T:
+        return self._writer.write_now(write)
+
+    def _committed(self, topics: set[str]) -> None:
+        self._hints.give(topics)
+        self._topics.tell(topics)
+
+    # --- reading
+
+    async def read(self, read: Callable[[Tx], T]) -> T:
+        return await asyncio.to_thread(self.read_now, read)
+
+    def read_now(self, read: Callable[[Tx], T]) -> T:
+        with self._reader_slots:
+            self._require_open()
+            reader = self._take_reader()
+            try:
+                return reader.run(read)
+            finally:
+                self._readers.put(reader)
+
+    def _take_reader(self) -> _Reader:
+        try:
+            return self._readers.get_nowait()
+        except queue.Empty:
+            return _Reader(self._link(_READING), self._queries)
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+
+    async def wait_for(self, topic: str, timeout_s: float) -> bool:
+        self._require_open()
+        self._topics.listen()
+        return await self._hints.wait_for(topic, timeout_s)
+
+    # --- operations
+
+    def held_why(self) -> str | None:
+        """The server guards its own files, so nothing is held unless the ledger itself says so."""
+        return self.read_now(lambda tx: tx.boots.fact("held"))
+
+    def accept(self) -> None:
+        """There is no mark beside a PostgreSQL database that a person could accept."""
+
+    def backup(self, target: str) -> None:
+        raise Refused(
+            "PostgreSQL is backed up with its own tools, while it is in use: "
+            f"pg_dump --schema=holdfast --format=custom --file={target} DATABASE"
+        )
+
+    def verify(self) -> list[str]:
+        """What the catalog says, then every digest and every count."""
+        try:
+            problems = self.read_now(
+                lambda tx: [f"PostgreSQL: {row[0]}" for row in tx.statements.all("integrity_check", {})]
+            )
+            return problems + self.read_now(verify_rows)
+        except StoreUnavailable as error:
+            return [str(error)]
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._writer.close()
+        self._topics.close()
+        for _ in range(READERS):  # each slot is free once its reader is done
+            self._reader_slots.acquire()
+        while not self._readers.empty():
+            self._readers.get_nowait().close()
+        for _ in range(READERS):
+            self._reader_slots.release()
+
+
+def _fold_counters(statements: Any) -> None:
+    statements.run("fold_counters", {})
+
+
+class _Reader:
+    """A connection that reads one snapshot at a time."""
+
+    def __init__(self, link: Link, queries: Mapping[str, str]) -> None:
+        self._link = link
+        self._tx = Tx(PostgresStatements(link, queries))
+
+    def run(self, read: Callable[[Tx], T]) -> T:
+        try:
+            try:
+                return self._run_once(read)
+            except psycopg.OperationalError as error:
+                if not is_lost(error):
+                    raise
+                # It may have been lost long ago, while nobody was reading.
+                self._link.close()
+                return self._run_once(read)
+        except psycopg.Error as error:
+            failure = explain(error)
+            if failure is None:
+                raise
+            raise failure from error
+
+    def _run_once(self, read: Callable[[Tx], T]) -> T:
+        if not self._link.is_open:
+            self._link.open()
+        self._link.command(_BEGIN_READING)
+        try:
+            return read(self._tx)
+        finally:
+            if self._link.has_transaction:
+                self._link.command(b"ROLLBACK")
+
+    def close(self) -> None:
+        self._link.close()

@@ -1,0 +1,95 @@
+"""Reads a ledger on PostgreSQL beside whoever writes it: makes and migrates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+
+from holdfast.core.errors import NoLedger, Refused, StoreUnavailable
+from holdfast.store.link import Link, PostgresStatements, explain, read_url
+from holdfast.store.migrations import check_readable, load_migrations
+from holdfast.store.queries import load_queries
+from holdfast.store.transaction import Tx
+from holdfast.store.verify import verify_rows
+
+T = TypeVar("T")
+
+_SETTINGS = {"lock_timeout": "10s", "statement_timeout": "300s", "default_transaction_read_only": "on"}
+_BEGIN = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class PostgresReader:
+    """One connection that cannot write. For a command that looks and goes."""
+
+    def __init__(self, url: str, *, must_be_current: bool = True) -> None:
+        """Raises NoLedger where there is none, and SchemaMismatch for one that this Holdfast cannot read."""
+        queries = load_queries("postgres")
+        address = read_url(url)
+        self._where = f"{address.get('dbname') or 'the database'} on {address.get('host') or 'this machine'}"
+        self._link = Link(address, queries, **_SETTINGS)
+        self._tx = Tx(PostgresStatements(self._link, queries))
+        try:
+            known = load_migrations("postgres")
+            check_readable(self.applied_migrations(), known, must_be_current=must_be_current)
+        except BaseException:
+            self.close()
+            raise
+
+    def read_now(self, read: Callable[[Tx], T]) -> T:
+        try:
+            if not self._link.is_open:
+                self._link.open()
+            self._link.command(_BEGIN)
+            try:
+                return read(self._tx)
+            finally:
+                if self._link.has_transaction:
+                    self._link.command(b"ROLLBACK")
+        except psycopg.Error as error:
+            failure = explain(error)
+            if failure is None:
+                raise
+            raise failure from error
+
+    def applied_migrations(self) -> list[tuple[int, str]]:
+        def read(tx: Tx) -> list[tuple[int, str]]:
+            if self._link.ask("SELECT to_regclass('holdfast.schema_migrations')::text")[0][0] is None:
+                raise NoLedger(self._where)
+            return [(row[0], row[1]) for row in tx.statements.all("applied_migrations", {})]
+
+        return self.read_now(read)
+
+    def held_why(self) -> str | None:
+        """The server guards its own files, so nothing is held unless the ledger itself says so."""
+        return self.read_now(lambda tx: tx.boots.fact("held"))
+
+    def verify(self, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
+        """What the catalog says, then every digest and every count."""
+        try:
+            problems = self.read_now(
+                lambda tx: [f"PostgreSQL: {row[0]}" for row in tx.statements.all("integrity_check", {})]
+            )
+            return problems + self.read_now(lambda tx: verify_rows(tx, on_rows=on_rows))
+        except StoreUnavailable as error:
+            return [str(error)]
+
+    def backup(
+        self,
+        target: str,
+        *,
+        on_pages: Callable[[int, int], None] = lambda _done, _all: None,  # noqa: ARG002 - nothing to tell
+    ) -> None:
+        raise Refused(
+            "PostgreSQL is backed up with its own tools, while it is in use: "
+            f"pg_dump --schema=holdfast --format=custom --file={target} DATABASE"
+        )
+
+    def facts(self) -> dict[str, object]:
+        """What the server says about itself, for whoever looks after it."""
+        self.read_now(lambda _tx: None)
+        return {name: self._link.show(name) for name in ("server_version", "synchronous_commit")}
+
+    def close(self) -> None:
+        self._link.close()

@@ -1,0 +1,50 @@
+"""Loads named queries: common ones first, then the dialect's own."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+SQL_FILES = Path(__file__).parent / "sql"
+DIALECTS = ("sqlite", "postgres")
+
+_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_LIST = re.compile(r"\bIN :(\w+)\[\]")
+_PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
+_COMMENT = re.compile(r"--[^\n]*\n")
+
+# A list parameter is written `IN :ids[]`; each database unpacks the one value that carries it in its own way.
+_UNPACK = {
+    "sqlite": r"IN (SELECT value FROM json_each(:\1))",
+    "postgres": r"= ANY (CAST(:\1 AS text[]))",
+}
+
+
+def load_queries(dialect: str) -> dict[str, str]:
+    """Every query by name, in the words of one database; parameters are still written `:name`."""
+    texts = read_files("common") | read_files(dialect)
+    return {name: in_dialect(text, dialect) for name, text in texts.items()}
+
+
+def read_files(folder: str) -> dict[str, str]:
+    """Name and text of each query in a folder, as written."""
+    found: dict[str, str] = {}
+    for path in sorted((SQL_FILES / folder).glob("*.sql")):
+        parts = _NAME.split(path.read_text(encoding="utf-8"))
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            if name in found:
+                raise ValueError(f"query {name} stands twice in sql/{folder}")
+            found[name] = text
+    return found
+
+
+def in_dialect(text: str, dialect: str) -> str:
+    """The text without comments, its lists unpacked."""
+    return _LIST.sub(_UNPACK[dialect], _COMMENT.sub("", text + "\n")).strip().rstrip(";")
+
+
+def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
+    """The text with `$1` for its first parameter and so on, and the parameters' names in that order."""
+    places: dict[str, int] = {}
+    text = _PARAMETER.sub(lambda found: f"${places.setdefault(found[1], len(places) + 1)}", sql)
+    return text, tuple(places)

@@ -1,0 +1,607 @@
+"""Row to domain and back, in symmetric pairs.
+
+Rows come in the order of the table's columns, which both databases share (a test compares them).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
+from holdfast.core.claim import Boot
+from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.delivery import Delivery
+from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.errors import RowDamaged
+from holdfast.core.events import Event, EventKind
+from holdfast.core.flow import Flow, FlowMode
+from holdfast.core.ids import BootId
+from holdfast.core.payload import digest_of
+from holdfast.core.plan import Plan
+from holdfast.core.run import Queue, Run
+from holdfast.core.schedule import Wake, WakeReason
+from holdfast.core.session import Session
+from holdfast.core.step import Artifact, Note, NoteKind, Step
+from holdfast.core.task import Failure, NotifyPolicy, Origin, Progress, RuntimeName, Task
+from holdfast.core.transitions import (
+    CheckpointStatus,
+    DeliveryStatus,
+    EffectStatus,
+    FlowStatus,
+    RunStatus,
+    SessionStatus,
+    TaskStatus,
+    WakeStatus,
+)
+from holdfast.store.contract import Row
+
+Params = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+_origin = msgspec.json.Decoder(Origin).decode
+_progress = msgspec.json.Decoder(Progress).decode
+_failure = msgspec.json.Decoder(Failure).decode
+_plan = msgspec.json.Decoder(Plan).decode
+_artifact = msgspec.json.Decoder(Artifact).decode
+_facts = msgspec.json.Decoder(dict[str, object]).decode
+
+
+R = TypeVar("R")
+
+
+def _reads(noun: str) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
+    """What does not decode is damaged, whatever the digest says: a status may have lost a bit, too."""
+
+    def wrap(read: Callable[[Row], R]) -> Callable[[Row], R]:
+        @functools.wraps(read)
+        def guarded(row: Row) -> R:
+            try:
+                return read(row)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise RowDamaged(noun, str(row[0]), str(error)) from error
+
+        return guarded
+
+    return wrap
+
+
+def _micros(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def _json(value: msgspec.Struct | None) -> bytes | None:
+    return None if value is None else _encode(value)
+
+
+@_reads("task")
+def task_from_row(row: Row) -> Task:
+    """The task; `is_damaged` when what was written once is no longer what stands there."""
+    return Task(
+        id=row[0],
+        owner=row[1],
+        runtime=RuntimeName(row[2]),
+        name=row[3],
+        goal=row[4],
+        arguments=row[5],
+        origin=None if row[6] is None else _origin(row[6]),
+        session_key=row[7],
+        parent_task_id=row[8],
+        flow_id=row[9],
+        dedup_key=row[10],
+        notify=NotifyPolicy(row[11]),
+        created_at=from_micros(row[12]),
+        is_damaged=digest_of(*row[:13]) != row[13]
+        or (row[18] is not None and digest_of(row[0], row[18]) != row[19]),
+        status=TaskStatus(row[14]),
+        priority=row[15],
+        waits_on=row[16],
+        progress=None if row[17] is None else _progress(row[17]),
+        result=row[18],
+        failure=None if row[20] is None else _failure(row[20]),
+        cancel_requested_at=_moment(row[21]),
+        cancel_reason=row[22],
+        updated_at=from_micros(row[23]),
+        started_at=_moment(row[24]),
+        ended_at=_moment(row[25]),
+        cleanup_after=_moment(row[26]),
+    )
+
+
+def row_from_task(task: Task) -> Params:
+    row: Params = {
+        "id": task.id,
+        "owner": task.owner,
+        "runtime": task.runtime.value,
+        "name": task.name,
+        "goal": task.goal,
+        "arguments": task.arguments,
+        "origin": _json(task.origin),
+        "session_key": task.session_key,
+        "parent_task_id": task.parent_task_id,
+        "flow_id": task.flow_id,
+        "dedup_key": task.dedup_key,
+        "notify": task.notify.value,
+        "created_at": to_micros(task.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": task.status.value,
+        "priority": task.priority,
+        "waits_on": task.waits_on,
+        "progress": _json(task.progress),
+        "result": task.result,
+        "result_digest": None if task.result is None else digest_of(task.id, task.result),
+        "failure": _json(task.failure),
+        "cancel_requested_at": _micros(task.cancel_requested_at),
+        "cancel_reason": task.cancel_reason,
+        "updated_at": to_micros(task.updated_at),
+        "started_at": _micros(task.started_at),
+        "ended_at": _micros(task.ended_at),
+        "cleanup_after": _micros(task.cleanup_after),
+    }
+
+
+@_reads("run")
+def run_from_row(row: Row) -> Run:
+    """The run; `is_damaged` instead of an exception, because one bad row must not stop the work of all."""
+    return Run(
+        id=row[0],
+        task_id=row[1],
+        task_name=row[2],
+        number=row[3],
+        resumes_run_id=row[4],
+        checkpoint_id=row[5],
+        seed=row[6],
+        created_at=from_micros(row[7]),
+        is_damaged=digest_of(*row[:8]) != row[8],
+        status=RunStatus(row[9]),
+        priority=row[10],
+        due_at=from_micros(row[11]),
+        queue=Queue(row[12]),
+        is_alone=bool(row[13]),
+        idle_attempts=row[14],
+        claimed_by=row[15],
+        claim_token=row[16],
+        fence=row[17],
+        lease_until=_moment(row[18]),
+        beat_at=_moment(row[19]),
+        waits_on=row[20],
+        failure=None if row[21] is None else _failure(row[21]),
+        updated_at=from_micros(row[22]),
+        started_at=_moment(row[23]),
+        ended_at=_moment(row[24]),
+    )
+
+
+def row_from_run(run: Run) -> Params:
+    row: Params = {
+        "id": run.id,
+        "task_id": run.task_id,
+        "task_name": run.task_name,
+        "number": run.number,
+        "resumes_run_id": run.resumes_run_id,
+        "checkpoint_id": run.checkpoint_id,
+        "seed": run.seed,
+        "created_at": to_micros(run.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": run.status.value,
+        "priority": run.priority,
+        "due_at": to_micros(run.due_at),
+        "queue": run.queue.value,
+        "is_alone": int(run.is_alone),
+        "idle_attempts": run.idle_attempts,
+        "claimed_by": run.claimed_by,
+        "claim_token": run.claim_token,
+        "fence": run.fence,
+        "lease_until": _micros(run.lease_until),
+        "beat_at": _micros(run.beat_at),
+        "waits_on": run.waits_on,
+        "failure": _json(run.failure),
+        "updated_at": to_micros(run.updated_at),
+        "started_at": _micros(run.started_at),
+        "ended_at": _micros(run.ended_at),
+    }
+
+
+@_reads("step")
+def step_from_row(row: Row) -> Step:
+    """The step; raises RowDamaged, because a wrong result must never be remembered."""
+    if digest_of(*row[:10]) != row[10]:
+        raise RowDamaged("step", f"{row[0]}/{row[1]}/{row[2]}/{row[3]}")
+    return Step(
+        task_id=row[0],
+        scope=row[1],
+        name=row[2],
+        occurrence=row[3],
+        run_id=row[4],
+        seq=row[5],
+        input_digest=row[6],
+        result=row[7],
+        started_at=from_micros(row[8]),
+        ended_at=from_micros(row[9]),
+    )
+
+
+STEP_COLUMNS = (
+    "task_id",
+    "scope",
+    "name",
+    "occurrence",
+    "run_id",
+    "seq",
+    "input_digest",
+    "result",
+    "started_at",
+    "ended_at",
+    "digest",
+)
+
+
+def row_from_step(step: Step) -> tuple[Any, ...]:
+    """In the order of STEP_COLUMNS: the one row that is written often enough for a tuple to matter."""
+    ended_at = to_micros(step.ended_at)
+    row = (
+        step.task_id,
+        step.scope,
+        step.name,
+        step.occurrence,
+        step.run_id,
+        step.seq,
+        step.input_digest,
+        step.result,
+        ended_at if step.started_at is step.ended_at else to_micros(step.started_at),
+        ended_at,
+    )
+    return (*row, digest_of(*row))
+
+
+@_reads("plan")
+def plan_from_row(row: Row) -> Plan:
+    if digest_of(row[0], row[2]) != row[4]:
+        raise RowDamaged("plan", row[0])
+    return _plan(row[2])
+
+
+def row_from_plan(task_id: str, run_id: str, plan: Plan, now: datetime) -> Params:
+    items = _encode(plan)
+    return {
+        "task_id": task_id,
+        "run_id": run_id,
+        "items": items,
+        "now": to_micros(now),
+        "digest": digest_of(task_id, items),
+    }
+
+
+@_reads("artifact")
+def artifact_from_row(row: Row) -> Artifact:
+    if digest_of(row[0], row[1], row[3]) != row[5]:
+        raise RowDamaged("artifact", f"{row[0]}/{row[1]}")
+    return _artifact(row[3])
+
+
+def row_from_artifact(task_id: str, run_id: str, artifact: Artifact, now: datetime) -> Params:
+    body = _encode(artifact)
+    return {
+        "task_id": task_id,
+        "name": artifact.name,
+        "run_id": run_id,
+        "body": body,
+        "now": to_micros(now),
+        "digest": digest_of(task_id, artifact.name, body),
+    }
+
+
+@_reads("note")
+def note_from_row(row: Row) -> Note:
+    if digest_of(row[0], row[1], row[3], row[4]) != row[6]:
+        raise RowDamaged("note", f"{row[0]}/{row[1]}")
+    return Note(kind=NoteKind(row[3]), text=row[4], written_at=from_micros(row[5]))
+
+
+def row_from_note(task_id: str, run_id: str, seq: int, note: Note) -> Params:
+    return {
+        "task_id": task_id,
+        "seq": seq,
+        "run_id": run_id,
+        "kind": note.kind.value,
+        "text": note.text,
+        "now": to_micros(note.written_at),
+        "digest": digest_of(task_id, seq, note.kind.value, note.text),
+    }
+
+
+@_reads("checkpoint")
+def checkpoint_from_row(row: Row) -> Checkpoint:
+    """The checkpoint; `is_damaged` instead of an exception, because it must still become failed_resume."""
+    return Checkpoint(
+        id=row[0],
+        task_id=row[1],
+        run_id=row[2],
+        kind=CheckpointKind(row[3]),
+        reason=ResumeReason(row[4]),
+        schema_version=row[5],
+        document=row[6],
+        retry_of=row[7],
+        created_at=from_micros(row[8]),
+        is_damaged=digest_of(*row[:9]) != row[9],
+        status=None if row[10] is None else CheckpointStatus(row[10]),
+        priority=row[11],
+        token=row[12],
+        claimed_by=row[13],
+        lease_until=_moment(row[14]),
+        attempts=row[15],
+        resumed_run_id=row[16],
+        diagnostic=None if row[17] is None else _failure(row[17]),
+        updated_at=from_micros(row[18]),
+    )
+
+
+def row_from_checkpoint(checkpoint: Checkpoint) -> Params:
+    row: Params = {
+        "id": checkpoint.id,
+        "task_id": checkpoint.task_id,
+        "run_id": checkpoint.run_id,
+        "kind": checkpoint.kind.value,
+        "reason": checkpoint.reason.value,
+        "schema_version": checkpoint.schema_version,
+        "document": checkpoint.document,
+        "retry_of": checkpoint.retry_of,
+        "created_at": to_micros(checkpoint.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": None if checkpoint.status is None else checkpoint.status.value,
+        "priority": checkpoint.priority,
+        "token": checkpoint.token,
+        "claimed_by": checkpoint.claimed_by,
+        "lease_until": _micros(checkpoint.lease_until),
+        "attempts": checkpoint.attempts,
+        "resumed_run_id": checkpoint.resumed_run_id,
+        "diagnostic": _json(checkpoint.diagnostic),
+        "updated_at": to_micros(checkpoint.updated_at),
+    }
+
+
+@_reads("effect")
+def effect_from_row(row: Row) -> Effect:
+    if digest_of(*row[:9]) != row[9]:
+        raise RowDamaged("effect", row[0])
+    return Effect(
+        id=row[0],
+        task_id=row[1],
+        run_id=row[2],
+        name=row[3],
+        effect_class=EffectClass(row[4]),
+        idempotency_key=row[5],
+        generation=row[6],
+        request=row[7],
+        created_at=from_micros(row[8]),
+        status=EffectStatus(row[10]),
+        fence=row[11],
+        outcome=row[12],
+        updated_at=from_micros(row[13]),
+    )
+
+
+def row_from_effect(effect: Effect) -> Params:
+    row: Params = {
+        "id": effect.id,
+        "task_id": effect.task_id,
+        "run_id": effect.run_id,
+        "name": effect.name,
+        "effect_class": effect.effect_class.value,
+        "idempotency_key": effect.idempotency_key,
+        "generation": effect.generation,
+        "request": effect.request,
+        "created_at": to_micros(effect.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": effect.status.value,
+        "fence": effect.fence,
+        "outcome": effect.outcome,
+        "updated_at": to_micros(effect.updated_at),
+    }
+
+
+@_reads("delivery")
+def delivery_from_row(row: Row) -> Delivery:
+    if digest_of(*row[:6]) != row[6]:
+        raise RowDamaged("delivery", row[0])
+    return Delivery(
+        id=row[0],
+        task_id=row[1],
+        idempotency_key=row[2],
+        origin=None if row[3] is None else _origin(row[3]),
+        message=row[4],
+        created_at=from_micros(row[5]),
+        status=DeliveryStatus(row[7]),
+        attempts=row[8],
+        due_at=from_micros(row[9]),
+        failure=None if row[10] is None else _failure(row[10]),
+        updated_at=from_micros(row[11]),
+    )
+
+
+def row_from_delivery(delivery: Delivery) -> Params:
+    row: Params = {
+        "id": delivery.id,
+        "task_id": delivery.task_id,
+        "idempotency_key": delivery.idempotency_key,
+        "origin": _json(delivery.origin),
+        "message": delivery.message,
+        "created_at": to_micros(delivery.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": delivery.status.value,
+        "attempts": delivery.attempts,
+        "due_at": to_micros(delivery.due_at),
+        "failure": _json(delivery.failure),
+        "updated_at": to_micros(delivery.updated_at),
+    }
+
+
+@_reads("flow")
+def flow_from_row(row: Row) -> Flow:
+    if digest_of(*row[:5]) != row[5]:
+        raise RowDamaged("flow", row[0])
+    return Flow(
+        id=row[0],
+        owner=row[1],
+        mode=FlowMode(row[2]),
+        goal=row[3],
+        created_at=from_micros(row[4]),
+        status=FlowStatus(row[6]),
+        revision=row[7],
+        current_step=row[8],
+        contents=row[9],
+        waits_on=row[10],
+        blocked_by_task_id=row[11],
+        cancel_requested_at=_moment(row[12]),
+        updated_at=from_micros(row[13]),
+        ended_at=_moment(row[14]),
+    )
+
+
+def row_from_flow(flow: Flow) -> Params:
+    row: Params = {
+        "id": flow.id,
+        "owner": flow.owner,
+        "mode": flow.mode.value,
+        "goal": flow.goal,
+        "created_at": to_micros(flow.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": flow.status.value,
+        "revision": flow.revision,
+        "current_step": flow.current_step,
+        "contents": flow.contents,
+        "waits_on": flow.waits_on,
+        "blocked_by_task_id": flow.blocked_by_task_id,
+        "cancel_requested_at": _micros(flow.cancel_requested_at),
+        "updated_at": to_micros(flow.updated_at),
+        "ended_at": _micros(flow.ended_at),
+    }
+
+
+@_reads("session")
+def session_from_row(row: Row) -> Session:
+    if digest_of(*row[:5]) != row[5]:
+        raise RowDamaged("session", row[0])
+    return Session(
+        id=row[0],
+        key=row[1],
+        agent=row[2],
+        parent_key=row[3],
+        created_at=from_micros(row[4]),
+        status=SessionStatus(row[6]),
+        waits_on=row[7],
+        updated_at=from_micros(row[8]),
+    )
+
+
+def row_from_session(session: Session) -> Params:
+    row: Params = {
+        "id": session.id,
+        "key": session.key,
+        "agent": session.agent,
+        "parent_key": session.parent_key,
+        "created_at": to_micros(session.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": session.status.value,
+        "waits_on": session.waits_on,
+        "updated_at": to_micros(session.updated_at),
+    }
+
+
+@_reads("wake")
+def wake_from_row(row: Row) -> Wake:
+    if digest_of(*row[:6]) != row[6]:
+        raise RowDamaged("wake", row[0])
+    return Wake(
+        id=row[0],
+        task_id=row[1],
+        checkpoint_id=row[2],
+        reason=WakeReason(row[3]),
+        attempt=row[4],
+        created_at=from_micros(row[5]),
+        status=WakeStatus(row[7]),
+        due_at=from_micros(row[8]),
+        updated_at=from_micros(row[9]),
+    )
+
+
+def row_from_wake(wake: Wake) -> Params:
+    row: Params = {
+        "id": wake.id,
+        "task_id": wake.task_id,
+        "checkpoint_id": wake.checkpoint_id,
+        "reason": wake.reason.value,
+        "attempt": wake.attempt,
+        "created_at": to_micros(wake.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": wake.status.value,
+        "due_at": to_micros(wake.due_at),
+        "updated_at": to_micros(wake.updated_at),
+    }
+
+
+@_reads("boot")
+def boot_from_row(row: Row) -> Boot:
+    return Boot(
+        id=BootId(row[0]),
+        host=row[1],
+        pid=row[2],
+        role=row[3],
+        started_at=from_micros(row[4]),
+        ended_at=_moment(row[5]),
+    )
+
+
+def row_from_boot(boot: Boot) -> Params:
+    return {
+        "id": boot.id,
+        "host": boot.host,
+        "pid": boot.pid,
+        "role": boot.role,
+        "started_at": to_micros(boot.started_at),
+    }
+
+
+@_reads("event")
+def event_from_row(row: Row) -> Event:
+    """Its position is the transaction and the place: on PostgreSQL places alone appear out of order."""
+    return Event(
+        position=f"{row[0]}.{row[1]}",
+        at=from_micros(row[2]),
+        kind=EventKind(row[3]),
+        task_id=row[4],
+        subject_id=row[5],
+        facts=_facts(row[6]),
+    )

@@ -1,0 +1,290 @@
+"""Reads and writes of runs and their claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.errors import NotFound, RowDamaged
+from holdfast.core.ids import RunId
+from holdfast.core.run import Queue, Run
+from holdfast.core.task import Failure
+from holdfast.core.transitions import RunStatus
+from holdfast.store import rows
+from holdfast.store.contract import Params
+from holdfast.store.tasks import resolve
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def by_urgency(run: Run) -> tuple[int, datetime, str]:
+    return run.priority, run.due_at, run.id
+
+
+class Runs:
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._sql = tx.statements
+
+    def create(self, run: Run) -> bool:
+        """False when it was there before: the write runs a second time after its own commit."""
+        if self._sql.one("insert_run", rows.row_from_run(run)) is None:
+            return False
+        self._tx.count("run", run.status, 1)
+        return True
+
+    def create_many(self, runs: Sequence[Run]) -> None:
+        """New runs of checkpoints that the caller holds, so none of them can be there already."""
+        self._sql.many("insert_run", [rows.row_from_run(run) for run in runs])
+        for run in runs:
+            self._tx.count("run", run.status, 1)
+
+    def get(self, run_id: str) -> Run:
+        """Raises RowDamaged rather than hand out what was not written."""
+        run = self.look(run_id)
+        if run.is_damaged:
+            raise RowDamaged("run", run_id)
+        return run
+
+    def look(self, run_id: str) -> Run:
+        """The run as it stands, damaged or not: for showing and for ending, never for working on."""
+        return self._one("get_run", run_id)
+
+    def get_many(self, run_ids: Sequence[str]) -> dict[str, Run]:
+        found = self._sql.all("get_runs", {"ids": self._sql.pack(run_ids)})
+        return {row[0]: rows.run_from_row(row) for row in found}
+
+    def lock(self, run_id: str) -> Run:
+        """The run, damaged or not, to be changed in this transaction."""
+        return self._one("lock_run", run_id)
+
+    def live_of_task(self, task_id: str) -> Run | None:
+        row = self._sql.one("live_run_of_task", {"task_id": task_id})
+        return None if row is None else rows.run_from_row(row)
+
+    def of_task(self, task_id: str, *, limit: int = 1000) -> list[Run]:
+        found = self._sql.all("runs_of_task", {"task_id": task_id, "limit": limit})
+        return [rows.run_from_row(row) for row in found]
+
+    def last_number(self, task_id: str) -> int:
+        row = self._sql.one("last_number", {"task_id": task_id})
+        return 0 if row is None else int(row[0])
+
+    def resolve(self, prefix: str) -> RunId:
+        return RunId(resolve(self._tx, "run", "find_runs", prefix))
+
+    # --- claims
+
+    def claim_ready(
+        self,
+        *,
+        boot_id: str,
+        token: str,
+        names: Sequence[str] | None,
+        limit: int,
+        now: datetime,
+        lease: timedelta,
+    ) -> list[Run]:
+        """The most urgent ready runs, each with a new fence; `with_token` finds them again."""
+        params = self._claim_params(boot_id, token, now, lease) | {"limit": limit}
+        if names is None:
+            found = self._sql.all("claim_ready_runs", params)
+        else:
+            found = self._sql.all("claim_named_runs", params | {"names": self._sql.pack(names)})
+        self._tx.moved("run", RunStatus.QUEUED, RunStatus.RUNNING, len(found))
+        return sorted((rows.run_from_row(row) for row in found), key=by_urgency)
+
+    def claim(
+        self,
+        run_id: str,
+        *,
+        boot_id: str,
+        token: str,
+        now: datetime,
+        lease: timedelta,
+        status: RunStatus = RunStatus.QUEUED,
+    ) -> Run | None:
+        """One run by its id, if it is still in that status."""
+        params = self._claim_params(boot_id, token, now, lease) | {"id": run_id, "from": status.value}
+        row = self._sql.one("claim_run", params)
+        if row is None:
+            return None
+        self._tx.moved("run", status, RunStatus.RUNNING)
+        return rows.run_from_row(row)
+
+    def suspects(self, *, limit: int = 1) -> list[tuple[str, str, datetime]]:
+        """Ready runs that must be carried alone: id, task name, since when."""
+        found = self._sql.all("suspects_waiting", {"limit": limit})
+        return [(row[0], row[1], from_micros(row[2])) for row in found]
+
+    def boot_carries_suspect(self, boot_id: str) -> bool:
+        return self._sql.one("boot_carries_suspect", {"boot_id": boot_id}) is not None
+
+    def boot_carries_any(self, boot_id: str) -> bool:
+        return self._sql.one("boot_carries_any", {"boot_id": boot_id}) is not None
+
+    def renew(
+        self, run_ids: Sequence[str], *, boot_id: str, now: datetime, lease: timedelta
+    ) -> dict[str, tuple[int, datetime]]:
+        """The new end of each lease that the boot still holds, with its fence; the others are lost."""
+        params = {
+            "ids": self._sql.pack(run_ids),
+            "boot_id": boot_id,
+            "now": to_micros(now),
+            "lease": lease // _MICROSECOND,
+        }
+        return {row[0]: (row[1], from_micros(row[2])) for row in self._sql.all("renew_claims", params)}
+
+    def exonerate(self, run_id: str, fence: int, *, now: datetime) -> bool:
+        params = {"id": run_id, "fence": fence, "now": to_micros(now)}
+        return self._sql.one("exonerate_run", params) is not None
+
+    def release(self, run_id: str, fence: int, *, due_at: datetime, queue: Queue, now: datetime) -> bool:
+        params = {
+            "id": run_id,
+            "fence": fence,
+            "due_at": to_micros(due_at),
+            "queue": queue.value,
+            "now": to_micros(now),
+        }
+        return self._moved_one("release_run", params, RunStatus.RUNNING, RunStatus.QUEUED)
+
+    def wait(self, run_id: str, fence: int, *, waits_on: str, due_at: datetime, now: datetime) -> bool:
+        params = {
+            "id": run_id,
+            "fence": fence,
+            "waits_on": waits_on,
+            "due_at": to_micros(due_at),
+            "now": to_micros(now),
+        }
+        return self._moved_one("wait_run", params, RunStatus.RUNNING, RunStatus.WAITING)
+
+    def wake(self, run_id: str, *, now: datetime) -> bool:
+        params = {"id": run_id, "now": to_micros(now)}
+        return self._moved_one("wake_run", params, RunStatus.WAITING, RunStatus.QUEUED)
+
+    def end(
+        self, run_id: str, fence: int, to: RunStatus, *, failure: Failure | None, now: datetime
+    ) -> Run | None:
+        """The holder ends its run; None when the fence is no longer the newest or the run has ended."""
+        params = {
+            "id": run_id,
+            "fence": fence,
+            "to": to.value,
+            "failure": _encode(failure),
+            "now": to_micros(now),
+        }
+        row = self._sql.one("end_run", params)
+        if row is None:
+            return None
+        self._tx.moved("run", RunStatus.RUNNING, to)
+        return rows.run_from_row(row)
+
+    def end_idle(self, run: Run, to: RunStatus, *, failure: Failure | None, now: datetime) -> bool:
+        """End a run that nobody holds."""
+        params = {
+            "id": run.id,
+            "from": run.status.value,
+            "to": to.value,
+            "failure": _encode(failure),
+            "now": to_micros(now),
+        }
+        return self._moved_one("end_idle_run", params, run.status, to)
+
+    # --- pause and resume
+
+    def pause(self, run_ids: Sequence[str], *, now: datetime) -> int:
+        return self._moved_many("pause_runs", run_ids, RunStatus.RUNNING, RunStatus.PAUSED_FOR_RESTART, now)
+
+    def set_resuming(self, run_ids: Sequence[str], *, now: datetime) -> int:
+        return self._moved_many(
+            "set_runs_resuming", run_ids, RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING, now
+        )
+
+    def set_paused_again(self, run_ids: Sequence[str], *, now: datetime) -> int:
+        return self._moved_many(
+            "set_runs_paused_again", run_ids, RunStatus.RESUMING, RunStatus.PAUSED_FOR_RESTART, now
+        )
+
+    def set_resumed(self, run_ids: Sequence[str], *, now: datetime) -> int:
+        return self._moved_many("set_runs_resumed", run_ids, RunStatus.RESUMING, RunStatus.RESUMED, now)
+
+    def set_failed_resume(self, run: Run, failure: Failure, *, now: datetime) -> bool:
+        params = {
+            "id": run.id,
+            "from": run.status.value,
+            "failure": _encode(failure),
+            "now": to_micros(now),
+        }
+        return self._moved_one("set_run_failed_resume", params, run.status, RunStatus.FAILED_RESUME)
+
+    # --- what is due, and what nobody carries any more
+
+    def ready_due(self, *, now: datetime, limit: int) -> int:
+        """Runs whose time has come join the ready ones."""
+        return len(self._sql.all("ready_due_runs", {"now": to_micros(now), "limit": limit}))
+
+    def waits_over(self, *, now: datetime, limit: int) -> list[tuple[str, str]]:
+        """Waiting runs whose due time has come: run and task ids."""
+        found = self._sql.all("waits_over", {"now": to_micros(now), "limit": limit})
+        return [(row[0], row[1]) for row in found]
+
+    def of_boot(self, boot_id: str, *, limit: int) -> list[Run]:
+        found = self._sql.all("runs_of_boot", {"boot_id": boot_id, "limit": limit})
+        return [rows.run_from_row(row) for row in found]
+
+    def lapsed(self, *, now: datetime, limit: int) -> list[Run]:
+        found = self._sql.all("lapsed_runs", {"now": to_micros(now), "limit": limit})
+        return [rows.run_from_row(row) for row in found]
+
+    def lock_running(self, run_ids: Sequence[str]) -> list[Run]:
+        """Of these, those still running, to be changed in this transaction."""
+        found = self._sql.all("lock_running", {"ids": self._sql.pack(run_ids)})
+        return [rows.run_from_row(row) for row in found]
+
+    def delete_of_tasks(self, task_ids: Sequence[str]) -> None:
+        for row in self._sql.all("delete_runs_of_tasks", {"ids": self._sql.pack(task_ids)}):
+            self._tx.count("run", RunStatus(row[0]), -1)
+
+    def _one(self, query: str, run_id: str) -> Run:
+        row = self._sql.one(query, {"id": run_id})
+        if row is None:
+            raise NotFound("run", run_id)
+        return rows.run_from_row(row)
+
+    def with_token(self, boot_id: str, token: str) -> list[Run]:
+        """What a claim whose answer was lost has already taken."""
+        found = self._sql.all("claims_with_token", {"boot_id": boot_id, "token": token})
+        return [rows.run_from_row(row) for row in found]
+
+    def _claim_params(self, boot_id: str, token: str, now: datetime, lease: timedelta) -> dict[str, object]:
+        return {
+            "boot_id": boot_id,
+            "token": token,
+            "now": to_micros(now),
+            "lease": lease // _MICROSECOND,
+        }
+
+    def _moved_one(self, query: str, params: Params, status: RunStatus, to: RunStatus) -> bool:
+        if self._sql.one(query, params) is None:
+            return False
+        self._tx.moved("run", status, to)
+        return True
+
+    def _moved_many(
+        self, query: str, run_ids: Sequence[str], status: RunStatus, to: RunStatus, now: datetime
+    ) -> int:
+        moved = len(self._sql.all(query, {"ids": self._sql.pack(run_ids), "now": to_micros(now)}))
+        self._tx.moved("run", status, to, moved)
+        return moved
+
+
+def _encode(failure: Failure | None) -> bytes | None:
+    return None if failure is None else msgspec.json.encode(failure)

@@ -1,0 +1,343 @@
+-- The first schema: tasks and runs, the journal, checkpoints, events, and the nouns that later work fills.
+-- Times are microseconds since 1970. Payloads are JSON bytes, or a reference to a blob (see store/blobs.py).
+-- A digest covers the columns above it in its table; what changes during a record's life stands below it.
+-- Text sorts by its bytes, as in SQLite, whatever the collation of the database: ids are compared and paged.
+-- The names repos, analysis_state, migration_state, agents, checkpoints and events stay free for views.
+
+CREATE TABLE ledger_facts (
+  name  TEXT COLLATE "C" PRIMARY KEY,
+  value TEXT COLLATE "C" NOT NULL
+);
+
+CREATE TABLE boots (
+  id         TEXT COLLATE "C" PRIMARY KEY,
+  host       TEXT COLLATE "C" NOT NULL,
+  pid        BIGINT NOT NULL,
+  role       TEXT COLLATE "C" NOT NULL,
+  started_at BIGINT NOT NULL,
+  ended_at   BIGINT
+);
+CREATE INDEX boots_alive ON boots (id) WHERE ended_at IS NULL;
+
+CREATE TABLE tasks (
+  id                  TEXT COLLATE "C" PRIMARY KEY,
+  owner               TEXT COLLATE "C" NOT NULL,
+  runtime             TEXT COLLATE "C" NOT NULL
+    CHECK (runtime IN ('python', 'command', 'agent', 'subagent', 'acp', 'cron', 'cli', 'media')),
+  name                TEXT COLLATE "C" NOT NULL,
+  goal                TEXT COLLATE "C" NOT NULL,
+  arguments           BYTEA NOT NULL,
+  origin              BYTEA,
+  session_key         TEXT COLLATE "C",
+  parent_task_id      TEXT COLLATE "C",
+  flow_id             TEXT COLLATE "C",
+  dedup_key           TEXT COLLATE "C",
+  notify              TEXT COLLATE "C" NOT NULL CHECK (notify IN ('silent', 'done_only', 'state_changes')),
+  created_at          BIGINT NOT NULL,
+  digest              BYTEA NOT NULL,
+  status              TEXT COLLATE "C" NOT NULL
+    CHECK (status IN ('queued', 'running', 'waiting', 'needs_review', 'paused',
+                      'succeeded', 'failed', 'timed_out', 'cancelled', 'lost')),
+  priority            BIGINT NOT NULL,
+  waits_on            TEXT COLLATE "C",
+  progress            BYTEA,
+  result              BYTEA,
+  result_digest       BYTEA,
+  failure             BYTEA,
+  cancel_requested_at BIGINT,
+  cancel_reason       TEXT COLLATE "C",
+  updated_at          BIGINT NOT NULL,
+  started_at          BIGINT,
+  ended_at            BIGINT,
+  cleanup_after       BIGINT,
+  CHECK ((ended_at IS NOT NULL) = (status IN ('succeeded', 'failed', 'timed_out', 'cancelled', 'lost')))
+);
+CREATE INDEX tasks_by_status ON tasks (status, id);
+CREATE INDEX tasks_by_owner ON tasks (owner, id);
+CREATE INDEX tasks_by_owner_status ON tasks (owner, status, id);
+CREATE INDEX tasks_by_parent ON tasks (parent_task_id, id) WHERE parent_task_id IS NOT NULL;
+CREATE INDEX tasks_by_flow ON tasks (flow_id, id) WHERE flow_id IS NOT NULL;
+CREATE INDEX tasks_to_clean ON tasks (cleanup_after, id) WHERE cleanup_after IS NOT NULL;
+
+CREATE TABLE dedup_keys (
+  owner            TEXT COLLATE "C" NOT NULL,
+  key              TEXT COLLATE "C" NOT NULL,
+  task_id          TEXT COLLATE "C" NOT NULL,
+  arguments_digest BYTEA NOT NULL,
+  created_at       BIGINT NOT NULL,
+  expires_at       BIGINT,
+  ended_as         TEXT COLLATE "C",
+  PRIMARY KEY (owner, key)
+);
+CREATE INDEX dedup_keys_to_clean ON dedup_keys (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX dedup_keys_by_task ON dedup_keys (task_id);
+
+CREATE TABLE runs (
+  id             TEXT COLLATE "C" PRIMARY KEY,
+  task_id        TEXT COLLATE "C" NOT NULL REFERENCES tasks (id),
+  task_name      TEXT COLLATE "C" NOT NULL,
+  number         BIGINT NOT NULL,
+  resumes_run_id TEXT COLLATE "C" UNIQUE,
+  checkpoint_id  TEXT COLLATE "C",
+  seed           BYTEA,
+  created_at     BIGINT NOT NULL,
+  digest         BYTEA NOT NULL,
+  status         TEXT COLLATE "C" NOT NULL
+    CHECK (status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming', 'resumed',
+                      'failed_resume', 'succeeded', 'failed', 'timed_out', 'cancelled', 'lost')),
+  priority       BIGINT NOT NULL,
+  due_at         BIGINT NOT NULL,
+  queue          TEXT COLLATE "C" NOT NULL CHECK (queue IN ('ready', 'later', 'producer')),
+  is_alone       BIGINT NOT NULL CHECK (is_alone IN (0, 1)),
+  idle_attempts  BIGINT NOT NULL,
+  claimed_by     TEXT COLLATE "C",
+  claim_token    TEXT COLLATE "C",
+  fence          BIGINT NOT NULL,
+  lease_until    BIGINT,
+  beat_at        BIGINT,
+  waits_on       TEXT COLLATE "C",
+  failure        BYTEA,
+  updated_at     BIGINT NOT NULL,
+  started_at     BIGINT,
+  ended_at       BIGINT,
+  UNIQUE (task_id, number),
+  CHECK ((ended_at IS NOT NULL) = (status IN ('resumed', 'failed_resume', 'succeeded', 'failed',
+                                              'timed_out', 'cancelled', 'lost'))),
+  CHECK (status <> 'running' OR (claimed_by IS NOT NULL AND lease_until IS NOT NULL)),
+  CHECK (status <> 'waiting' OR waits_on IS NOT NULL)
+);
+-- One live run per task: a second incarnation beside a living one is refused by the database itself.
+CREATE UNIQUE INDEX runs_alive ON runs (task_id)
+  WHERE status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming');
+CREATE INDEX runs_ready ON runs (priority, due_at, id)
+  WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0;
+CREATE INDEX runs_later ON runs (due_at, id) WHERE status = 'queued' AND queue = 'later';
+CREATE INDEX runs_waiting ON runs (due_at, id) WHERE status = 'waiting';
+CREATE INDEX runs_suspect ON runs (priority, due_at, id)
+  WHERE status = 'queued' AND queue = 'ready' AND is_alone = 1;
+CREATE INDEX runs_claimed ON runs (claimed_by, claim_token) WHERE status = 'running';
+CREATE INDEX runs_alone ON runs (claimed_by) WHERE status = 'running' AND is_alone = 1;
+CREATE INDEX runs_leased ON runs (lease_until, id) WHERE status = 'running';
+
+CREATE TABLE steps (
+  task_id      TEXT COLLATE "C" NOT NULL,
+  scope        TEXT COLLATE "C" NOT NULL,
+  name         TEXT COLLATE "C" NOT NULL,
+  occurrence   TEXT COLLATE "C" NOT NULL,
+  run_id       TEXT COLLATE "C" NOT NULL,
+  seq          BIGINT NOT NULL,
+  input_digest BYTEA,
+  result       BYTEA NOT NULL,
+  started_at   BIGINT NOT NULL,
+  ended_at     BIGINT NOT NULL,
+  digest       BYTEA NOT NULL,
+  PRIMARY KEY (task_id, scope, name, occurrence)
+);
+
+CREATE TABLE plans (
+  task_id    TEXT COLLATE "C" PRIMARY KEY,
+  run_id     TEXT COLLATE "C" NOT NULL,
+  items      BYTEA NOT NULL,
+  updated_at BIGINT NOT NULL,
+  digest     BYTEA NOT NULL
+);
+
+CREATE TABLE artifacts (
+  task_id     TEXT COLLATE "C" NOT NULL,
+  name        TEXT COLLATE "C" NOT NULL,
+  run_id      TEXT COLLATE "C" NOT NULL,
+  body        BYTEA NOT NULL,
+  recorded_at BIGINT NOT NULL,
+  digest      BYTEA NOT NULL,
+  PRIMARY KEY (task_id, name)
+);
+
+CREATE TABLE notes (
+  task_id    TEXT COLLATE "C" NOT NULL,
+  seq        BIGINT NOT NULL,
+  run_id     TEXT COLLATE "C" NOT NULL,
+  kind       TEXT COLLATE "C" NOT NULL CHECK (kind IN ('decision', 'tool_context')),
+  text       TEXT COLLATE "C" NOT NULL,
+  written_at BIGINT NOT NULL,
+  digest     BYTEA NOT NULL,
+  PRIMARY KEY (task_id, seq)
+);
+
+CREATE TABLE run_checkpoints (
+  id             TEXT COLLATE "C" PRIMARY KEY,
+  task_id        TEXT COLLATE "C" NOT NULL REFERENCES tasks (id),
+  run_id         TEXT COLLATE "C" NOT NULL,
+  kind           TEXT COLLATE "C" NOT NULL
+    CHECK (kind IN ('micro', 'batch', 'milestone', 'periodic', 'restart', 'crash', 'timeout')),
+  reason         TEXT COLLATE "C" NOT NULL,
+  schema_version BIGINT NOT NULL,
+  document       BYTEA NOT NULL,
+  retry_of       TEXT COLLATE "C" UNIQUE,
+  created_at     BIGINT NOT NULL,
+  digest         BYTEA NOT NULL,
+  status         TEXT COLLATE "C" CHECK (status IN ('paused_for_restart', 'resuming', 'resumed', 'failed_resume')),
+  priority       BIGINT NOT NULL,
+  token          TEXT COLLATE "C",
+  claimed_by     TEXT COLLATE "C",
+  lease_until    BIGINT,
+  attempts       BIGINT NOT NULL,
+  resumed_run_id TEXT COLLATE "C" UNIQUE,
+  diagnostic     BYTEA,
+  updated_at     BIGINT NOT NULL,
+  CHECK ((status IS NOT NULL) = (kind IN ('restart', 'crash', 'timeout'))),
+  CHECK ((resumed_run_id IS NOT NULL) = (status IS NOT NULL AND status = 'resumed')),
+  CHECK (status IS NULL OR status <> 'resuming' OR token IS NOT NULL)
+);
+-- A run is paused by one checkpoint at a time.
+CREATE UNIQUE INDEX run_checkpoints_open ON run_checkpoints (run_id)
+  WHERE status IN ('paused_for_restart', 'resuming');
+CREATE INDEX run_checkpoints_paused ON run_checkpoints (priority, created_at, id)
+  WHERE status = 'paused_for_restart';
+CREATE INDEX run_checkpoints_resuming ON run_checkpoints (claimed_by, token) WHERE status = 'resuming';
+CREATE INDEX run_checkpoints_by_task ON run_checkpoints (task_id, id);
+CREATE INDEX run_checkpoints_by_status ON run_checkpoints (status, id);
+
+CREATE TABLE effects (
+  id              TEXT COLLATE "C" PRIMARY KEY,
+  task_id         TEXT COLLATE "C" NOT NULL,
+  run_id          TEXT COLLATE "C" NOT NULL,
+  name            TEXT COLLATE "C" NOT NULL,
+  effect_class    TEXT COLLATE "C" NOT NULL
+    CHECK (effect_class IN ('read', 'idempotent', 'keyed', 'verifiable', 'transactional', 'opaque')),
+  idempotency_key TEXT COLLATE "C" NOT NULL,
+  generation      BIGINT NOT NULL,
+  request         BYTEA NOT NULL,
+  created_at      BIGINT NOT NULL,
+  digest          BYTEA NOT NULL,
+  status          TEXT COLLATE "C" NOT NULL CHECK (status IN ('intent', 'done', 'failed', 'unknown', 'confirmed')),
+  fence           BIGINT NOT NULL,
+  outcome         BYTEA,
+  updated_at      BIGINT NOT NULL,
+  UNIQUE (idempotency_key, generation)
+);
+CREATE INDEX effects_by_task ON effects (task_id, id);
+CREATE INDEX effects_open ON effects (status, id) WHERE status IN ('intent', 'unknown');
+
+CREATE TABLE deliveries (
+  id              TEXT COLLATE "C" PRIMARY KEY,
+  task_id         TEXT COLLATE "C" NOT NULL,
+  idempotency_key TEXT COLLATE "C" NOT NULL UNIQUE,
+  origin          BYTEA,
+  message         BYTEA NOT NULL,
+  created_at      BIGINT NOT NULL,
+  digest          BYTEA NOT NULL,
+  status          TEXT COLLATE "C" NOT NULL
+    CHECK (status IN ('pending', 'attempting', 'delivered', 'session_queued', 'failed',
+                      'parent_missing', 'not_applicable', 'dismissed')),
+  attempts        BIGINT NOT NULL,
+  due_at          BIGINT NOT NULL,
+  failure         BYTEA,
+  updated_at      BIGINT NOT NULL
+);
+CREATE INDEX deliveries_due ON deliveries (due_at, id) WHERE status = 'pending';
+CREATE INDEX deliveries_by_task ON deliveries (task_id, id);
+
+CREATE TABLE flows (
+  id                  TEXT COLLATE "C" PRIMARY KEY,
+  owner               TEXT COLLATE "C" NOT NULL,
+  mode                TEXT COLLATE "C" NOT NULL CHECK (mode IN ('managed', 'task_mirrored')),
+  goal                TEXT COLLATE "C" NOT NULL,
+  created_at          BIGINT NOT NULL,
+  digest              BYTEA NOT NULL,
+  status              TEXT COLLATE "C" NOT NULL
+    CHECK (status IN ('queued', 'running', 'waiting', 'blocked', 'succeeded', 'failed', 'cancelled', 'lost')),
+  revision            BIGINT NOT NULL,
+  current_step        TEXT COLLATE "C",
+  contents            BYTEA,
+  waits_on            TEXT COLLATE "C",
+  blocked_by_task_id  TEXT COLLATE "C",
+  cancel_requested_at BIGINT,
+  updated_at          BIGINT NOT NULL,
+  ended_at            BIGINT,
+  CHECK ((ended_at IS NOT NULL) = (status IN ('succeeded', 'failed', 'cancelled', 'lost')))
+);
+CREATE INDEX flows_by_status ON flows (status, id);
+CREATE INDEX flows_by_owner ON flows (owner, id);
+
+CREATE TABLE sessions (
+  id         TEXT COLLATE "C" PRIMARY KEY,
+  key        TEXT COLLATE "C" NOT NULL UNIQUE,
+  agent      TEXT COLLATE "C" NOT NULL,
+  parent_key TEXT COLLATE "C",
+  created_at BIGINT NOT NULL,
+  digest     BYTEA NOT NULL,
+  status     TEXT COLLATE "C" NOT NULL CHECK (status IN ('idle', 'processing', 'draining', 'interrupted', 'waiting')),
+  waits_on   TEXT COLLATE "C",
+  updated_at BIGINT NOT NULL
+);
+CREATE INDEX sessions_by_status ON sessions (status, id);
+
+CREATE TABLE wakes (
+  id            TEXT COLLATE "C" PRIMARY KEY,
+  task_id       TEXT COLLATE "C" NOT NULL,
+  checkpoint_id TEXT COLLATE "C",
+  reason        TEXT COLLATE "C" NOT NULL
+    CHECK (reason IN ('timeout_recovery', 'dependency_ready', 'scheduled_progress')),
+  attempt       BIGINT NOT NULL,
+  created_at    BIGINT NOT NULL,
+  digest        BYTEA NOT NULL,
+  status        TEXT COLLATE "C" NOT NULL CHECK (status IN ('pending', 'fired', 'cancelled', 'expired')),
+  due_at        BIGINT NOT NULL,
+  updated_at    BIGINT NOT NULL
+);
+CREATE INDEX wakes_due ON wakes (due_at, id) WHERE status = 'pending';
+CREATE INDEX wakes_by_task ON wakes (task_id, id);
+
+CREATE TABLE blobs (
+  digest     TEXT COLLATE "C" PRIMARY KEY,
+  size_bytes BIGINT NOT NULL,
+  body       BYTEA NOT NULL
+);
+
+CREATE TABLE blob_uses (
+  task_id TEXT COLLATE "C" NOT NULL,
+  digest  TEXT COLLATE "C" NOT NULL REFERENCES blobs (digest),
+  PRIMARY KEY (task_id, digest)
+);
+CREATE INDEX blob_uses_by_digest ON blob_uses (digest);
+
+CREATE TABLE ledger_events (
+  position   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  txid       XID8 NOT NULL DEFAULT pg_current_xact_id(),
+  at         BIGINT NOT NULL,
+  kind       TEXT COLLATE "C" NOT NULL,
+  task_id    TEXT COLLATE "C",
+  subject_id TEXT COLLATE "C" NOT NULL,
+  facts      BYTEA NOT NULL
+);
+-- Ids appear out of order here; followers read below the oldest transaction still open.
+CREATE INDEX ledger_events_feed ON ledger_events (txid, position);
+CREATE INDEX ledger_events_by_task ON ledger_events (task_id, txid, position);
+CREATE INDEX ledger_events_by_time ON ledger_events (at);
+
+CREATE TABLE counters (
+  noun   TEXT COLLATE "C" NOT NULL,
+  status TEXT COLLATE "C" NOT NULL,
+  amount BIGINT NOT NULL,
+  PRIMARY KEY (noun, status)
+);
+
+-- Writers append; one of them folds the deltas into counters, readers add both: no row that all of them fight for.
+CREATE TABLE counter_deltas (
+  id     BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  noun   TEXT COLLATE "C" NOT NULL,
+  status TEXT COLLATE "C" NOT NULL,
+  amount BIGINT NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+
+-- The number of the last transaction that each session committed: when the answer to a COMMIT is lost, this
+-- tells whether it happened. Each row is locked from the beginning of a transaction to its end.
+CREATE TABLE commit_receipts (
+  id         TEXT COLLATE "C" PRIMARY KEY,
+  number     BIGINT NOT NULL,
+  written_at BIGINT NOT NULL
+);
+
+-- The clock of leases. Every gateway asks the same one; tests replace it.
+CREATE FUNCTION holdfast_now() RETURNS BIGINT LANGUAGE sql VOLATILE
+  AS $$ SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) $$;

@@ -1,0 +1,319 @@
+-- The first schema: tasks and runs, the journal, checkpoints, events, and the nouns that later work fills.
+-- Times are microseconds since 1970. Payloads are JSON bytes, or a reference to a blob (see store/blobs.py).
+-- A digest covers the columns above it in its table; what changes during a record's life stands below it.
+-- The names repos, analysis_state, migration_state, agents, checkpoints and events stay free for views.
+
+CREATE TABLE ledger_facts (
+  name  TEXT PRIMARY KEY,
+  value TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE boots (
+  id         TEXT PRIMARY KEY,
+  host       TEXT NOT NULL,
+  pid        INTEGER NOT NULL,
+  role       TEXT NOT NULL,
+  started_at INTEGER NOT NULL,
+  ended_at   INTEGER
+) STRICT;
+CREATE INDEX boots_alive ON boots (id) WHERE ended_at IS NULL;
+
+CREATE TABLE tasks (
+  id                  TEXT PRIMARY KEY,
+  owner               TEXT NOT NULL,
+  runtime             TEXT NOT NULL
+    CHECK (runtime IN ('python', 'command', 'agent', 'subagent', 'acp', 'cron', 'cli', 'media')),
+  name                TEXT NOT NULL,
+  goal                TEXT NOT NULL,
+  arguments           BLOB NOT NULL,
+  origin              BLOB,
+  session_key         TEXT,
+  parent_task_id      TEXT,
+  flow_id             TEXT,
+  dedup_key           TEXT,
+  notify              TEXT NOT NULL CHECK (notify IN ('silent', 'done_only', 'state_changes')),
+  created_at          INTEGER NOT NULL,
+  digest              BLOB NOT NULL,
+  status              TEXT NOT NULL
+    CHECK (status IN ('queued', 'running', 'waiting', 'needs_review', 'paused',
+                      'succeeded', 'failed', 'timed_out', 'cancelled', 'lost')),
+  priority            INTEGER NOT NULL,
+  waits_on            TEXT,
+  progress            BLOB,
+  result              BLOB,
+  result_digest       BLOB,
+  failure             BLOB,
+  cancel_requested_at INTEGER,
+  cancel_reason       TEXT,
+  updated_at          INTEGER NOT NULL,
+  started_at          INTEGER,
+  ended_at            INTEGER,
+  cleanup_after       INTEGER,
+  CHECK ((ended_at IS NOT NULL) = (status IN ('succeeded', 'failed', 'timed_out', 'cancelled', 'lost')))
+) STRICT;
+CREATE INDEX tasks_by_status ON tasks (status, id);
+CREATE INDEX tasks_by_owner ON tasks (owner, id);
+CREATE INDEX tasks_by_owner_status ON tasks (owner, status, id);
+CREATE INDEX tasks_by_parent ON tasks (parent_task_id, id) WHERE parent_task_id IS NOT NULL;
+CREATE INDEX tasks_by_flow ON tasks (flow_id, id) WHERE flow_id IS NOT NULL;
+CREATE INDEX tasks_to_clean ON tasks (cleanup_after, id) WHERE cleanup_after IS NOT NULL;
+
+CREATE TABLE dedup_keys (
+  owner            TEXT NOT NULL,
+  key              TEXT NOT NULL,
+  task_id          TEXT NOT NULL,
+  arguments_digest BLOB NOT NULL,
+  created_at       INTEGER NOT NULL,
+  expires_at       INTEGER,
+  ended_as         TEXT,
+  PRIMARY KEY (owner, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX dedup_keys_to_clean ON dedup_keys (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX dedup_keys_by_task ON dedup_keys (task_id);
+
+CREATE TABLE runs (
+  id             TEXT PRIMARY KEY,
+  task_id        TEXT NOT NULL REFERENCES tasks (id),
+  task_name      TEXT NOT NULL,
+  number         INTEGER NOT NULL,
+  resumes_run_id TEXT UNIQUE,
+  checkpoint_id  TEXT,
+  seed           BLOB,
+  created_at     INTEGER NOT NULL,
+  digest         BLOB NOT NULL,
+  status         TEXT NOT NULL
+    CHECK (status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming', 'resumed',
+                      'failed_resume', 'succeeded', 'failed', 'timed_out', 'cancelled', 'lost')),
+  priority       INTEGER NOT NULL,
+  due_at         INTEGER NOT NULL,
+  queue          TEXT NOT NULL CHECK (queue IN ('ready', 'later', 'producer')),
+  is_alone       INTEGER NOT NULL CHECK (is_alone IN (0, 1)),
+  idle_attempts  INTEGER NOT NULL,
+  claimed_by     TEXT,
+  claim_token    TEXT,
+  fence          INTEGER NOT NULL,
+  lease_until    INTEGER,
+  beat_at        INTEGER,
+  waits_on       TEXT,
+  failure        BLOB,
+  updated_at     INTEGER NOT NULL,
+  started_at     INTEGER,
+  ended_at       INTEGER,
+  UNIQUE (task_id, number),
+  CHECK ((ended_at IS NOT NULL) = (status IN ('resumed', 'failed_resume', 'succeeded', 'failed',
+                                              'timed_out', 'cancelled', 'lost'))),
+  CHECK (status <> 'running' OR (claimed_by IS NOT NULL AND lease_until IS NOT NULL)),
+  CHECK (status <> 'waiting' OR waits_on IS NOT NULL)
+) STRICT;
+-- One live run per task: a second incarnation beside a living one is refused by the database itself.
+CREATE UNIQUE INDEX runs_alive ON runs (task_id)
+  WHERE status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming');
+CREATE INDEX runs_ready ON runs (priority, due_at, id)
+  WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0;
+CREATE INDEX runs_later ON runs (due_at, id) WHERE status = 'queued' AND queue = 'later';
+CREATE INDEX runs_waiting ON runs (due_at, id) WHERE status = 'waiting';
+CREATE INDEX runs_suspect ON runs (priority, due_at, id)
+  WHERE status = 'queued' AND queue = 'ready' AND is_alone = 1;
+CREATE INDEX runs_claimed ON runs (claimed_by, claim_token) WHERE status = 'running';
+CREATE INDEX runs_alone ON runs (claimed_by) WHERE status = 'running' AND is_alone = 1;
+CREATE INDEX runs_leased ON runs (lease_until, id) WHERE status = 'running';
+
+CREATE TABLE steps (
+  task_id      TEXT NOT NULL,
+  scope        TEXT NOT NULL,
+  name         TEXT NOT NULL,
+  occurrence   TEXT NOT NULL,
+  run_id       TEXT NOT NULL,
+  seq          INTEGER NOT NULL,
+  input_digest BLOB,
+  result       BLOB NOT NULL,
+  started_at   INTEGER NOT NULL,
+  ended_at     INTEGER NOT NULL,
+  digest       BLOB NOT NULL,
+  PRIMARY KEY (task_id, scope, name, occurrence)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE plans (
+  task_id    TEXT PRIMARY KEY,
+  run_id     TEXT NOT NULL,
+  items      BLOB NOT NULL,
+  updated_at INTEGER NOT NULL,
+  digest     BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE artifacts (
+  task_id     TEXT NOT NULL,
+  name        TEXT NOT NULL,
+  run_id      TEXT NOT NULL,
+  body        BLOB NOT NULL,
+  recorded_at INTEGER NOT NULL,
+  digest      BLOB NOT NULL,
+  PRIMARY KEY (task_id, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE notes (
+  task_id    TEXT NOT NULL,
+  seq        INTEGER NOT NULL,
+  run_id     TEXT NOT NULL,
+  kind       TEXT NOT NULL CHECK (kind IN ('decision', 'tool_context')),
+  text       TEXT NOT NULL,
+  written_at INTEGER NOT NULL,
+  digest     BLOB NOT NULL,
+  PRIMARY KEY (task_id, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE run_checkpoints (
+  id             TEXT PRIMARY KEY,
+  task_id        TEXT NOT NULL REFERENCES tasks (id),
+  run_id         TEXT NOT NULL,
+  kind           TEXT NOT NULL
+    CHECK (kind IN ('micro', 'batch', 'milestone', 'periodic', 'restart', 'crash', 'timeout')),
+  reason         TEXT NOT NULL,
+  schema_version INTEGER NOT NULL,
+  document       BLOB NOT NULL,
+  retry_of       TEXT UNIQUE,
+  created_at     INTEGER NOT NULL,
+  digest         BLOB NOT NULL,
+  status         TEXT CHECK (status IN ('paused_for_restart', 'resuming', 'resumed', 'failed_resume')),
+  priority       INTEGER NOT NULL,
+  token          TEXT,
+  claimed_by     TEXT,
+  lease_until    INTEGER,
+  attempts       INTEGER NOT NULL,
+  resumed_run_id TEXT UNIQUE,
+  diagnostic     BLOB,
+  updated_at     INTEGER NOT NULL,
+  CHECK ((status IS NOT NULL) = (kind IN ('restart', 'crash', 'timeout'))),
+  CHECK ((resumed_run_id IS NOT NULL) = (status IS NOT NULL AND status = 'resumed')),
+  CHECK (status IS NULL OR status <> 'resuming' OR token IS NOT NULL)
+) STRICT;
+-- A run is paused by one checkpoint at a time.
+CREATE UNIQUE INDEX run_checkpoints_open ON run_checkpoints (run_id)
+  WHERE status IN ('paused_for_restart', 'resuming');
+CREATE INDEX run_checkpoints_paused ON run_checkpoints (priority, created_at, id)
+  WHERE status = 'paused_for_restart';
+CREATE INDEX run_checkpoints_resuming ON run_checkpoints (claimed_by, token) WHERE status = 'resuming';
+CREATE INDEX run_checkpoints_by_task ON run_checkpoints (task_id, id);
+CREATE INDEX run_checkpoints_by_status ON run_checkpoints (status, id);
+
+CREATE TABLE effects (
+  id              TEXT PRIMARY KEY,
+  task_id         TEXT NOT NULL,
+  run_id          TEXT NOT NULL,
+  name            TEXT NOT NULL,
+  effect_class    TEXT NOT NULL
+    CHECK (effect_class IN ('read', 'idempotent', 'keyed', 'verifiable', 'transactional', 'opaque')),
+  idempotency_key TEXT NOT NULL,
+  generation      INTEGER NOT NULL,
+  request         BLOB NOT NULL,
+  created_at      INTEGER NOT NULL,
+  digest          BLOB NOT NULL,
+  status          TEXT NOT NULL CHECK (status IN ('intent', 'done', 'failed', 'unknown', 'confirmed')),
+  fence           INTEGER NOT NULL,
+  outcome         BLOB,
+  updated_at      INTEGER NOT NULL,
+  UNIQUE (idempotency_key, generation)
+) STRICT;
+CREATE INDEX effects_by_task ON effects (task_id, id);
+CREATE INDEX effects_open ON effects (status, id) WHERE status IN ('intent', 'unknown');
+
+CREATE TABLE deliveries (
+  id              TEXT PRIMARY KEY,
+  task_id         TEXT NOT NULL,
+  idempotency_key TEXT NOT NULL UNIQUE,
+  origin          BLOB,
+  message         BLOB NOT NULL,
+  created_at      INTEGER NOT NULL,
+  digest          BLOB NOT NULL,
+  status          TEXT NOT NULL
+    CHECK (status IN ('pending', 'attempting', 'delivered', 'session_queued', 'failed',
+                      'parent_missing', 'not_applicable', 'dismissed')),
+  attempts        INTEGER NOT NULL,
+  due_at          INTEGER NOT NULL,
+  failure         BLOB,
+  updated_at      INTEGER NOT NULL
+) STRICT;
+CREATE INDEX deliveries_due ON deliveries (due_at, id) WHERE status = 'pending';
+CREATE INDEX deliveries_by_task ON deliveries (task_id, id);
+
+CREATE TABLE flows (
+  id                  TEXT PRIMARY KEY,
+  owner               TEXT NOT NULL,
+  mode                TEXT NOT NULL CHECK (mode IN ('managed', 'task_mirrored')),
+  goal                TEXT NOT NULL,
+  created_at          INTEGER NOT NULL,
+  digest              BLOB NOT NULL,
+  status              TEXT NOT NULL
+    CHECK (status IN ('queued', 'running', 'waiting', 'blocked', 'succeeded', 'failed', 'cancelled', 'lost')),
+  revision            INTEGER NOT NULL,
+  current_step        TEXT,
+  contents            BLOB,
+  waits_on            TEXT,
+  blocked_by_task_id  TEXT,
+  cancel_requested_at INTEGER,
+  updated_at          INTEGER NOT NULL,
+  ended_at            INTEGER,
+  CHECK ((ended_at IS NOT NULL) = (status IN ('succeeded', 'failed', 'cancelled', 'lost')))
+) STRICT;
+CREATE INDEX flows_by_status ON flows (status, id);
+CREATE INDEX flows_by_owner ON flows (owner, id);
+
+CREATE TABLE sessions (
+  id         TEXT PRIMARY KEY,
+  key        TEXT NOT NULL UNIQUE,
+  agent      TEXT NOT NULL,
+  parent_key TEXT,
+  created_at INTEGER NOT NULL,
+  digest     BLOB NOT NULL,
+  status     TEXT NOT NULL CHECK (status IN ('idle', 'processing', 'draining', 'interrupted', 'waiting')),
+  waits_on   TEXT,
+  updated_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX sessions_by_status ON sessions (status, id);
+
+CREATE TABLE wakes (
+  id            TEXT PRIMARY KEY,
+  task_id       TEXT NOT NULL,
+  checkpoint_id TEXT,
+  reason        TEXT NOT NULL
+    CHECK (reason IN ('timeout_recovery', 'dependency_ready', 'scheduled_progress')),
+  attempt       INTEGER NOT NULL,
+  created_at    INTEGER NOT NULL,
+  digest        BLOB NOT NULL,
+  status        TEXT NOT NULL CHECK (status IN ('pending', 'fired', 'cancelled', 'expired')),
+  due_at        INTEGER NOT NULL,
+  updated_at    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX wakes_due ON wakes (due_at, id) WHERE status = 'pending';
+CREATE INDEX wakes_by_task ON wakes (task_id, id);
+
+CREATE TABLE blobs (
+  digest     TEXT PRIMARY KEY,
+  size_bytes INTEGER NOT NULL,
+  body       BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE blob_uses (
+  task_id TEXT NOT NULL,
+  digest  TEXT NOT NULL REFERENCES blobs (digest),
+  PRIMARY KEY (task_id, digest)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX blob_uses_by_digest ON blob_uses (digest);
+
+CREATE TABLE ledger_events (
+  position   INTEGER PRIMARY KEY AUTOINCREMENT,
+  at         INTEGER NOT NULL,
+  kind       TEXT NOT NULL,
+  task_id    TEXT,
+  subject_id TEXT NOT NULL,
+  facts      BLOB NOT NULL
+) STRICT;
+CREATE INDEX ledger_events_by_task ON ledger_events (task_id, position);
+CREATE INDEX ledger_events_by_time ON ledger_events (at);
+
+CREATE TABLE counters (
+  noun   TEXT NOT NULL,
+  status TEXT NOT NULL,
+  amount INTEGER NOT NULL,
+  PRIMARY KEY (noun, status)
+) STRICT, WITHOUT ROWID;

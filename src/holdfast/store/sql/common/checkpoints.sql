@@ -1,0 +1,125 @@
+-- name: insert_checkpoint
+-- A new checkpoint; the same id again changes nothing, so that a write may be run twice.
+INSERT INTO run_checkpoints
+VALUES (:id, :task_id, :run_id, :kind, :reason, :schema_version, :document, :retry_of, :created_at, :digest,
+        :status, :priority, :token, :claimed_by, :lease_until, :attempts, :resumed_run_id, :diagnostic, :updated_at)
+ON CONFLICT (id) DO NOTHING;
+
+-- name: get_checkpoint
+-- One checkpoint by its whole id.
+SELECT * FROM run_checkpoints WHERE id = :id;
+
+-- name: lock_checkpoint
+-- One checkpoint, to be changed in this transaction.
+SELECT * FROM run_checkpoints WHERE id = :id;
+
+-- name: find_checkpoints
+-- Ids that begin with a prefix.
+SELECT id, task_id FROM run_checkpoints WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
+
+-- name: page_of_checkpoints
+-- Newest first, a page at a time.
+SELECT * FROM run_checkpoints WHERE id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_checkpoints_in_status
+-- Newest first among those in one status.
+SELECT * FROM run_checkpoints WHERE status = :status AND id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_checkpoints_of_task
+-- Newest first among one task's.
+SELECT * FROM run_checkpoints WHERE task_id = :task_id AND id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_checkpoints_of_task_in_status
+-- Newest first among one task's in one status; COALESCE keeps the planner to the index by task.
+SELECT * FROM run_checkpoints
+ WHERE task_id = :task_id AND COALESCE(status, '') = :status AND id < :before
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: open_checkpoint_of_run
+-- The checkpoint by which a run is paused now, if there is one.
+SELECT * FROM run_checkpoints WHERE run_id = :run_id AND status IN ('paused_for_restart', 'resuming');
+
+-- name: checkpoint_that_retries
+-- The checkpoint that a person's retry of this one wrote.
+SELECT * FROM run_checkpoints WHERE retry_of = :id;
+
+-- name: resumes_with_token
+-- What a resumer that may have lost the answer already holds.
+SELECT * FROM run_checkpoints
+ WHERE claimed_by = :boot_id AND token = :token AND status = 'resuming'
+ ORDER BY priority, created_at, id;
+
+-- name: claim_checkpoints
+-- Hand the most urgent paused checkpoints to one resumer.
+-- moves: checkpoint paused_for_restart -> resuming
+UPDATE run_checkpoints
+   SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,
+       attempts = attempts + 1, updated_at = :now
+ WHERE id IN (
+         SELECT id FROM run_checkpoints
+          WHERE status = 'paused_for_restart'
+          ORDER BY priority, created_at, id
+          LIMIT :limit
+       )
+   AND status = 'paused_for_restart'
+RETURNING *;
+
+-- name: set_checkpoint_resumed
+-- The follow-up run exists; its resumer still held the checkpoint.
+-- moves: checkpoint resuming -> resumed
+UPDATE run_checkpoints
+   SET status = 'resumed', resumed_run_id = :resumed_run_id, diagnostic = :diagnostic, lease_until = NULL,
+       updated_at = :now
+ WHERE id = :id AND token = :token AND status = 'resuming'
+RETURNING id;
+
+-- name: hold_checkpoints
+-- Of these checkpoints, those this resumer still holds; keeps them so until the transaction ends.
+SELECT id FROM run_checkpoints WHERE id IN :ids[] AND token = :token AND status = 'resuming' ORDER BY id;
+
+-- name: set_checkpoint_failed
+-- It will not be resumed, and says why.
+-- moves: checkpoint paused_for_restart|resuming -> failed_resume
+UPDATE run_checkpoints
+   SET status = 'failed_resume', diagnostic = :diagnostic, lease_until = NULL, updated_at = :now
+ WHERE id = :id AND status = :from AND status IN ('paused_for_restart', 'resuming')
+RETURNING id;
+
+-- name: return_checkpoints
+-- Their resumer died before it created the follow-up runs.
+-- moves: checkpoint resuming -> paused_for_restart
+UPDATE run_checkpoints
+   SET status = 'paused_for_restart', token = NULL, claimed_by = NULL, lease_until = NULL, updated_at = :now
+ WHERE id IN :ids[] AND status = 'resuming'
+RETURNING id, run_id, task_id;
+
+-- name: resuming_of_boot
+-- What a boot is resuming.
+SELECT * FROM run_checkpoints
+ WHERE claimed_by = :boot_id AND status = 'resuming'
+ ORDER BY priority, created_at, id LIMIT :limit;
+
+-- name: lapsed_resumes
+-- Checkpoints whose resumer let the lease lapse.
+SELECT * FROM run_checkpoints
+ WHERE status = 'resuming' AND lease_until <= :now
+ ORDER BY priority, created_at, id LIMIT :limit;
+
+-- name: lock_resuming
+-- Of these checkpoints, those still being resumed, to be changed in this transaction.
+SELECT * FROM run_checkpoints WHERE id IN :ids[] AND status = 'resuming' ORDER BY id;
+
+-- name: checkpoints_to_prune
+-- Recorded or settled checkpoints older than a moment whose task has ended.
+SELECT c.id, c.status FROM run_checkpoints AS c JOIN tasks AS t ON t.id = c.task_id
+ WHERE c.id < :before AND c.updated_at <= :older_than AND t.ended_at IS NOT NULL
+   AND COALESCE(c.status, 'resumed') IN ('resumed', 'failed_resume')
+ ORDER BY c.id LIMIT :limit;
+
+-- name: delete_checkpoints
+-- Retention.
+DELETE FROM run_checkpoints WHERE id IN :ids[] RETURNING status;
+
+-- name: delete_checkpoints_of_tasks
+-- Retention.
+DELETE FROM run_checkpoints WHERE task_id IN :ids[] RETURNING status;

@@ -1,0 +1,89 @@
+-- name: insert_event
+-- One thing that happened.
+INSERT INTO ledger_events (at, kind, task_id, subject_id, facts)
+VALUES (:at, :kind, :task_id, :subject_id, :facts);
+
+-- name: feed
+-- What happened after a position, in the order of the commits.
+SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
+ WHERE position > :position
+ ORDER BY position LIMIT :limit;
+
+-- name: feed_of_task
+-- What happened to one task, in order.
+SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
+ WHERE task_id = :task_id AND position > :position
+ ORDER BY position LIMIT :limit;
+
+-- name: newest_events
+-- The end of the feed.
+SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
+ ORDER BY position DESC LIMIT :limit;
+
+-- name: oldest_event
+-- Where the feed begins now.
+SELECT 0, position FROM ledger_events ORDER BY position LIMIT 1;
+
+-- name: prune_events
+-- Events older than a moment, a bounded number at a time.
+DELETE FROM ledger_events
+ WHERE position IN (SELECT position FROM ledger_events WHERE at <= :older_than ORDER BY at LIMIT :limit)
+RETURNING 0, position;
+
+-- name: add_to_counter
+-- Counts are maintained, not scanned.
+INSERT INTO counters VALUES (:noun, :status, :amount)
+ON CONFLICT (noun, status) DO UPDATE SET amount = counters.amount + excluded.amount;
+
+-- name: counts
+-- How many records of a noun there are in each status.
+SELECT status, amount FROM counters WHERE noun = :noun ORDER BY status;
+
+-- name: get_fact
+-- Something the ledger knows about itself.
+SELECT value FROM ledger_facts WHERE name = :name;
+
+-- name: set_fact
+-- Something the ledger knows about itself.
+INSERT INTO ledger_facts VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: insert_boot
+-- A process that will hold claims begins.
+INSERT INTO boots VALUES (:id, :host, :pid, :role, :started_at, NULL) ON CONFLICT (id) DO NOTHING;
+
+-- name: end_boot
+-- A boot is over: it said so itself, or its death was proved.
+UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL RETURNING id;
+
+-- name: get_boot
+-- One boot.
+SELECT * FROM boots WHERE id = :id;
+
+-- name: boots_alive
+-- Boots that have not ended, as far as the ledger knows.
+SELECT * FROM boots WHERE ended_at IS NULL ORDER BY id LIMIT :limit;
+
+-- name: delete_ended_boots
+-- Retention: boots that ended long ago and that nothing live names.
+DELETE FROM boots WHERE ended_at <= :older_than;
+
+-- name: insert_blob
+-- A large payload under its digest; the same bytes are kept once.
+INSERT INTO blobs VALUES (:digest, :size_bytes, :body) ON CONFLICT (digest) DO NOTHING;
+
+-- name: use_blob
+-- A task needs this blob.
+INSERT INTO blob_uses VALUES (:task_id, :digest) ON CONFLICT (task_id, digest) DO NOTHING;
+
+-- name: get_blob
+-- A large payload by its digest.
+SELECT body, size_bytes FROM blobs WHERE digest = :digest;
+
+-- name: stop_using_blobs
+-- Retention: pruned tasks no longer need their blobs.
+DELETE FROM blob_uses WHERE task_id IN :ids[] RETURNING digest;
+
+-- name: delete_unused_blobs
+-- Retention: of these blobs, those that no task needs any more.
+DELETE FROM blobs
+ WHERE digest IN :digests[] AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.digest = blobs.digest);

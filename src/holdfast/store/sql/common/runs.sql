@@ -1,0 +1,239 @@
+-- name: insert_run
+-- A new run; the same id again changes nothing, so that a write may be run twice.
+INSERT INTO runs
+VALUES (:id, :task_id, :task_name, :number, :resumes_run_id, :checkpoint_id, :seed, :created_at, :digest,
+        :status, :priority, :due_at, :queue, :is_alone, :idle_attempts, :claimed_by, :claim_token, :fence,
+        :lease_until, :beat_at, :waits_on, :failure, :updated_at, :started_at, :ended_at)
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: get_run
+-- One run by its whole id.
+SELECT * FROM runs WHERE id = :id;
+
+-- name: get_runs
+-- Several runs by their ids.
+SELECT * FROM runs WHERE id IN :ids[] ORDER BY id;
+
+-- name: lock_run
+-- One run, to be changed in this transaction.
+SELECT * FROM runs WHERE id = :id;
+
+-- name: live_run_of_task
+-- The one run of a task that has not ended, if there is one.
+SELECT * FROM runs
+ WHERE task_id = :task_id AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming');
+
+-- name: find_runs
+-- Ids that begin with a prefix.
+SELECT id, task_id FROM runs WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
+
+-- name: runs_of_task
+-- The lineage of a task, first to last.
+SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;
+
+-- name: last_number
+-- How many runs the task has had.
+SELECT COALESCE(MAX(number), 0) FROM runs WHERE task_id = :task_id;
+
+-- name: claims_with_token
+-- What a claimant that may have lost the answer already holds.
+SELECT * FROM runs
+ WHERE claimed_by = :boot_id AND claim_token = :token AND status = 'running'
+ ORDER BY priority, due_at, id;
+
+-- name: claim_ready_runs
+-- Hand the most urgent ready runs to one claimant, each with a new fence.
+-- moves: run queued -> running
+UPDATE runs
+   SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
+       lease_until = :now + :lease, beat_at = :now, updated_at = :now, started_at = COALESCE(started_at, :now)
+ WHERE id IN (
+         SELECT id FROM runs
+          WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0
+          ORDER BY priority, due_at, id
+          LIMIT :limit
+       )
+   AND status = 'queued'
+RETURNING *;
+
+-- name: claim_named_runs
+-- The same among the task names that the claimant knows how to carry out.
+-- moves: run queued -> running
+UPDATE runs
+   SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
+       lease_until = :now + :lease, beat_at = :now, updated_at = :now, started_at = COALESCE(started_at, :now)
+ WHERE id IN (
+         SELECT id FROM runs
+          WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0 AND task_name IN :names[]
+          ORDER BY priority, due_at, id
+          LIMIT :limit
+       )
+   AND status = 'queued'
+RETURNING *;
+
+-- name: suspects_waiting
+-- The most urgent suspect, if one is ready.
+SELECT id, task_name, due_at FROM runs
+ WHERE status = 'queued' AND queue = 'ready' AND is_alone = 1
+ ORDER BY priority, due_at, id LIMIT :limit;
+
+-- name: boot_carries_suspect
+-- Whether a boot carries a suspect that must be alone.
+SELECT 1 FROM runs WHERE claimed_by = :boot_id AND status = 'running' AND is_alone = 1 LIMIT 1;
+
+-- name: boot_carries_any
+-- Whether a boot carries anything at all.
+SELECT 1 FROM runs WHERE claimed_by = :boot_id AND status = 'running' LIMIT 1;
+
+-- name: claim_run
+-- Hand one run to one claimant, with a new fence.
+-- moves: run queued|waiting -> running
+UPDATE runs
+   SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
+       lease_until = :now + :lease, beat_at = :now, updated_at = :now, started_at = COALESCE(started_at, :now),
+       waits_on = NULL
+ WHERE id = :id AND status = :from AND status IN ('queued', 'waiting')
+RETURNING *;
+
+-- name: renew_claims
+-- The holder says that it is alive; only claims that it still holds are renewed.
+UPDATE runs
+   SET lease_until = :now + :lease, beat_at = :now
+ WHERE id IN :ids[] AND claimed_by = :boot_id AND status = 'running'
+RETURNING id, fence, lease_until;
+
+-- name: exonerate_run
+-- A suspect that made progress, or lived long enough, no longer needs to be alone.
+UPDATE runs SET is_alone = 0, updated_at = :now
+ WHERE id = :id AND fence = :fence AND status = 'running' AND is_alone = 1
+RETURNING id;
+
+-- name: release_run
+-- The holder gives the run back, untouched, for anyone to claim; recorded work stays its producer's.
+-- moves: run running -> queued
+UPDATE runs
+   SET status = 'queued', claimed_by = NULL, claim_token = NULL, lease_until = NULL, due_at = :due_at,
+       queue = CASE WHEN queue = 'producer' THEN queue ELSE :queue END, fence = fence + 1, updated_at = :now
+ WHERE id = :id AND fence = :fence AND status = 'running'
+RETURNING *;
+
+-- name: wait_run
+-- The run waits for something named, without a claim.
+-- moves: run running -> waiting
+UPDATE runs
+   SET status = 'waiting', claimed_by = NULL, claim_token = NULL, lease_until = NULL, waits_on = :waits_on,
+       due_at = :due_at, fence = fence + 1, updated_at = :now
+ WHERE id = :id AND fence = :fence AND status = 'running'
+RETURNING *;
+
+-- name: wake_run
+-- What the run waited for has come: it is the same run, ready to be claimed again.
+-- moves: run waiting -> queued
+UPDATE runs
+   SET status = 'queued', queue = CASE WHEN queue = 'producer' THEN queue ELSE 'ready' END, waits_on = NULL,
+       due_at = :now, updated_at = :now
+ WHERE id = :id AND status = 'waiting'
+RETURNING *;
+
+-- name: end_run
+-- The holder ends its run; the guard is the fence.
+-- moves: run running -> succeeded|failed|timed_out|cancelled|lost
+UPDATE runs
+   SET status = :to, failure = :failure, lease_until = NULL, updated_at = :now, ended_at = :now
+ WHERE id = :id AND fence = :fence AND status = 'running'
+   AND :to IN ('succeeded', 'failed', 'timed_out', 'cancelled', 'lost')
+RETURNING *;
+
+-- name: end_idle_run
+-- A run that nobody holds is ended from outside; the guard is the status it was read in.
+-- moves: run queued|waiting -> failed|timed_out|cancelled|lost
+-- moves: run paused_for_restart|resuming -> cancelled
+UPDATE runs
+   SET status = :to, failure = :failure, claimed_by = NULL, lease_until = NULL, waits_on = NULL,
+       fence = fence + 1, updated_at = :now, ended_at = :now
+ WHERE id = :id AND status = :from
+   AND (status IN ('queued', 'waiting') AND :to IN ('failed', 'timed_out', 'cancelled', 'lost')
+        OR status IN ('paused_for_restart', 'resuming') AND :to = 'cancelled')
+RETURNING *;
+
+-- name: pause_runs
+-- Runs become paused by their checkpoints; the raised fence refuses what their holder may still try.
+-- moves: run running -> paused_for_restart
+UPDATE runs
+   SET status = 'paused_for_restart', fence = fence + 1, lease_until = NULL, updated_at = :now
+ WHERE id IN :ids[] AND status = 'running'
+RETURNING id;
+
+-- name: set_runs_resuming
+-- The runs of claimed checkpoints.
+-- moves: run paused_for_restart -> resuming
+UPDATE runs SET status = 'resuming', updated_at = :now
+ WHERE id IN :ids[] AND status = 'paused_for_restart'
+RETURNING id;
+
+-- name: set_runs_paused_again
+-- The runs of checkpoints whose resumer died.
+-- moves: run resuming -> paused_for_restart
+UPDATE runs SET status = 'paused_for_restart', updated_at = :now
+ WHERE id IN :ids[] AND status = 'resuming'
+RETURNING id;
+
+-- name: set_runs_resumed
+-- The runs that a follow-up run continues.
+-- moves: run resuming -> resumed
+UPDATE runs SET status = 'resumed', updated_at = :now, ended_at = :now
+ WHERE id IN :ids[] AND status = 'resuming'
+RETURNING id;
+
+-- name: set_run_failed_resume
+-- The run that cannot be continued.
+-- moves: run paused_for_restart|resuming -> failed_resume
+UPDATE runs SET status = 'failed_resume', failure = :failure, updated_at = :now, ended_at = :now
+ WHERE id = :id AND status = :from AND status IN ('paused_for_restart', 'resuming')
+RETURNING id;
+
+-- name: ready_due_runs
+-- The mover: runs whose time has come join the ready ones.
+UPDATE runs SET queue = 'ready', updated_at = :now
+ WHERE id IN (
+         SELECT id FROM runs
+          WHERE status = 'queued' AND queue = 'later' AND due_at <= :now
+          ORDER BY due_at, id LIMIT :limit
+       )
+   AND status = 'queued' AND queue = 'later'
+RETURNING id;
+
+-- name: waits_over
+-- Waiting runs whose due time has come.
+SELECT id, task_id FROM runs
+ WHERE status = 'waiting' AND due_at <= :now
+ ORDER BY due_at, id LIMIT :limit;
+
+-- name: runs_of_boot
+-- What a boot carries, by priority.
+SELECT * FROM runs
+ WHERE claimed_by = :boot_id AND status = 'running'
+ ORDER BY priority, due_at, id LIMIT :limit;
+
+-- name: lapsed_runs
+-- Runs whose holder let the lease lapse.
+SELECT * FROM runs
+ WHERE status = 'running' AND lease_until <= :now
+ ORDER BY lease_until, id LIMIT :limit;
+
+-- name: lock_running
+-- Of these runs, those still running under the same boot, to be changed in this transaction.
+SELECT * FROM runs
+ WHERE id IN :ids[] AND status = 'running'
+ ORDER BY id;
+
+-- name: boots_in_flight
+-- Every boot that some running run or resuming checkpoint names.
+SELECT DISTINCT claimed_by FROM runs WHERE status = 'running'
+ UNION
+SELECT DISTINCT claimed_by FROM run_checkpoints WHERE status = 'resuming';
+
+-- name: delete_runs_of_tasks
+-- Retention.
+DELETE FROM runs WHERE task_id IN :ids[] RETURNING status;

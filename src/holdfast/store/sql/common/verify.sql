@@ -1,0 +1,63 @@
+-- name: scan_tasks
+-- Every row, a page at a time, to be verified.
+SELECT * FROM tasks WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_runs
+-- Every row, a page at a time, to be verified.
+SELECT * FROM runs WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_steps
+-- Every row, a page at a time, to be verified.
+SELECT * FROM steps WHERE (task_id, scope, name, occurrence) > (:after0, :after1, :after2, :after3) ORDER BY task_id, scope, name, occurrence LIMIT :limit;
+
+-- name: scan_plans
+-- Every row, a page at a time, to be verified.
+SELECT * FROM plans WHERE task_id > :after0 ORDER BY task_id LIMIT :limit;
+
+-- name: scan_artifacts
+-- Every row, a page at a time, to be verified.
+SELECT * FROM artifacts WHERE (task_id, name) > (:after0, :after1) ORDER BY task_id, name LIMIT :limit;
+
+-- name: scan_notes
+-- Every row, a page at a time, to be verified.
+SELECT * FROM notes WHERE (task_id, seq) > (:after0, :after1) ORDER BY task_id, seq LIMIT :limit;
+
+-- name: scan_checkpoints
+-- Every row, a page at a time, to be verified.
+SELECT * FROM run_checkpoints WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_effects
+-- Every row, a page at a time, to be verified.
+SELECT * FROM effects WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_deliveries
+-- Every row, a page at a time, to be verified.
+SELECT * FROM deliveries WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_flows
+-- Every row, a page at a time, to be verified.
+SELECT * FROM flows WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_sessions
+-- Every row, a page at a time, to be verified.
+SELECT * FROM sessions WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_wakes
+-- Every row, a page at a time, to be verified.
+SELECT * FROM wakes WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_blobs
+-- Every blob, a page at a time, to be verified.
+SELECT digest FROM blobs WHERE digest > :after0 ORDER BY digest LIMIT :limit;
+
+-- name: count_tasks
+-- What the counters should say; a scan, only for verification.
+SELECT status, COUNT(*) FROM tasks GROUP BY status ORDER BY status;
+
+-- name: count_runs
+-- What the counters should say; a scan, only for verification.
+SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status;
+
+-- name: count_checkpoints
+-- What the counters should say; a scan, only for verification.
+SELECT status, COUNT(*) FROM run_checkpoints WHERE status IS NOT NULL GROUP BY status ORDER BY status;

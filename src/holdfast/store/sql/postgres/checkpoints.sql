@@ -1,0 +1,80 @@
+-- name: lock_checkpoint
+-- One checkpoint, to be changed in this transaction.
+-- Differs: other writers are not kept out by the transaction itself, so the row is locked.
+SELECT * FROM run_checkpoints WHERE id = :id FOR UPDATE;
+
+-- name: lock_resuming
+-- Of these checkpoints, those still being resumed, to be changed in this transaction.
+-- Differs: the rows are locked, in the order of their ids, so that two sweeps cannot deadlock.
+SELECT * FROM run_checkpoints WHERE id IN :ids[] AND status = 'resuming' ORDER BY id FOR UPDATE;
+
+-- name: hold_checkpoints
+-- Of these checkpoints, those this resumer still holds; keeps them so until the transaction ends.
+-- Differs: the rows are locked, in the order of their ids; a lock to be shared would have to grow later.
+SELECT id FROM run_checkpoints WHERE id IN :ids[] AND token = :token AND status = 'resuming' ORDER BY id FOR UPDATE;
+
+-- name: claim_checkpoints
+-- Hand the most urgent paused checkpoints to one resumer.
+-- Differs: rows that another resumer is taking are skipped, not waited for; leases follow the database's clock.
+-- moves: checkpoint paused_for_restart -> resuming
+WITH picked AS MATERIALIZED (
+       SELECT id FROM run_checkpoints
+        WHERE status = 'paused_for_restart'
+        ORDER BY priority, created_at, id
+        LIMIT :limit
+          FOR NO KEY UPDATE SKIP LOCKED
+     )
+UPDATE run_checkpoints
+   SET status = 'resuming', token = :token, claimed_by = :boot_id,
+       lease_until = (SELECT holdfast_now()) + :lease, attempts = attempts + 1, updated_at = :now
+  FROM picked
+ WHERE run_checkpoints.id = picked.id
+   AND status = 'paused_for_restart'
+RETURNING run_checkpoints.*;
+
+-- name: return_checkpoints
+-- Their resumer died before it created the follow-up runs.
+-- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
+-- moves: checkpoint resuming -> paused_for_restart
+WITH held AS MATERIALIZED (
+       SELECT id FROM run_checkpoints WHERE id IN :ids[] AND status = 'resuming' ORDER BY id FOR NO KEY UPDATE
+     )
+UPDATE run_checkpoints
+   SET status = 'paused_for_restart', token = NULL, claimed_by = NULL, lease_until = NULL, updated_at = :now
+  FROM held
+ WHERE run_checkpoints.id = held.id AND status = 'resuming'
+RETURNING run_checkpoints.id, run_id, task_id;
+
+-- name: lapsed_resumes
+-- Checkpoints whose resumer let the lease lapse.
+-- Differs: leases follow the database's clock, asked once.
+SELECT * FROM run_checkpoints
+ WHERE status = 'resuming' AND lease_until <= (SELECT holdfast_now())
+ ORDER BY priority, created_at, id LIMIT :limit;
+
+-- name: insert_checkpoint_many
+-- Many new checkpoints; those whose id is there already change nothing.
+-- Only: one statement for all rows is five times as quick here as one statement for each.
+INSERT INTO run_checkpoints
+SELECT * FROM unnest(
+         CAST(:id AS text[]), CAST(:task_id AS text[]), CAST(:run_id AS text[]), CAST(:kind AS text[]),
+         CAST(:reason AS text[]), CAST(:schema_version AS bigint[]), CAST(:document AS bytea[]),
+         CAST(:retry_of AS text[]), CAST(:created_at AS bigint[]), CAST(:digest AS bytea[]),
+         CAST(:status AS text[]), CAST(:priority AS bigint[]), CAST(:token AS text[]),
+         CAST(:claimed_by AS text[]), CAST(:lease_until AS bigint[]), CAST(:attempts AS bigint[]),
+         CAST(:resumed_run_id AS text[]), CAST(:diagnostic AS bytea[]), CAST(:updated_at AS bigint[]))
+ON CONFLICT (id) DO NOTHING;
+
+-- name: set_checkpoint_resumed_many
+-- The follow-up runs exist; their resumer still held the checkpoints.
+-- Only: one statement for all rows is five times as quick here as one statement for each.
+-- moves: checkpoint resuming -> resumed
+UPDATE run_checkpoints
+   SET status = 'resumed', resumed_run_id = given.resumed_run_id, diagnostic = given.diagnostic,
+       lease_until = NULL, updated_at = given.now
+  FROM unnest(
+         CAST(:id AS text[]), CAST(:resumed_run_id AS text[]), CAST(:diagnostic AS bytea[]),
+         CAST(:token AS text[]), CAST(:now AS bigint[])
+       ) AS given (id, resumed_run_id, diagnostic, token, now)
+ WHERE run_checkpoints.id = given.id AND run_checkpoints.token = given.token AND status = 'resuming'
+RETURNING run_checkpoints.id;

@@ -1,0 +1,43 @@
+-- name: save_step
+-- A step's result, if the run is still held with this fence; the first result stays.
+-- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.
+INSERT INTO steps
+SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest
+  FROM runs
+ WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
+   FOR SHARE
+ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
+RETURNING seq;
+
+-- name: save_steps
+-- Many steps of many runs, each under the fence of its own run; returns those that were saved now.
+-- Only: callers that wait together share one statement here. The runs are locked in the order of their ids,
+-- a fence that is being raised is waited for and then seen, and the steps go in by their keys: no deadlocks.
+WITH given AS MATERIALIZED (
+       SELECT * FROM unnest(
+         CAST(:task_id AS text[]), CAST(:scope AS text[]), CAST(:name AS text[]), CAST(:occurrence AS text[]),
+         CAST(:run_id AS text[]), CAST(:seq AS bigint[]), CAST(:input_digest AS bytea[]),
+         CAST(:result AS bytea[]), CAST(:started_at AS bigint[]), CAST(:ended_at AS bigint[]),
+         CAST(:digest AS bytea[]), CAST(:fence AS bigint[])
+       ) AS given (task_id, scope, name, occurrence, run_id, seq, input_digest, result, started_at, ended_at,
+                   digest, fence)
+     ),
+     held AS MATERIALIZED (
+       SELECT id, task_id, fence FROM runs
+        WHERE id = ANY (CAST(:run_id AS text[])) AND status = 'running'
+        ORDER BY id
+          FOR SHARE
+     )
+INSERT INTO steps
+SELECT given.task_id, given.scope, given.name, given.occurrence, given.run_id, given.seq, given.input_digest,
+       given.result, given.started_at, given.ended_at, given.digest
+  FROM given JOIN held
+    ON held.id = given.run_id AND held.fence = given.fence AND held.task_id = given.task_id
+ ORDER BY given.task_id, given.scope, given.name, given.occurrence
+ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
+RETURNING task_id, scope, name, occurrence, digest;
+
+-- name: hold_run
+-- Whether the run is still held with this fence; keeps it so until the transaction ends.
+-- Differs: the row is locked, together with others who hold it: a fence cannot rise before we commit.
+SELECT 1 FROM runs WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id FOR SHARE;

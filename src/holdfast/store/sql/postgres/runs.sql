@@ -1,0 +1,164 @@
+-- name: lock_run
+-- One run, to be changed in this transaction.
+-- Differs: other writers are not kept out by the transaction itself, so the row is locked.
+SELECT * FROM runs WHERE id = :id FOR NO KEY UPDATE;
+
+-- name: lock_running
+-- Of these runs, those still running under the same boot, to be changed in this transaction.
+-- Differs: the rows are locked, in the order of their ids, so that two sweeps cannot deadlock.
+SELECT * FROM runs
+ WHERE id IN :ids[] AND status = 'running'
+ ORDER BY id
+   FOR NO KEY UPDATE;
+
+-- name: claim_ready_runs
+-- Hand the most urgent ready runs to one claimant, each with a new fence.
+-- Differs: rows that another claimant is taking are skipped, not waited for; leases follow the database's clock.
+-- moves: run queued -> running
+WITH picked AS MATERIALIZED (
+       SELECT id FROM runs
+        WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0
+        ORDER BY priority, due_at, id
+        LIMIT :limit
+          FOR NO KEY UPDATE SKIP LOCKED
+     )
+UPDATE runs
+   SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
+       lease_until = (SELECT holdfast_now()) + :lease, beat_at = :now, updated_at = :now,
+       started_at = COALESCE(started_at, :now)
+  FROM picked
+ WHERE runs.id = picked.id
+   AND status = 'queued'
+RETURNING runs.*;
+
+-- name: claim_named_runs
+-- The same among the task names that the claimant knows how to carry out.
+-- Differs: rows that another claimant is taking are skipped, not waited for; leases follow the database's clock.
+-- moves: run queued -> running
+WITH picked AS MATERIALIZED (
+       SELECT id FROM runs
+        WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0 AND task_name IN :names[]
+        ORDER BY priority, due_at, id
+        LIMIT :limit
+          FOR NO KEY UPDATE SKIP LOCKED
+     )
+UPDATE runs
+   SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
+       lease_until = (SELECT holdfast_now()) + :lease, beat_at = :now, updated_at = :now,
+       started_at = COALESCE(started_at, :now)
+  FROM picked
+ WHERE runs.id = picked.id
+   AND status = 'queued'
+RETURNING runs.*;
+
+-- name: claim_run
+-- Hand one run to one claimant, with a new fence.
+-- Differs: leases follow the database's clock, which all gateways share.
+-- moves: run queued|waiting -> running
+UPDATE runs
+   SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
+       lease_until = (SELECT holdfast_now()) + :lease, beat_at = :now, updated_at = :now,
+       started_at = COALESCE(started_at, :now), waits_on = NULL
+ WHERE id = :id AND status = :from AND status IN ('queued', 'waiting')
+RETURNING *;
+
+-- name: renew_claims
+-- The holder says that it is alive; only claims that it still holds are renewed.
+-- Differs: leases follow the database's clock; the rows are locked in the order of their ids, against deadlocks.
+WITH held AS MATERIALIZED (
+       SELECT id FROM runs
+        WHERE id IN :ids[] AND claimed_by = :boot_id AND status = 'running'
+        ORDER BY id
+          FOR NO KEY UPDATE
+     )
+UPDATE runs
+   SET lease_until = (SELECT holdfast_now()) + :lease, beat_at = :now
+  FROM held
+ WHERE runs.id = held.id AND claimed_by = :boot_id AND status = 'running'
+RETURNING runs.id, fence, lease_until;
+
+-- name: lapsed_runs
+-- Runs whose holder let the lease lapse.
+-- Differs: leases follow the database's clock, asked once (a volatile function is no bound for an index).
+SELECT * FROM runs
+ WHERE status = 'running' AND lease_until <= (SELECT holdfast_now())
+ ORDER BY lease_until, id LIMIT :limit;
+
+-- name: pause_runs
+-- Runs become paused by their checkpoints; the raised fence refuses what their holder may still try.
+-- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
+-- moves: run running -> paused_for_restart
+WITH held AS MATERIALIZED (
+       SELECT id FROM runs WHERE id IN :ids[] AND status = 'running' ORDER BY id FOR NO KEY UPDATE
+     )
+UPDATE runs
+   SET status = 'paused_for_restart', fence = fence + 1, lease_until = NULL, updated_at = :now
+  FROM held
+ WHERE runs.id = held.id AND status = 'running'
+RETURNING runs.id;
+
+-- name: set_runs_resuming
+-- The runs of claimed checkpoints.
+-- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
+-- moves: run paused_for_restart -> resuming
+WITH held AS MATERIALIZED (
+       SELECT id FROM runs WHERE id IN :ids[] AND status = 'paused_for_restart' ORDER BY id FOR NO KEY UPDATE
+     )
+UPDATE runs SET status = 'resuming', updated_at = :now
+  FROM held
+ WHERE runs.id = held.id AND status = 'paused_for_restart'
+RETURNING runs.id;
+
+-- name: set_runs_paused_again
+-- The runs of checkpoints whose resumer died.
+-- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
+-- moves: run resuming -> paused_for_restart
+WITH held AS MATERIALIZED (
+       SELECT id FROM runs WHERE id IN :ids[] AND status = 'resuming' ORDER BY id FOR NO KEY UPDATE
+     )
+UPDATE runs SET status = 'paused_for_restart', updated_at = :now
+  FROM held
+ WHERE runs.id = held.id AND status = 'resuming'
+RETURNING runs.id;
+
+-- name: set_runs_resumed
+-- The runs that a follow-up run continues.
+-- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
+-- moves: run resuming -> resumed
+WITH held AS MATERIALIZED (
+       SELECT id FROM runs WHERE id IN :ids[] AND status = 'resuming' ORDER BY id FOR NO KEY UPDATE
+     )
+UPDATE runs SET status = 'resumed', updated_at = :now, ended_at = :now
+  FROM held
+ WHERE runs.id = held.id AND status = 'resuming'
+RETURNING runs.id;
+
+-- name: ready_due_runs
+-- The mover: runs whose time has come join the ready ones.
+-- Differs: rows that another mover or a cancel holds are skipped; they are looked at again at the next pass.
+WITH picked AS MATERIALIZED (
+       SELECT id FROM runs
+        WHERE status = 'queued' AND queue = 'later' AND due_at <= :now
+        ORDER BY due_at, id LIMIT :limit
+          FOR NO KEY UPDATE SKIP LOCKED
+     )
+UPDATE runs SET queue = 'ready', updated_at = :now
+  FROM picked
+ WHERE runs.id = picked.id
+   AND status = 'queued' AND queue = 'later'
+RETURNING runs.id;
+
+-- name: insert_run_many
+-- Many new runs; those whose id is there already change nothing.
+-- Only: one statement for all rows is five times as quick here as one statement for each.
+INSERT INTO runs
+SELECT * FROM unnest(
+         CAST(:id AS text[]), CAST(:task_id AS text[]), CAST(:task_name AS text[]), CAST(:number AS bigint[]),
+         CAST(:resumes_run_id AS text[]), CAST(:checkpoint_id AS text[]), CAST(:seed AS bytea[]),
+         CAST(:created_at AS bigint[]), CAST(:digest AS bytea[]), CAST(:status AS text[]),
+         CAST(:priority AS bigint[]), CAST(:due_at AS bigint[]), CAST(:queue AS text[]),
+         CAST(:is_alone AS bigint[]), CAST(:idle_attempts AS bigint[]), CAST(:claimed_by AS text[]),
+         CAST(:claim_token AS text[]), CAST(:fence AS bigint[]), CAST(:lease_until AS bigint[]),
+         CAST(:beat_at AS bigint[]), CAST(:waits_on AS text[]), CAST(:failure AS bytea[]),
+         CAST(:updated_at AS bigint[]), CAST(:started_at AS bigint[]), CAST(:ended_at AS bigint[]))
+ON CONFLICT (id) DO NOTHING;

@@ -1,0 +1,29 @@
+-- name: lock_task
+-- One task, to be changed in this transaction.
+-- Differs: other writers are not kept out by the transaction itself, so the row is locked.
+SELECT * FROM tasks WHERE id = :id FOR NO KEY UPDATE;
+
+-- name: move_tasks
+-- Several tasks follow their runs from one status to another.
+-- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
+WITH held AS MATERIALIZED (
+       SELECT id FROM tasks WHERE id IN :ids[] AND status = :from ORDER BY id FOR NO KEY UPDATE
+     )
+UPDATE tasks
+   SET status = :to, waits_on = :waits_on, updated_at = :now,
+       started_at = CASE WHEN :to = 'running' THEN COALESCE(started_at, :now) ELSE started_at END
+  FROM held
+ WHERE tasks.id = held.id AND status = :from AND status IN :sources[]
+RETURNING tasks.id;
+
+-- name: save_progress
+-- How far a running task says it is; only the holder of its run may say so.
+-- Differs: the run is locked first, so that a fence which is being raised is waited for and then seen.
+WITH held AS MATERIALIZED (
+       SELECT task_id FROM runs WHERE id = :run_id AND fence = :fence AND status = 'running' FOR SHARE
+     )
+UPDATE tasks
+   SET progress = :progress, updated_at = :now
+  FROM held
+ WHERE tasks.id = :task_id AND held.task_id = tasks.id
+RETURNING tasks.id;

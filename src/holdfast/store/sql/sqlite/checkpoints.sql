@@ -1,0 +1,15 @@
+-- name: claim_checkpoints
+-- Hand the most urgent paused checkpoints to one resumer.
+-- Differs: SQLite would take the index by status and sort all that are paused for every batch.
+-- moves: checkpoint paused_for_restart -> resuming
+UPDATE run_checkpoints
+   SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,
+       attempts = attempts + 1, updated_at = :now
+ WHERE id IN (
+         SELECT id FROM run_checkpoints INDEXED BY run_checkpoints_paused
+          WHERE status = 'paused_for_restart'
+          ORDER BY priority, created_at, id
+          LIMIT :limit
+       )
+   AND status = 'paused_for_restart'
+RETURNING *;

@@ -1,0 +1,338 @@
+"""SQLite: pragmas, one writer, BEGIN IMMEDIATE, file permissions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from holdfast.core.clock import Clock, to_micros
+from holdfast.core.errors import HoldfastError, LedgerReplaced, StoreUnavailable
+from holdfast.store import watermark
+from holdfast.store.contract import Write
+from holdfast.store.guard import FileGuard
+from holdfast.store.hints import Hints
+from holdfast.store.migrations import Migration, load_migrations, migrate
+from holdfast.store.queries import load_queries
+from holdfast.store.sqlite_file import (
+    BUSY_TIMEOUT_MS,
+    Snapshots,
+    SqliteStatements,
+    connect,
+    copy_whole,
+    private_umask,
+    unavailable,
+    why_held,
+)
+from holdfast.store.transaction import Tx
+from holdfast.store.verify import verify_rows
+from holdfast.store.watermark import Watermark
+from holdfast.store.writer import Busy, Writer
+
+T = TypeVar("T")
+
+MARK_EVERY_S = 5.0
+READERS = 2
+
+
+class SqliteSession:
+    """The one connection that writes."""
+
+    joins = True
+
+    def __init__(
+        self, connection: apsw.Connection, queries: dict[str, str], check: Callable[[], None]
+    ) -> None:
+        self.connection = connection
+        self.tx = Tx(SqliteStatements(connection, queries))
+        self._cursor = connection.cursor()
+        self._check = check
+        self._waits = True
+
+    def begin(self, *, may_wait: bool) -> None:
+        if may_wait is not self._waits:
+            self.connection.set_busy_timeout(BUSY_TIMEOUT_MS if may_wait else 0)
+            self._waits = may_wait
+        try:
+            self._cursor.execute("BEGIN IMMEDIATE")
+        except apsw.BusyError as error:
+            if may_wait:
+                raise
+            raise Busy from error
+
+    def commit(self) -> None:
+        self._cursor.execute("COMMIT")
+        # Checked after the commit and before anyone is told: a commit into a file that has been
+        # deleted or replaced is no commit.
+        self._check()
+
+    def rollback(self) -> None:
+        if self.connection.in_transaction:
+            self._cursor.execute("ROLLBACK")
+
+    def savepoint(self) -> None:
+        self._cursor.execute("SAVEPOINT member")
+
+    def release(self) -> None:
+        self._cursor.execute("RELEASE member")
+
+    def rollback_to(self) -> None:
+        self._cursor.execute("ROLLBACK TO member")
+        self._cursor.execute("RELEASE member")
+
+    def is_open(self) -> bool:
+        return bool(self.connection.in_transaction)
+
+    def alone(self, write: Write[T], *, may_wait: bool) -> T:
+        self.begin(may_wait=may_wait)
+        try:
+            answer = write(self.tx)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+        return answer
+
+    def explain(self, error: Exception) -> Exception | None:
+        if isinstance(error, LedgerReplaced):
+            return error
+        if isinstance(error, (apsw.ConstraintError, apsw.SQLError)) or not isinstance(error, apsw.Error):
+            return None
+        return unavailable(error)
+
+    def may_retry(self, error: Exception) -> bool:  # noqa: ARG002 - SQLite waited already
+        return False
+
+    def close(self) -> None:
+        # The guard's lock keeps SQLite from tidying up at the last close, so it is asked to do so here.
+        with contextlib.suppress(apsw.Error):
+            self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self.connection.close()
+
+
+class _Migrating:
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+
+    def applied(self) -> list[tuple[int, str]]:
+        self._connection.execute(
+            "CREATE TABLE IF NOT EXISTS schema_migrations "
+            "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL) STRICT"
+        )
+        return list(self._connection.execute("SELECT number, digest FROM schema_migrations ORDER BY number"))
+
+    def apply(self, migration: Migration) -> None:
+        self._connection.execute(migration.sql)
+        self._connection.execute(
+            "INSERT INTO schema_migrations VALUES (?, ?, ?)",
+            (migration.number, migration.name, migration.digest),
+        )
+
+
+def migrate_file(
+    connection: apsw.Connection, *, may_upgrade: bool, known: Sequence[Migration] | None = None
+) -> list[Migration]:
+    """Set the schema up or upgrade it, whole or not at all; a second process waits and finds it done."""
+    try:
+        with _exclusive(connection):
+            applied = migrate(
+                _Migrating(connection),
+                load_migrations("sqlite") if known is None else known,
+                may_upgrade=may_upgrade,
+            )
+            connection.execute(
+                "INSERT INTO ledger_facts VALUES ('ledger_id', ?), ('mark', '0') ON CONFLICT DO NOTHING",
+                (secrets.token_hex(16),),
+            )
+    except apsw.Error as error:
+        raise unavailable(error) from error
+    return applied
+
+
+@contextlib.contextmanager
+def _exclusive(connection: apsw.Connection) -> Iterator[None]:
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+class SqliteStore:
+    """The ledger in one file, or in memory for tests. Several processes may use the same file."""
+
+    def __init__(self, path: Path | None, *, clock: Clock, may_upgrade: bool = False) -> None:
+        self.path = path
+        self._clock = clock
+        self._hints = Hints()
+        self._queries = load_queries("sqlite")
+        self._guard: FileGuard | None = None
+        connection = _create(path)
+        try:
+            migrate_file(connection, may_upgrade=may_upgrade)
+            if path is not None:
+                self._guard = FileGuard.watch(path)
+        except BaseException:
+            connection.close()
+            raise
+        session = SqliteSession(connection, self._queries, self._check)
+        self._only = Snapshots(connection, self._queries)
+        self._held = None if path is None else why_held(path, session.tx)
+        self._is_closed = False
+        self._has_news = False
+        self._is_over = threading.Event()
+        self._writer = Writer([session], on_commit=self._committed)
+        self._marker = threading.Thread(target=self._keep_marking, name="holdfast-marker", daemon=True)
+        if path is not None:
+            self._marker.start()
+        self._readers: queue.SimpleQueue[Snapshots] = queue.SimpleQueue()
+        self._reader_slots = threading.Semaphore(READERS)
+
+    # --- writing
+
+    async def write(self, write: Write[T]) -> T:
+        return await self._writer.write(write)
+
+    def write_now(self, write: Write[T]) -> T:
+        return self._writer.write_now(write)
+
+    def _check(self) -> None:
+        if self._guard is not None:
+            self._guard.check()
+
+    def _committed(self, topics: set[str]) -> None:
+        self._has_news = True
+        self._hints.give(topics)
+
+    # --- reading
+
+    async def read(self, read: Callable[[Tx], T]) -> T:
+        return await asyncio.to_thread(self.read_now, read)
+
+    def read_now(self, read: Callable[[Tx], T]) -> T:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        if self.path is None:
+            return self._writer.exclusively(lambda _session: self._look(read))
+        with self._reader_slots:
+            reader = self._take_reader(self.path)
+            try:
+                return reader.run(read)
+            finally:
+                self._readers.put(reader)
+
+    def _look(self, read: Callable[[Tx], T]) -> T:
+        """In memory the writer's connection is the only one, so a read has it with its hands tied."""
+        self._only.connection.execute("PRAGMA query_only = ON")
+        try:
+            return self._only.run(read)
+        finally:
+            self._only.connection.execute("PRAGMA query_only = OFF")
+
+    def _take_reader(self, path: Path) -> Snapshots:
+        try:
+            return self._readers.get_nowait()
+        except queue.Empty:
+            return Snapshots(connect(path, is_reader=True), self._queries)
+
+    async def wait_for(self, topic: str, timeout_s: float) -> bool:
+        return await self._hints.wait_for(topic, timeout_s)
+
+    # --- the mark beside the database
+
+    def held_why(self) -> str | None:
+        return self._held
+
+    def accept(self) -> None:
+        self._held = None
+        self.save_mark()
+
+    def save_mark(self) -> None:
+        """Raise the mark in the database first, beside it second: the file never runs ahead."""
+        if self.path is None or self._held is not None:
+            return
+        now = self._clock.now()
+
+        def raise_mark(tx: Tx) -> Watermark:
+            mark = int(tx.boots.fact("mark") or 0) + 1
+            tx.boots.set_fact("mark", str(mark))
+            return Watermark(ledger_id=tx.boots.fact("ledger_id") or "", mark=mark, written_at=to_micros(now))
+
+        watermark.write(watermark.mark_path(self.path), self.write_now(raise_mark))
+
+    def _keep_marking(self) -> None:
+        """At intervals, and only when something was written since."""
+        while not self._is_over.wait(MARK_EVERY_S):
+            if self._has_news:
+                self._try_to_mark()
+                self._has_news = False
+
+    def _try_to_mark(self) -> None:
+        # Best effort: the mark is a second pair of eyes, and closing must work on a full disk.
+        with contextlib.suppress(HoldfastError, OSError):
+            self.save_mark()
+
+    # --- operations
+
+    def backup(self, target: str) -> None:
+        """A consistent copy through SQLite's own backup, page by page, while writers go on."""
+        if self.path is None:
+            self._writer.exclusively(lambda session: copy_whole(session.connection, Path(target)))  # type: ignore[attr-defined]
+            return
+        source = connect(self.path, is_reader=True)
+        try:
+            copy_whole(source, Path(target))
+        finally:
+            source.close()
+
+    def verify(self) -> list[str]:
+        """SQLite's own check of every page and index, then every digest and every count."""
+        try:
+            problems = self.read_now(
+                lambda tx: [
+                    f"SQLite: {row[0]}" for row in tx.statements.all("integrity_check", {}) if row[0] != "ok"
+                ]
+            )
+            return problems + self.read_now(verify_rows)
+        except StoreUnavailable as error:
+            return [str(error)]
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_over.set()
+        if self._marker.is_alive():
+            self._marker.join()
+        self._try_to_mark()
+        self._is_closed = True
+        self._writer.close()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._readers.get_nowait().close()
+        if self._guard is not None:
+            self._guard.release()
+
+
+def _create(path: Path | None) -> apsw.Connection:
+    """Open the file, made under a private umask; its directory is made, too."""
+    if path is None:
+        return connect(None)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with private_umask():
+            connection = connect(path)
+        # By path, never through a descriptor: closing one would drop SQLite's locks.
+        path.chmod(0o600)
+    except OSError as error:
+        raise StoreUnavailable(f"{path}: {error.strerror}; choose a place that can be written") from error
+    return connection

@@ -1,0 +1,267 @@
+"""One SQLite file: connections whose every pragma was seen to hold, named queries on them, whole copies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+import msgspec
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.store.contract import Params, Row
+from holdfast.store.transaction import Tx
+
+T = TypeVar("T")
+
+BUSY_TIMEOUT_MS = 20_000
+BACKUP_PAGES = 1000
+_WAL_PAUSE_S = 0.01
+
+# Each is set, read back and compared: a pragma that silently did nothing has cost others their work.
+_PRAGMAS: tuple[tuple[str, str, object], ...] = (
+    ("synchronous", "FULL", 2),
+    ("foreign_keys", "ON", 1),
+    ("trusted_schema", "OFF", 0),
+    ("cell_size_check", "ON", 1),
+    ("recursive_triggers", "OFF", 0),
+    # macOS flushes the drive's own cache only when asked.
+    ("fullfsync", "ON", 1),
+    ("checkpoint_fullfsync", "ON", 1),
+)
+_READER_PRAGMAS: tuple[tuple[str, str, object], ...] = (
+    ("query_only", "ON", 1),
+    ("trusted_schema", "OFF", 0),
+    ("cell_size_check", "ON", 1),
+)
+
+
+def library_version() -> str:
+    """Of SQLite itself."""
+    return apsw.sqlite_lib_version()
+
+
+def connect(path: Path | None, *, is_reader: bool = False) -> apsw.Connection:
+    """A connection whose every pragma was seen to hold."""
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_EXRESCODE
+    try:
+        connection = apsw.Connection(
+            ":memory:" if path is None else str(path), flags=flags, statementcachesize=300
+        )
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        if path is not None:
+            _enter_wal(connection)
+        for name, value, expected in _PRAGMAS:
+            _set_pragma(connection, name, value, expected)
+        if is_reader:
+            _set_pragma(connection, "query_only", "ON", 1)
+    except apsw.Error as error:
+        raise unavailable(error) from error
+    return connection
+
+
+def _enter_wal(connection: apsw.Connection) -> None:
+    """Of several processes that open a new file one changes its mode. SQLite does not wait for it; we do."""
+    give_up_at = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            _set_pragma(connection, "journal_mode", "WAL", "wal")
+        except apsw.BusyError:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(_WAL_PAUSE_S)
+        else:
+            return
+
+
+def connect_beside(path: Path) -> apsw.Connection:
+    """A connection for someone who only looks: it makes no file and leaves every write to others.
+
+    SQLite itself may make an empty -wal and a -shm, which any reader of a ledger in WAL mode needs. Such a
+    connection cannot fold the -wal into the database and delete it, as the last one to write would.
+    """
+    try:
+        connection = apsw.Connection(
+            str(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_EXRESCODE, statementcachesize=300
+        )
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+        for name, value, expected in _READER_PRAGMAS:
+            _set_pragma(connection, name, value, expected)
+    except apsw.Error as error:
+        raise unavailable(error) from error
+    return connection
+
+
+def _set_pragma(connection: apsw.Connection, name: str, value: str, expected: object) -> None:
+    connection.pragma(name, value)
+    found = connection.pragma(name)
+    if found != expected:
+        raise StoreUnavailable(f"SQLite answered {found!r} to PRAGMA {name}={value}; {expected!r} is needed")
+
+
+def unavailable(error: Exception) -> StoreUnavailable:
+    """The database's failure in words for the person who must mend it."""
+    remedy = {
+        apsw.FullError: "the disk is full; free some space, work goes on by itself",
+        apsw.ReadOnlyError: "the database or its directory is read-only; make it writable",
+        apsw.CantOpenError: "the file cannot be opened; check that its directory exists and is yours",
+        apsw.PermissionsError: "no permission; check the owner of the file and its directory",
+        apsw.BusyError: "another process has been writing for too long",
+        apsw.CorruptError: "the file is damaged; run `holdfast store verify`, then restore a backup",
+        apsw.NotADBError: "the file is not a database of Holdfast's",
+        apsw.IOError: "the disk failed to read or write",
+        apsw.NoMemError: "no memory is left",
+    }
+    words = next((text for kind, text in remedy.items() if isinstance(error, kind)), "it did not answer")
+    return StoreUnavailable(f"SQLite: {words} ({error})")
+
+
+class NotAllSaved(Exception):
+    """Some of a crowd of steps were there already or had lost their claim; each alone will find out."""
+
+
+class SqliteStatements:
+    """Named queries on one connection."""
+
+    def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._queries = queries
+
+    def one(self, query: str, params: Params) -> Row | None:
+        # All rows are fetched: a statement left open would keep the transaction from committing.
+        found = self._cursor.execute(self._queries[query], params).fetchall()
+        return found[0] if found else None
+
+    def all(self, query: str, params: Params) -> list[Row]:
+        return list(self._cursor.execute(self._queries[query], params).fetchall())
+
+    def run(self, query: str, params: Params) -> None:
+        self._cursor.execute(self._queries[query], params).fetchall()
+
+    def many(self, query: str, rows: Iterable[Params]) -> None:
+        self._cursor.executemany(self._queries[query], rows).fetchall()
+
+    def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
+        """Nobody else writes while we do, so each run's fence is looked at once, then all go in."""
+        wanted = {(row[4], row[0], fence) for row, fence in zip(rows, fences, strict=True)}
+        ids = self.pack(sorted({run_id for run_id, _, _ in wanted}))
+        held = {tuple(row) for row in self.all("held_runs", {"ids": ids})}
+        if not wanted <= held:
+            raise NotAllSaved
+        before = self._connection.total_changes()
+        execute, insert = self._cursor.execute, self._queries["insert_step"]
+        for row in rows:  # measurably quicker than executemany
+            execute(insert, row)
+        if self._connection.total_changes() - before != len(rows):
+            raise NotAllSaved
+        return [True] * len(rows)
+
+    def pack(self, values: Sequence[str]) -> object:
+        return msgspec.json.encode(values).decode()
+
+
+class Snapshots:
+    """A connection that reads one snapshot at a time."""
+
+    def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
+        self.connection = connection
+        self._tx = Tx(SqliteStatements(connection, queries))
+
+    def run(self, read: Callable[[Tx], T]) -> T:
+        try:
+            with self.connection:  # a savepoint with no transaction around it is one
+                answer = read(self._tx)
+        except apsw.Error as error:
+            raise unavailable(error) from error
+        finally:
+            self._tx.forget()  # a read that emits or counts has nobody to tell
+        return answer
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def why_held(path: Path, tx: Tx) -> str | None:
+    """What the mark beside the database has against it; None when nothing."""
+    # Only whoever asks pays for the import: a listing does not.
+    from holdfast.store import watermark
+    from holdfast.store.watermark import Verdict
+
+    found = watermark.read(watermark.mark_path(path))
+    verdict = watermark.compare(
+        found, ledger_id=tx.boots.fact("ledger_id") or "", mark=int(tx.boots.fact("mark") or 0)
+    )
+    match verdict:
+        case Verdict.FRESH | Verdict.CURRENT:
+            return None
+        case Verdict.OLDER:
+            return "the database is older than its mark: an older copy or a cut WAL was put in its place"
+        case Verdict.FOREIGN:
+            return "the mark beside the database belongs to another ledger"
+        case Verdict.UNREADABLE:
+            return "the mark beside the database cannot be read"
+
+
+def copy_whole(
+    source: apsw.Connection, target: Path, *, on_pages: Callable[[int, int], None] = lambda _done, _all: None
+) -> None:
+    """A copy through SQLite's own backup while writers go on; under its name only once it is whole.
+
+    Raises StoreUnavailable when the target exists or cannot be made; then nothing of it stays.
+    """
+    if target.exists():
+        raise StoreUnavailable(f"{target} exists; a backup never overwrites, choose another name")
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    try:
+        unfinished.unlink(missing_ok=True)
+        with private_umask():
+            copy = apsw.Connection(str(unfinished))
+        try:
+            _copy_pages(source, copy, on_pages)
+        finally:
+            copy.close()
+        _give_name(unfinished, target)
+    except apsw.Error as error:
+        raise unavailable(error) from error
+    except OSError as error:
+        raise StoreUnavailable(f"{target}: {error.strerror}; choose another place") from error
+    finally:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def _copy_pages(source: apsw.Connection, copy: apsw.Connection, on_pages: Callable[[int, int], None]) -> None:
+    # Inside one snapshot: otherwise each commit of another connection would begin the copy anew, and beside
+    # a busy writer it would never end.
+    with contextlib.ExitStack() as snapshot:
+        if not source.in_transaction:
+            snapshot.enter_context(source)
+        source.pragma("schema_version")
+        with copy.backup("main", source, "main") as pages:
+            while not pages.done:
+                pages.step(BACKUP_PAGES)
+                on_pages(pages.page_count - pages.remaining, pages.page_count)
+
+
+def _give_name(unfinished: Path, target: Path) -> None:
+    """A link first: unlike a rename it refuses a target that has appeared meanwhile."""
+    try:
+        target.hardlink_to(unfinished)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        unfinished.rename(target)
+
+
+@contextlib.contextmanager
+def private_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)

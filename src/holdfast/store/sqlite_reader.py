@@ -1,0 +1,83 @@
+"""Reads a ledger's file beside whoever writes it: makes, migrates, locks and guards nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.core.errors import NoLedger, SchemaMismatch, StoreUnavailable
+from holdfast.store.migrations import check_readable, load_migrations
+from holdfast.store.queries import load_queries
+from holdfast.store.sqlite_file import Snapshots, connect_beside, copy_whole, library_version, why_held
+from holdfast.store.transaction import Tx
+from holdfast.store.verify import verify_rows
+
+T = TypeVar("T")
+
+SMALLEST_BYTES = 512
+
+
+class SqliteReader:
+    """One connection that cannot write. For a command that looks and goes; not for the gateway's process."""
+
+    def __init__(self, path: Path, *, must_be_current: bool = True) -> None:
+        """Raises NoLedger where there is none, and SchemaMismatch for one that this Holdfast cannot read."""
+        self.path = path
+        if not path.exists():
+            raise NoLedger(str(path))
+        self._snapshots = Snapshots(connect_beside(path), load_queries("sqlite"))
+        try:
+            check_readable(
+                self.applied_migrations(), load_migrations("sqlite"), must_be_current=must_be_current
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def read_now(self, read: Callable[[Tx], T]) -> T:
+        return self._snapshots.run(read)
+
+    def applied_migrations(self) -> list[tuple[int, str]]:
+        """Number and digest of each. A file that SQLite made and nobody filled is no ledger yet."""
+
+        def read(tx: Tx) -> list[tuple[int, str]]:
+            if self._snapshots.connection.table_exists("main", "schema_migrations"):
+                return [(row[0], row[1]) for row in tx.statements.all("applied_migrations", {})]
+            if self._snapshots.connection.pragma("schema_version") == 0:
+                # SQLite takes a file that was cut to less than a page for a new one.
+                if 0 < self.path.stat().st_size < SMALLEST_BYTES:
+                    raise StoreUnavailable(f"SQLite: {self.path} is not a database of Holdfast's, or was cut")
+                raise NoLedger(str(self.path))
+            raise SchemaMismatch(f"{self.path} is a database of something else; choose another --store")
+
+        return self.read_now(read)
+
+    def held_why(self) -> str | None:
+        """Why resumes are held, or would be by the next gateway; None when they are not."""
+        return self.read_now(lambda tx: why_held(self.path, tx))
+
+    def verify(self, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
+        """SQLite's own check of every page and index, then every digest and every count."""
+        try:
+            problems = self.read_now(
+                lambda tx: [
+                    f"SQLite: {row[0]}" for row in tx.statements.all("integrity_check", {}) if row[0] != "ok"
+                ]
+            )
+            return problems + self.read_now(lambda tx: verify_rows(tx, on_rows=on_rows))
+        except StoreUnavailable as error:
+            return [str(error)]
+
+    def backup(self, target: str, *, on_pages: Callable[[int, int], None] = lambda _done, _all: None) -> None:
+        """A whole copy, page by page, while writers go on."""
+        copy_whole(self._snapshots.connection, Path(target), on_pages=on_pages)
+
+    def facts(self) -> dict[str, object]:
+        """What SQLite says about the file, for whoever looks after it."""
+        connection = self._snapshots.connection
+        names = ("journal_mode", "page_count", "page_size", "freelist_count")
+        return {"sqlite_version": library_version()} | {name: connection.pragma(name) for name in names}
+
+    def close(self) -> None:
+        self._snapshots.close()

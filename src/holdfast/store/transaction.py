@@ -1,0 +1,129 @@
+"""Tx: one open transaction, its nouns, and what it will tell others once it has committed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.clock import to_micros
+from holdfast.core.events import EventKind
+from holdfast.core.redaction import redact_json
+from holdfast.store.blobs import Blobs
+from holdfast.store.boots import Boots
+from holdfast.store.checkpoints import Checkpoints
+from holdfast.store.contract import Params, Statements
+from holdfast.store.deliveries import Deliveries
+from holdfast.store.effects import Effects
+from holdfast.store.events import Events
+from holdfast.store.flows import Flows
+from holdfast.store.journal import Journal
+from holdfast.store.runs import Runs
+from holdfast.store.schedules import Wakes
+from holdfast.store.sessions import Sessions
+from holdfast.store.tasks import Tasks
+
+_NO_FACTS = b"{}"
+_encode = msgspec.json.Encoder().encode
+
+
+class Tx:
+    """What a write is given. Events, counts and hints are collected and written once, before the commit."""
+
+    def __init__(self, statements: Statements) -> None:
+        self.statements = statements
+        self._events: list[Params] = []
+        self._counts: list[tuple[str, str, int]] = []
+        self._topics: list[str] = []
+        self.tasks = Tasks(self)
+        self.runs = Runs(self)
+        self.journal = Journal(self)
+        self.checkpoints = Checkpoints(self)
+        self.events = Events(self)
+        self.boots = Boots(self)
+        self.blobs = Blobs(self)
+        self.effects = Effects(self)
+        self.deliveries = Deliveries(self)
+        self.flows = Flows(self)
+        self.sessions = Sessions(self)
+        self.wakes = Wakes(self)
+
+    def seen_through(self, statements: Statements) -> Tx:
+        """This transaction with its statements watched; what either collects is collected once."""
+        other = Tx(statements)
+        other._events, other._counts, other._topics = self._events, self._counts, self._topics
+        return other
+
+    def emit(
+        self,
+        kind: EventKind,
+        subject_id: str,
+        *,
+        at: datetime,
+        task_id: str | None = None,
+        **facts: object,
+    ) -> None:
+        """Note that something happened; it enters the feed with this transaction, or not at all."""
+        self._events.append(
+            {
+                "at": to_micros(at),
+                "kind": kind.value,
+                "task_id": task_id,
+                "subject_id": subject_id,
+                "facts": redact_json(_encode(facts)) if facts else _NO_FACTS,
+            }
+        )
+
+    def count(self, noun: str, status: StrEnum | None, by: int) -> None:
+        """Keep the count of records in a status."""
+        if status is not None and by:
+            self._counts.append((noun, status.value, by))
+
+    def moved(self, noun: str, status: StrEnum | None, to: StrEnum | None, by: int = 1) -> None:
+        """`by` records left one status for another."""
+        self.count(noun, status, -by)
+        self.count(noun, to, by)
+
+    def hint(self, topic: str) -> None:
+        """Tell whoever waits for a topic, after the commit."""
+        self._topics.append(topic)
+
+    def mark(self) -> tuple[int, int, int]:
+        """Where one write of a group begins, so that `forget` can drop what a failed one collected."""
+        return len(self._events), len(self._counts), len(self._topics)
+
+    def forget(self, mark: tuple[int, int, int] = (0, 0, 0)) -> None:
+        del self._events[mark[0] :]
+        del self._counts[mark[1] :]
+        del self._topics[mark[2] :]
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._events or self._counts)
+
+    def flush(self) -> None:
+        """Write the collected events and counts; called once, just before the commit."""
+        if self._events:
+            self.statements.many("insert_event", self._events)
+        if self._counts:
+            totals: Counter[tuple[str, str]] = Counter()
+            for noun, status, by in self._counts:
+                totals[noun, status] += by
+            self.statements.many(
+                "add_to_counter",
+                [
+                    {"noun": noun, "status": status, "amount": amount}
+                    for (noun, status), amount in sorted(totals.items())
+                    if amount
+                ],
+            )
+
+    def take_topics(self) -> set[str]:
+        """What to hint at now that the transaction has committed; forgets everything collected."""
+        topics = set(self._topics)
+        if self._events:
+            topics.add("events")
+        self.forget()
+        return topics

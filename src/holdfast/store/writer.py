@@ -1,0 +1,474 @@
+"""Runs waiting writes in groups that share one commit.
+
+Callers hand over a write and wait. Whoever holds a session takes everything that waits, runs each write
+inside one transaction (a savepoint each, so that a bad one harms no other), commits once, and only then
+answers. An error that ended the transaction acknowledges nobody: each member is run again, alone.
+Where a database can, writes of one kind become one statement instead (see JoinedWrite).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.store.contract import Write
+from holdfast.store.transaction import Tx
+
+T = TypeVar("T")
+
+MAX_GROUP = 512
+# A loop thread may run a write itself while commits are quicker than this; a slow disk must not block it.
+INLINE_COMMIT_S = 0.003
+_LONELY_GROUPS = 2
+# How long a write is run again after errors that may pass: a deadlock, a server that is starting.
+RETRY_FOR_S = 30.0
+# Closing waits for what was handed over, but not that long for a server that is gone.
+CLOSE_WITHIN_S = 5.0
+_MAX_PAUSE_S = 1.0
+
+
+class Session(Protocol):
+    """One connection that can run transactions."""
+
+    tx: Tx
+    # Whether many writes of a kind become one statement here; then it is a JoiningSession.
+    joins: bool
+
+    def begin(self, *, may_wait: bool) -> None:
+        """Raises Busy when it may not wait: for another process's transaction, for a server to answer."""
+        ...
+
+    def commit(self) -> None:
+        """Durable when it returns. Raises CommitUnknown when the answer was lost."""
+        ...
+
+    def rollback(self) -> None:
+        """Safe when no transaction is open."""
+        ...
+
+    def savepoint(self) -> None: ...
+
+    def release(self) -> None: ...
+
+    def rollback_to(self) -> None: ...
+
+    def is_open(self) -> bool:
+        """Whether the transaction still exists after an error."""
+        ...
+
+    def explain(self, error: Exception) -> Exception | None:
+        """StoreUnavailable (or a finer error) for a failure of the database; None for the write's own."""
+        ...
+
+    def may_retry(self, error: Exception) -> bool:
+        """Whether running the same write again at once may go better: a deadlock, a lost connection."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class JoiningSession(Session, Protocol):
+    def alone(self, write: Write[T], *, may_wait: bool) -> T:
+        """Run a write of one statement without a transaction around it; durable when it returns."""
+        ...
+
+
+class Busy(Exception):
+    """Another process is writing, and the caller would rather not wait for it here."""
+
+
+class CommitUnknown(Exception):
+    """The answer to a commit was lost. Any session can ask later whether it happened."""
+
+    def __init__(self, ask: Callable[[Any], bool]) -> None:
+        super().__init__("the answer to a commit was lost")
+        self.ask = ask
+        self.topics: set[str] = set()
+
+
+class Pending(Generic[T]):
+    """One write that waits, and where its answer goes."""
+
+    __slots__ = ("answer", "cause", "error", "future", "is_joined", "loop", "ready", "write")
+
+    def __init__(self, write: Write[T]) -> None:
+        self.write = write
+        self.is_joined: bool = getattr(write, "is_joined", False)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.future: asyncio.Future[T] | None = None
+        self.ready: threading.Event | None = None
+        self.answer: T | None = None
+        self.error: BaseException | None = None
+        # Why a first attempt on the caller's own thread did not settle it.
+        self.cause: Exception | None = None
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether its caller is running it now, instead of waiting for a writer's thread."""
+        return self.future is None and self.ready is None
+
+    def on_loop(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[T]:
+        self.loop, self.future = loop, loop.create_future()
+        return self.future
+
+    def on_thread(self) -> threading.Event:
+        self.ready = threading.Event()
+        return self.ready
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return cast(T, self.answer)
+
+
+class Writer:
+    """The queue, the threads that serve it, and the short cut for a caller that is alone."""
+
+    def __init__(
+        self,
+        sessions: Sequence[Session],
+        *,
+        on_commit: Callable[[set[str]], None] = lambda _topics: None,
+        max_transaction: int = MAX_GROUP,
+        name: str = "holdfast-writer",
+    ) -> None:
+        self._sessions = list(sessions)
+        self._on_commit = on_commit
+        self._max_transaction = max_transaction
+        self._waiting: deque[Pending[Any]] = deque()
+        self._wake = threading.Condition(threading.Lock())
+        self._locks = [threading.Lock() for _ in sessions]
+        self._close_by = math.inf
+        self._is_closed = False
+        self._sleepers = 0
+        self._lonely = 0
+        self._commit_s = 0.0
+        self._tick_is_used = False
+        self._threads = [
+            threading.Thread(target=self._serve, args=(index,), name=f"{name}-{index}", daemon=True)
+            for index in range(len(self._sessions))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def write(self, write: Write[T]) -> T:
+        loop = asyncio.get_running_loop()
+        pending = Pending(write)
+        if self._may_inline():
+            self._tick_is_used = True
+            loop.call_soon(self._end_tick)
+            if self._try_inline(pending, may_wait=False):
+                # Give the others of this loop their turn, as a hop to the writer's thread would have.
+                await asyncio.sleep(0)
+                return pending.result()
+        future = pending.on_loop(loop)
+        self._enqueue(pending)
+        return await future
+
+    def write_now(self, write: Write[T]) -> T:
+        pending = Pending(write)
+        if self._waiting or not self._try_inline(pending, may_wait=True):
+            ready = pending.on_thread()
+            self._enqueue(pending)
+            ready.wait()
+        return pending.result()
+
+    def close(self) -> None:
+        """Run what waits, then stop. Safe twice."""
+        with self._wake:
+            self._is_closed = True
+            self._close_by = min(self._close_by, time.monotonic() + CLOSE_WITHIN_S)
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._refuse_latecomers()
+        for session, lock in zip(self._sessions, self._locks, strict=True):
+            with lock:
+                session.close()
+
+    def _refuse_latecomers(self) -> None:
+        """Whoever joined the queue while the last thread was leaving it."""
+        late = list(self._waiting)
+        self._waiting.clear()
+        for member in late:
+            member.error = StoreUnavailable("the store is closed")
+        _settle(late)
+
+    def exclusively(self, act: Callable[[Session], T]) -> T:
+        """Use the first session between groups."""
+        with self._locks[0]:
+            return act(self._sessions[0])
+
+    # --- the short cut
+
+    def _may_inline(self) -> bool:
+        return (
+            self._lonely >= _LONELY_GROUPS
+            and not self._waiting
+            and not self._tick_is_used
+            and self._commit_s < INLINE_COMMIT_S
+        )
+
+    def _end_tick(self) -> None:
+        self._tick_is_used = False
+
+    def _try_inline(self, pending: Pending[Any], *, may_wait: bool) -> bool:
+        """True when it has its answer; False when a thread must take it: no session was free, or quick."""
+        for session, lock in zip(self._sessions, self._locks, strict=True):
+            if lock.acquire(blocking=False):
+                try:
+                    if self._is_closed:
+                        raise StoreUnavailable("the store is closed")
+                    if may_wait:
+                        self._run(session, [pending])
+                        return True
+                    return self._run_inline(session, pending)
+                finally:
+                    lock.release()
+        return False
+
+    def _run_inline(self, session: Session, pending: Pending[Any]) -> bool:
+        try:
+            self._run_timed(session, [pending], may_wait=False)
+        except Busy:
+            return False
+        except Exception as error:  # noqa: BLE001 - the answer to the caller, or the reason to try again elsewhere
+            session.tx.forget()
+            if _may_retry(session, error):
+                # Waiting for a server or for a lock is not for the loop's thread.
+                pending.cause = error
+                return False
+            pending.answer, pending.error = None, _in_words(session, error)
+        return True
+
+    # --- the writer's thread
+
+    def _enqueue(self, pending: Pending[Any]) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
+        self._waiting.append(pending)
+        # The lock is only for a thread that sleeps. One says that it will before it looks at the queue for
+        # the last time, so it sees this member, or we see that it sleeps.
+        if self._sleepers:
+            with self._wake:
+                self._wake.notify()
+
+    def _serve(self, index: int) -> None:
+        session, lock = self._sessions[index], self._locks[index]
+        while True:
+            with self._wake:
+                self._sleepers += 1
+                while not self._waiting and not self._is_closed:
+                    self._wake.wait()
+                self._sleepers -= 1
+                if not self._waiting:
+                    return
+            with lock:
+                group = self._take_group()
+                try:
+                    self._run(session, group)
+                except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+                    for member in group:
+                        member.answer, member.error = None, error
+            _settle(group)
+
+    def _take_group(self) -> list[Pending[Any]]:
+        with self._wake:
+            # Sessions share what waits, so that each commit carries its part.
+            share = min(MAX_GROUP, -(-len(self._waiting) // len(self._sessions)))
+            group: list[Pending[Any]] = []
+            singles = 0
+            while len(group) < share:
+                singles += not self._waiting[0].is_joined
+                if singles > self._max_transaction:
+                    break
+                group.append(self._waiting.popleft())
+            return group
+
+    # --- one group
+
+    def _run(self, session: Session, group: list[Pending[Any]]) -> None:
+        """Every member has an answer or an error afterwards."""
+        self._lonely = self._lonely + 1 if len(group) == 1 else 0
+        for part in _parts(session, group):
+            try:
+                self._run_timed(session, part, may_wait=True)
+            except Exception as error:  # noqa: BLE001 - whatever ended the transaction, nobody was acknowledged
+                session.tx.forget()
+                self._run_each(session, part, error)
+        for member in group:
+            if member.cause is not None:
+                self._run_each(session, [member], member.cause)
+
+    def _run_timed(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
+        started = time.perf_counter()
+        self._run_together(session, part, may_wait=may_wait)
+        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
+
+    def _run_together(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
+        if session.joins and part[0].is_joined:
+            self._run_joined(cast(JoiningSession, session), part, may_wait=may_wait)
+            return
+        session.begin(may_wait=may_wait)
+        try:
+            for member in part:
+                self._run_member(session, member, is_only=len(part) == 1)
+            if any(member.error is None for member in part):
+                session.tx.flush()
+                session.commit()
+            else:
+                session.tx.forget()
+                session.rollback()
+        except CommitUnknown as unknown:
+            unknown.topics = session.tx.take_topics()
+            session.rollback()
+            raise
+        except BaseException:
+            session.tx.forget()
+            session.rollback()
+            raise
+        self._on_commit(session.tx.take_topics())
+
+    def _run_joined(self, session: JoiningSession, part: list[Pending[Any]], *, may_wait: bool) -> None:
+        """One statement for all of one kind, in a transaction of its own."""
+        if len(part) == 1:
+            answers: Sequence[Any] = [session.alone(part[0].write, may_wait=may_wait)]
+        else:
+            together = cast(Any, type(part[0].write)).together
+            writes = [member.write for member in part]
+            answers = session.alone(lambda tx: together(tx, writes), may_wait=may_wait)
+        for member, answer in zip(part, answers, strict=True):
+            is_error = isinstance(answer, Exception)
+            member.answer, member.error = (None, answer) if is_error else (answer, None)
+        assert not session.tx.has_news, "a write that is one statement has no events"
+        self._on_commit(session.tx.take_topics())
+
+    def _run_member(self, session: Session, member: Pending[Any], *, is_only: bool) -> None:
+        """One write under its savepoint; its own error is its own, an error of the database is everyone's."""
+        if is_only:
+            self._answer(session, member)
+            return
+        mark = session.tx.mark()
+        session.savepoint()
+        self._answer(session, member)
+        if member.error is None:
+            session.release()
+        else:
+            session.tx.forget(mark)
+            session.rollback_to()
+
+    def _answer(self, session: Session, member: Pending[Any]) -> None:
+        try:
+            member.answer, member.error = member.write(session.tx), None
+        except Exception as error:
+            # Some errors of the database end the whole transaction; then nobody may be acknowledged.
+            if session.explain(error) is not None or not session.is_open():
+                raise
+            member.answer, member.error = None, error
+        except BaseException as error:
+            # An interrupt goes to whoever asked for the write, and ends no thread of ours.
+            if member.is_inline:
+                raise
+            member.answer, member.error = None, error
+
+    # --- after an error
+
+    def _run_each(self, session: Session, part: list[Pending[Any]], cause: Exception) -> None:
+        """Each member again, alone, in its own transaction; what fails now fails for good."""
+        give_up_at = time.monotonic() + RETRY_FOR_S
+        unknown = cause if isinstance(cause, CommitUnknown) else None
+        gone: Exception | None = cause if len(part) == 1 and not _may_retry(session, cause) else None
+        for member in part:
+            error = gone or self._run_alone(session, member, unknown, give_up_at)
+            if error is None:
+                continue
+            member.answer, member.error = None, _in_words(session, error)
+            if _may_retry(session, error):
+                # Time is over for everyone, and the database is still not there.
+                gone = error
+
+    def _run_alone(
+        self, session: Session, member: Pending[Any], unknown: CommitUnknown | None, give_up_at: float
+    ) -> Exception | None:
+        """None when it has its answer. A commit whose answer was lost is asked about before anything else."""
+        for pause_s in _pauses():
+            try:
+                if unknown is not None and unknown.ask(session):
+                    self._on_commit(unknown.topics)
+                    return None
+                unknown = None
+                self._run_together(session, [member], may_wait=True)
+            except CommitUnknown as again:
+                error: Exception = again
+                unknown = again
+            except Exception as failed:  # noqa: BLE001 - returned to the caller of the write
+                session.tx.forget()
+                error = failed
+            else:
+                return None
+            if not _may_retry(session, error) or time.monotonic() > min(give_up_at, self._close_by):
+                return error
+            time.sleep(pause_s)
+        raise AssertionError("pauses never end")
+
+
+def _parts(session: Session, group: list[Pending[Any]]) -> Iterator[list[Pending[Any]]]:
+    """Those not tried yet: a part for each kind that can be joined, and one for all others."""
+    kinds: dict[type | None, list[Pending[Any]]] = {}
+    for member in group:
+        if member.cause is None:
+            kind = type(member.write) if session.joins and member.is_joined else None
+            kinds.setdefault(kind, []).append(member)
+    yield from kinds.values()
+
+
+def _pauses() -> Iterator[float]:
+    """How long to wait before each further attempt: not at all, then longer and longer."""
+    pause_s = 0.0
+    while True:
+        yield pause_s
+        pause_s = min(_MAX_PAUSE_S, pause_s * 2 or 0.02)
+
+
+def _may_retry(session: Session, error: Exception) -> bool:
+    return isinstance(error, CommitUnknown) or session.may_retry(error)
+
+
+def _in_words(session: Session, error: Exception) -> BaseException:
+    reason = error.__cause__ if isinstance(error, CommitUnknown) else None
+    said = reason if isinstance(reason, Exception) else error
+    return session.explain(said) or said
+
+
+def _settle(group: list[Pending[Any]]) -> None:
+    """Answer everyone; one wake-up per event loop."""
+    loops: dict[asyncio.AbstractEventLoop, list[Pending[Any]]] = {}
+    for member in group:
+        if member.ready is not None:
+            member.ready.set()
+        elif member.loop is not None:
+            loops.setdefault(member.loop, []).append(member)
+    for loop, members in loops.items():
+        # A loop that was closed meanwhile has nobody left who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle_on_loop, members)
+
+
+def _settle_on_loop(members: list[Pending[Any]]) -> None:
+    for member in members:
+        future = member.future
+        if future is None or future.done():  # its caller was cancelled
+            continue
+        if member.error is None:
+            future.set_result(member.answer)
+        elif isinstance(member.error, StopIteration):  # no future accepts that
+            future.set_exception(RuntimeError("a write raised StopIteration"))
+        else:
+            future.set_exception(member.error)

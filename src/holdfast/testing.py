@@ -1,0 +1,369 @@
+"""For users' tests and ours: FakeClock, in-memory store, failpoints."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NoReturn, TypeVar
+
+import msgspec
+
+from holdfast.core.clock import Clock
+from holdfast.core.errors import HoldfastError
+from holdfast.store.contract import Params, Row, Statements, Store, Write
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.transaction import Tx
+from holdfast.store.verify import scan
+
+T = TypeVar("T")
+
+Where = Literal["before", "inside", "after"]
+
+
+class FakeClock:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = start
+
+    def now(self) -> datetime:
+        return self._now
+
+    def set(self, moment: datetime) -> None:
+        self._now = moment
+
+    def advance(self, **by: float) -> datetime:
+        """`advance(minutes=5)`: five minutes later, at once. Returns the new time."""
+        self.set(self._now + timedelta(**by))
+        return self._now
+
+
+def memory_store(clock: Clock | None = None) -> SqliteStore:
+    """SQLite in memory, behind the same contract as a ledger on disk."""
+    return SqliteStore(None, clock=FakeClock() if clock is None else clock)
+
+
+class Crashed(BaseException):
+    """The process is dead, as far as this store is concerned. No `except Exception` swallows it."""
+
+
+class Failpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the life of a process: the n-th call that persists something, and where in it.
+
+    `before`: nothing of the call was written. `inside`: after its k-th statement, in the open transaction, so
+    that all of the call must vanish. `after`: it was committed, and its caller was not told.
+    """
+
+    call: int
+    where: Where
+    statement: int = 0
+
+    def __str__(self) -> str:
+        within = f" statement {self.statement}" if self.where == "inside" else ""
+        return f"{self.where}{within} of call {self.call}"
+
+
+class Call(msgspec.Struct, kw_only=True):
+    """One call that passed: the name of its write and how many statements it ran inside its transaction."""
+
+    number: int
+    name: str
+    statements: int = 0
+
+    def failpoints(self) -> list[Failpoint]:
+        """Every place in this call where a process can die."""
+        inside = [
+            Failpoint(call=self.number, where="inside", statement=place)
+            for place in range(1, self.statements + 1)
+        ]
+        return [
+            Failpoint(call=self.number, where="before"),
+            *inside,
+            Failpoint(call=self.number, where="after"),
+        ]
+
+
+def crash() -> NoReturn:
+    """What happens at a failpoint unless told otherwise."""
+    raise Crashed
+
+
+class _StoreAround:
+    """A store around another one; each kind of call passes one place."""
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+
+    def _pass(self) -> None:
+        """Called before and after everything that goes through."""
+
+    async def write(self, write: Write[T]) -> T:
+        raise NotImplementedError
+
+    def write_now(self, write: Write[T]) -> T:
+        raise NotImplementedError
+
+    async def read(self, read: Callable[[Tx], T]) -> T:
+        self._pass()
+        answer = await self.inner.read(read)
+        self._pass()
+        return answer
+
+    def read_now(self, read: Callable[[Tx], T]) -> T:
+        self._pass()
+        answer = self.inner.read_now(read)
+        self._pass()
+        return answer
+
+    async def wait_for(self, topic: str, timeout_s: float) -> bool:
+        self._pass()
+        answer = await self.inner.wait_for(topic, timeout_s)
+        self._pass()
+        return answer
+
+    def backup(self, target: str) -> None:
+        self._pass()
+        self.inner.backup(target)
+
+    def verify(self) -> list[str]:
+        self._pass()
+        return self.inner.verify()
+
+    def held_why(self) -> str | None:
+        self._pass()
+        return self.inner.held_why()
+
+    def accept(self) -> None:
+        self._pass()
+        self.inner.accept()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class FailingStore(_StoreAround):
+    """A store in which the process dies, or anything else happens, at chosen points of a scenario.
+
+    With an empty plan it only records: run the scenario once, then once for each of `failpoints()` with a
+    store and a plan of its own. For pairs, record also the life that follows each of these deaths, and let it
+    die at each of its own points.
+
+    `act` is called at every planned point. If it raises (`crash`), the call is undone as the point demands,
+    its caller gets `Crashed`, and so does everyone who uses this store from then on; `inner` stays usable for
+    whoever comes after the dead process. If it returns, the scenario goes on: so it can also kill
+    (`os.kill(os.getpid(), SIGKILL)`) or let somebody else interfere.
+    """
+
+    def __init__(
+        self, inner: Store, plan: Iterable[Failpoint] = (), *, act: Callable[[], object] = crash
+    ) -> None:
+        super().__init__(inner)
+        self.calls: list[Call] = []
+        self._plan = frozenset(plan)
+        self._act = act
+        self._died_at: Failpoint | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_dead(self) -> bool:
+        return self._died_at is not None
+
+    def failpoints(self) -> list[Failpoint]:
+        """Every point that the recorded calls offer, in order."""
+        return [point for call in self.calls for point in call.failpoints()]
+
+    async def write(self, write: Write[T]) -> T:
+        call = self._begin(write)
+        try:
+            answer = await self.inner.write(self._watched(write, call))
+        except _Stopped:
+            self._pass()
+            raise
+        self._end(call)
+        return answer
+
+    def write_now(self, write: Write[T]) -> T:
+        call = self._begin(write)
+        try:
+            answer = self.inner.write_now(self._watched(write, call))
+        except _Stopped:
+            self._pass()
+            raise
+        self._end(call)
+        return answer
+
+    def close(self) -> None:
+        """A dead process closes nothing, and leaves its ledger to others."""
+        if not self.is_dead:
+            self.inner.close()
+
+    def _begin(self, write: Write[Any]) -> Call:
+        self._pass()
+        with self._lock:
+            call = Call(number=len(self.calls) + 1, name=name_of(write))
+            self.calls.append(call)
+        self._reach(Failpoint(call=call.number, where="before"))
+        return call
+
+    def _watched(self, write: Write[T], call: Call) -> Write[T]:
+        # A write that joins others in one statement is left alone, unless something shall happen inside.
+        if self._plan and not any(p.call == call.number and p.where == "inside" for p in self._plan):
+            return write
+        return _Watched(write, call, self)
+
+    def _end(self, call: Call) -> None:
+        self._pass()  # another call died while this one committed: nobody is told
+        self._reach(Failpoint(call=call.number, where="after"))
+
+    def _reach(self, point: Failpoint) -> None:
+        if point in self._plan:
+            try:
+                self._act()
+            except BaseException as error:
+                self._died_at = point
+                raise Crashed(str(point)) from error
+
+    def _pass(self) -> None:
+        if self._died_at is not None:
+            raise Crashed(str(self._died_at))
+
+
+class _Stopped(Exception):
+    """Ends a transaction from inside. An ordinary exception: the writer's thread must outlive the crash."""
+
+
+class _Watched:
+    """A write whose statements are counted, and which can die after any of them."""
+
+    def __init__(self, write: Write[Any], call: Call, store: FailingStore) -> None:
+        self._write = write
+        self._call = call
+        self._store = store
+
+    def __call__(self, tx: Tx) -> Any:
+        self._call.statements = 0  # the writer may run it again
+        self._refuse_when_dead()
+        answer = self._write(tx.seen_through(_CountingStatements(tx.statements, self._ran)))
+        self._refuse_when_dead()  # the write may have swallowed what stopped it
+        return answer
+
+    def _ran(self) -> None:
+        self._refuse_when_dead()
+        self._call.statements += 1
+        point = Failpoint(call=self._call.number, where="inside", statement=self._call.statements)
+        try:
+            self._store._reach(point)  # noqa: SLF001 - its other half
+        except Crashed as error:
+            raise _Stopped(str(point)) from error
+
+    def _refuse_when_dead(self) -> None:
+        if self._store.is_dead:
+            raise _Stopped
+
+
+class _CountingStatements:
+    """Statements that tell after each."""
+
+    def __init__(self, statements: Statements, ran: Callable[[], None]) -> None:
+        self._statements = statements
+        self._ran = ran
+
+    def one(self, query: str, params: Params) -> Row | None:
+        answer = self._statements.one(query, params)
+        self._ran()
+        return answer
+
+    def all(self, query: str, params: Params) -> list[Row]:
+        answer = self._statements.all(query, params)
+        self._ran()
+        return answer
+
+    def run(self, query: str, params: Params) -> None:
+        self._statements.run(query, params)
+        self._ran()
+
+    def many(self, query: str, rows: Iterable[Params]) -> None:
+        self._statements.many(query, rows)
+        self._ran()
+
+    def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
+        answer = self._statements.save_steps(rows, fences)
+        self._ran()
+        return answer
+
+    def pack(self, values: Sequence[str]) -> object:
+        return self._statements.pack(values)
+
+
+def name_of(write: Write[Any]) -> str:
+    """How a write is called in a record: its function's qualified name, or its class."""
+    return str(getattr(write, "__qualname__", type(write).__qualname__))
+
+
+class RepeatingStore(_StoreAround):
+    """Runs every write a second time after its own commit, as a caller does that lost the answer.
+
+    Raises AssertionError unless the second run gives the same answer and changes nothing: no row, no event,
+    no count. Only for one writer at a time; on a clock that stands still.
+    """
+
+    async def write(self, write: Write[T]) -> T:
+        answer = await self.inner.write(write)
+        await self.inner.write(_Again(write, answer))
+        return answer
+
+    def write_now(self, write: Write[T]) -> T:
+        answer = self.inner.write_now(write)
+        self.inner.write_now(_Again(write, answer))
+        return answer
+
+
+class _Again:
+    """The second run of a write, compared with the first."""
+
+    def __init__(self, write: Write[Any], answer: object) -> None:
+        self._write = write
+        self._answer = answer
+
+    def __call__(self, tx: Tx) -> None:
+        name, before, mark = name_of(self._write), contents_of(tx), tx.mark()
+        try:
+            answer = self._write(tx)
+        except HoldfastError as error:
+            raise AssertionError(f"{name} raised when it ran again: {error!r}") from error
+        # A write of a crowd says whether it was the first; all others do not show the difference.
+        if answer != self._answer and not getattr(self._write, "is_joined", False):
+            raise AssertionError(f"{name} answered {self._answer!r}, and then {answer!r}")
+        if tx.mark()[:2] != mark[:2]:
+            raise AssertionError(f"{name} emitted events or counted again when it ran again")
+        changed = [noun for noun, rows in contents_of(tx).items() if rows != before[noun]]
+        if changed:
+            raise AssertionError(f"{name} changed {', '.join(changed)} when it ran again")
+
+
+def contents_of(tx: Tx) -> dict[str, object]:
+    """Everything that the ledger holds, to be compared: rows by noun, counts, events, boots."""
+    contents: dict[str, object] = {
+        noun: [tuple(row) for row in scan(tx, noun, width)] for noun, width in _KEY_WIDTHS.items()
+    }
+    contents |= {f"count of {noun}s": tx.events.counts(noun) for noun in ("task", "run", "checkpoint")}
+    return contents | {"events": tx.events.newest(limit=100_000), "boots": tx.boots.alive(limit=100_000)}
+
+
+# How many columns the key of each noun has.
+_KEY_WIDTHS = {
+    "tasks": 1,
+    "runs": 1,
+    "steps": 4,
+    "plans": 1,
+    "artifacts": 2,
+    "notes": 2,
+    "checkpoints": 1,
+    "effects": 1,
+    "deliveries": 1,
+    "flows": 1,
+    "sessions": 1,
+    "wakes": 1,
+    "blobs": 1,
+}

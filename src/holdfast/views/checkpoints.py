@@ -1,0 +1,170 @@
+"""CheckpointView, which has a published JSON Schema, and its shorter form for lists."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from holdfast.core.checkpoint import Checkpoint, CheckpointDocument, CheckpointKind, ResumeReason
+from holdfast.core.errors import CheckpointUnreadable
+from holdfast.core.plan import Plan
+from holdfast.core.transitions import CheckpointStatus
+from holdfast.views.payloads import FailureView
+from holdfast.views.text import clean_json, maybe_line, one_line
+
+VIEW_VERSION = 1
+
+
+class PlanItemView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    title: str
+    is_done: bool
+
+
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """The ordered steps of a task, what is done of them and what is next."""
+
+    items: list[PlanItemView]
+    last_completed: str | None
+    next_step: str | None
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanView:
+        return cls(
+            items=[
+                PlanItemView(id=one_line(item.id), title=one_line(item.title), is_done=item.is_done)
+                for item in plan.items
+            ],
+            last_completed=maybe_line(plan.cursor.last_completed),
+            next_step=maybe_line(plan.cursor.next_step),
+        )
+
+
+class CheckpointLineView(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as a line of a list: everything but its document."""
+
+    id: str
+    status: CheckpointStatus | None
+    kind: CheckpointKind
+    reason: ResumeReason
+    task_id: str
+    run_id: str
+    resumed_run_id: str | None
+    retry_of: str | None
+    attempts: int
+    diagnostic: FailureView | None
+    created_at: datetime
+    updated_at: datetime
+    is_damaged: bool
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> CheckpointLineView:
+        return cls(
+            id=one_line(checkpoint.id),
+            status=checkpoint.status,
+            kind=checkpoint.kind,
+            reason=checkpoint.reason,
+            task_id=one_line(checkpoint.task_id),
+            run_id=one_line(checkpoint.run_id),
+            resumed_run_id=maybe_line(checkpoint.resumed_run_id),
+            retry_of=maybe_line(checkpoint.retry_of),
+            attempts=checkpoint.attempts,
+            diagnostic=FailureView.maybe(checkpoint.diagnostic),
+            created_at=checkpoint.created_at,
+            updated_at=checkpoint.updated_at,
+            is_damaged=checkpoint.is_damaged,
+        )
+
+
+class CheckpointPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of checkpoints, newest first, with how many there are in each status."""
+
+    checkpoints: list[CheckpointLineView] = []
+    counts: dict[str, int] = {}
+    # For `--before`: what follows this page; null at the end.
+    next_page_token: str | None = None
+
+
+class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A checkpoint in full: what was saved, and what became of it. The resumer's token is never shown."""
+
+    schema: Literal["holdfast.checkpoint-view"] = "holdfast.checkpoint-view"
+    version: Literal[1] = 1
+    id: str
+    task_id: str
+    run_id: str
+    kind: CheckpointKind
+    reason: ResumeReason
+    # Null for the kinds that are recorded and never claimed.
+    status: CheckpointStatus | None
+    priority: int
+    has_token: bool
+    claimed_by: str | None
+    lease_until: datetime | None
+    attempts: int
+    resumed_run_id: str | None
+    retry_of: str | None
+    diagnostic: FailureView | None
+    created_at: datetime
+    updated_at: datetime
+    is_damaged: bool
+    # Why the document cannot be used; null when it can.
+    problem: str | None
+    document: CheckpointDocument | None
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> CheckpointView:
+        """Of a checkpoint whose document is in place, not a reference to a blob."""
+        document, problem = _read(checkpoint)
+        return cls(
+            id=one_line(checkpoint.id),
+            task_id=one_line(checkpoint.task_id),
+            run_id=one_line(checkpoint.run_id),
+            kind=checkpoint.kind,
+            reason=checkpoint.reason,
+            status=checkpoint.status,
+            priority=checkpoint.priority,
+            has_token=checkpoint.token is not None,
+            claimed_by=maybe_line(checkpoint.claimed_by),
+            lease_until=checkpoint.lease_until,
+            attempts=checkpoint.attempts,
+            resumed_run_id=maybe_line(checkpoint.resumed_run_id),
+            retry_of=maybe_line(checkpoint.retry_of),
+            diagnostic=FailureView.maybe(checkpoint.diagnostic),
+            created_at=checkpoint.created_at,
+            updated_at=checkpoint.updated_at,
+            is_damaged=checkpoint.is_damaged,
+            problem=problem,
+            document=document,
+        )
+
+
+class PrunedView(msgspec.Struct, frozen=True, kw_only=True):
+    """Which checkpoints were removed, or would be."""
+
+    is_dry_run: bool
+    older_than: datetime
+    count: int
+    checkpoint_ids: list[str]
+
+
+def _read(checkpoint: Checkpoint) -> tuple[CheckpointDocument | None, str | None]:
+    try:
+        document = checkpoint.read_document()
+        shown = clean_json(msgspec.to_builtins(document))
+        return msgspec.convert(shown, CheckpointDocument), None
+    except CheckpointUnreadable as error:
+        return None, one_line(error.problem, 1000)
+    except msgspec.ValidationError as error:
+        return None, one_line(f"its document cannot be shown: {error}", 1000)
+
+
+def checkpoint_view_json_schema() -> dict[str, object]:
+    """The published JSON Schema of `holdfast checkpoints show --json`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"holdfast.checkpoint-view v{VIEW_VERSION}",
+        **msgspec.json.schema(CheckpointView),
+    }

@@ -1,0 +1,88 @@
+"""RunView and StepView: the lineage of a task, and what its runs left in the journal."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.run import Run
+from holdfast.core.step import Step
+from holdfast.views.payloads import FailureView, PayloadView
+from holdfast.views.text import maybe_line, one_line
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """One incarnation of a task. The token of its claim is nobody's business."""
+
+    id: str
+    task_id: str
+    number: int
+    status: str
+    resumes_run_id: str | None
+    checkpoint_id: str | None
+    claimed_by: str | None
+    fence: int
+    lease_until: datetime | None
+    beat_at: datetime | None
+    queue: str
+    due_at: datetime
+    waits_on: str | None
+    is_alone: bool
+    idle_attempts: int
+    failure: FailureView | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    is_damaged: bool
+
+    @classmethod
+    def of(cls, run: Run) -> RunView:
+        return cls(
+            id=one_line(run.id),
+            task_id=one_line(run.task_id),
+            number=run.number,
+            status=run.status.value,
+            resumes_run_id=maybe_line(run.resumes_run_id),
+            checkpoint_id=maybe_line(run.checkpoint_id),
+            claimed_by=maybe_line(run.claimed_by),
+            fence=run.fence,
+            lease_until=run.lease_until,
+            beat_at=run.beat_at,
+            queue=run.queue.value,
+            due_at=run.due_at,
+            waits_on=maybe_line(run.waits_on),
+            is_alone=run.is_alone,
+            idle_attempts=run.idle_attempts,
+            failure=FailureView.maybe(run.failure),
+            created_at=run.created_at,
+            updated_at=run.updated_at,
+            started_at=run.started_at,
+            ended_at=run.ended_at,
+            is_damaged=run.is_damaged,
+        )
+
+
+class StepView(msgspec.Struct, frozen=True, kw_only=True):
+    """One saved step: who saved it, when, and how its result begins."""
+
+    name: str
+    scope: str
+    occurrence: str
+    run_id: str
+    started_at: datetime
+    ended_at: datetime
+    preview: str
+
+    @classmethod
+    def of(cls, step: Step, result: bytes) -> StepView:
+        return cls(
+            name=one_line(step.name),
+            scope=one_line(step.scope),
+            occurrence=one_line(step.occurrence),
+            run_id=one_line(step.run_id),
+            started_at=step.started_at,
+            ended_at=step.ended_at,
+            preview=one_line(PayloadView.of(result).preview),
+        )

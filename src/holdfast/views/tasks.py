@@ -1,0 +1,142 @@
+"""TaskView, a page of them, and one task in full: sanitized and stable."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.task import Origin, Progress, Task
+from holdfast.views.checkpoints import CheckpointLineView, PlanView
+from holdfast.views.payloads import FailureView, PayloadView
+from holdfast.views.runs import RunView, StepView
+from holdfast.views.text import bounded, maybe_line, one_line
+
+MAX_GOAL_CHARS = 2000
+
+
+class OriginView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the request came from."""
+
+    channel: str
+    peer: str | None
+    account_id: str | None
+    thread: str | None
+
+    @classmethod
+    def maybe(cls, origin: Origin | None) -> OriginView | None:
+        if origin is None:
+            return None
+        return cls(
+            channel=one_line(origin.channel),
+            peer=maybe_line(origin.peer),
+            account_id=maybe_line(origin.account_id),
+            thread=maybe_line(origin.thread),
+        )
+
+
+class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a task says it is."""
+
+    done: int
+    total: int | None
+    failed: int
+    subtask: str | None
+
+    @classmethod
+    def maybe(cls, progress: Progress | None) -> ProgressView | None:
+        if progress is None:
+            return None
+        return cls(
+            done=progress.done,
+            total=progress.total,
+            failed=progress.failed,
+            subtask=maybe_line(progress.subtask),
+        )
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """One piece of work that someone asked for, as a line of a list."""
+
+    id: str
+    status: str
+    name: str
+    goal: str
+    owner: str
+    runtime: str
+    priority: int
+    waits_on: str | None
+    progress: ProgressView | None
+    failure: FailureView | None
+    cancel_requested_at: datetime | None
+    cancel_reason: str | None
+    origin: OriginView | None
+    session_key: str | None
+    parent_task_id: str | None
+    flow_id: str | None
+    key: str | None
+    notify: str
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    is_damaged: bool
+
+    @classmethod
+    def of(cls, task: Task) -> TaskView:
+        return cls(
+            id=one_line(task.id),
+            status=task.status.value,
+            name=one_line(task.name),
+            goal=bounded(task.goal, MAX_GOAL_CHARS),
+            owner=one_line(task.owner),
+            runtime=task.runtime.value,
+            priority=task.priority,
+            waits_on=maybe_line(task.waits_on),
+            progress=ProgressView.maybe(task.progress),
+            failure=FailureView.maybe(task.failure),
+            cancel_requested_at=task.cancel_requested_at,
+            cancel_reason=maybe_line(task.cancel_reason),
+            origin=OriginView.maybe(task.origin),
+            session_key=maybe_line(task.session_key),
+            parent_task_id=maybe_line(task.parent_task_id),
+            flow_id=maybe_line(task.flow_id),
+            key=maybe_line(task.dedup_key),
+            notify=task.notify.value,
+            created_at=task.created_at,
+            updated_at=task.updated_at,
+            started_at=task.started_at,
+            ended_at=task.ended_at,
+            is_damaged=task.is_damaged,
+        )
+
+
+class TaskPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of tasks, newest first, with how many there are in each status."""
+
+    tasks: list[TaskView] = []
+    counts: dict[str, int] = {}
+    # For `--before`: what follows this page; null at the end.
+    next_page_token: str | None = None
+
+
+class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
+    """One task in full: its lineage of runs, its checkpoints, and where its journal stands."""
+
+    task: TaskView
+    arguments: PayloadView | None
+    result: PayloadView | None
+    plan: PlanView | None
+    runs: list[RunView]
+    checkpoints: list[CheckpointLineView]
+    steps_saved: int
+    latest_steps: list[StepView]
+    # What of it could not be read, in sentences; empty when all of it could.
+    problems: list[str] = []
+
+
+class CancelView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cancel did: `cancelled`, `cancel_requested`, or `already_ended` and changed nothing."""
+
+    outcome: str
+    task: TaskView

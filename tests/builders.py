@@ -1,0 +1,307 @@
+"""Records for tests: sensible unless told otherwise, and in any status that the schema permits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, TypeVar
+
+from holdfast.core.checkpoint import (
+    Checkpoint,
+    CheckpointDocument,
+    CheckpointKind,
+    ResumeReason,
+    encode_document,
+)
+from holdfast.core.claim import Boot, Claim
+from holdfast.core.delivery import Delivery
+from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.flow import Flow, FlowMode
+from holdfast.core.ids import (
+    BootId,
+    DeliveryId,
+    EffectId,
+    FlowId,
+    SessionId,
+    WakeId,
+    new_checkpoint_id,
+    new_id,
+    new_run_id,
+    new_task_id,
+)
+from holdfast.core.plan import Cursor
+from holdfast.core.run import TASK_STATUS_OF, Run
+from holdfast.core.schedule import Wake, WakeReason
+from holdfast.core.session import Session
+from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind, Step
+from holdfast.core.task import DEFAULT_PRIORITY, Failure, RuntimeName, Task
+from holdfast.core.transitions import (
+    CheckpointStatus,
+    DeliveryStatus,
+    EffectStatus,
+    FlowStatus,
+    RunStatus,
+    SessionStatus,
+    TaskStatus,
+    WakeStatus,
+    is_terminal,
+)
+from holdfast.store import Store, Tx
+
+T = TypeVar("T")
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LEASE = timedelta(seconds=30)
+BOOT = BootId("boot_one")
+OTHER_BOOT = BootId("boot_two")
+FAILURE = Failure(kind="test", message="it broke")
+
+_numbers = count(1)
+
+
+def unique() -> str:
+    """Something that no other test has used."""
+    return f"{next(_numbers):06d}"
+
+
+def later(**by: float) -> datetime:
+    return START + timedelta(**by)
+
+
+def a_boot(**changes: Any) -> Boot:
+    boot: dict[str, Any] = {"id": BOOT, "host": "here", "pid": 1, "role": "worker", "started_at": START}
+    return Boot(**boot | changes)
+
+
+def a_task(**changes: Any) -> Task:
+    now = changes.get("created_at", START)
+    status = changes.get("status", TaskStatus.QUEUED)
+    task: dict[str, Any] = {
+        "id": new_task_id(now),
+        "owner": "ada",
+        "runtime": RuntimeName.PYTHON,
+        "name": "research",
+        "goal": "find out how tides work",
+        "arguments": b'["tides"]',
+        "created_at": now,
+        "updated_at": now,
+        "ended_at": now if is_terminal(status) else None,
+    }
+    return Task(**task | changes)
+
+
+def a_run(task: Task, **changes: Any) -> Run:
+    """A run of the task; what its status demands is filled in."""
+    now = changes.get("created_at", START)
+    status = changes.get("status", RunStatus.QUEUED)
+    is_running = status is RunStatus.RUNNING
+    run: dict[str, Any] = {
+        "id": new_run_id(now),
+        "task_id": task.id,
+        "task_name": task.name,
+        "number": 1,
+        "created_at": now,
+        "priority": task.priority,
+        "due_at": now,
+        "claimed_by": BOOT if is_running else None,
+        "claim_token": f"token_{unique()}" if is_running else None,
+        "fence": 1 if is_running else 0,
+        "lease_until": now + LEASE if is_running else None,
+        "waits_on": "a person" if status is RunStatus.WAITING else None,
+        "updated_at": now,
+        "ended_at": now if is_terminal(status) else None,
+    }
+    return Run(**run | changes)
+
+
+def a_checkpoint(run: Run, **changes: Any) -> Checkpoint:
+    """A checkpoint of the run; its document agrees with it."""
+    now = changes.get("created_at", START)
+    checkpoint_id = changes.get("id", new_checkpoint_id(now))
+    kind = changes.get("kind", CheckpointKind.RESTART)
+    status = changes.get("status", CheckpointStatus.PAUSED_FOR_RESTART if kind.is_resumable else None)
+    document = CheckpointDocument(
+        checkpoint_id=checkpoint_id,
+        task_id=run.task_id,
+        run_id=run.id,
+        run_number=run.number,
+        kind=kind,
+        reason=ResumeReason.SIGNAL,
+        created_at=now,
+        owner="ada",
+        task_name=run.task_name,
+        goal="find out how tides work",
+        cursor=Cursor(),
+    )
+    is_resuming = status is CheckpointStatus.RESUMING
+    checkpoint: dict[str, Any] = {
+        "id": checkpoint_id,
+        "task_id": run.task_id,
+        "run_id": run.id,
+        "kind": kind,
+        "reason": ResumeReason.SIGNAL,
+        "document": encode_document(document),
+        "created_at": now,
+        "status": status,
+        "priority": DEFAULT_PRIORITY,
+        "token": f"token_{unique()}" if is_resuming else None,
+        "claimed_by": BOOT if is_resuming else None,
+        "lease_until": now + LEASE if is_resuming else None,
+        "resumed_run_id": new_run_id(now) if status is CheckpointStatus.RESUMED else None,
+        "updated_at": now,
+    }
+    return Checkpoint(**checkpoint | changes)
+
+
+def a_step(run: Run, **changes: Any) -> Step:
+    step: dict[str, Any] = {
+        "task_id": run.task_id,
+        "name": "look",
+        "run_id": run.id,
+        "seq": 1,
+        "result": b'"seen"',
+        "started_at": START,
+        "ended_at": START,
+    }
+    return Step(**step | changes)
+
+
+def an_artifact(**changes: Any) -> Artifact:
+    artifact: dict[str, Any] = {
+        "name": "report",
+        "kind": ArtifactKind.FILE,
+        "sha256": "0" * 64,
+        "size_bytes": 3,
+        "path": "/tmp/report",
+        "recorded_at": START,
+    }
+    return Artifact(**artifact | changes)
+
+
+def a_note(**changes: Any) -> Note:
+    note: dict[str, Any] = {"kind": NoteKind.DECISION, "text": "use the tables", "written_at": START}
+    return Note(**note | changes)
+
+
+def an_effect(**changes: Any) -> Effect:
+    effect: dict[str, Any] = {
+        "id": EffectId(new_id("eff", START)),
+        "task_id": "task_x",
+        "run_id": "run_x",
+        "name": "send",
+        "effect_class": EffectClass.OPAQUE,
+        "idempotency_key": f"key_{unique()}",
+        "request": b"{}",
+        "created_at": START,
+        "status": EffectStatus.INTENT,
+        "fence": 1,
+        "updated_at": START,
+    }
+    return Effect(**effect | changes)
+
+
+def a_delivery(**changes: Any) -> Delivery:
+    delivery: dict[str, Any] = {
+        "id": DeliveryId(new_id("dlv", START)),
+        "task_id": "task_x",
+        "idempotency_key": f"key_{unique()}",
+        "message": b'"done"',
+        "created_at": START,
+        "status": DeliveryStatus.PENDING,
+        "due_at": START,
+        "updated_at": START,
+    }
+    return Delivery(**delivery | changes)
+
+
+def a_flow(**changes: Any) -> Flow:
+    status = changes.get("status", FlowStatus.QUEUED)
+    flow: dict[str, Any] = {
+        "id": FlowId(new_id("flow", START)),
+        "owner": "ada",
+        "mode": FlowMode.MANAGED,
+        "goal": "a book about the sea",
+        "created_at": START,
+        "status": status,
+        "updated_at": START,
+        "ended_at": START if is_terminal(status) else None,
+    }
+    return Flow(**flow | changes)
+
+
+def a_session(**changes: Any) -> Session:
+    session: dict[str, Any] = {
+        "id": SessionId(new_id("sess", START)),
+        "key": f"agent:scholar:{unique()}",
+        "agent": "scholar",
+        "created_at": START,
+        "status": SessionStatus.IDLE,
+        "updated_at": START,
+    }
+    return Session(**session | changes)
+
+
+def a_wake(**changes: Any) -> Wake:
+    wake: dict[str, Any] = {
+        "id": WakeId(new_id("wake", START)),
+        "task_id": "task_x",
+        "reason": WakeReason.TIMEOUT_RECOVERY,
+        "created_at": START,
+        "status": WakeStatus.PENDING,
+        "due_at": START,
+        "updated_at": START,
+    }
+    return Wake(**wake | changes)
+
+
+def write(store: Store, act: Callable[[Tx], T]) -> T:
+    """`store.write_now` for lambdas: the type checker looks inside those of a plain callable only."""
+    return store.write_now(act)
+
+
+def put(tx: Tx, task: Task, *runs: Run, checkpoints: tuple[Checkpoint, ...] = ()) -> None:
+    """A task with its runs and checkpoints, just as they are."""
+    tx.tasks.create(task)
+    for run in runs:
+        tx.runs.create(run)
+    tx.checkpoints.create_many(checkpoints)
+
+
+def stored_run(
+    store: Store, status: RunStatus = RunStatus.QUEUED, *, task: dict[str, Any] | None = None, **changes: Any
+) -> Run:
+    """A run in the ledger, with its task in the status that fits."""
+    its_task = a_task(**{"status": TASK_STATUS_OF.get(status, TaskStatus.QUEUED)} | (task or {}))
+    run = a_run(its_task, status=status, **changes)
+    store.write_now(lambda tx: put(tx, its_task, run))
+    return run
+
+
+def running_run(store: Store, **changes: Any) -> tuple[Run, Claim]:
+    """A run that BOOT carries, and the claim that proves it."""
+    run = stored_run(store, RunStatus.RUNNING, **changes)
+    return run, claim_of(run)
+
+
+def claim_of(run: Run) -> Claim:
+    assert run.claimed_by is not None
+    assert run.lease_until is not None
+    return Claim(
+        run_id=run.id,
+        task_id=run.task_id,
+        boot_id=run.claimed_by,
+        fence=run.fence,
+        lease_until=run.lease_until,
+    )
+
+
+def stored_checkpoint(
+    store: Store, status: CheckpointStatus = CheckpointStatus.PAUSED_FOR_RESTART, **changes: Any
+) -> Checkpoint:
+    """A checkpoint in the ledger, with the run that it pauses."""
+    task = a_task(status=TASK_STATUS_OF.get(RunStatus(status), TaskStatus.QUEUED))
+    run = a_run(task, status=RunStatus(status))
+    checkpoint = a_checkpoint(run, status=status, **changes)
+    store.write_now(lambda tx: put(tx, task, run, checkpoints=(checkpoint,)))
+    return checkpoint

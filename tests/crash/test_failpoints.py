@@ -1,0 +1,244 @@
+"""A process dies at every point of its life, and again at every point of the life after that.
+
+HOLDFAST_EVERY_STATEMENT=1 takes each statement of both lives for the pairs, which takes an hour or so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import apsw
+import msgspec
+import pytest
+
+from holdfast.core.clock import SystemClock
+from holdfast.store import Store
+from holdfast.testing import Call, Crashed, FailingStore, Failpoint, FakeClock, memory_store
+from tests.crash.facts import Fact, Log, assert_facts_stand, read_facts
+from tests.crash.invariants import assert_ledger_is_whole
+from tests.crash.places import Place
+from tests.crash.processes import Pipe, assert_ended_well, assert_was_killed, fork
+from tests.crash.scenario import NAMES, Scenario
+
+pytestmark = pytest.mark.slow
+
+# How many pairs are tried on a server, where each takes a hundred times as long as in memory.
+PAIRS_ON_A_SERVER = 60
+
+
+class Lives:
+    """Lives of processes, one after another, over one ledger."""
+
+    def __init__(
+        self, store: Store, clock: FakeClock, locks: Path, facts: Sequence[Fact] = (), *, name: str = ""
+    ) -> None:
+        self.facts = list(facts)
+        self._store = store
+        self._clock = clock
+        self._scenario = Scenario(clock, locks, self._note, round_name=name)
+
+    async def first(self, *plan: Failpoint) -> FailingStore:
+        store = FailingStore(self._store, plan)
+        try:
+            await self._scenario.first_life(store)
+        except* Crashed:
+            pass
+        return self._over(store)
+
+    async def next(self, *plan: Failpoint) -> FailingStore:
+        store = FailingStore(self._store, plan)
+        try:
+            await self._scenario.next_life(store)
+        except* Crashed:
+            pass
+        return self._over(store)
+
+    def assert_nothing_is_lost_doubled_or_stuck(self, *, rounds: int = 1) -> None:
+        contents = assert_ledger_is_whole(self._store, is_at_rest=True)
+        assert_facts_stand(self._store, self.facts)
+        assert len(contents.tasks) == len(NAMES) * rounds
+        assert contents.living_boots == set()
+
+    def _over(self, store: FailingStore) -> FailingStore:
+        self._scenario.die()
+        self._clock.advance(seconds=1)
+        return store
+
+    def _note(self, kind: str, **facts: object) -> None:
+        self.facts.append(Fact(kind=kind, **facts))  # type: ignore[arg-type]
+
+
+class MemoryLedger:
+    """A ledger in memory that can be put back to how it was."""
+
+    def __init__(self, locks: Path) -> None:
+        self.clock = FakeClock()
+        self.store = memory_store(self.clock)
+        self._locks = locks
+        self._empty = self.snapshot()
+
+    def snapshot(self) -> bytes:
+        return bytes(self._connection().serialize("main"))
+
+    def lives(self, snapshot: bytes | None = None, before: Lives | None = None) -> Lives:
+        """Lives over an empty ledger, or over one as it was left before."""
+        self._connection().deserialize("main", self._empty if snapshot is None else snapshot)
+        if before is None:
+            return Lives(self.store, FakeClock(), self._locks)
+        return Lives(self.store, FakeClock(before._clock.now()), self._locks, before.facts)
+
+    def _connection(self) -> apsw.Connection:
+        connection: apsw.Connection = self.store._writer.exclusively(lambda session: session.connection)  # type: ignore[attr-defined]
+        return connection
+
+
+@pytest.fixture
+def memory(quick_path: Path) -> Iterator[MemoryLedger]:
+    ledger = MemoryLedger(quick_path)
+    yield ledger
+    ledger.store.close()
+
+
+def points_of(calls: Sequence[Call], *, turn: int) -> list[Failpoint]:
+    """Before, inside and after each call. What happens inside is undone, so one statement of each is enough;
+    which one it is changes with the turn."""
+    if os.environ.get("HOLDFAST_EVERY_STATEMENT"):
+        return [point for call in calls for point in call.failpoints()]
+    points = []
+    for call in calls:
+        before, *inside, after = call.failpoints()
+        points += [before, *inside[turn % len(inside) :][:1], after] if inside else [before, after]
+    return points
+
+
+async def test_the_scenario_passes_every_kind_of_persistence_call(memory: MemoryLedger) -> None:
+    lives = memory.lives()
+
+    called = {call.name for store in (await lives.first(), await lives.next()) for call in store.calls}
+
+    assert called >= {
+        "Checkpoints.pause.<locals>.pause",
+        "Claims._taking.<locals>.take",
+        "Resumer.claim.<locals>.claim",
+        "Resumer._following_up.<locals>.follow_up",
+        "Ledger._end.<locals>.end",
+        "Rescuer._rescuing.<locals>.rescue",
+        "Life.bury.<locals>.note_end",
+    }
+
+
+async def test_a_process_may_die_at_any_point_of_its_life(memory: MemoryLedger) -> None:
+    points = (await memory.lives().first()).failpoints()
+
+    for point in points:
+        lives = memory.lives()
+        dead = await lives.first(point)
+        await lives.next()
+
+        assert dead.is_dead, f"{point} was not reached"
+        lives.assert_nothing_is_lost_doubled_or_stuck()
+
+
+async def test_the_next_process_may_die_at_any_point_of_its_recovery_too(memory: MemoryLedger) -> None:
+    calls = (await memory.lives().first()).calls
+
+    for turn, first in enumerate(points_of(calls, turn=0)):
+        before = memory.lives()
+        await before.first(first)
+        snapshot = memory.snapshot()
+        recovery = await memory.lives(snapshot, before).next()
+        for second in points_of(recovery.calls, turn=turn):
+            lives = memory.lives(snapshot, before)
+            dead = await lives.next(second)
+            await lives.next()
+
+            assert dead.is_dead, f"{second} was not reached after {first}"
+            lives.assert_nothing_is_lost_doubled_or_stuck()
+
+
+async def test_pairs_of_deaths_at_random_points_leave_any_ledger_whole(place: Place, seed: int) -> None:
+    chance, clock = random.Random(seed), FakeClock()
+    store = place.open(clock)
+    first_calls = (await Lives(store, clock, place.locks, name="record").first()).calls
+    next_calls = (await Lives(store, clock, place.locks, name="record").next()).calls
+    facts: list[Fact] = []
+
+    for number in range(PAIRS_ON_A_SERVER):
+        lives = Lives(store, clock, place.locks, facts, name=f"{number}-")
+        first = chance.choice([point for call in first_calls for point in call.failpoints()])
+        second = chance.choice([point for call in next_calls for point in call.failpoints()])
+        await lives.first(first)
+        await lives.next(second)
+        await lives.next()
+        facts = lives.facts
+
+        lives.assert_nothing_is_lost_doubled_or_stuck(rounds=number + 2)
+    store.close()
+
+
+def test_every_single_point_is_also_passed_by_a_real_kill(place: Place) -> None:
+    points = recorded_points(place)
+
+    for number, point in enumerate(points, start=1):
+        assert_was_killed(fork(partial(run, live, place, point, f"{number}-")))
+        assert_ended_well(fork(partial(run, recover, place, f"{number}-")))
+
+    assert len(points) > 50
+    assert_ended_well(fork(partial(check, place, rounds=len(points) + 1)))
+
+
+def recorded_points(place: Place) -> list[Failpoint]:
+    """The points of a first life on this database, told by a child that lived it to the end."""
+    pipe = Pipe()
+    child = fork(partial(run, record, place, pipe))
+    points = msgspec.json.decode(pipe.only_hear().hear(), type=list[Failpoint])
+    assert_ended_well(child)
+    pipe.close()
+    return points
+
+
+def run(life: Callable[..., Coroutine[None, None, None]], *arguments: object) -> None:
+    """A whole life in this process, which does nothing else."""
+    asyncio.run(life(*arguments))
+
+
+async def record(place: Place, pipe: Pipe) -> None:
+    store = FailingStore(place.open())
+    scenario = scenario_of(place, "0-")
+    await scenario.first_life(store)
+    scenario.die()
+    await scenario.next_life(store.inner)
+    pipe.say(msgspec.json.encode(store.failpoints()).decode())
+    store.close()
+
+
+async def live(place: Place, point: Failpoint, name: str) -> None:
+    """A first life that ends at the point as a killed process does."""
+    store = FailingStore(place.open(), [point], act=lambda: os.kill(os.getpid(), signal.SIGKILL))
+    await scenario_of(place, name).first_life(store)
+
+
+async def recover(place: Place, name: str) -> None:
+    store = place.open()
+    await scenario_of(place, name).next_life(store)
+    store.close()
+
+
+def scenario_of(place: Place, name: str) -> Scenario:
+    log = Log(place.home / "facts.jsonl")
+    return Scenario(SystemClock(), place.locks, log.write, round_name=name, wait_s=0)
+
+
+def check(place: Place, *, rounds: int) -> None:
+    store = place.open()
+    contents = assert_ledger_is_whole(store, is_at_rest=True)
+    assert_facts_stand(store, read_facts(place.home / "facts.jsonl"))
+    assert len(contents.tasks) == len(NAMES) * rounds
+    assert contents.living_boots == set()
+    store.close()

@@ -1,0 +1,60 @@
+"""A working process is killed a thousand times, on both databases; what it was told stands every time.
+
+HOLDFAST_KILLS=100000 kills so many in all; HOLDFAST_SEED=… has the same kills again (as far as two processes
+that race against each other can do the same again).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.crash.kill_loop import Report
+from tests.crash.places import Place
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+KILLS = int(os.environ.get("HOLDFAST_KILLS") or 1020)
+FRESH = 5
+
+
+def begin_kills(place: Place, seed: int, kills: int) -> subprocess.Popen[bytes]:
+    """A warm parent of its own for each database: they have two processors to share."""
+    command = [sys.executable, "-m", "tests.crash.kill_loop", place.url, str(place.home)]
+    command += [str(seed), str(kills), str(FRESH)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+
+
+def report_of(process: subprocess.Popen[bytes]) -> Report:
+    output, _ = process.communicate()
+    assert process.returncode == 0, "a fact was lost, or the ledger is broken; see the output"
+    return msgspec.json.decode(output, type=Report)
+
+
+def test_a_thousand_kills_lose_double_and_block_nothing(
+    quick_path: Path, postgres_server: PostgresServer, seed: int
+) -> None:
+    files, rows = quick_path / "sqlite", quick_path / "postgres"
+    for home in (files, rows):
+        home.mkdir()
+    url = postgres_server.create_database()
+
+    processes = [
+        begin_kills(Place.of_file(files), seed, KILLS * 6 // 10),
+        begin_kills(Place(url=url, home=rows), seed, KILLS * 4 // 10),
+    ]
+    reports = [report_of(process) for process in processes]
+
+    for report in reports:
+        print(report)
+        assert report.facts["resumed"] > report.kills / 10
+        assert report.facts["step"] > report.kills / 10
+    assert sum(report.kills for report in reports) >= KILLS
+    postgres_server.drop_database(url)

@@ -1,0 +1,137 @@
+"""Eight processes that start together share ten thousand pieces of work: each is taken exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+
+from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.clock import SystemClock
+from holdfast.core.transitions import CheckpointStatus, RunStatus
+from tests.crash.invariants import assert_ledger_is_whole
+from tests.crash.places import Place
+from tests.crash.processes import Barrier, assert_ended_well, fork
+from tests.engine.parts import Parts, a_new_task
+
+pytestmark = pytest.mark.slow
+
+PROCESSES = 8
+WORK = 10_000
+BATCH = 1000
+TAKEN_AT_ONCE = 100
+
+Take = Callable[[Parts], Awaitable[list[str]]]
+
+
+async def queue_work(place: Place) -> None:
+    store = place.open()
+    parts = await Parts.begin(store, SystemClock(), locks=place.locks)
+    for _ in range(WORK // BATCH):
+        await parts.ledger.create_many([a_new_task() for _ in range(BATCH)])
+    await parts.life.end()
+    store.close()
+
+
+async def pause_work(place: Place) -> None:
+    store = place.open()
+    parts = await Parts.begin(store, SystemClock(), locks=place.locks)
+    while claimed := await parts.claims.take(BATCH):
+        await parts.checkpoints.pause([one.claim for one in claimed], ResumeReason.SIGNAL)
+    await parts.life.end()
+    store.close()
+
+
+async def claim_runs(parts: Parts) -> list[str]:
+    taken: list[str] = []
+    while claimed := await parts.claims.take(TAKEN_AT_ONCE):
+        taken += [one.run.id for one in claimed]
+    return taken
+
+
+async def resume_checkpoints(parts: Parts) -> list[str]:
+    resumed = await parts.resumer.resume_all(batch=TAKEN_AT_ONCE)
+    assert resumed.failed == {}
+    return list(resumed.followed_up)
+
+
+async def take_part(place: Place, barrier: Barrier, take: Take, number: int) -> None:
+    """One of the processes: ready first, then all at once."""
+    store = place.open()
+    parts = await Parts.begin(store, SystemClock(), locks=place.locks)
+    barrier.arrive()
+    taken = await take(parts)
+    (place.home / f"taken-{number}").write_text("\n".join(taken))
+    store.close()
+
+
+def taken_together(place: Place, take: Take) -> list[Counter[str]]:
+    """What each of the processes took, when all began at the same moment."""
+    barrier = Barrier()
+    children = [
+        fork(lambda number=number: asyncio.run(take_part(place, barrier, take, number)))  # type: ignore[misc]
+        for number in range(PROCESSES)
+    ]
+    barrier.open(PROCESSES)
+    for child in children:
+        assert_ended_well(child)
+    texts = [(place.home / f"taken-{number}").read_text() for number in range(PROCESSES)]
+    return [Counter(text.split()) for text in texts]
+
+
+def assert_each_was_taken_once(taken: list[Counter[str]]) -> None:
+    every = sum(taken, Counter[str]())
+    assert len(every) == WORK
+    assert set(every.values()) == {1}
+    assert sum(bool(share) for share in taken) > 1, "one process took everything: there was no race"
+
+
+def run(coroutine: Callable[[Place], Awaitable[None]], place: Place) -> None:
+    """In a process of its own: this one must have no store when it forks."""
+
+    async def whole() -> None:
+        await coroutine(place)
+
+    assert_ended_well(fork(lambda: asyncio.run(whole())))
+
+
+def test_eight_processes_claim_ten_thousand_runs_once_each(place: Place) -> None:
+    run(queue_work, place)
+
+    taken = taken_together(place, claim_runs)
+
+    assert_each_was_taken_once(taken)
+    assert_ended_well(fork(partial(assert_all_are_running, place)))
+
+
+def assert_all_are_running(place: Place) -> None:
+    store = place.open()
+    contents = assert_ledger_is_whole(store)
+    assert Counter(run.status for run in contents.runs.values()) == {RunStatus.RUNNING: WORK}
+    assert {run.fence for run in contents.runs.values()} == {1}
+    store.close()
+
+
+def test_eight_processes_resume_ten_thousand_checkpoints_once_each(place: Place) -> None:
+    run(queue_work, place)
+    run(pause_work, place)
+
+    taken = taken_together(place, resume_checkpoints)
+
+    assert_each_was_taken_once(taken)
+    assert_ended_well(fork(partial(assert_all_were_followed_up_once, place)))
+
+
+def assert_all_were_followed_up_once(place: Place) -> None:
+    store = place.open()
+    contents = assert_ledger_is_whole(store)
+    statuses = Counter(one.status for one in contents.checkpoints.values())
+    assert statuses == {CheckpointStatus.RESUMED: WORK}
+    assert Counter(run.status for run in contents.runs.values()) == {
+        RunStatus.RESUMED: WORK,
+        RunStatus.QUEUED: WORK,
+    }
+    store.close()

@@ -1,0 +1,121 @@
+"""docs/guides/json.md, made from the views: `python -m tests.doors.json_page` writes it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from holdfast.cli.errors import ErrorDocument
+from holdfast.demo.stage import DemoView
+from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
+from holdfast.views.events import EventPageView
+from holdfast.views.health import (
+    AcceptedView,
+    BackedUpView,
+    DoctorView,
+    MigratedView,
+    VerifiedView,
+    VersionView,
+)
+from holdfast.views.tasks import CancelView, TaskDetailView, TaskPageView
+
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
+ANSWERS: dict[str, type[msgspec.Struct]] = {
+    "tasks list": TaskPageView,
+    "tasks show ID": TaskDetailView,
+    "tasks cancel ID": CancelView,
+    "checkpoints list": CheckpointPageView,
+    "checkpoints show ID": CheckpointView,
+    "checkpoints retry ID": CheckpointLineView,
+    "checkpoints prune": PrunedView,
+    "events": EventPageView,
+    "store migrate": MigratedView,
+    "store backup TARGET": BackedUpView,
+    "store verify": VerifiedView,
+    "store accept": AcceptedView,
+    "doctor": DoctorView,
+    "demo": DemoView,
+    "version": VersionView,
+}
+_HEAD = """\
+# JSON of the commands
+
+This page is made from the views; `python -m tests.doors.json_page` writes it anew and a test compares it.
+
+With `--json` every command prints exactly one document on stdout, indented, in UTF-8; remarks stay on stderr.
+Only `holdfast events --follow --json` prints one `EventView` per line, for as long as it runs.
+An error is a document, too: `ErrorDocument`, with the codes of the guide [operate](operate.md#error-codes).
+Fields are only ever added; a program should not mind those that it does not know.
+Times are ISO 8601 in UTC.
+Text has lost what a terminal would obey, and every secret that we know by its shape.
+Long text is cut and ends with an ellipsis.
+"""
+
+
+def page() -> str:
+    parts = [_HEAD, "## Documents", "", "| command | prints |", "| --- | --- |"]
+    parts += [f"| `holdfast {command} --json` | `{view.__name__}` |" for command, view in ANSWERS.items()]
+    parts += ["| any command that failed | `ErrorDocument` |", ""]
+    for view in _views():
+        parts += [f"## {view.__name__}", "", _sentence(view), "", "| field | is |", "| --- | --- |"]
+        parts += [f"| `{name}` | {_words(hint)} |" for name, hint in get_type_hints(view).items()]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _sentence(view: type[msgspec.Struct]) -> str:
+    first = (view.__doc__ or f"One {view.__name__}.").partition("\n")[0]
+    return ".\n".join(first.split(". "))
+
+
+def _views() -> Iterator[type[msgspec.Struct]]:
+    """Every struct that an answer holds, each once, in the order in which a reader meets them."""
+    seen: set[type] = set()
+    waiting: list[type[msgspec.Struct]] = [*ANSWERS.values(), ErrorDocument]
+    while waiting:
+        view = waiting.pop(0)
+        if view in seen:
+            continue
+        seen.add(view)
+        yield view
+        inner = [found for hint in get_type_hints(view).values() for found in _structs_in(hint)]
+        waiting = inner + waiting
+
+
+def _structs_in(hint: Any) -> Iterator[type[msgspec.Struct]]:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        yield hint
+    for inner in get_args(hint):
+        yield from _structs_in(inner)
+
+
+def _words(hint: Any) -> str:
+    simple = {str: "text", int: "a number", float: "a number", bool: "true or false", datetime: "a time"}
+    simple |= {NoneType: "null", Any: "any value"}
+    if hint in simple:
+        return simple[hint]
+    arguments = get_args(hint)
+    match get_origin(hint):
+        case origin if origin in {Union, UnionType}:
+            return " or ".join(_words(inner) for inner in arguments)
+        case origin if origin in {list, tuple}:
+            return f"a list of {_words(arguments[0])}"
+        case origin if origin is dict:
+            return f"an object whose values are {_words(arguments[1])}"
+        case origin if origin is Literal:
+            return " or ".join(f"`{value}`" for value in arguments)
+    if hasattr(hint, "__supertype__"):
+        return _words(hint.__supertype__)
+    if issubclass(hint, StrEnum):
+        return ", ".join(f"`{one.value}`" for one in hint)
+    return f"`{hint.__name__}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,183 @@
+"""doctor: every check, when it is well and when it is not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import app
+from holdfast.config import read_settings
+from holdfast.core.transitions import CheckpointStatus, RunStatus
+from holdfast.engine.boots import Life
+from holdfast.store.locks import BootLock, HomeLock
+from holdfast.store.sqlite_file import connect
+from holdfast.testing import FakeClock
+from tests.builders import FAILURE, a_boot, stored_checkpoint, stored_run
+from tests.doors.calls import Opens, Run
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def checks(run: Run) -> dict[str, Any]:
+    return {check["name"]: check for check in run("doctor", "--json").json["checks"]}
+
+
+def test_a_new_and_private_home_is_well(run: Run) -> None:
+    run("store", "migrate")
+
+    called = run("doctor", "--json")
+
+    assert called.status == 0
+    assert called.json["verdict"] == "ok"
+    assert {check["verdict"] for check in called.json["checks"]} == {"ok"}
+
+
+def test_in_words_each_check_has_its_line(run: Run) -> None:
+    run("store", "migrate")
+
+    called = run("doctor")
+
+    assert called.err == "all is well\n"
+    assert called.out.count("\nok    ") == len(checks(run))
+
+
+def test_a_home_that_is_open_to_others_is_a_warning_with_its_remedy(run: Run, home: Path) -> None:
+    run("store", "migrate")
+    home.chmod(0o755)
+    (home / "ledger.db").chmod(0o644)
+
+    called = run("doctor")
+
+    assert called.status == 0
+    assert f"do: chmod 700 {home}" in called.out
+    assert f"do: chmod 600 {home / 'ledger.db'}" in called.out
+    assert called.err == "2 things to look at\n"
+
+
+def test_the_holder_of_the_home_is_named(run: Run, home: Path) -> None:
+    run("store", "migrate")
+    lock = HomeLock.take(home, role="gateway")
+    try:
+        found = checks(run)["lock"]
+    finally:
+        lock.release()
+
+    assert found["message"] == f"process {os.getpid()} holds the home"
+
+
+def test_a_living_boot_is_told_from_a_dead_one(run: Run, ledger: Opens, home: Path) -> None:
+    settings = read_settings({}, home=str(home))
+    locks = app.locks_of(settings)
+    assert locks is not None
+    with ledger() as store:
+        alive = asyncio.run(Life.begin(store, FakeClock(), locks=locks, role="gateway"))
+        dead = a_boot(id="boot_dead", host=alive.boot.host, pid=4242)
+        foreign = a_boot(id="boot_far", host="elsewhere/0")
+        store.write_now(lambda tx: [tx.boots.begin(boot) for boot in (dead, foreign)])
+
+        found = checks(run)["boots"]
+        asyncio.run(alive.end())
+
+    assert found["verdict"] == "warn"
+    assert f"1 alive (gateway {os.getpid()})" in found["message"]
+    assert "1 elsewhere or without a lock" in found["message"]
+    assert "1 died without a word" in found["message"]
+
+
+def test_a_run_of_a_dead_boot_has_no_living_owner(run: Run, ledger: Opens, home: Path) -> None:
+    with ledger() as store:
+        stored_run(store, RunStatus.RUNNING)
+
+    found = checks(run)["owners"]
+
+    assert found["verdict"] == "warn"
+    assert "1 run of dead boots" in found["message"]
+
+
+def test_a_lapsed_lease_is_seen(run: Run, ledger: Opens, home: Path) -> None:
+    settings = read_settings({}, home=str(home))
+    locks = app.locks_of(settings)
+    assert locks is not None
+    with ledger() as store:
+        life = asyncio.run(Life.begin(store, FakeClock(), locks=locks))
+        stored_run(store, RunStatus.RUNNING, claimed_by=life.id)
+        found = checks(run)["owners"]
+        asyncio.run(life.end())
+
+    assert found["message"] == "0 runs of dead boots, 1 whose lease has lapsed"
+
+
+def test_a_failed_resume_is_a_warning(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        stored_checkpoint(store, CheckpointStatus.FAILED_RESUME, diagnostic=FAILURE)
+
+    found = checks(run)["checkpoints"]
+
+    assert found["verdict"] == "warn"
+    assert found["remedy"] == "holdfast checkpoints list --status failed_resume"
+
+
+def test_damaged_rows_fail(run: Run, ledger: Opens, home: Path) -> None:
+    with ledger() as store:
+        stored_run(store)
+    connection = connect(home / "ledger.db")
+    connection.execute("UPDATE tasks SET goal = 'something else'")
+    connection.close()
+
+    called = run("doctor")
+
+    assert called.status == 1
+    assert "fail  digests" in called.out
+
+
+def test_a_part_that_cannot_be_read_does_not_hide_the_others(run: Run, ledger: Opens, home: Path) -> None:
+    with ledger() as store:
+        stored_run(store)
+    connection = connect(home / "ledger.db")
+    connection.execute("UPDATE tasks SET progress = x'00'")
+    connection.close()
+
+    found = checks(run)
+
+    assert found["damage"]["verdict"] == "fail"
+    assert found["disk"]["verdict"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("free", "verdict", "status"), [(50 * 1024**2, "fail", 1), (500 * 1024**2, "warn", 0), (10**12, "ok", 0)]
+)
+def test_little_space_is_seen_before_work_stops(
+    run: Run, monkeypatch: pytest.MonkeyPatch, free: int, verdict: str, status: int
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(total=10**12, used=0, free=free))
+
+    called = run("doctor", "--json")
+
+    assert called.status == status
+    assert called.json["checks"][-1]["verdict"] == verdict
+
+
+def test_a_lock_that_was_released_belongs_to_nobody_alive(run: Run, ledger: Opens, home: Path) -> None:
+    settings = read_settings({}, home=str(home))
+    locks = app.locks_of(settings)
+    assert locks is not None
+    BootLock.take(locks, "boot_other").release()
+
+    with ledger() as store:
+        life = asyncio.run(Life.begin(store, FakeClock(), locks=locks))
+        asyncio.run(life.end())
+
+    assert checks(run)["boots"]["message"] == "0 alive"
+
+
+def test_a_password_in_the_url_is_not_shown(run: Run) -> None:
+    called = run("--store", "postgresql://ada:hunter2@127.0.0.1:1/x?password=hunter3", "doctor")
+
+    assert called.status == 1
+    assert "hunter" not in called.out + called.err

@@ -1,0 +1,66 @@
+"""The same doors on a ledger in PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast import app
+from holdfast.core.clock import SystemClock
+from holdfast.engine.ledger import NewTask, creating
+from holdfast.engine.resume import Resumer
+from tests.builders import BOOT, stored_checkpoint
+from tests.doors.calls import Run
+from tests.servers import PostgresServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def url(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    url = postgres_server.create_database()
+    monkeypatch.setenv("HOLDFAST_STORE", url)
+    return url
+
+
+def test_a_database_without_a_ledger_is_empty_and_stays_so(run: Run, url: str, home: Path) -> None:
+    assert run("tasks", "list", "--json").json["tasks"] == []
+    assert run("tasks", "cancel", "task_0").status == 4
+    assert run("doctor").status == 0
+    assert run("store", "migrate", "--json").json["is_new"] is True
+    assert run("store", "migrate", "--json").json["applied"] == []
+    assert not home.exists()
+
+
+def test_every_door_opens(run: Run, url: str) -> None:
+    store = app.open_store(url, clock=SystemClock())
+    now = SystemClock().now()
+    task_id = store.write_now(creating([NewTask(name="n", goal="tides", key="k")], now=now))[0].id
+    checkpoint = stored_checkpoint(store)
+
+    assert run("tasks", "list", "--json").json["tasks"][0]["id"] in {task_id, checkpoint.task_id}
+    assert run("tasks", "show", task_id, "--json").json["runs"][0]["number"] == 1
+    assert run("checkpoints", "list", "--json").json["counts"] == {"paused_for_restart": 1}
+    assert run("checkpoints", "show", checkpoint.id).status == 0
+    assert run("checkpoints", "retry", checkpoint.id).status == 3
+    assert run("tasks", "cancel", task_id[:20], "--json").json["outcome"] == "cancelled"
+    events = run("events", "--json", "--task", task_id).json["events"]
+    assert events[0]["kind"] == "task_created"
+    assert run("events", "--after", events[0]["position"], "--json").status == 0
+    assert run("store", "verify", "--json").json["is_sound"] is True
+    assert run("store", "accept", "--json").json["was_held"] is False
+    assert run("doctor", "--json").json["verdict"] == "ok"
+    asyncio.run(Resumer(store, SystemClock(), BOOT).resume_all())
+    assert run("checkpoints", "show", checkpoint.id, "--json").json["status"] == "resumed"
+    store.close()
+
+
+def test_a_backup_is_left_to_the_servers_own_tools(run: Run, url: str) -> None:
+    run("store", "migrate")
+
+    called = run("store", "backup", "copy.dump")
+
+    assert called.status == 3
+    assert "pg_dump --schema=holdfast" in called.err

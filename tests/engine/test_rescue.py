@@ -1,0 +1,262 @@
+"""Rescue: work that nobody carries any more is found, proved and brought back; nothing else is touched."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.checkpoint import CheckpointKind, ResumeReason
+from holdfast.core.errors import ClaimLost
+from holdfast.core.events import EventKind
+from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
+from holdfast.engine.claims import Claims
+from holdfast.engine.rescue import BATCH, Reaper, Rescued
+from holdfast.store import Store
+from holdfast.testing import FakeClock
+from tests.crash.invariants import assert_ledger_is_whole, contents_of
+from tests.engine.deaths import die
+from tests.engine.parts import Parts, a_new_task
+from tests.engine.tables import dump
+
+
+@pytest.fixture
+def locks(tmp_path: Path) -> Path:
+    return tmp_path / "boots"
+
+
+async def test_the_work_of_a_dead_boot_becomes_crash_checkpoints_at_once(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    dead = await Parts.begin(store, clock, locks=locks)
+    claimed = await dead.carry()
+    await dead.journal.save_step(claimed.claim, "read", 1)
+    die(dead)
+    alive = await Parts.begin(store, clock, locks=locks)
+
+    rescued = await alive.rescuer.rescue()
+
+    assert (rescued.checkpointed, rescued.dead_boots) == (1, (dead.life.id,))
+    (checkpoint,) = await store.read(lambda tx: tx.checkpoints.page())
+    document = checkpoint.read_document()
+    assert (checkpoint.kind, checkpoint.reason) == (CheckpointKind.CRASH, ResumeReason.CRASH)
+    assert (document.run_id, document.boot_id) == (claimed.run.id, dead.life.id)
+    assert (document.steps_saved, document.company) == (1, 1)
+    assert "died" in (document.note or "")
+    assert_ledger_is_whole(store)
+
+
+async def test_a_dead_boot_is_buried_once_it_carries_nothing(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    busy = await Parts.begin(store, clock, locks=locks)
+    await busy.carry()
+    idle = await Parts.begin(store, clock, locks=locks)
+    for dead in (busy, idle):
+        die(dead)
+    alive = await Parts.begin(store, clock, locks=locks)
+
+    await alive.rescuer.rescue()
+
+    assert contents_of(store).living_boots == {alive.life.id}
+    assert names_in(locks) == [f"{alive.life.id}.lock"]
+    await alive.life.end()
+
+
+def names_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+async def test_the_work_of_a_living_boot_is_left_alone(store: Store, clock: FakeClock, locks: Path) -> None:
+    alive, other = await Parts.begin(store, clock, locks=locks), await Parts.begin(store, clock, locks=locks)
+    claimed = await alive.carry()
+    before = dump(store)
+
+    assert await other.rescuer.rescue() == Rescued()
+
+    assert dump(store) == before
+    assert (await alive.claims.renew([claimed.claim])).lost == ()
+    for life in (alive, other):
+        await life.life.end()
+
+
+async def test_a_boot_that_ended_without_finishing_is_rescued_at_once(parts: Parts, others: Parts) -> None:
+    await parts.carry()
+    await parts.life.end()
+
+    assert (await others.rescuer.rescue()).checkpointed == 1
+
+    assert_ledger_is_whole(parts.store)
+
+
+async def test_a_lapsed_lease_is_no_proof_of_death_but_loses_the_run(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    claimed = await parts.carry()
+    clock.advance(seconds=30)
+
+    rescued = await others.rescuer.rescue()
+
+    assert (rescued.checkpointed, rescued.dead_boots) == (1, ())
+    assert parts.life.id in contents_of(parts.store).living_boots
+    with pytest.raises(ClaimLost):
+        await parts.ledger.finish(claimed.claim, "late")
+    assert_ledger_is_whole(parts.store)
+
+
+async def test_a_lease_that_has_not_lapsed_yet_holds(parts: Parts, others: Parts, clock: FakeClock) -> None:
+    await parts.carry()
+    clock.advance(seconds=29)
+
+    assert (await others.rescuer.rescue()).checkpointed == 0
+
+
+async def test_a_lease_renewed_after_it_was_seen_to_have_lapsed_holds(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    claimed = await parts.carry()
+    clock.advance(seconds=31)
+    seen = await parts.store.read(lambda tx: tx.runs.lapsed(now=clock.now(), limit=10))
+    rescue = others.rescuer._rescuing(seen, note="its lease lapsed", company=None)
+    renewed = await parts.claims.renew([claimed.claim])
+
+    rescued = await parts.store.write(rescue)
+
+    assert len(seen) == 1
+    assert rescued.checkpointed == 0
+    await parts.ledger.finish(renewed.held[0], "done")
+
+
+async def test_a_run_that_moved_on_since_it_was_seen_is_left_alone(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    claimed = await parts.carry()
+    seen = [await parts.store.read(lambda tx: tx.runs.get(claimed.run.id))]
+    rescue = others.rescuer._rescuing(seen, note="process 1 died", company=1)
+    await parts.claims.release(claimed.claim)
+    (again,) = await others.claims.take()
+
+    assert (await parts.store.write(rescue)).checkpointed == 0
+
+    assert (await others.claims.renew([again.claim])).lost == ()
+
+
+async def test_rescuing_twice_rescues_once(parts: Parts, others: Parts, clock: FakeClock) -> None:
+    await parts.carry()
+    clock.advance(minutes=1)
+    await others.rescuer.rescue()
+    before = dump(parts.store)
+
+    assert await others.rescuer.rescue() == Rescued()
+
+    assert dump(parts.store) == before
+
+
+async def test_more_runs_than_one_batch_are_all_rescued(store: Store, clock: FakeClock, locks: Path) -> None:
+    dead = await Parts.begin(store, clock, locks=locks)
+    wanted = BATCH + 20
+    await dead.ledger.create_many([a_new_task() for _ in range(wanted)])
+    taken = len(await dead.claims.take(BATCH)) + len(await dead.claims.take(BATCH))
+    die(dead)
+    alive = await Parts.begin(store, clock, locks=locks)
+
+    rescued = await alive.rescuer.rescue()
+    resumed = await alive.resumer.resume_all()
+
+    assert taken == wanted
+    assert rescued.checkpointed == wanted
+    assert len(resumed.followed_up) == wanted
+    await alive.life.end()
+
+
+async def test_recorded_work_of_a_silent_producer_is_lost(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    task = await parts.create(runtime="media")
+    (run,) = await parts.ledger.runs(task.id)
+    await parts.claims.start(run.id)
+    ours = await parts.carry()
+    clock.advance(minutes=1)
+
+    rescued = await others.rescuer.rescue()
+
+    assert (rescued.checkpointed, rescued.lost) == (1, 1)
+    lost = await parts.ledger.get(task.id)
+    assert lost.status is TaskStatus.LOST
+    assert lost.failure is not None
+    assert lost.failure.kind == "lost"
+    assert (await parts.ledger.get(ours.task.id)).status is TaskStatus.PAUSED
+    assert_ledger_is_whole(parts.store)
+
+
+async def test_the_checkpoints_of_a_dead_resumer_are_returned(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    dead = await Parts.begin(store, clock, locks=locks)
+    claimed = await dead.carry()
+    await dead.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)
+    (held,) = await dead.resumer.claim()
+    die(dead)
+    alive = await Parts.begin(store, clock, locks=locks)
+
+    rescued = await alive.rescuer.rescue()
+
+    assert rescued.returned == 1
+    checkpoint = await store.read(lambda tx: tx.checkpoints.get(held.id))
+    assert (checkpoint.status, checkpoint.token, checkpoint.attempts) == (
+        CheckpointStatus.PAUSED_FOR_RESTART,
+        None,
+        1,
+    )
+    assert (await alive.resumer.resume_all()).followed_up.keys() == {held.id}
+    events = await store.read(lambda tx: tx.events.of_task(claimed.task.id))
+    assert EventKind.CHECKPOINT_RETURNED in [event.kind for event in events]
+    assert_ledger_is_whole(store)
+    await alive.life.end()
+
+
+async def test_a_life_does_not_take_itself_for_dead(store: Store, clock: FakeClock, locks: Path) -> None:
+    alive = await Parts.begin(store, clock, locks=locks)
+    await alive.carry()
+
+    assert not alive.life.has_died(alive.life.boot)
+    assert await alive.rescuer.rescue() == Rescued()
+    await alive.life.end()
+
+
+async def test_boots_of_another_place_are_judged_by_their_leases_only(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    there = await Parts.begin(store, clock, locks=tmp_path / "there")
+    await there.carry()
+    die(there)
+    here = await Parts.begin(store, clock, locks=tmp_path / "here")
+
+    assert (await here.rescuer.rescue()).checkpointed == 0
+
+    clock.advance(minutes=1)
+    assert (await here.rescuer.rescue()).checkpointed == 1
+    await here.life.end()
+
+
+async def test_the_reaper_rescues_and_resumes_in_one_pass(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    claimed = await parts.carry()
+    clock.advance(minutes=1)
+    reaper = Reaper(others.rescuer, others.resumer)
+
+    rescued, resumed = await reaper.run_once()
+
+    assert (rescued.checkpointed, len(resumed.followed_up)) == (1, 1)
+    statuses = [run.status for run in await parts.ledger.runs(claimed.task.id)]
+    assert statuses == [RunStatus.RESUMED, RunStatus.QUEUED]
+
+
+async def test_a_short_lease_lapses_soon(parts: Parts, others: Parts, store: Store, clock: FakeClock) -> None:
+    await parts.create()
+    await Claims(store, clock, parts.life.id, lease=timedelta(milliseconds=300)).take()
+    clock.advance(seconds=0.3)
+
+    assert (await others.rescuer.rescue()).checkpointed == 1

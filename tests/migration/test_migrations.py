@@ -1,0 +1,368 @@
+"""Migrations: applied once, in order, whole or not at all, and never to a database that we do not know."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import pytest
+
+from holdfast.core.errors import HoldfastError, SchemaMismatch
+from holdfast.store.migrations import Migration, check_schema, load_migrations
+from holdfast.store.queries import DIALECTS, load_queries
+from holdfast.store.sqlite import SqliteStore, migrate_file
+from holdfast.store.sqlite_file import connect
+from holdfast.testing import FakeClock
+from tests.servers import PostgresServer
+
+ROOT = Path(__file__).parents[2]
+
+NEXT = Migration(
+    number=9001, name="add_colours", sql="CREATE TABLE colours (name TEXT); CREATE TABLE hues (n TEXT)"
+)
+LAST = Migration(number=9002, name="add_shapes", sql="CREATE TABLE shapes (name TEXT)")
+
+
+class Database(Protocol):
+    """One database of a dialect, migrated by one short connection at a time."""
+
+    dialect: str
+    address: str
+
+    def migrate(self, known: Sequence[Migration], *, may_upgrade: bool = False) -> list[Migration]: ...
+
+    def tables(self) -> set[str]: ...
+
+    def ask(self, sql: str) -> list[tuple[object, ...]]: ...
+
+
+class SqliteDatabase:
+    dialect = "sqlite"
+
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+
+    def migrate(self, known: Sequence[Migration], *, may_upgrade: bool = False) -> list[Migration]:
+        with closing(connect(Path(self.address))) as connection:
+            return migrate_file(connection, may_upgrade=may_upgrade, known=known)
+
+    def tables(self) -> set[str]:
+        return {str(row[0]) for row in self.ask("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+
+    def ask(self, sql: str) -> list[tuple[object, ...]]:
+        with closing(connect(Path(self.address))) as connection:
+            return list(connection.execute(sql))
+
+
+class PostgresDatabase:
+    dialect = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self.address = url
+
+    def migrate(self, known: Sequence[Migration], *, may_upgrade: bool = False) -> list[Migration]:
+        import psycopg
+
+        from holdfast.store.link import Link, read_url, unavailable
+        from holdfast.store.postgres import migrate_database
+
+        with closing(Link(read_url(self.address), load_queries("postgres"))) as link:
+            link.open()
+            try:
+                return migrate_database(link, may_upgrade=may_upgrade, known=known)
+            except psycopg.Error as error:
+                raise unavailable(error) from error
+
+    def tables(self) -> set[str]:
+        return {
+            str(row[0]) for row in self.ask("SELECT tablename FROM pg_tables WHERE schemaname = 'holdfast'")
+        }
+
+    def ask(self, sql: str) -> list[tuple[object, ...]]:
+        import psycopg
+
+        with psycopg.connect(self.address, options="-c search_path=holdfast", autocommit=True) as connection:
+            return list(connection.execute(sql.encode()))
+
+
+@pytest.fixture(params=DIALECTS)
+def database(request: pytest.FixtureRequest, quick_path: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        yield SqliteDatabase(quick_path / "ledger.db")
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    url = server.create_database()
+    yield PostgresDatabase(url)
+    server.drop_database(url)
+
+
+@pytest.fixture
+def released(database: Database) -> list[Migration]:
+    """What the schema of this Holdfast consists of."""
+    return load_migrations(database.dialect)
+
+
+def applied(database: Database) -> list[tuple[object, ...]]:
+    return database.ask("SELECT number, name, digest FROM schema_migrations ORDER BY number")
+
+
+def recorded(migrations: Sequence[Migration]) -> list[tuple[object, ...]]:
+    return [(one.number, one.name, one.digest) for one in migrations]
+
+
+# --- new, known, newer, altered
+
+
+def test_a_new_database_is_set_up_whole_and_remembers_each_migration(
+    database: Database, released: list[Migration]
+) -> None:
+    assert database.migrate([*released, NEXT]) == [*released, NEXT]
+
+    assert applied(database) == recorded([*released, NEXT])
+    assert {"tasks", "runs", "run_checkpoints", "ledger_events", "colours", "hues"} <= database.tables()
+
+
+def test_a_database_that_is_up_to_date_is_left_alone(database: Database, released: list[Migration]) -> None:
+    database.migrate(released)
+    before = database.ask("SELECT * FROM ledger_facts ORDER BY name")
+
+    assert database.migrate(released) == []
+    assert database.migrate(released, may_upgrade=True) == []
+
+    assert database.ask("SELECT * FROM ledger_facts ORDER BY name") == before
+
+
+def test_an_older_database_is_changed_only_when_the_caller_says_so(
+    database: Database, released: list[Migration]
+) -> None:
+    database.migrate(released)
+
+    with pytest.raises(SchemaMismatch, match=r"lacks migration 9001 \(add_colours\).*holdfast store migrate"):
+        database.migrate([*released, NEXT, LAST])
+    assert applied(database) == recorded(released)
+    assert "colours" not in database.tables()
+
+    assert database.migrate([*released, NEXT, LAST], may_upgrade=True) == [NEXT, LAST]
+    assert applied(database) == recorded([*released, NEXT, LAST])
+    assert {"colours", "shapes"} <= database.tables()
+
+
+def test_an_upgrade_keeps_what_the_ledger_knows(database: Database, released: list[Migration]) -> None:
+    database.migrate(released)
+    ledger_id = database.ask("SELECT value FROM ledger_facts WHERE name = 'ledger_id'")
+
+    database.migrate([*released, NEXT], may_upgrade=True)
+
+    assert database.ask("SELECT value FROM ledger_facts WHERE name = 'ledger_id'") == ledger_id
+
+
+@pytest.mark.parametrize("may_upgrade", [False, True])
+def test_a_database_of_a_newer_holdfast_is_refused(
+    database: Database, released: list[Migration], may_upgrade: bool
+) -> None:
+    database.migrate([*released, NEXT])
+
+    with pytest.raises(SchemaMismatch, match=r"9001.*newer"):
+        database.migrate(released, may_upgrade=may_upgrade)
+
+    assert applied(database) == recorded([*released, NEXT])
+
+
+@pytest.mark.parametrize("may_upgrade", [False, True])
+def test_a_migration_that_was_changed_after_it_was_applied_is_refused(
+    database: Database, released: list[Migration], may_upgrade: bool
+) -> None:
+    database.migrate([*released, NEXT])
+    altered = msgspec.structs.replace(NEXT, sql=NEXT.sql + " ")
+
+    with pytest.raises(SchemaMismatch, match="9001 was changed"):
+        database.migrate([*released, altered, LAST], may_upgrade=may_upgrade)
+
+    assert "shapes" not in database.tables()
+
+
+def test_a_migration_that_fails_leaves_the_old_schema_whole(
+    database: Database, released: list[Migration]
+) -> None:
+    database.migrate(released)
+    broken = msgspec.structs.replace(
+        LAST, sql="CREATE TABLE shapes (name TEXT); CREATE TABLE shapes (name TEXT)"
+    )
+
+    with pytest.raises(HoldfastError):
+        database.migrate([*released, NEXT, broken], may_upgrade=True)
+
+    assert applied(database) == recorded(released)
+    assert {"colours", "shapes"} & database.tables() == set()
+    assert database.migrate([*released, NEXT, LAST], may_upgrade=True) == [NEXT, LAST]
+
+
+def test_a_database_whose_set_up_failed_is_as_new_as_before(
+    database: Database, released: list[Migration]
+) -> None:
+    broken = msgspec.structs.replace(NEXT, sql="CREATE NONSENSE")
+    with pytest.raises(HoldfastError):
+        database.migrate([*released, broken])
+
+    assert database.tables() == set()
+    assert database.migrate(released) == released
+
+
+def test_a_store_opens_only_a_database_that_it_knows(quick_path: Path) -> None:
+    database = SqliteDatabase(quick_path / "ledger.db")
+    released = load_migrations("sqlite")
+    database.migrate([*released, NEXT])
+
+    with pytest.raises(SchemaMismatch):
+        SqliteStore(quick_path / "ledger.db", clock=FakeClock(), may_upgrade=True)
+
+    assert applied(database) == recorded([*released, NEXT])
+
+
+# --- the list itself
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_migrations_are_numbered_from_one_without_a_gap(dialect: str) -> None:
+    numbers = [migration.number for migration in load_migrations(dialect)]
+
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_both_databases_have_the_same_migrations() -> None:
+    names = [[(one.number, one.name) for one in load_migrations(dialect)] for dialect in DIALECTS]
+
+    assert names[0] == names[1]
+
+
+def test_what_is_missing_is_in_order_whatever_was_applied() -> None:
+    first = msgspec.structs.replace(NEXT, number=1)
+
+    assert check_schema([], [first, NEXT, LAST]) == [first, NEXT, LAST]
+    assert check_schema([(1, first.digest)], [first, NEXT, LAST]) == [NEXT, LAST]
+    assert check_schema([(9001, NEXT.digest), (1, first.digest)], [first, NEXT, LAST]) == [LAST]
+
+
+# --- with real processes
+
+OPENS = """
+import sys
+from holdfast.testing import FakeClock
+dialect, address = sys.argv[1:]
+if dialect == "sqlite":
+    from pathlib import Path
+    from holdfast.store.sqlite import SqliteStore
+    open_store = lambda: SqliteStore(Path(address), clock=FakeClock())
+else:
+    from holdfast.store.postgres import PostgresStore
+    open_store = lambda: PostgresStore(address, clock=FakeClock())
+print("ready", flush=True)
+sys.stdin.readline()
+store = open_store()
+print(store.read_now(lambda tx: tx.boots.fact("ledger_id")), flush=True)
+store.close()
+"""
+
+DIES = """
+import os, signal, sys
+from holdfast.store import postgres, sqlite
+from tests.migration.test_migrations import LAST, NEXT, PostgresDatabase, SqliteDatabase, load_migrations
+
+dialect, address, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+module = sqlite if dialect == "sqlite" else postgres
+apply = module._Migrating.apply
+
+def apply_and_die(self, migration):
+    apply(self, migration)
+    if migration.number == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+module._Migrating.apply = apply_and_die
+database = SqliteDatabase(address) if dialect == "sqlite" else PostgresDatabase(address)
+database.migrate([*load_migrations(dialect), NEXT, LAST], may_upgrade=True)
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts a child that runs a program; none outlives the test."""
+    children: list[subprocess.Popen[str]] = []
+
+    def start_one(program: str, *arguments: str) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        )
+        children.append(child)
+        return child
+
+    yield start_one
+    for child in children:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+@pytest.mark.slow
+def test_of_several_processes_that_open_a_new_database_one_sets_it_up_and_the_others_wait(
+    database: Database, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    children = [start(OPENS, database.dialect, database.address) for _ in range(5)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+    ends = [child.communicate(timeout=60) for child in children]
+
+    assert [child.returncode for child in children] == [0] * 5, [error for _, error in ends]
+    ledger_ids = {output.strip() for output, _ in ends}
+    assert len(ledger_ids) == 1
+    assert ledger_ids != {"None"}
+    assert applied(database) == recorded(load_migrations(database.dialect))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [NEXT.number, LAST.number])
+def test_a_process_killed_in_the_middle_of_an_upgrade_leaves_the_old_schema_whole(
+    database: Database,
+    released: list[Migration],
+    start: Callable[..., subprocess.Popen[str]],
+    number: int,
+) -> None:
+    database.migrate(released)
+    before = database.tables()
+
+    child = start(DIES, database.dialect, database.address, str(number))
+    _, error = child.communicate(timeout=60)
+
+    assert child.returncode == -signal.SIGKILL, error
+    assert database.migrate(released) == []
+    assert applied(database) == recorded(released)
+    assert database.tables() == before
+    assert database.migrate([*released, NEXT, LAST], may_upgrade=True) == [NEXT, LAST]
+
+
+@pytest.mark.slow
+def test_a_process_killed_while_it_sets_up_a_new_database_leaves_it_new(
+    database: Database, released: list[Migration], start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    child = start(DIES, database.dialect, database.address, "1")
+    _, error = child.communicate(timeout=60)
+
+    assert child.returncode == -signal.SIGKILL, error
+    assert database.migrate(released) == released

@@ -1,0 +1,273 @@
+"""Large histories cost nothing: how SQLite runs each query at 10,000 finished tasks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import apsw
+import pytest
+
+from holdfast.core.events import EventKind
+from holdfast.core.ids import RunId, TaskId
+from holdfast.core.run import Queue
+from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
+from holdfast.store import Tx, rows
+from holdfast.store.queries import load_queries
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.tasks import LAST
+from holdfast.testing import memory_store
+from tests.builders import (
+    BOOT,
+    LEASE,
+    START,
+    a_checkpoint,
+    a_run,
+    a_task,
+    later,
+    stored_checkpoint,
+    stored_run,
+    unique,
+)
+
+MANY, FEW = 10_000, 1_000
+IN_FLIGHT = 20
+
+QUERIES = load_queries("sqlite")
+
+# To be scanned on purpose: they read everything back, or check the file.
+VERIFICATION = re.compile(r"scan_\w+|count_(tasks|runs|checkpoints)|integrity_check|applied_migrations")
+
+# These hold only what is in flight or ready, so that walking through them does not depend on history.
+PARTIAL = {
+    "boots_alive",
+    "run_checkpoints_paused",
+    "run_checkpoints_resuming",
+    "runs_alone",
+    "runs_claimed",
+    "runs_later",
+    "runs_leased",
+    "runs_ready",
+    "runs_suspect",
+    "runs_waiting",
+}
+# From one end, and no further than the limit.
+FROM_ONE_END = {"newest_events", "oldest_event"}
+# Few rows, however long the history: a process leaves one, and retention takes it.
+SMALL = {"boots"}
+
+# What is sorted is small: all that one boot carries or resumes, the steps of a task, one or two rows.
+MAY_SORT = {
+    "boots_in_flight",
+    "claims_with_token",
+    "find_delivery",
+    "find_effect",
+    "find_session",
+    "journal_heads",
+    "lapsed_resumes",
+    "resumes_with_token",
+    "resuming_of_boot",
+    "runs_of_boot",
+    "steps_of_task",
+}
+
+
+def fill(store: SqliteStore, finished: int) -> None:
+    """So many finished tasks with a run, a checkpoint and an event each, and a few that are in flight."""
+
+    def write(tx: Tx) -> None:
+        tasks = [
+            a_task(
+                id=TaskId(f"task_{number:06d}"),
+                status=TaskStatus.SUCCEEDED,
+                owner=f"owner {number % 10}",
+                cleanup_after=later(days=30),
+                dedup_key=str(number),
+            )
+            for number in range(finished)
+        ]
+        runs = [
+            a_run(task, id=RunId(f"run_{task.id[5:]}"), status=RunStatus.RESUMED, claimed_by=BOOT)
+            for task in tasks
+        ]
+        tx.statements.many("insert_task", [rows.row_from_task(task) for task in tasks])
+        tx.runs.create_many(runs)
+        tx.checkpoints.create_many(
+            [a_checkpoint(run, status=CheckpointStatus.RESUMED, token="past") for run in runs]
+        )
+        for run in runs:
+            tx.emit(EventKind.RUN_ENDED, run.id, at=START, task_id=run.task_id)
+
+    store.write_now(write)
+    for _ in range(IN_FLIGHT):
+        stored_run(store)
+        stored_run(store, RunStatus.RUNNING)
+        stored_run(store, queue=Queue.LATER)
+        stored_run(store, RunStatus.WAITING)
+        stored_checkpoint(store)
+        stored_checkpoint(store, CheckpointStatus.RESUMING)
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[SqliteStore]:
+    store = memory_store()
+    fill(store, MANY)
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def few() -> Iterator[SqliteStore]:
+    store = memory_store()
+    fill(store, FEW)
+    yield store
+    store.close()
+
+
+def connection_of(store: SqliteStore) -> apsw.Connection:
+    connection: apsw.Connection = store._writer.exclusively(lambda session: session.connection)  # type: ignore[attr-defined]
+    return connection
+
+
+def plan_of(store: SqliteStore, name: str) -> list[str]:
+    sql = QUERIES[name]
+    params = dict.fromkeys(re.findall(r":(\w+)", sql)) or (None,) * sql.count("?")
+    return [str(row[3]) for row in connection_of(store).execute(f"EXPLAIN QUERY PLAN {sql}", params)]
+
+
+HOT = sorted(name for name in QUERIES if not VERIFICATION.fullmatch(name))
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_no_query_walks_through_the_history(many: SqliteStore, name: str) -> None:
+    scans = [line for line in plan_of(many, name) if line.startswith("SCAN ")]
+
+    for scan in scans:
+        table, _, index = re.fullmatch(r"SCAN (\w+)( USING (?:COVERING )?INDEX (\w+))?.*", scan).groups()  # type: ignore[union-attr]
+        is_bounded = index in PARTIAL or table in SMALL or name in FROM_ONE_END
+        assert table == "json_each" or is_bounded, scan
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, name: str) -> None:
+    sorts = [line for line in plan_of(many, name) if "TEMP B-TREE" in line]
+
+    assert (name in MAY_SORT) == bool(sorts), sorts
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("page_of_tasks", "sqlite_autoindex_tasks_1"),
+        ("page_of_tasks_in_status", "tasks_by_status"),
+        ("page_of_tasks_of_owner", "tasks_by_owner"),
+        ("page_of_tasks_of_owner_in_status", "tasks_by_owner_status"),
+        ("claim_ready_runs", "runs_ready"),
+        ("claim_named_runs", "runs_ready"),
+        ("suspects_waiting", "runs_suspect"),
+        ("ready_due_runs", "runs_later"),
+        ("waits_over", "runs_waiting"),
+        ("lapsed_runs", "runs_leased"),
+        ("runs_of_boot", "runs_claimed"),
+        ("claims_with_token", "runs_claimed"),
+        ("boots_in_flight", "runs_claimed"),
+        ("claim_checkpoints", "run_checkpoints_paused"),
+        ("tasks_to_prune", "tasks_to_clean"),
+        ("prune_events", "ledger_events_by_time"),
+        ("feed_of_task", "ledger_events_by_task"),
+        ("page_of_checkpoints_of_task_in_status", "run_checkpoints_by_task"),
+    ],
+)
+def test_a_hot_query_has_its_index(many: SqliteStore, name: str, index: str) -> None:
+    assert any(f"INDEX {index}" in line for line in plan_of(many, name)), plan_of(many, name)
+
+
+# --- what it costs
+
+ACTS: dict[str, Callable[[Tx], object]] = {
+    "a page of tasks": lambda tx: tx.tasks.page(limit=20),
+    "a later page of tasks": lambda tx: tx.tasks.page(before="task_000500", limit=20),
+    "a page in two statuses": lambda tx: tx.tasks.page(
+        statuses=[TaskStatus.RUNNING, TaskStatus.QUEUED], limit=20
+    ),
+    "a page of an owner": lambda tx: tx.tasks.page(owner="owner 3", limit=20),
+    "a page of checkpoints": lambda tx: tx.checkpoints.page(status=CheckpointStatus.FAILED_RESUME),
+    "counts": lambda tx: tx.events.counts("task"),
+    "a prefix": lambda tx: tx.tasks.resolve("task_000500"),
+    "the end of the feed": lambda tx: tx.events.newest(limit=20),
+    "a claim": lambda tx: tx.runs.claim_ready(
+        boot_id=BOOT, token=unique(), names=None, limit=5, now=START, lease=LEASE
+    ),
+    "a claim by name": lambda tx: tx.runs.claim_ready(
+        boot_id=BOOT, token=unique(), names=["research"], limit=5, now=START, lease=LEASE
+    ),
+    "a claim of checkpoints": lambda tx: tx.checkpoints.claim(
+        boot_id=BOOT, token=unique(), limit=5, now=START, lease=LEASE
+    ),
+    "what a boot carries": lambda tx: tx.runs.of_boot(BOOT, limit=1000),
+    "what a boot resumes": lambda tx: tx.checkpoints.resuming_of_boot(BOOT, limit=1000),
+    "boots in flight": lambda tx: tx.boots.in_flight(),
+    "lapsed runs": lambda tx: tx.runs.lapsed(now=later(days=1), limit=1000),
+    "lapsed resumes": lambda tx: tx.checkpoints.lapsed(now=later(days=1), limit=1000),
+    "the mover": lambda tx: tx.runs.ready_due(now=START, limit=5),
+    "waits that are over": lambda tx: tx.runs.waits_over(now=START, limit=100),
+    "nothing to prune": lambda tx: tx.tasks.to_prune(now=later(days=1), limit=100),
+}
+
+
+class Undone(Exception):
+    """Leaves the ledger as it was for the next measurement."""
+
+
+def cost_of(store: SqliteStore, act: Callable[[Tx], object]) -> int:
+    """How many steps SQLite's machine took."""
+    steps = 0
+
+    def profile(trace: dict[str, object]) -> None:
+        nonlocal steps
+        status = trace["stmt_status"]
+        assert isinstance(status, dict)
+        steps += status["SQLITE_STMTSTATUS_VM_STEP"]
+
+    def run(tx: Tx) -> None:
+        connection = connection_in(store)
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, profile)
+        try:
+            act(tx)
+        finally:
+            connection.trace_v2(0, None)
+        raise Undone
+
+    with pytest.raises(Undone):
+        store.write_now(run)
+    return steps
+
+
+def connection_in(store: SqliteStore) -> apsw.Connection:
+    """The same connection, inside a write that holds it."""
+    connection: apsw.Connection = store._writer._sessions[0].connection  # type: ignore[attr-defined]
+    return connection
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_ten_times_the_history_costs_the_same(few: SqliteStore, many: SqliteStore, act: str) -> None:
+    small, large = cost_of(few, ACTS[act]), cost_of(many, ACTS[act])
+
+    assert 0 < large <= small * 1.05 + 10
+
+
+def test_the_measurement_sees_a_scan(few: SqliteStore, many: SqliteStore) -> None:
+    def scan(tx: Tx) -> object:
+        return tx.statements.all("count_runs", {})
+
+    assert cost_of(many, scan) > 5 * cost_of(few, scan)
+
+
+def test_a_page_token_leads_through_the_whole_history(many: SqliteStore) -> None:
+    def walk(tx: Tx) -> int:
+        seen, before = 0, LAST
+        while page := tx.tasks.page(before=before, limit=1000):
+            seen, before = seen + len(page), page[-1].id
+        return seen
+
+    assert many.read_now(walk) == MANY + 6 * IN_FLIGHT

@@ -1,0 +1,201 @@
+"""What only SQLite has: pragmas that must hold, a private file, a disk that fills while a crowd writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.store import Tx, Write
+from holdfast.store.journal import SaveStep
+from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite_file import connect
+from holdfast.testing import FakeClock, memory_store
+from tests.builders import a_step, running_run
+from tests.store.test_writer import crowd
+
+LARGE = "x" * 20_000
+
+
+@pytest.fixture
+def store(quick_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(quick_path / "home" / "ledger.db", clock=FakeClock())
+    yield store
+    store.close()
+
+
+def writing(store: SqliteStore) -> apsw.Connection:
+    connection: apsw.Connection = store._writer.exclusively(lambda session: session.connection)  # type: ignore[attr-defined]
+    return connection
+
+
+def remember(name: str, value: str = LARGE) -> Write[str]:
+    def write(tx: Tx) -> str:
+        tx.boots.set_fact(name, value)
+        return name
+
+    return write
+
+
+def fact(store: SqliteStore, name: str) -> str | None:
+    return store.read_now(lambda tx: tx.boots.fact(name))
+
+
+# --- the file
+
+
+def test_every_commit_reaches_the_disk_before_it_is_answered(store: SqliteStore) -> None:
+    connection = writing(store)
+
+    assert connection.pragma("journal_mode") == "wal"
+    assert connection.pragma("synchronous") == 2
+    assert connection.pragma("foreign_keys") == 1
+    assert connection.pragma("fullfsync") == 1
+
+
+def test_only_its_user_may_read_the_ledger(store: SqliteStore) -> None:
+    store.write_now(remember("fact"))
+    assert store.path is not None
+
+    for path in store.path.parent.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+
+
+def test_opening_a_ledger_leaves_the_umask_as_it_was(quick_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        SqliteStore(quick_path / "ledger.db", clock=FakeClock()).close()
+        after = os.umask(0o022)
+    finally:
+        os.umask(before)
+
+    assert after == 0o022
+
+
+def test_a_reader_cannot_write(store: SqliteStore) -> None:
+    assert store.path is not None
+    reader = connect(store.path, is_reader=True)
+    try:
+        with pytest.raises(apsw.ReadOnlyError):
+            reader.execute("DELETE FROM tasks")
+    finally:
+        reader.close()
+
+
+def test_a_place_that_cannot_hold_a_ledger_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+
+    with pytest.raises(StoreUnavailable, match="file"):
+        SqliteStore(tmp_path / "file" / "ledger.db", clock=FakeClock())
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    path.write_bytes(b"my precious notes\n" * 100)
+
+    with pytest.raises(StoreUnavailable, match="not a database"):
+        SqliteStore(path, clock=FakeClock())
+
+    assert path.read_bytes() == b"my precious notes\n" * 100
+
+
+def test_a_ledger_is_found_again_as_it_was_left(quick_path: Path) -> None:
+    path = quick_path / "ledger.db"
+    first = SqliteStore(path, clock=FakeClock())
+    run, claim = running_run(first)
+    first.write_now(SaveStep(a_step(run), claim.fence))
+    first.close()
+
+    second = SqliteStore(path, clock=FakeClock())
+    found = second.read_now(lambda tx: (tx.runs.get(run.id), len(tx.journal.steps(run.task_id))))
+    held = second.held_why()
+    second.close()
+
+    assert found == (run, 1)
+    assert held is None
+
+
+def test_a_ledger_in_memory_is_nobody_elses() -> None:
+    one, two = memory_store(), memory_store()
+    one.write_now(remember("colour", "blue"))
+
+    assert two.read_now(lambda tx: tx.boots.fact("colour")) is None
+    one.close()
+    two.close()
+
+
+# --- the full disk
+
+
+def fill(store: SqliteStore, *, pages_left: int) -> None:
+    """From now on the file may grow by so many pages only."""
+    connection = writing(store)
+    limit = connection.pragma("page_count") + pages_left
+    assert connection.pragma("max_page_count", limit) == limit
+
+
+def make_room(store: SqliteStore) -> None:
+    writing(store).pragma("max_page_count", 1_000_000)
+
+
+def test_a_write_on_a_full_disk_is_refused_in_words_and_works_once_there_is_room(store: SqliteStore) -> None:
+    fill(store, pages_left=1)
+
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        store.write_now(remember("fact"))
+    with pytest.raises(StoreUnavailable, match="disk is full"):
+        asyncio.run(store.write(remember("fact")))
+
+    assert fact(store, "fact") is None
+    make_room(store)
+    assert store.write_now(remember("fact")) == "fact"
+    assert fact(store, "fact") == LARGE
+
+
+def test_a_disk_that_fills_in_the_middle_of_a_crowd_gives_nobody_a_false_answer(store: SqliteStore) -> None:
+    names = [f"fact {number}" for number in range(40)]
+    fill(store, pages_left=60)  # room for about ten of them
+
+    answers: list[Any] = asyncio.run(crowd(store, *(remember(name) for name in names)))
+
+    kept = [name for name in names if fact(store, name) is not None]
+    told = [answer for answer in answers if isinstance(answer, str)]
+    assert told == kept
+    assert 0 < len(kept) < len(names)
+    refused = [answer for answer in answers if not isinstance(answer, str)]
+    assert {type(error) for error in refused} == {StoreUnavailable}
+    make_room(store)
+    rest = [name for name in names if name not in kept]
+    assert asyncio.run(crowd(store, *(remember(name) for name in rest))) == rest
+    assert [fact(store, name) for name in names] == [LARGE] * len(names)
+    assert store.verify() == []
+
+
+def test_steps_that_no_longer_fit_on_the_disk_are_not_taken_for_saved(store: SqliteStore) -> None:
+    runs = [running_run(store) for _ in range(40)]
+    result = b'"' + LARGE.encode() + b'"'
+    fill(store, pages_left=60)
+
+    answers = asyncio.run(
+        crowd(store, *(SaveStep(a_step(run, result=result), claim.fence) for run, claim in runs))
+    )
+
+    saved = store.read_now(lambda tx: [len(tx.journal.steps(run.task_id)) == 1 for run, _ in runs])
+    assert [answer is None for answer in answers] == saved
+    assert True in saved
+    assert False in saved
+    assert {type(answer) for answer in answers if answer is not None} == {StoreUnavailable}
+
+
+def test_a_store_on_a_full_disk_can_be_closed(store: SqliteStore) -> None:
+    fill(store, pages_left=0)
+
+    store.close()

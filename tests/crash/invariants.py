@@ -193,11 +193,15 @@ def assert_counts_are_what_a_scan_finds(contents: Contents) -> None:
 
 
 def assert_events_tell_the_story_in_order(contents: Contents) -> None:
-    """The feed only rises, and whoever follows it arrives at what the ledger shows."""
+    """The feed only rises, and whoever hears all of it in the order of its places arrives at the ledger.
+
+    (On a server the feed itself is in the order in which transactions began: what one of them saw of another
+    may be told before it. Places are given when things happen.)
+    """
     places = [parse_position(event.position) for event in contents.events]
     assert places == sorted(set(places)), next(pair for pair in pairwise(places) if pair[0] >= pair[1])
     story = Story()
-    for event in contents.events:
+    for event in sorted(contents.events, key=lambda event: parse_position(event.position)[1]):
         story.hear(event)
     assert story.tasks == {task.id: task.status for task in contents.tasks.values()}
     assert story.runs == {run.id: run.status for run in contents.runs.values() if run.id in story.runs}

@@ -10,17 +10,19 @@ import msgspec
 import pytest
 
 from holdfast.core.events import EventKind
-from holdfast.store import Store
+from holdfast.store import Store, Tx
 from tests.builders import START, stored_run
 from tests.doors.calls import PROGRAM, Opens, Run, environment
 
 
 def emit(store: Store, number: int, *, task_id: str | None = None, days: int = 0) -> None:
     at = START + timedelta(days=days)
-    for n in range(number):
-        store.write_now(
-            lambda tx, n=n: tx.emit(EventKind.RUN_CREATED, f"run_{n}", at=at, task_id=task_id, place=n)
-        )
+    for place in range(number):
+
+        def emit_one(tx: Tx, place: int = place) -> None:
+            tx.emit(EventKind.RUN_WOKEN, f"run_{place}", at=at, task_id=task_id, place=place)
+
+        store.write_now(emit_one)
 
 
 def places(called: object) -> list[int]:
@@ -72,7 +74,7 @@ def test_events_are_shown_in_words_with_the_way_on(run: Run, ledger: Opens) -> N
 
     called = run("events")
 
-    assert called.out == "2026-01-01 00:00:00Z  run_created            run_0  place=0\n"
+    assert called.out == "2026-01-01 00:00:00Z  run_woken              run_0  place=0\n"
     assert "--after 0.1" in called.err
 
 

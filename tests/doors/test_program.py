@@ -328,7 +328,7 @@ def test_ctrl_c_ends_quietly_with_status_130(ledger: Opens, home: Path) -> None:
     )
     with ledger() as store:
         run = stored_run(store)
-        store.write_now(lambda tx: tx.emit(EventKind.RUN_CREATED, run.id, at=START, task_id=run.task_id))
+        store.write_now(lambda tx: tx.emit(EventKind.RUN_WOKEN, run.id, at=START, task_id=run.task_id))
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()

@@ -94,6 +94,14 @@ def test_pages_follow_each_other_without_a_gap(run: Run, ledger: Opens) -> None:
     assert set(ids(first) + ids(second)) == stored
 
 
+def test_a_page_may_begin_after_a_task_that_is_gone(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        task_id = stored_run(store).task_id
+
+    assert ids(run("tasks", "list", "--json", "--before", "task_zzz").json) == [task_id]
+    assert ids(run("tasks", "list", "--json", "--before", "task_000").json) == []
+
+
 def test_a_list_can_be_limited_to_statuses_and_an_owner(run: Run, ledger: Opens) -> None:
     with ledger() as store:
         queued = stored_run(store).task_id
@@ -370,7 +378,7 @@ def hostile_ledger(store: Store, text: str) -> tuple[str, str]:
     def write(tx: Tx) -> None:
         put(tx, task, first, held, checkpoints=(checkpoint,))
         tx.journal.add_note(claim_of(held), a_note(kind=NoteKind.DECISION, text=text), seq=1)
-        row = {"at": 0, "kind": "run_created", "task_id": task.id, "subject_id": text}
+        row = {"at": 0, "kind": "run_woken", "task_id": task.id, "subject_id": text}
         facts = msgspec.json.encode({text: text, "more": [text]})
         tx.statements.run("insert_event", row | {"facts": facts})
 

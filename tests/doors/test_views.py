@@ -171,7 +171,7 @@ def test_an_event_and_a_boot_are_shown_clean() -> None:
     event = Event(
         position="0.1",
         at=START,
-        kind=EventKind.RUN_CREATED,
+        kind=EventKind.RUN_WOKEN,
         task_id=HOSTILE,
         subject_id=HOSTILE,
         facts={HOSTILE: HOSTILE},

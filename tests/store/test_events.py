@@ -19,7 +19,7 @@ from tests.builders import BOOT, FAILURE, LEASE, START, a_checkpoint, a_run, a_t
 def emit(store: Store, *subjects: str, at_s: float = 0, task_id: str | None = "task_x") -> None:
     def write(tx: Tx) -> None:
         for subject in subjects:
-            tx.emit(EventKind.RUN_CREATED, subject, at=later(seconds=at_s), task_id=task_id)
+            tx.emit(EventKind.RUN_WOKEN, subject, at=later(seconds=at_s), task_id=task_id)
 
     store.write_now(write)
 
@@ -76,7 +76,7 @@ def test_a_follower_goes_on_from_its_position_and_misses_nothing(store: Store) -
 
 def test_a_write_that_fails_has_no_event(store: Store) -> None:
     def fail(tx: Tx) -> None:
-        tx.emit(EventKind.RUN_CREATED, "never", at=START)
+        tx.emit(EventKind.RUN_WOKEN, "never", at=START)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

@@ -51,7 +51,7 @@ def test_a_read_changes_nothing(store: Store) -> None:
 
 def test_what_a_read_counts_or_emits_is_never_written(store: Store) -> None:
     def careless(tx: Tx) -> None:
-        tx.emit(EventKind.RUN_CREATED, "run_x", at=START)
+        tx.emit(EventKind.RUN_WOKEN, "run_x", at=START)
         tx.count("task", a_task().status, 5)
 
     store.read_now(careless)
@@ -97,7 +97,7 @@ def test_a_write_sees_its_own_changes(store: Store) -> None:
 def test_a_hint_wakes_who_waits_for_its_topic(store: Store, topic: str) -> None:
     def hint(tx: Tx) -> None:
         tx.hint("runs")
-        tx.emit(EventKind.RUN_CREATED, "run_x", at=START)
+        tx.emit(EventKind.RUN_WOKEN, "run_x", at=START)
 
     async def wait() -> bool:
         async with asyncio.TaskGroup() as group:

@@ -279,8 +279,8 @@ def delete_checkpoint(store: Store) -> Write:
 
 
 def prune_events(store: Store) -> Write:
-    store.write_now(lambda tx: tx.emit(EventKind.RUN_CREATED, "run_x", at=START))
-    store.write_now(lambda tx: tx.emit(EventKind.RUN_CREATED, "run_y", at=LATER))
+    store.write_now(lambda tx: tx.emit(EventKind.RUN_WOKEN, "run_x", at=START))
+    store.write_now(lambda tx: tx.emit(EventKind.RUN_WOKEN, "run_y", at=LATER))
     return lambda tx: tx.events.prune(older_than=START)
 
 
@@ -335,13 +335,13 @@ SAME_ANSWER: list[Callable[[Store], Write]] = [
     resume_checkpoint,
     delete_checkpoint,
     keep_blob,
-    begin_boot,
     set_fact,
     create_others,
 ]
 # These say whether they did it just now; whoever calls them looks at the record when they did not.
 SAYS_SO: list[Callable[[Store], Write]] = [
     create_task,
+    begin_boot,
     move_tasks,
     end_task,
     reopen_task,
@@ -420,7 +420,7 @@ def test_a_move_by_the_table_that_runs_again_is_refused_and_changes_nothing(stor
 
 def test_the_repeating_store_finds_a_write_that_counts_twice(store: Store) -> None:
     def careless(tx: Tx) -> None:
-        tx.emit(EventKind.RUN_CREATED, "run_x", at=START)
+        tx.emit(EventKind.RUN_WOKEN, "run_x", at=START)
 
     with pytest.raises(AssertionError, match="emitted events"):
         RepeatingStore(store).write_now(careless)

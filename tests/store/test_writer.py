@@ -25,7 +25,7 @@ PATIENCE_S = 20.0
 def remember(name: str, value: str) -> Callable[[Tx], str]:
     def write(tx: Tx) -> str:
         tx.boots.set_fact(name, value)
-        tx.emit(EventKind.RUN_CREATED, name, at=START)
+        tx.emit(EventKind.RUN_WOKEN, name, at=START)
         tx.count("task", TaskStatus.QUEUED, 1)
         return value
 
@@ -34,14 +34,14 @@ def remember(name: str, value: str) -> Callable[[Tx], str]:
 
 def fail(tx: Tx) -> None:
     tx.boots.set_fact("bad", "x")
-    tx.emit(EventKind.RUN_CREATED, "bad", at=START)
+    tx.emit(EventKind.RUN_WOKEN, "bad", at=START)
     tx.count("task", TaskStatus.FAILED, 1)
     raise ZeroDivisionError
 
 
 def interrupt(tx: Tx) -> None:
     tx.boots.set_fact("bad", "x")
-    tx.emit(EventKind.RUN_CREATED, "bad", at=START)
+    tx.emit(EventKind.RUN_WOKEN, "bad", at=START)
     tx.count("task", TaskStatus.FAILED, 1)
     raise KeyboardInterrupt
 
@@ -555,7 +555,7 @@ def test_events_and_counts_of_a_lost_transaction_are_written_once(
     session: FakeSession, writer: Writer
 ) -> None:
     def tell(tx: Tx) -> None:
-        tx.emit(EventKind.RUN_CREATED, "run_x", at=START)
+        tx.emit(EventKind.RUN_WOKEN, "run_x", at=START)
         tx.count("task", TaskStatus.QUEUED, 1)
 
     session.failing_commits, session.retries = {1, 2}, 2

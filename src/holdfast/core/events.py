@@ -16,7 +16,6 @@ class EventKind(StrEnum):
     TASK_ENDED = "task_ended"
     TASK_REOPENED = "task_reopened"
     TASK_PRUNED = "task_pruned"
-    RUN_CREATED = "run_created"
     RUN_CLAIMED = "run_claimed"
     RUN_RELEASED = "run_released"
     RUN_WAITED = "run_waited"

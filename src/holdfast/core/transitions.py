@@ -117,7 +117,7 @@ RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     R.QUEUED: frozenset({R.RUNNING}) | _RUN_ENDS,
     R.RUNNING: frozenset({R.QUEUED, R.WAITING, R.PAUSED_FOR_RESTART, R.SUCCEEDED}) | _RUN_ENDS,
     # Woken to queued; straight to running only for work that a producer outside carries out.
-    R.WAITING: frozenset({R.QUEUED, R.RUNNING, R.PAUSED_FOR_RESTART}) | _RUN_ENDS,
+    R.WAITING: frozenset({R.QUEUED, R.RUNNING}) | _RUN_ENDS,
     R.PAUSED_FOR_RESTART: frozenset({R.RESUMING, R.FAILED_RESUME, R.CANCELLED}),
     R.RESUMING: frozenset({R.RESUMED, R.FAILED_RESUME, R.PAUSED_FOR_RESTART, R.CANCELLED}),
     R.RESUMED: frozenset(),

@@ -36,8 +36,8 @@ class Life:
         lock = None if locks is None else BootLock.take(locks, boot.id)
 
         def register(tx: Tx) -> None:
-            tx.boots.begin(boot)
-            tx.emit(EventKind.BOOT_STARTED, boot.id, at=now, role=role, pid=boot.pid)
+            if tx.boots.begin(boot):
+                tx.emit(EventKind.BOOT_STARTED, boot.id, at=now, role=role, pid=boot.pid)
 
         try:
             await store.write(register)

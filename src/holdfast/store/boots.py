@@ -17,8 +17,9 @@ class Boots:
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
 
-    def begin(self, boot: Boot) -> None:
-        self._sql.run("insert_boot", rows.row_from_boot(boot))
+    def begin(self, boot: Boot) -> bool:
+        """True if it had not begun before."""
+        return self._sql.one("insert_boot", rows.row_from_boot(boot)) is not None
 
     def end(self, boot_id: str, *, now: datetime) -> bool:
         """True if it had not ended before."""

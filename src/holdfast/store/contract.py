@@ -21,10 +21,8 @@ Row: TypeAlias = Sequence[Any]
 Params: TypeAlias = Mapping[str, object]
 
 
-class Write(Protocol[T_co]):
-    """What callers hand to `Store.write`."""
-
-    def __call__(self, tx: Tx, /) -> T_co: ...
+# What callers hand to `Store.write`.
+Write: TypeAlias = "Callable[[Tx], T]"
 
 
 class JoinedWrite(Protocol[T_co]):

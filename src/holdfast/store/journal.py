@@ -48,7 +48,9 @@ class SaveStep:
         found = tx.statements.one("get_step", params)
         if found is None or not tx.journal.holds(params["run_id"], params["task_id"], self.fence):
             raise ClaimLost(params["run_id"], self.fence)
-        return rows.step_from_row(found)
+        step = rows.step_from_row(found)
+        # The same digest means the same write: it ran before, in a commit whose answer was lost.
+        return None if found[-1] == self.row[-1] else step
 
     @staticmethod
     def together(tx: Tx, writes: Sequence[SaveStep]) -> Sequence[Step | ClaimLost | None]:

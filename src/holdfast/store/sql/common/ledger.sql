@@ -49,7 +49,8 @@ INSERT INTO ledger_facts VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET
 
 -- name: insert_boot
 -- A process that will hold claims begins.
-INSERT INTO boots VALUES (:id, :host, :pid, :role, :started_at, NULL) ON CONFLICT (id) DO NOTHING;
+INSERT INTO boots VALUES (:id, :host, :pid, :role, :started_at, NULL) ON CONFLICT (id) DO NOTHING
+RETURNING id;
 
 -- name: end_boot
 -- A boot is over: it said so itself, or its death was proved.

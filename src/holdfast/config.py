@@ -20,7 +20,7 @@ LEDGER_NAME = "ledger.db"
 # Up to the last @: a password that was not percent-encoded may hold any sign.
 _PASSWORD = re.compile(r"(://[^:@/]*:).*(?=@)|(password=)[^&\s]*", re.IGNORECASE)
 _POSTGRES = ("postgresql://", "postgres://")
-_FORMS = "sqlite:///absolute/path, sqlite:relative/path, postgresql://user@host/database or memory:"
+_FORMS = "sqlite:///relative/path, sqlite:////absolute/path, postgresql://user@host/database or memory:"
 
 
 class SqlitePlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class SqlitePlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def url(self) -> str:
-        return f"sqlite://{self.path}"
+        return f"sqlite:///{self.path}"
 
     @property
     def shown(self) -> str:
@@ -95,9 +95,9 @@ def default_home(environ: Mapping[str, str]) -> Path:
 def read_store_url(url: str, *, key: str = "store") -> StorePlace:
     """The place that a URL names.
 
-    `sqlite:` is followed by a path: `sqlite:///var/lib/ledger.db` is absolute, as in any URL with three
-    slashes, and so is `sqlite:////var/lib/ledger.db`; `sqlite:ledger.db` is relative to the working
-    directory. The path is taken as it stands, nothing in it is decoded.
+    As elsewhere in Python, a path follows `sqlite:///`: `sqlite:///work.db` is relative to the working
+    directory, `sqlite:////var/lib/work.db` is absolute. The path is taken as it stands, nothing in it is
+    decoded. `sqlite:work.db` and `sqlite:/var/lib/work.db` say the same.
     """
     if url == "memory:":
         return MemoryPlace()
@@ -108,15 +108,15 @@ def read_store_url(url: str, *, key: str = "store") -> StorePlace:
         raise _unusable(key, url, f"write sqlite:{url} for a file")
     if scheme != "sqlite":
         raise _unusable(key, url, f"use {_FORMS}")
-    if rest.startswith("//"):
-        rest = rest.removeprefix("//")
-        if not rest.startswith("/"):
-            raise _unusable(key, url, f"write sqlite:{rest} for a relative path, sqlite:///… for an absolute")
+    if rest.startswith("///"):
+        rest = rest.removeprefix("///")
+    elif rest.startswith("//"):
+        raise _unusable(key, url, f"write sqlite:///{rest.strip('/')} (or four slashes for an absolute path)")
     if not rest.strip("/"):
-        raise _unusable(key, url, "name a file: sqlite:///absolute/path or sqlite:relative/path")
+        raise _unusable(key, url, "name a file: sqlite:///relative/path or sqlite:////absolute/path")
     path = _path(key, rest)
     if path.is_dir():
-        raise _unusable(key, url, f"that is a directory; name a file in it: sqlite://{path / LEDGER_NAME}")
+        raise _unusable(key, url, f"that is a directory; name a file in it: sqlite:///{path / LEDGER_NAME}")
     return SqlitePlace(path=path)
 
 

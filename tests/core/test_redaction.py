@@ -615,5 +615,6 @@ def unlimited_repeats(regex: re.Pattern[str]) -> Iterator[str]:
 def test_no_run_without_a_limit_is_ever_given_back() -> None:
     compiled = [value for value in vars(redaction).values() if isinstance(value, re.Pattern)]
     compiled += [pattern.regex for pattern in PATTERNS]
+    compiled += [redaction._key_name(), redaction._variable()]
 
     assert {repeat for regex in compiled for repeat in unlimited_repeats(regex)} == {"ATOMIC"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ from holdfast.demo.proof import prove
 from holdfast.store.sqlite_file import connect
 from holdfast.store.sqlite_reader import SqliteReader
 from tests.builders import a_run, a_task, put, stored_run
-from tests.doors.calls import Opens, Run, run_process
+from tests.doors.calls import PROGRAM, Opens, Run, environment, run_process
 from tests.servers import PostgresServer
 
 
@@ -55,7 +58,7 @@ def test_a_kept_ledger_can_be_looked_at(home: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_named_store_may_be_used_again_and_again(home: Path, tmp_path: Path) -> None:
-    store = f"sqlite://{tmp_path / 'x.db'}"
+    store = f"sqlite:///{tmp_path / 'x.db'}"
 
     for played in (1, 2):
         assert run_process(home, "demo", "--tasks", "5", "--store", store).status == 0
@@ -63,11 +66,37 @@ def test_a_named_store_may_be_used_again_and_again(home: Path, tmp_path: Path) -
         assert counts == {"succeeded": 5 * played}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=str)
+def test_whoever_ends_it_half_way_finds_nothing_left(
+    home: Path, tmp_path: Path, sent: signal.Signals, status: int
+) -> None:
+    process = subprocess.Popen(
+        [*PROGRAM, "demo", "--tasks", "50"],
+        env=environment(home, TMPDIR=str(tmp_path)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stderr is not None
+    child = int(process.stderr.readline().split()[1])
+
+    process.send_signal(sent)
+
+    assert process.wait(timeout=30) == status
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
 def test_a_ledger_with_work_in_flight_is_not_played_with(run: Run, ledger: Opens, home: Path) -> None:
     with ledger() as store:
         stored_run(store)
 
-    called = run("demo", "--store", f"sqlite://{home / 'ledger.db'}")
+    called = run("demo", "--store", f"sqlite:///{home / 'ledger.db'}")
 
     assert called.status == 3
     assert "1 tasks in flight" in called.err
@@ -86,7 +115,7 @@ def test_the_store_of_the_environment_is_never_played_with(
         places.append(place)
         raise Refused("not now")
 
-    monkeypatch.setenv("HOLDFAST_STORE", f"sqlite://{home / 'ledger.db'}")
+    monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:///{home / 'ledger.db'}")
     monkeypatch.setattr("holdfast.cli.demo.perform", note)
 
     assert run("demo").status == 3

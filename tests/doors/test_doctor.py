@@ -140,7 +140,7 @@ def test_a_part_that_cannot_be_read_does_not_hide_the_others(run: Run, ledger: O
     with ledger() as store:
         stored_run(store)
     connection = connect(home / "ledger.db")
-    connection.execute("UPDATE tasks SET progress = x'00'")
+    connection.execute("UPDATE tasks SET updated_at = 9000000000000000000")
     connection.close()
 
     found = checks(run)

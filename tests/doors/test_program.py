@@ -83,12 +83,12 @@ def test_the_store_may_be_named_in_the_environment_and_the_command_line_wins(
 ) -> None:
     with ledger() as store:
         stored_run(store)
-    there = f"sqlite://{home / 'ledger.db'}"
+    there = f"sqlite:///{home / 'ledger.db'}"
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "other"))
 
     monkeypatch.setenv("HOLDFAST_STORE", there)
     assert len(run("tasks", "list", "--json").json["tasks"]) == 1
-    monkeypatch.setenv("HOLDFAST_STORE", f"sqlite://{tmp_path / 'empty.db'}")
+    monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:///{tmp_path / 'empty.db'}")
     assert run("tasks", "list", "--json").json["tasks"] == []
     assert len(run("tasks", "list", "--json", "--store", there).json["tasks"]) == 1
 
@@ -274,7 +274,7 @@ def test_a_ledger_elsewhere_is_no_reason_to_make_a_home(
     with ledger() as store:
         task_id = stored_run(store).task_id
     other = tmp_path / "other"
-    store_url = f"sqlite://{home / 'ledger.db'}"
+    store_url = f"sqlite:///{home / 'ledger.db'}"
 
     called = run("--home", str(other), "--store", store_url, "tasks", "cancel", task_id)
 

@@ -36,20 +36,20 @@ from holdfast.testing import FakeClock
 @pytest.mark.parametrize(
     ("url", "path"),
     [
-        ("sqlite:///var/lib/x.db", "/var/lib/x.db"),
         ("sqlite:////var/lib/x.db", "/var/lib/x.db"),
         ("sqlite:/var/lib/x.db", "/var/lib/x.db"),
-        ("sqlite:///var/lib/a b%20c.db", "/var/lib/a b%20c.db"),
+        ("sqlite:////var/lib/a b%20c.db", "/var/lib/a b%20c.db"),
     ],
 )
 def test_a_url_names_an_absolute_path(url: str, path: str) -> None:
     assert read_store_url(url) == SqlitePlace(path=Path(path))
 
 
-def test_a_url_names_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("url", ["sqlite:///some/ledger.db", "sqlite:some/ledger.db"])
+def test_a_url_names_a_relative_path(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert read_store_url("sqlite:some/ledger.db") == SqlitePlace(path=tmp_path / "some/ledger.db")
+    assert read_store_url(url) == SqlitePlace(path=tmp_path / "some/ledger.db")
 
 
 def test_a_link_is_resolved_so_that_all_agree_on_what_lies_beside_the_file(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_link_is_resolved_so_that_all_agree_on_what_lies_beside_the_file(tmp_p
 
 
 def test_a_place_can_be_named_by_its_own_url() -> None:
-    for url in ("sqlite:///var/lib/x.db", "postgresql://h/d", "postgres://h/d", "memory:"):
+    for url in ("sqlite:////var/lib/x.db", "postgresql://h/d", "postgres://h/d", "memory:"):
         place = read_store_url(url)
 
         assert read_store_url(place.url) == place
@@ -74,9 +74,9 @@ def test_a_place_can_be_named_by_its_own_url() -> None:
         ("sqlite:", "name a file"),
         ("sqlite://", "sqlite:///"),
         ("sqlite:///", "name a file"),
-        ("sqlite://ledger.db", "write sqlite:ledger.db"),
+        ("sqlite://ledger.db", "write sqlite:///ledger.db"),
         ("sqlite:/", "name a file"),
-        ("sqlite:/tmp", "sqlite:///tmp/ledger.db"),
+        ("sqlite:/tmp", "sqlite:////tmp/ledger.db"),
         ("sqlite:a\x00b", "cannot be read as a path"),
         ("sqlite:~nobodyhere/x.db", "cannot be read as a path"),
         ("mysql://host/db", "postgresql://"),

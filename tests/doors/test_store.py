@@ -42,7 +42,7 @@ def test_a_new_ledger_is_set_up_privately(run: Run, home: Path) -> None:
     called = run("store", "migrate", "--json")
 
     assert called.json == {
-        "store": f"sqlite://{home}/ledger.db",
+        "store": f"sqlite:///{home}/ledger.db",
         "is_new": True,
         "applied": [1],
         "version": 1,
@@ -109,8 +109,8 @@ def test_a_backup_is_a_whole_and_private_ledger(run: Run, ledger: Opens, tmp_pat
 
     assert called.json == {"target": str(target), "size_bytes": target.stat().st_size}
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    assert run("--store", f"sqlite://{target}", "tasks", "show", task_id).status == 0
-    assert run("--store", f"sqlite://{target}", "store", "verify").status == 0
+    assert run("--store", f"sqlite:///{target}", "tasks", "show", task_id).status == 0
+    assert run("--store", f"sqlite:///{target}", "store", "verify").status == 0
 
 
 def test_a_backup_never_overwrites(run: Run, ledger: Opens, tmp_path: Path) -> None:

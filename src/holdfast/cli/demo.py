@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Callable
 
 import click
@@ -36,6 +38,8 @@ def demo(context: click.Context, tasks: int, *, keep: bool) -> None:
     HOLDFAST_STORE), if that has no work in flight. Status 1 when the ledger does not prove it.
     """
     call: Invocation = context.obj
+    # An end like any other: the child is killed and the temporary ledger removed on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     place = None if call.store is None else read_store_url(call.store, key="--store")
     with call.output.progress("steps") as tell:
         view = perform(place, tasks=tasks, keep=keep, audience=_Onlooker(call.output, tell))

@@ -4,6 +4,7 @@ Every regular expression here takes linear time, whatever the input: a run witho
 what follows it either cannot fail or fails once for the whole run.
 """
 
+import functools
 import re
 from collections.abc import Callable
 from itertools import count, repeat
@@ -33,8 +34,6 @@ _VALUE = r"""(?:(?P<quote>["'`])|(?P<escaped>\\++["'`]))?
     (?P<secret>(?(quote)(?![\s),;:\]}])(?>(?:\\.|(?!(?P=quote))[^\\\n])+)
         |(?(escaped)[^\\\n"'`]++|[^\s"'`,;&<>()\[\]{}|\\]{4,}+)))"""
 
-_KEY_NAME = re.compile(rf"(?:{_NAME}|(?i:\Apass|cookies?))\Z", re.VERBOSE)
-_VARIABLE = re.compile(rf"{_NAME}\Z", re.VERBOSE)
 _ATTRIBUTE = re.compile(r"[A-Za-z_]\w*+(?>(?:\.[A-Za-z_]\w*+)+)", re.ASCII)
 _WORD = re.compile(r"[A-Z]?[a-z]{1,15}[.:]?")
 _RANDOM = re.compile(r"(?=[^A-Za-z]*+[A-Za-z])[^0-9!@#$%^*+~]*+[0-9!@#$%^*+~]")
@@ -45,6 +44,16 @@ _PLAIN = re.compile(
     |required|optional|bearer|basic|include|omit|same-origin)""",
     re.VERBOSE | re.ASCII,
 )
+
+
+@functools.cache
+def _key_name() -> re.Pattern[str]:
+    return re.compile(rf"(?:{_NAME}|(?i:\Apass|cookies?))\Z", re.VERBOSE)
+
+
+@functools.cache
+def _variable() -> re.Pattern[str]:
+    return re.compile(rf"{_NAME}\Z", re.VERBOSE)
 
 
 def _is_secret(match: re.Match[str]) -> bool:
@@ -59,7 +68,7 @@ def _is_secret(match: re.Match[str]) -> bool:
     if match["quote"] or match["escaped"]:
         return match["token"] is None or len(value) >= 16 or _RANDOM.match(value) is not None
     following = match.string[match.end() : match.end() + 1]
-    if following in {"(", "["} or _VARIABLE.search(value[-40:]):
+    if following in {"(", "["} or _variable().search(value[-40:]):
         return False
     if match["separator"] == "=" and following not in {")", ","}:
         return match["token"] is None or not value.isdigit()
@@ -71,7 +80,13 @@ class Pattern(msgspec.Struct, frozen=True):
 
     name: str
     finds: str
-    regex: re.Pattern[str]
+    source: str
+    flags: int
+
+    @property
+    def regex(self) -> re.Pattern[str]:
+        # Compiled when the first hint turns up, and kept by `re` itself: most commands never see one.
+        return re.compile(self.source, self.flags)
 
     def redact(self, text: str) -> str:
         return self.regex.sub(self._replacement, text)
@@ -89,12 +104,12 @@ def _shape(name: str, finds: str, body: str, *, prefix: str = "") -> Pattern:
     # The letter of an escape such as \n does not belong to the word that follows it.
     begin = rf"{prefix}(?:(?<![A-Za-z0-9]{prefix})|(?<=\\[nrt]{prefix}))" if prefix else ""
     # Taking the rest of the word with it keeps a second redaction from finding a new beginning there.
-    return Pattern(name, finds, re.compile(rf"(?P<secret>{begin}{body}[A-Za-z0-9_-]*+)", re.ASCII))
+    return Pattern(name, finds, rf"(?P<secret>{begin}{body}[A-Za-z0-9_-]*+)", re.ASCII)
 
 
 def _context(name: str, finds: str, regex: str) -> Pattern:
     """A secret known by what stands around it."""
-    return Pattern(name, finds, re.compile(regex, re.ASCII | re.VERBOSE))
+    return Pattern(name, finds, regex, re.ASCII | re.VERBOSE)
 
 
 # In this order: what spans lines, what has a shape of its own, what is known by its surroundings.
@@ -285,7 +300,7 @@ def _redact_keys(value: dict[object, object]) -> list[object]:
 
 
 def _concealments(value: dict[object, object], conceal: Callable[[str], str]) -> list[Callable[[str], str]]:
-    names = [_KEY_NAME.search(key[-40:]) if isinstance(key, str) else None for key in value]
+    names = [_key_name().search(key[-40:]) if isinstance(key, str) else None for key in value]
     # Beside a logprob, a token is a word of a language model.
     is_model_output = "logprob" in value
     return [_conceal_named if name and not (name["token"] and is_model_output) else conceal for name in names]

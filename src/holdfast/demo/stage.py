@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 
@@ -59,12 +59,12 @@ def perform(place: StorePlace | None, *, tasks: int, keep: bool, audience: Audie
     with _scene(place, keep=keep, audience=audience) as settings:
         owner = f"demo-{secrets.token_hex(4)}"
         total = tasks * len(STEPS)
-        first = _Life(settings, owner, create=tasks)
-        audience.say(f"process {first.pid} creates {tasks:,} tasks and begins to carry them, all at once")
-        saved = _watch_until_killed(first, total, audience)
+        with _Life(settings, owner, create=tasks) as first:
+            audience.say(f"process {first.pid} creates {tasks:,} tasks and begins to carry them, all at once")
+            saved = _watch_until_killed(first, total, audience)
         audience.say(f"process {first.pid} killed by SIGKILL after {saved:,} of {total:,} steps")
-        second = _Life(settings, owner, create=0)
-        _watch_to_the_end(second, saved, total, audience)
+        with _Life(settings, owner, create=0) as second:
+            _watch_to_the_end(second, saved, total, audience)
         audience.say("asking the ledger")
         reader = open_reader(settings.store)
         try:
@@ -86,14 +86,13 @@ def perform(place: StorePlace | None, *, tasks: int, keep: bool, audience: Audie
 
 def _watch_until_killed(life: _Life, total: int, audience: Audience) -> int:
     saved = 0
-    with life.watched():
-        for told in life.tidings():
-            if told.what == "step":
-                saved += 1
-                audience.tell(saved, total)
-                if saved * 2 >= total:
-                    life.kill()
-                    break
+    for told in life.tidings():
+        if told.what == "step":
+            saved += 1
+            audience.tell(saved, total)
+            if saved * 2 >= total:
+                life.kill()
+                break
     status = life.wait()
     if status != -signal.SIGKILL:
         raise HoldfastError(f"the first process ended by itself (status {status}) after {saved} steps")
@@ -102,21 +101,20 @@ def _watch_until_killed(life: _Life, total: int, audience: Audience) -> int:
 
 def _watch_to_the_end(life: _Life, saved: int, total: int, audience: Audience) -> None:
     """What is told of the first life may be a little less than what it saved: the ledger knows better."""
-    with life.watched():
-        for told in life.tidings():
-            match told.what:
-                case "resumed":
-                    audience.say(f"process {life.pid} resumed {told.number:,} runs and goes on")
-                case "step":
-                    saved += 1
-                    audience.tell(min(saved, total), total)
+    for told in life.tidings():
+        match told.what:
+            case "resumed":
+                audience.say(f"process {life.pid} resumed {told.number:,} runs and goes on")
+            case "step":
+                saved += 1
+                audience.tell(min(saved, total), total)
     status = life.wait()
     if status != 0:
         raise HoldfastError(f"the second process did not come to its end (status {status})")
 
 
 class _Life:
-    """One child process, and what it tells."""
+    """One child process, and what it tells. It outlives neither its time nor the block it was made for."""
 
     def __init__(self, settings: Settings, owner: str, *, create: int) -> None:
         # The URL travels in the environment: a command line is for everyone to read.
@@ -129,6 +127,19 @@ class _Life:
             start_new_session=True,  # Ctrl-C is for the parent, which kills it
         )
         self.pid = self._process.pid
+        self._timer = threading.Timer(MAX_S, self._process.kill)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        self._process.kill()  # does nothing to one that has been waited for
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
     def tidings(self) -> Iterator[Told]:
         assert self._process.stdout is not None
@@ -140,25 +151,7 @@ class _Life:
         os.kill(self.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        status = self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        return status
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """It outlives neither its time nor us."""
-        timer = threading.Timer(MAX_S, self._process.kill)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        except BaseException:
-            self._process.kill()
-            self.wait()
-            raise
-        finally:
-            timer.cancel()
+        return self._process.wait()
 
 
 @contextlib.contextmanager

@@ -41,6 +41,7 @@ from holdfast.store.blobs import Packed, pack
 
 BATCH = 500
 MAX_BATCH = 10_000
+MAX_CONCURRENCY = 100
 # A resumer that dies with a checkpoint in hand, again and again, must not do so for ever.
 MAX_RESUME_ATTEMPTS = 5
 # After this many crashes without progress a run is a suspect: its follow-up is carried alone.
@@ -100,11 +101,15 @@ class Resumer:
         self._retention = retention
 
     async def resume_all(self, *, batch: int = BATCH, concurrency: int = 2) -> Resumed:
-        """Resume every paused checkpoint, most urgent first, a bounded number at a time."""
+        """Resume every paused checkpoint, most urgent first, a bounded number at a time.
+
+        Raises StoreUnavailable when the store did not answer: what was claimed then is returned when its
+        lease lapses, or when this boot ends.
+        """
+        check_number("concurrency", concurrency, low=1, high=MAX_CONCURRENCY)
         held = self._store.held_why()
         if held is not None:
             raise ResumesHeld(held)
-        done = Resumed()
 
         async def one_lane() -> Resumed:
             mine = Resumed()
@@ -112,11 +117,13 @@ class Resumer:
                 mine += await self.settle(claimed)
             return mine
 
-        async with asyncio.TaskGroup() as group:
-            lanes = [group.create_task(one_lane()) for _ in range(concurrency)]
-        for lane in lanes:
-            done += lane.result()
-        return done
+        try:
+            async with asyncio.TaskGroup() as group:
+                lanes = [group.create_task(one_lane()) for _ in range(concurrency)]
+        except ExceptionGroup as errors:
+            # What stopped one lane stopped all; callers know our errors, not groups of them.
+            raise errors.exceptions[0] from errors
+        return sum((lane.result() for lane in lanes), Resumed())
 
     async def claim(self, limit: int = BATCH) -> list[Checkpoint]:
         """Take paused checkpoints; from now on nobody else resumes them."""

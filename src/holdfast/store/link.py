@@ -46,6 +46,27 @@ _SETTINGS = {
     "idle_in_transaction_session_timeout": "60s",
 }
 
+_EXPECTED = {
+    "server_encoding": "UTF8",
+    "standard_conforming_strings": "on",
+    # Two of ours: a proxy may have swallowed what we asked for.
+    "search_path": SEARCH_PATH,
+    "default_transaction_isolation": "read committed",
+}
+
+_DONE = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
+_TRANSACTION = frozenset({pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR})
+
+# SQLSTATEs: of a server that is stopping or starting, and of what may go better the next time.
+_SHUT = frozenset({"57P01", "57P02", "57P03"})
+_PASSING = frozenset({"40001", "40P01", "55P03"})
+_READ_ONLY = b"25006"
+_OF_THE_CALLER = (
+    psycopg.IntegrityError,
+    psycopg.DataError,
+    psycopg.ProgrammingError,
+    errors.InFailedSqlTransaction,
+)
 _REMEDIES = (
     ("25006", "it is read-only (a standby?); connect to the primary"),
     ("42501", "no permission; the role must own the schema `holdfast` or have all privileges in it"),
@@ -61,6 +82,7 @@ _REMEDIES = (
 )
 _UNREACHABLE = "it cannot be reached; work goes on by itself once it answers"
 
+_SHOW = "SELECT name, current_setting(name) FROM unnest(CAST($1 AS text[])) AS wanted (name)"
 _PARAMETER_TYPES = """
 SELECT CAST(CAST(kind AS oid) AS bigint)
   FROM pg_prepared_statements, unnest(parameter_types) WITH ORDINALITY AS parameter (kind, place)
@@ -93,6 +115,8 @@ class Link:
 
     def __init__(self, address: Mapping[str, Any], queries: Mapping[str, str], **settings: str) -> None:
         self._queries = queries
+        # An acknowledged commit must survive a crash of the server, whatever the role's default says.
+        self._is_durable = "synchronous_commit" not in settings
         options = " ".join(f"-c {name}={value}" for name, value in (_SETTINGS | settings).items())
         self._address = {
             **_CONNECTING,
@@ -147,25 +171,15 @@ class Link:
             raise StoreUnavailable(
                 f"PostgreSQL {version} is too old; Holdfast needs {OLDEST_SERVER} or newer"
             )
-        expected = {
-            "server_encoding": "UTF8",
-            "standard_conforming_strings": "on",
-            "search_path": SEARCH_PATH,
-            "default_transaction_isolation": "read committed",
-        }
-        for name, value in expected.items():
-            found = self.show(name)
-            if found != value:
-                raise StoreUnavailable(f"PostgreSQL has {name}={found}; {value} is needed")
-
-    def require_durable_commits(self) -> None:
-        """An acknowledged commit must survive a crash of the server, whatever the role's default says."""
-        if self.show("synchronous_commit") == "off":
+        names = f"{{synchronous_commit,{','.join(_EXPECTED)}}}"
+        found = {row[0]: row[1] for row in self.ask(_SHOW, names)}
+        for name, value in _EXPECTED.items():
+            if found[name] != value:
+                raise StoreUnavailable(f"PostgreSQL has {name}={found[name]}; {value} is needed")
+        if self._is_durable and found["synchronous_commit"] == "off":
             self.command(b"SET synchronous_commit = on")
-        if self.show("synchronous_commit") == "off":
-            raise StoreUnavailable(
-                "PostgreSQL keeps synchronous_commit=off; acknowledged writes could be lost"
-            )
+            if self.show("synchronous_commit") == "off":
+                raise StoreUnavailable("PostgreSQL keeps synchronous_commit=off; writes could be lost")
 
     # --- statements
 
@@ -229,7 +243,10 @@ class Link:
         return prepared
 
     def _failure(self, result: PGresult) -> psycopg.Error:
-        if self.is_open and result.error_field(pq.DiagnosticField.SQLSTATE) is not None:
+        state = result.error_field(pq.DiagnosticField.SQLSTATE)
+        if self.is_open and state is not None:
+            if state == _READ_ONLY:
+                self.close()  # it became a standby; connecting again may find the primary
             return errors.error_from_result(result)
         # Said by libpq and not by the server: there is nobody at the other end.
         said = result.error_message.decode("utf-8", "replace").strip()
@@ -240,9 +257,8 @@ class Link:
 class PostgresStatements:
     """Named queries on one link."""
 
-    def __init__(self, link: Link, queries: Mapping[str, str]) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
-        self._queries = queries
 
     def one(self, query: str, params: Params) -> Row | None:
         found = self.all(query, params)
@@ -308,18 +324,6 @@ def unavailable(error: psycopg.Error) -> StoreUnavailable:
     words = next((text for start, text in _REMEDIES if state.startswith(start)), _UNREACHABLE)
     said = (str(error).strip().splitlines() or [""])[0]
     return StoreUnavailable(f"PostgreSQL: {words} ({said})")
-
-
-_SHUT = frozenset({"57P01", "57P02", "57P03"})
-_PASSING = frozenset({"40001", "40P01", "55P03"})
-_OF_THE_CALLER = (
-    psycopg.IntegrityError,
-    psycopg.DataError,
-    psycopg.ProgrammingError,
-    errors.InFailedSqlTransaction,
-)
-_DONE = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
-_TRANSACTION = frozenset({pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR})
 
 
 # --- values, in PostgreSQL's binary format: exact, quick, and no text that ends at a NUL

@@ -8,14 +8,14 @@ import queue
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import psycopg
 from psycopg import errors
 
 from holdfast.core.clock import Clock
 from holdfast.core.errors import Refused, SettingsError, StoreUnavailable
-from holdfast.store.contract import Write
+from holdfast.store.contract import Statements, Write
 from holdfast.store.hints import Hints
 from holdfast.store.link import (
     Link,
@@ -58,9 +58,9 @@ class PostgresSession:
 
     joins = True
 
-    def __init__(self, link: Link, queries: Mapping[str, str]) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
-        self.tx = Tx(PostgresStatements(link, queries))
+        self.tx = Tx(PostgresStatements(link))
         self._receipt = secrets.token_hex(8)
         self._number = 0
         self._is_patient = True
@@ -152,7 +152,6 @@ class PostgresSession:
             if not may_wait:
                 raise Busy
             self._link.open()
-            self._link.require_durable_commits()
             self._is_patient = True
         self.rollback()  # what an interrupt may have left behind
         if may_wait is not self._is_patient:
@@ -228,13 +227,11 @@ class PostgresStore:
         first = self._open_first(may_upgrade=may_upgrade)
         links = [first, *(self._link(_WRITING) for _ in range(writers - 1))]
         telling = self._link(_TELLING)
-        self._topics = Topics(
-            telling, PostgresStatements(telling, self._queries), self._hints, errand=_fold_counters
-        )
+        self._topics = Topics(telling, PostgresStatements(telling), self._hints, errand=_fold_counters)
         self._readers: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
         self._reader_slots = threading.Semaphore(READERS)
         self._writer = Writer(
-            [PostgresSession(link, self._queries) for link in links],
+            [PostgresSession(link) for link in links],
             on_commit=self._committed,
             max_transaction=MAX_TRANSACTION,
         )
@@ -246,7 +243,6 @@ class PostgresStore:
         link = self._link(_WRITING)
         try:
             link.open()
-            link.require_durable_commits()
             migrate_database(link, may_upgrade=may_upgrade)
         except psycopg.Error as error:
             link.close()
@@ -286,7 +282,7 @@ class PostgresStore:
         try:
             return self._readers.get_nowait()
         except queue.Empty:
-            return _Reader(self._link(_READING), self._queries)
+            return _Reader(self._link(_READING))
 
     def _require_open(self) -> None:
         if self._is_closed:
@@ -336,16 +332,16 @@ class PostgresStore:
             self._reader_slots.release()
 
 
-def _fold_counters(statements: Any) -> None:
+def _fold_counters(statements: Statements) -> None:
     statements.run("fold_counters", {})
 
 
 class _Reader:
     """A connection that reads one snapshot at a time."""
 
-    def __init__(self, link: Link, queries: Mapping[str, str]) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
-        self._tx = Tx(PostgresStatements(link, queries))
+        self._tx = Tx(PostgresStatements(link))
 
     def run(self, read: Callable[[Tx], T]) -> T:
         try:

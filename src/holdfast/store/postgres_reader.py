@@ -29,7 +29,7 @@ class PostgresReader:
         address = read_url(url)
         self._where = f"{address.get('dbname') or 'the database'} on {address.get('host') or 'this machine'}"
         self._link = Link(address, queries, **_SETTINGS)
-        self._tx = Tx(PostgresStatements(self._link, queries))
+        self._tx = Tx(PostgresStatements(self._link))
         try:
             known = load_migrations("postgres")
             check_readable(self.applied_migrations(), known, must_be_current=must_be_current)

@@ -5,10 +5,12 @@ Rows come in the order of the table's columns, which both databases share (a tes
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -54,8 +56,14 @@ _facts = msgspec.json.Decoder(dict[str, object]).decode
 R = TypeVar("R")
 
 
-def _reads(noun: str) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
-    """What does not decode is damaged, whatever the digest says: a status may have lost a bit, too."""
+def _reads(
+    noun: str, mend: Callable[[Row], Row] | None = None
+) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
+    """What does not decode is damaged, whatever the digest says: a status may have lost a bit, too.
+
+    Nouns of which many are read at once say how such a row is mended: then it is handed out as damaged,
+    because one bad row must not keep the others from being shown, claimed or resumed.
+    """
 
     def wrap(read: Callable[[Row], R]) -> Callable[[Row], R]:
         @functools.wraps(read)
@@ -63,11 +71,29 @@ def _reads(noun: str) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
             try:
                 return read(row)
             except (ValueError, TypeError, OverflowError) as error:
+                if mend is not None:
+                    with contextlib.suppress(ValueError, TypeError, OverflowError):
+                        return cast(R, msgspec.structs.replace(cast(Any, read(mend(row))), is_damaged=True))
                 raise RowDamaged(noun, str(row[0]), str(error)) from error
 
         return guarded
 
     return wrap
+
+
+def _mend(choices: dict[int, type[StrEnum]], dropped: tuple[int, ...]) -> Callable[[Row], Row]:
+    """Makes a row readable: the first of its kind for a word that is none, nothing for what is optional."""
+
+    def mend(row: Row) -> Row:
+        mended = list(row)
+        for place, words in choices.items():
+            if row[place] not in list(words):
+                mended[place] = next(iter(words)).value
+        for place in dropped:
+            mended[place] = None
+        return mended
+
+    return mend
 
 
 def _micros(moment: datetime | None) -> int | None:
@@ -82,7 +108,7 @@ def _json(value: msgspec.Struct | None) -> bytes | None:
     return None if value is None else _encode(value)
 
 
-@_reads("task")
+@_reads("task", _mend({2: RuntimeName, 11: NotifyPolicy, 14: TaskStatus}, (6, 17, 20)))
 def task_from_row(row: Row) -> Task:
     """The task; `is_damaged` when what was written once is no longer what stands there."""
     return Task(
@@ -151,7 +177,7 @@ def row_from_task(task: Task) -> Params:
     }
 
 
-@_reads("run")
+@_reads("run", _mend({9: RunStatus, 12: Queue}, (21,)))
 def run_from_row(row: Row) -> Run:
     """The run; `is_damaged` instead of an exception, because one bad row must not stop the work of all."""
     return Run(
@@ -324,7 +350,7 @@ def row_from_note(task_id: str, run_id: str, seq: int, note: Note) -> Params:
     }
 
 
-@_reads("checkpoint")
+@_reads("checkpoint", _mend({3: CheckpointKind, 4: ResumeReason}, (17,)))
 def checkpoint_from_row(row: Row) -> Checkpoint:
     """The checkpoint; `is_damaged` instead of an exception, because it must still become failed_resume."""
     return Checkpoint(

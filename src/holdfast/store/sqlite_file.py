@@ -12,7 +12,7 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core.errors import RowDamaged, StoreUnavailable
 from holdfast.store.contract import Params, Row
 from holdfast.store.transaction import Tx
 
@@ -133,12 +133,15 @@ class SqliteStatements:
         self._queries = queries
 
     def one(self, query: str, params: Params) -> Row | None:
-        # All rows are fetched: a statement left open would keep the transaction from committing.
-        found = self._cursor.execute(self._queries[query], params).fetchall()
+        found = self.all(query, params)
         return found[0] if found else None
 
     def all(self, query: str, params: Params) -> list[Row]:
-        return list(self._cursor.execute(self._queries[query], params).fetchall())
+        try:
+            # All rows are fetched: a statement left open would keep the transaction from committing.
+            return list(self._cursor.execute(self._queries[query], params).fetchall())
+        except UnicodeDecodeError as error:
+            raise RowDamaged("record", f"read by {query}", "a text in it is not valid UTF-8") from error
 
     def run(self, query: str, params: Params) -> None:
         self._cursor.execute(self._queries[query], params).fetchall()

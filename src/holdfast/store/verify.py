@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from holdfast.core.errors import HoldfastError, RowDamaged
 from holdfast.store import rows
 from holdfast.store.contract import Row
+from holdfast.store.events import START
 from holdfast.store.transaction import Tx
 
 PAGE = 500
@@ -42,23 +43,55 @@ def verify_rows(tx: Tx, *, on_rows: Callable[[int], None] = lambda _rows: None) 
 
 def _problems(tx: Tx, on_rows: Callable[[int], None]) -> Iterator[str]:
     for noun, width, read in _NOUNS:
-        for row in scan(tx, noun, width, on_rows):
-            try:
-                record = read(row)
-                if getattr(record, "is_damaged", False):
-                    yield str(RowDamaged(noun.removesuffix("s"), str(row[0])))
-            except HoldfastError as error:
-                yield str(error)
+        rows_of_noun = scan(tx, noun, width, on_rows)
+        yield from _reported(noun, _problems_of_records(noun, rows_of_noun, read))
+    yield from _reported("blobs", _problems_of_blobs(tx, on_rows))
+    yield from _reported("events", _problems_of_events(tx, on_rows))
+    for noun in ("task", "run", "checkpoint"):
+        yield from _reported(f"counts of {noun}s", _problems_of_counts(tx, noun))
+
+
+def _reported(what: str, problems: Iterator[str]) -> Iterator[str]:
+    """The problems, and the one that ends the search: a row that cannot even be read has no name."""
+    try:
+        yield from problems
+    except RowDamaged as error:
+        yield f"{what}: {error}"
+
+
+def _problems_of_records(noun: str, found: Iterator[Row], read: Callable[[Row], object]) -> Iterator[str]:
+    for row in found:
+        try:
+            record = read(row)
+        except HoldfastError as error:
+            yield str(error)
+        else:
+            if getattr(record, "is_damaged", False):
+                yield str(RowDamaged(noun.removesuffix("s"), str(row[0])))
+
+
+def _problems_of_blobs(tx: Tx, on_rows: Callable[[int], None]) -> Iterator[str]:
     for row in scan(tx, "blobs", 1, on_rows):
         try:
             tx.blobs.open_digest(row[0])
         except HoldfastError as error:
             yield str(error)
-    for noun in ("task", "run", "checkpoint"):
-        counted = {row[0]: int(row[1]) for row in tx.statements.all(f"count_{noun}s", {})}
-        kept = tx.events.counts(noun)
-        if counted != kept:
-            yield f"the counts of {noun}s say {kept}, there are {counted}"
+
+
+def _problems_of_events(tx: Tx, on_rows: Callable[[int], None]) -> Iterator[str]:
+    """Events have no digest; but whoever follows the feed must be able to read it."""
+    page = tx.events.after(START, limit=PAGE)
+    while page:
+        on_rows(len(page))
+        page = tx.events.after(page[-1].position, limit=PAGE)
+    yield from ()
+
+
+def _problems_of_counts(tx: Tx, noun: str) -> Iterator[str]:
+    counted = {row[0]: int(row[1]) for row in tx.statements.all(f"count_{noun}s", {})}
+    kept = tx.events.counts(noun)
+    if counted != kept:
+        yield f"the counts of {noun}s say {kept}, there are {counted}"
 
 
 def scan(tx: Tx, noun: str, width: int, on_rows: Callable[[int], None] = lambda _rows: None) -> Iterator[Row]:

@@ -348,7 +348,8 @@ class Writer:
             is_error = isinstance(answer, Exception)
             member.answer, member.error = (None, answer) if is_error else (answer, None)
         assert not session.tx.has_news, "a write that is one statement has no events"
-        self._on_commit(session.tx.take_topics())
+        if topics := session.tx.take_topics():
+            self._on_commit(topics)
 
     def _run_member(self, session: Session, member: Pending[Any], *, is_only: bool) -> None:
         """One write under its savepoint; its own error is its own, an error of the database is everyone's."""

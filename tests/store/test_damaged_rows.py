@@ -1,0 +1,43 @@
+"""One damaged row is shown as damaged; it keeps nobody from reading, claiming or resuming the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.errors import RowDamaged
+from holdfast.store import Store, rows
+from tests.builders import a_run, a_task, stored_run
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(2, "pythom"), (6, b"{"), (11, "silemt"), (14, "succeedee"), (17, b"nonsense"), (20, b"[")],
+    ids=["runtime", "origin", "notify", "status", "progress", "failure"],
+)
+def test_a_task_of_which_a_word_does_not_decode_is_damaged_and_still_shown(place: int, value: object) -> None:
+    row = list(rows.row_from_task(a_task()).values())
+    row[place] = value
+
+    assert rows.task_from_row(row).is_damaged
+
+
+@pytest.mark.parametrize(("place", "value"), [(9, "runnimg"), (12, "reazy"), (21, b"{")])
+def test_a_run_of_which_a_word_does_not_decode_is_damaged_and_still_read(place: int, value: object) -> None:
+    row = list(rows.row_from_run(a_run(a_task())).values())
+    row[place] = value
+
+    assert rows.run_from_row(row).is_damaged
+
+
+def test_what_cannot_be_mended_is_refused_by_name() -> None:
+    row = list(rows.row_from_task(a_task()).values())
+    row[12] = "yesterday"
+
+    with pytest.raises(RowDamaged, match=str(row[0])):
+        rows.task_from_row(row)
+
+
+def test_an_intact_task_is_not_damaged(store: Store) -> None:
+    run = stored_run(store)
+
+    assert not store.read_now(lambda tx: tx.tasks.get(run.task_id)).is_damaged

@@ -92,7 +92,7 @@ def render(row: Row) -> str:
         verdict = f"  target {sign} {row.target:g}  {'met' if row.is_met else 'MISSED'}"
     ours, raw = shown.format(row.ours), shown.format(row.raw)
     return (
-        f"{row.name:<58} {ours:>12} {row.unit:<2} raw {raw:>12} {row.unit:<2} ratio {row.ratio:6.2f}{verdict}"
+        f"{row.name:<62} {ours:>12} {row.unit:<2} raw {raw:>12} {row.unit:<2} ratio {row.ratio:6.2f}{verdict}"
     )
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.store.contract import Write
@@ -26,6 +26,8 @@ T = TypeVar("T")
 MAX_GROUP = 512
 # A loop thread may run a write itself while commits are quicker than this; a slow disk must not block it.
 INLINE_COMMIT_S = 0.003
+# How long one child may go on writing inline before the others of its loop get their turn.
+INLINE_TURN_S = 0.002
 _LONELY_GROUPS = 2
 # How long a write is run again after errors that may pass: a deadlock, a server that is starting.
 RETRY_FOR_S = 30.0
@@ -93,6 +95,14 @@ class CommitUnknown(Exception):
         self.topics: set[str] = set()
 
 
+class _Turn(NamedTuple):
+    """One pass of an event loop, and the child that writes in it; two of them should share a commit."""
+
+    loop: asyncio.AbstractEventLoop
+    child: asyncio.Task[Any] | None
+    ends_at: float
+
+
 class Pending(Generic[T]):
     """One write that waits, and where its answer goes."""
 
@@ -150,7 +160,7 @@ class Writer:
         self._sleepers = 0
         self._lonely = 0
         self._commit_s = 0.0
-        self._tick_is_used = False
+        self._turn: _Turn | None = None
         self._threads = [
             threading.Thread(target=self._serve, args=(index,), name=f"{name}-{index}", daemon=True)
             for index in range(len(self._sessions))
@@ -161,13 +171,12 @@ class Writer:
     async def write(self, write: Write[T]) -> T:
         loop = asyncio.get_running_loop()
         pending = Pending(write)
-        if self._may_inline():
-            self._tick_is_used = True
-            loop.call_soon(self._end_tick)
-            if self._try_inline(pending, may_wait=False):
-                # Give the others of this loop their turn, as a hop to the writer's thread would have.
+        is_alone = self._lonely >= _LONELY_GROUPS and self._may_inline(loop)
+        if is_alone and self._try_inline(pending, may_wait=False):
+            if self._turn is not None and time.perf_counter() > self._turn.ends_at:
+                # Let the others of this loop go on, as a hop to the writer's thread would have.
                 await asyncio.sleep(0)
-                return pending.result()
+            return pending.result()
         future = pending.on_loop(loop)
         self._enqueue(pending)
         return await future
@@ -208,16 +217,19 @@ class Writer:
 
     # --- the short cut
 
-    def _may_inline(self) -> bool:
-        return (
-            self._lonely >= _LONELY_GROUPS
-            and not self._waiting
-            and not self._tick_is_used
-            and self._commit_s < INLINE_COMMIT_S
-        )
+    def _may_inline(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether the caller is alone: nobody waits, and no other child of its loop writes in this turn."""
+        if self._waiting or self._commit_s >= INLINE_COMMIT_S:
+            return False
+        child, turn = asyncio.current_task(loop), self._turn
+        if turn is None or turn.loop is not loop:
+            self._turn = _Turn(loop, child, time.perf_counter() + INLINE_TURN_S)
+            loop.call_soon(self._end_turn)
+            return True
+        return turn.child is child and time.perf_counter() <= turn.ends_at
 
-    def _end_tick(self) -> None:
-        self._tick_is_used = False
+    def _end_turn(self) -> None:
+        self._turn = None
 
     def _try_inline(self, pending: Pending[Any], *, may_wait: bool) -> bool:
         """True when it has its answer; False when a thread must take it: no session was free, or quick."""

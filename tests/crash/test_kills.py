@@ -47,8 +47,8 @@ def test_a_thousand_kills_lose_double_and_block_nothing(
     url = postgres_server.create_database()
 
     processes = [
-        begin_kills(Place.of_file(files), seed, KILLS * 6 // 10),
-        begin_kills(Place(url=url, home=rows), seed, KILLS * 4 // 10),
+        begin_kills(Place.of_file(files), seed, KILLS * 8 // 10),
+        begin_kills(Place(url=url, home=rows), seed, KILLS * 2 // 10),
     ]
     reports = [report_of(process) for process in processes]
 

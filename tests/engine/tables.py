@@ -47,7 +47,7 @@ def _dump(tx: Tx) -> Tables:
     }
     # On a server, counts are folded when nobody is looking; what they say together does not change.
     counts: Counter[tuple[str, str]] = Counter()
-    for *_, noun, status, amount in tables["counters"] + tables.pop("counter_deltas", []):
+    for *_, noun, status, amount in tables.get("counters", []) + tables.pop("counter_deltas", []):
         counts[noun, status] += amount
     tables["counters"] = sorted((*key, amount) for key, amount in counts.items() if amount)
     return tables

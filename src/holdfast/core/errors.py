@@ -22,7 +22,8 @@ HoldfastError
 ├── FeedGap                 the events after that position were pruned
 ├── LedgerFileOpened        something in this process tried to open the ledger's file
 ├── StoreUnavailable        the database did not answer; safe to retry
-│   └── LedgerReplaced          the database file was deleted or replaced under us
+│   ├── LedgerReplaced          the database file was deleted or replaced under us
+│   └── OutcomeUnknown          the answer to a commit was lost, and the database is still away
 ├── SchemaMismatch          the database was written by a newer Holdfast, or was altered
 └── SettingsError           at start, with the key and the fix
 """
@@ -256,7 +257,7 @@ class LedgerFileOpened(HoldfastError):
 
 
 class StoreUnavailable(HoldfastError):
-    """The database did not answer or could not write. Nothing was acknowledged; safe to try again."""
+    """The database did not answer or could not write. Nothing was acknowledged; the same may be tried."""
 
     code = "store_unavailable"
 
@@ -265,6 +266,15 @@ class LedgerReplaced(StoreUnavailable):
     """The database, its -wal or its -shm file was deleted or replaced; writing stopped."""
 
     code = "ledger_replaced"
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The answer to a commit was lost and the database is still away: it happened, or it did not.
+
+    The same write with the same ids, keys and tokens may be run again: it finds what it did.
+    """
+
+    code = "outcome_unknown"
 
 
 class SchemaMismatch(HoldfastError):

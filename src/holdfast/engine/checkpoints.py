@@ -61,7 +61,7 @@ class Checkpoints:
     ) -> Paused:
         """Save a checkpoint of each run and raise its fence, in one commit: later writes are refused.
 
-        Raises CheckpointNotSaved when it could not be made durable; then nothing changed.
+        Raises CheckpointNotSaved when it could not be made durable, or when nobody can tell: do not stop.
         """
         claims = check_claims(claims)
         kind = check_choice("kind", kind, CheckpointKind)

@@ -35,6 +35,8 @@ class Service(ABC):
                 await self.run_once()
             except HoldfastError as error:
                 log.warning("%s: %s (%s)", type(self).__name__, error, error.code)
+            except Exception:  # a service's outermost loop: what nobody foresaw must not end it for good
+                log.exception("%s failed; it goes on", type(self).__name__)
             await self._pause()
 
     def stop(self) -> None:

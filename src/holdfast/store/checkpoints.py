@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.checkpoint import Checkpoint
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import NotFound
+from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.ids import CheckpointId
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CheckpointStatus
@@ -80,7 +80,12 @@ class Checkpoints:
             "now": to_micros(now),
             "lease": lease // _MICROSECOND,
         }
-        found = [rows.checkpoint_from_row(row) for row in self._sql.all("claim_checkpoints", params)]
+        try:
+            found = [rows.checkpoint_from_row(row) for row in self._sql.all("claim_checkpoints", params)]
+        except RowDamaged:
+            found = self.with_token(
+                boot_id, token
+            )  # claimed, but one of them cannot be told: read them again
         self._moved(CheckpointStatus.PAUSED_FOR_RESTART, CheckpointStatus.RESUMING, len(found))
         return sorted(found, key=lambda one: (one.priority, one.created_at, one.id))
 

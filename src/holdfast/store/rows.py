@@ -54,6 +54,8 @@ _facts = msgspec.json.Decoder(dict[str, object]).decode
 
 
 R = TypeVar("R")
+# The end of the year 9999, which is the last that a datetime can hold.
+_LAST_MICROS = 253_402_300_799_999_999
 
 
 def _reads(
@@ -81,7 +83,9 @@ def _reads(
     return wrap
 
 
-def _mend(choices: dict[int, type[StrEnum]], dropped: tuple[int, ...]) -> Callable[[Row], Row]:
+def _mend(
+    choices: dict[int, type[StrEnum]], dropped: tuple[int, ...], times: tuple[int, ...]
+) -> Callable[[Row], Row]:
     """Makes a row readable: the first of its kind for a word that is none, nothing for what is optional."""
 
     def mend(row: Row) -> Row:
@@ -91,6 +95,9 @@ def _mend(choices: dict[int, type[StrEnum]], dropped: tuple[int, ...]) -> Callab
                 mended[place] = next(iter(words)).value
         for place in dropped:
             mended[place] = None
+        for place in times:
+            if isinstance(row[place], int) and not 0 <= row[place] <= _LAST_MICROS:
+                mended[place] = 0
         return mended
 
     return mend
@@ -108,7 +115,9 @@ def _json(value: msgspec.Struct | None) -> bytes | None:
     return None if value is None else _encode(value)
 
 
-@_reads("task", _mend({2: RuntimeName, 11: NotifyPolicy, 14: TaskStatus}, (6, 17, 20)))
+@_reads(
+    "task", _mend({2: RuntimeName, 11: NotifyPolicy, 14: TaskStatus}, (6, 17, 20), (12, 21, 23, 24, 25, 26))
+)
 def task_from_row(row: Row) -> Task:
     """The task; `is_damaged` when what was written once is no longer what stands there."""
     return Task(
@@ -177,7 +186,7 @@ def row_from_task(task: Task) -> Params:
     }
 
 
-@_reads("run", _mend({9: RunStatus, 12: Queue}, (21,)))
+@_reads("run", _mend({9: RunStatus, 12: Queue}, (21,), (7, 11, 18, 19, 22, 23, 24)))
 def run_from_row(row: Row) -> Run:
     """The run; `is_damaged` instead of an exception, because one bad row must not stop the work of all."""
     return Run(
@@ -350,7 +359,7 @@ def row_from_note(task_id: str, run_id: str, seq: int, note: Note) -> Params:
     }
 
 
-@_reads("checkpoint", _mend({3: CheckpointKind, 4: ResumeReason}, (17,)))
+@_reads("checkpoint", _mend({3: CheckpointKind, 4: ResumeReason}, (17,), (8, 14, 18)))
 def checkpoint_from_row(row: Row) -> Checkpoint:
     """The checkpoint; `is_damaged` instead of an exception, because it must still become failed_resume."""
     return Checkpoint(

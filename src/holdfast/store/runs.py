@@ -94,12 +94,16 @@ class Runs:
     ) -> list[Run]:
         """The most urgent ready runs, each with a new fence; `with_token` finds them again."""
         params = self._claim_params(boot_id, token, now, lease) | {"limit": limit}
-        if names is None:
-            found = self._sql.all("claim_ready_runs", params)
-        else:
-            found = self._sql.all("claim_named_runs", params | {"names": self._sql.pack(names)})
-        self._tx.moved("run", RunStatus.QUEUED, RunStatus.RUNNING, len(found))
-        return sorted((rows.run_from_row(row) for row in found), key=by_urgency)
+        try:
+            if names is None:
+                found = self._sql.all("claim_ready_runs", params)
+            else:
+                found = self._sql.all("claim_named_runs", params | {"names": self._sql.pack(names)})
+            runs = sorted((rows.run_from_row(row) for row in found), key=by_urgency)
+        except RowDamaged:
+            runs = self.with_token(boot_id, token)  # claimed, but one of them cannot be told: read them again
+        self._tx.moved("run", RunStatus.QUEUED, RunStatus.RUNNING, len(runs))
+        return runs
 
     def claim(
         self,
@@ -113,11 +117,7 @@ class Runs:
     ) -> Run | None:
         """One run by its id, if it is still in that status."""
         params = self._claim_params(boot_id, token, now, lease) | {"id": run_id, "from": status.value}
-        row = self._sql.one("claim_run", params)
-        if row is None:
-            return None
-        self._tx.moved("run", status, RunStatus.RUNNING)
-        return rows.run_from_row(row)
+        return self.look(run_id) if self._moved_one("claim_run", params, status, RunStatus.RUNNING) else None
 
     def suspects(self, *, limit: int = 1) -> list[tuple[str, str, datetime]]:
         """Ready runs that must be carried alone: id, task name, since when."""
@@ -181,11 +181,7 @@ class Runs:
             "failure": _encode(failure),
             "now": to_micros(now),
         }
-        row = self._sql.one("end_run", params)
-        if row is None:
-            return None
-        self._tx.moved("run", RunStatus.RUNNING, to)
-        return rows.run_from_row(row)
+        return self.look(run_id) if self._moved_one("end_run", params, RunStatus.RUNNING, to) else None
 
     def end_idle(self, run: Run, to: RunStatus, *, failure: Failure | None, now: datetime) -> bool:
         """End a run that nobody holds."""

@@ -8,6 +8,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from holdfast.store.sqlite_file import (
     SqliteStatements,
     connect,
     copy_whole,
+    mark_in,
     private_umask,
     unavailable,
     why_held,
@@ -182,12 +184,14 @@ class SqliteStore:
             migrate_file(connection, may_upgrade=may_upgrade)
             if path is not None:
                 self._guard = FileGuard.watch(path)
+            self._only = Snapshots(connection, self._queries)
+            self._held = None if path is None else self._only.run(partial(why_held, path))
         except BaseException:
             connection.close()
+            if self._guard is not None:
+                self._guard.release()
             raise
         session = SqliteSession(connection, self._queries, self._check)
-        self._only = Snapshots(connection, self._queries)
-        self._held = None if path is None else why_held(path, session.tx)
         self._is_closed = False
         self._has_news = False
         self._is_over = threading.Event()
@@ -264,7 +268,7 @@ class SqliteStore:
         now = self._clock.now()
 
         def raise_mark(tx: Tx) -> Watermark:
-            mark = int(tx.boots.fact("mark") or 0) + 1
+            mark = mark_in(tx) + 1
             tx.boots.set_fact("mark", str(mark))
             return Watermark(ledger_id=tx.boots.fact("ledger_id") or "", mark=mark, written_at=to_micros(now))
 
@@ -279,7 +283,7 @@ class SqliteStore:
 
     def _try_to_mark(self) -> None:
         # Best effort: the mark is a second pair of eyes, and closing must work on a full disk.
-        with contextlib.suppress(HoldfastError, OSError):
+        with contextlib.suppress(HoldfastError, OSError, apsw.Error):
             self.save_mark()
 
     # --- operations

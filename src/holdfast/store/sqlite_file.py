@@ -141,7 +141,27 @@ class SqliteStatements:
             # All rows are fetched: a statement left open would keep the transaction from committing.
             return list(self._cursor.execute(self._queries[query], params).fetchall())
         except UnicodeDecodeError as error:
-            raise RowDamaged("record", f"read by {query}", "a text in it is not valid UTF-8") from error
+            sql = self._queries[query]
+            if not sql.startswith(("SELECT", "WITH")):
+                raise RowDamaged(
+                    "record", f"changed by {query}", "a text in it is not valid UTF-8"
+                ) from error
+            return self._read_as_bytes(sql, params)
+
+    def _read_as_bytes(self, sql: str, params: Params) -> list[Row]:
+        """Rows with a text that has lost a bit: readable, so that their digests can tell which are damaged.
+
+        One such row must not keep the others from being shown, claimed or rescued.
+        """
+        cursor = self._connection.cursor()
+        names = [column[0] for column in cursor.execute(sql, params).get_description()]
+        cursor.close(True)  # although rows are left
+        columns = ", ".join(f'typeof("{name}"), CAST("{name}" AS BLOB)' for name in names)
+        # Composed of our own query and its own column names, nothing else.
+        found = self._connection.execute(f"SELECT {columns} FROM ({sql})", params)  # noqa: S608
+        return [
+            [_value(kind, stored) for kind, stored in zip(row[::2], row[1::2], strict=True)] for row in found
+        ]
 
     def run(self, query: str, params: Params) -> None:
         self._cursor.execute(self._queries[query], params).fetchall()
@@ -168,6 +188,14 @@ class SqliteStatements:
         return msgspec.json.encode(values).decode()
 
 
+def _value(kind: str, stored: bytes | None) -> object:
+    """A value that was cast to bytes, as it was; what cannot be decoded of a text is marked."""
+    if stored is None or kind == "blob":
+        return stored
+    text = stored.decode("utf-8", "replace")
+    return int(text) if kind == "integer" else text
+
+
 class Snapshots:
     """A connection that reads one snapshot at a time."""
 
@@ -189,6 +217,12 @@ class Snapshots:
         self.connection.close()
 
 
+def mark_in(tx: Tx) -> int:
+    """How far the database has counted; a damaged number counts as nothing, so that somebody will look."""
+    mark = tx.boots.fact("mark") or ""
+    return int(mark) if mark.isdecimal() else 0
+
+
 def why_held(path: Path, tx: Tx) -> str | None:
     """What the mark beside the database has against it; None when nothing."""
     # Only whoever asks pays for the import: a listing does not.
@@ -196,9 +230,7 @@ def why_held(path: Path, tx: Tx) -> str | None:
     from holdfast.store.watermark import Verdict
 
     found = watermark.read(watermark.mark_path(path))
-    verdict = watermark.compare(
-        found, ledger_id=tx.boots.fact("ledger_id") or "", mark=int(tx.boots.fact("mark") or 0)
-    )
+    verdict = watermark.compare(found, ledger_id=tx.boots.fact("ledger_id") or "", mark=mark_in(tx))
     match verdict:
         case Verdict.FRESH | Verdict.CURRENT:
             return None

@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.store.contract import Write
 from holdfast.store.transaction import Tx
 
 T = TypeVar("T")
 
+log = logging.getLogger("holdfast")
+
 MAX_GROUP = 512
 # A loop thread may run a write itself while commits are quicker than this; a slow disk must not block it.
 INLINE_COMMIT_S = 0.003
-# How long one child may go on writing inline before the others of its loop get their turn.
-INLINE_TURN_S = 0.002
 _LONELY_GROUPS = 2
 # How long a write is run again after errors that may pass: a deadlock, a server that is starting.
 RETRY_FOR_S = 30.0
@@ -95,18 +96,10 @@ class CommitUnknown(Exception):
         self.topics: set[str] = set()
 
 
-class _Turn(NamedTuple):
-    """One pass of an event loop, and the child that writes in it; two of them should share a commit."""
-
-    loop: asyncio.AbstractEventLoop
-    child: asyncio.Task[Any] | None
-    ends_at: float
-
-
 class Pending(Generic[T]):
     """One write that waits, and where its answer goes."""
 
-    __slots__ = ("answer", "cause", "error", "future", "is_joined", "loop", "ready", "write")
+    __slots__ = ("answer", "cause", "error", "future", "is_joined", "is_settled", "loop", "ready", "write")
 
     def __init__(self, write: Write[T]) -> None:
         self.write = write
@@ -116,6 +109,7 @@ class Pending(Generic[T]):
         self.ready: threading.Event | None = None
         self.answer: T | None = None
         self.error: BaseException | None = None
+        self.is_settled = False
         # Why a first attempt on the caller's own thread did not settle it.
         self.cause: Exception | None = None
 
@@ -160,7 +154,8 @@ class Writer:
         self._sleepers = 0
         self._lonely = 0
         self._commit_s = 0.0
-        self._turn: _Turn | None = None
+        # The loop that has had its inline write in its present pass.
+        self._served: asyncio.AbstractEventLoop | None = None
         self._threads = [
             threading.Thread(target=self._serve, args=(index,), name=f"{name}-{index}", daemon=True)
             for index in range(len(self._sessions))
@@ -171,12 +166,13 @@ class Writer:
     async def write(self, write: Write[T]) -> T:
         loop = asyncio.get_running_loop()
         pending = Pending(write)
-        is_alone = self._lonely >= _LONELY_GROUPS and self._may_inline(loop)
-        if is_alone and self._try_inline(pending, may_wait=False):
-            if self._turn is not None and time.perf_counter() > self._turn.ends_at:
-                # Let the others of this loop go on, as a hop to the writer's thread would have.
+        if self._may_inline(loop):
+            self._served = loop
+            loop.call_soon(self._end_pass)
+            if self._try_inline(pending, may_wait=False):
+                # Give the others of this loop their turn, as a hop to the writer's thread would have.
                 await asyncio.sleep(0)
-            return pending.result()
+                return pending.result()
         future = pending.on_loop(loop)
         self._enqueue(pending)
         return await future
@@ -218,18 +214,16 @@ class Writer:
     # --- the short cut
 
     def _may_inline(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether the caller is alone: nobody waits, and no other child of its loop writes in this turn."""
-        if self._waiting or self._commit_s >= INLINE_COMMIT_S:
-            return False
-        child, turn = asyncio.current_task(loop), self._turn
-        if turn is None or turn.loop is not loop:
-            self._turn = _Turn(loop, child, time.perf_counter() + INLINE_TURN_S)
-            loop.call_soon(self._end_turn)
-            return True
-        return turn.child is child and time.perf_counter() <= turn.ends_at
+        """Whether the caller is alone: nobody waits, and nobody else of its loop wrote in this pass."""
+        return (
+            self._lonely >= _LONELY_GROUPS
+            and not self._waiting
+            and self._served is not loop
+            and self._commit_s < INLINE_COMMIT_S
+        )
 
-    def _end_turn(self) -> None:
-        self._turn = None
+    def _end_pass(self) -> None:
+        self._served = None
 
     def _try_inline(self, pending: Pending[Any], *, may_wait: bool) -> bool:
         """True when it has its answer; False when a thread must take it: no session was free, or quick."""
@@ -288,7 +282,8 @@ class Writer:
                     self._run(session, group)
                 except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
                     for member in group:
-                        member.answer, member.error = None, error
+                        if not member.is_settled:
+                            member.error = error
             _settle(group)
 
     def _take_group(self) -> list[Pending[Any]]:
@@ -315,9 +310,12 @@ class Writer:
             except Exception as error:  # noqa: BLE001 - whatever ended the transaction, nobody was acknowledged
                 session.tx.forget()
                 self._run_each(session, part, error)
+            for member in part:
+                member.is_settled = True
         for member in group:
             if member.cause is not None:
                 self._run_each(session, [member], member.cause)
+                member.is_settled = True
 
     def _run_timed(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
         started = time.perf_counter()
@@ -346,7 +344,7 @@ class Writer:
             session.tx.forget()
             session.rollback()
             raise
-        self._on_commit(session.tx.take_topics())
+        self._tell(session.tx.take_topics())
 
     def _run_joined(self, session: JoiningSession, part: list[Pending[Any]], *, may_wait: bool) -> None:
         """One statement for all of one kind, in a transaction of its own."""
@@ -361,7 +359,7 @@ class Writer:
             member.answer, member.error = (None, answer) if is_error else (answer, None)
         assert not session.tx.has_news, "a write that is one statement has no events"
         if topics := session.tx.take_topics():
-            self._on_commit(topics)
+            self._tell(topics)
 
     def _run_member(self, session: Session, member: Pending[Any], *, is_only: bool) -> None:
         """One write under its savepoint; its own error is its own, an error of the database is everyone's."""
@@ -391,6 +389,13 @@ class Writer:
                 raise
             member.answer, member.error = None, error
 
+    def _tell(self, topics: set[str]) -> None:
+        """Only hints: the commit has happened, and nothing here may say otherwise to whoever asked for it."""
+        try:
+            self._on_commit(topics)
+        except Exception:  # whatever keeps a hint from being given
+            log.exception("a hint was not given")
+
     # --- after an error
 
     def _run_each(self, session: Session, part: list[Pending[Any]], cause: Exception) -> None:
@@ -414,7 +419,7 @@ class Writer:
         for pause_s in _pauses():
             try:
                 if unknown is not None and unknown.ask(session):
-                    self._on_commit(unknown.topics)
+                    self._tell(unknown.topics)
                     return None
                 unknown = None
                 self._run_together(session, [member], may_wait=True)
@@ -427,7 +432,7 @@ class Writer:
             else:
                 return None
             if not _may_retry(session, error) or time.monotonic() > min(give_up_at, self._close_by):
-                return error
+                return unknown or error
             time.sleep(pause_s)
         raise AssertionError("pauses never end")
 
@@ -455,9 +460,9 @@ def _may_retry(session: Session, error: Exception) -> bool:
 
 
 def _in_words(session: Session, error: Exception) -> BaseException:
-    reason = error.__cause__ if isinstance(error, CommitUnknown) else None
-    said = reason if isinstance(reason, Exception) else error
-    return session.explain(said) or said
+    if isinstance(error, CommitUnknown):
+        return OutcomeUnknown(f"whether the write happened is not known: {error.__cause__ or error}")
+    return session.explain(error) or error
 
 
 def _settle(group: list[Pending[Any]]) -> None:

@@ -107,17 +107,20 @@ CREATE TABLE runs (
   CHECK (status <> 'waiting' OR waits_on IS NOT NULL)
 );
 -- One live run per task: a second incarnation beside a living one is refused by the database itself.
+-- (Each partial index also names a column that is NULL, or is not, in all its rows. Without statistics the
+-- planner takes a partial index for tiny, and would read all of it to find one run by its id; a query that
+-- wants the index says the same.)
 CREATE UNIQUE INDEX runs_alive ON runs (task_id)
-  WHERE status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming');
+  WHERE status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming') AND ended_at IS NULL;
 CREATE INDEX runs_ready ON runs (priority, due_at, id)
   WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0;
 CREATE INDEX runs_later ON runs (due_at, id) WHERE status = 'queued' AND queue = 'later';
-CREATE INDEX runs_waiting ON runs (due_at, id) WHERE status = 'waiting';
+CREATE INDEX runs_waiting ON runs (due_at, id) WHERE status = 'waiting' AND waits_on IS NOT NULL;
 CREATE INDEX runs_suspect ON runs (priority, due_at, id)
   WHERE status = 'queued' AND queue = 'ready' AND is_alone = 1;
-CREATE INDEX runs_claimed ON runs (claimed_by, claim_token) WHERE status = 'running';
-CREATE INDEX runs_alone ON runs (claimed_by) WHERE status = 'running' AND is_alone = 1;
-CREATE INDEX runs_leased ON runs (lease_until, id) WHERE status = 'running';
+CREATE INDEX runs_claimed ON runs (claimed_by, claim_token) WHERE status = 'running' AND claimed_by IS NOT NULL;
+CREATE INDEX runs_alone ON runs (claimed_by) WHERE status = 'running' AND is_alone = 1 AND claimed_by IS NOT NULL;
+CREATE INDEX runs_leased ON runs (lease_until, id) WHERE status = 'running' AND lease_until IS NOT NULL;
 
 CREATE TABLE steps (
   task_id      TEXT COLLATE "C" NOT NULL,
@@ -190,10 +193,11 @@ CREATE TABLE run_checkpoints (
 );
 -- A run is paused by one checkpoint at a time.
 CREATE UNIQUE INDEX run_checkpoints_open ON run_checkpoints (run_id)
-  WHERE status IN ('paused_for_restart', 'resuming');
+  WHERE status IN ('paused_for_restart', 'resuming') AND resumed_run_id IS NULL;
 CREATE INDEX run_checkpoints_paused ON run_checkpoints (priority, created_at, id)
-  WHERE status = 'paused_for_restart';
-CREATE INDEX run_checkpoints_resuming ON run_checkpoints (claimed_by, token) WHERE status = 'resuming';
+  WHERE status = 'paused_for_restart' AND resumed_run_id IS NULL;
+CREATE INDEX run_checkpoints_resuming ON run_checkpoints (claimed_by, token)
+  WHERE status = 'resuming' AND claimed_by IS NOT NULL;
 CREATE INDEX run_checkpoints_by_task ON run_checkpoints (task_id, id);
 CREATE INDEX run_checkpoints_by_status ON run_checkpoints (status, id);
 

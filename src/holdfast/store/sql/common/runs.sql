@@ -94,7 +94,7 @@ UPDATE runs
        lease_until = :now + :lease, beat_at = :now, updated_at = :now, started_at = COALESCE(started_at, :now),
        waits_on = NULL
  WHERE id = :id AND status = :from AND status IN ('queued', 'waiting')
-RETURNING *;
+RETURNING id;
 
 -- name: renew_claims
 -- The holder says that it is alive; only claims that it still holds are renewed.
@@ -116,7 +116,7 @@ UPDATE runs
    SET status = 'queued', claimed_by = NULL, claim_token = NULL, lease_until = NULL, due_at = :due_at,
        queue = CASE WHEN queue = 'producer' THEN queue ELSE :queue END, fence = fence + 1, updated_at = :now
  WHERE id = :id AND fence = :fence AND status = 'running'
-RETURNING *;
+RETURNING id;
 
 -- name: wait_run
 -- The run waits for something named, without a claim.
@@ -125,7 +125,7 @@ UPDATE runs
    SET status = 'waiting', claimed_by = NULL, claim_token = NULL, lease_until = NULL, waits_on = :waits_on,
        due_at = :due_at, fence = fence + 1, updated_at = :now
  WHERE id = :id AND fence = :fence AND status = 'running'
-RETURNING *;
+RETURNING id;
 
 -- name: wake_run
 -- What the run waited for has come: it is the same run, ready to be claimed again.
@@ -134,7 +134,7 @@ UPDATE runs
    SET status = 'queued', queue = CASE WHEN queue = 'producer' THEN queue ELSE 'ready' END, waits_on = NULL,
        due_at = :now, updated_at = :now
  WHERE id = :id AND status = 'waiting'
-RETURNING *;
+RETURNING id;
 
 -- name: end_run
 -- The holder ends its run; the guard is the fence.
@@ -143,7 +143,7 @@ UPDATE runs
    SET status = :to, failure = :failure, lease_until = NULL, updated_at = :now, ended_at = :now
  WHERE id = :id AND fence = :fence AND status = 'running'
    AND :to IN ('succeeded', 'failed', 'timed_out', 'cancelled', 'lost')
-RETURNING *;
+RETURNING id;
 
 -- name: end_idle_run
 -- A run that nobody holds is ended from outside; the guard is the status it was read in.
@@ -155,7 +155,7 @@ UPDATE runs
  WHERE id = :id AND status = :from
    AND (status IN ('queued', 'waiting') AND :to IN ('failed', 'timed_out', 'cancelled', 'lost')
         OR status IN ('paused_for_restart', 'resuming') AND :to = 'cancelled')
-RETURNING *;
+RETURNING id;
 
 -- name: pause_runs
 -- Runs become paused by their checkpoints; the raised fence refuses what their holder may still try.

@@ -3,6 +3,12 @@
 -- Differs: other writers are not kept out by the transaction itself, so the row is locked.
 SELECT * FROM run_checkpoints WHERE id = :id FOR UPDATE;
 
+-- name: open_checkpoint_of_run
+-- The checkpoint by which a run is paused now, if there is one.
+-- Differs: it says what its index says, see the schema.
+SELECT * FROM run_checkpoints
+ WHERE run_id = :run_id AND status IN ('paused_for_restart', 'resuming') AND resumed_run_id IS NULL;
+
 -- name: lock_resuming
 -- Of these checkpoints, those still being resumed, to be changed in this transaction.
 -- Differs: the rows are locked, in the order of their ids, so that two sweeps cannot deadlock.
@@ -19,7 +25,7 @@ SELECT id FROM run_checkpoints WHERE id IN :ids[] AND token = :token AND status 
 -- moves: checkpoint paused_for_restart -> resuming
 WITH picked AS MATERIALIZED (
        SELECT id FROM run_checkpoints
-        WHERE status = 'paused_for_restart'
+        WHERE status = 'paused_for_restart' AND resumed_run_id IS NULL
         ORDER BY priority, created_at, id
         LIMIT :limit
           FOR NO KEY UPDATE SKIP LOCKED
@@ -27,10 +33,9 @@ WITH picked AS MATERIALIZED (
 UPDATE run_checkpoints
    SET status = 'resuming', token = :token, claimed_by = :boot_id,
        lease_until = (SELECT holdfast_now()) + :lease, attempts = attempts + 1, updated_at = :now
-  FROM picked
- WHERE run_checkpoints.id = picked.id
+ WHERE id = ANY (ARRAY(SELECT id FROM picked))
    AND status = 'paused_for_restart'
-RETURNING run_checkpoints.*;
+RETURNING *;
 
 -- name: return_checkpoints
 -- Their resumer died before it created the follow-up runs.
@@ -41,9 +46,8 @@ WITH held AS MATERIALIZED (
      )
 UPDATE run_checkpoints
    SET status = 'paused_for_restart', token = NULL, claimed_by = NULL, lease_until = NULL, updated_at = :now
-  FROM held
- WHERE run_checkpoints.id = held.id AND status = 'resuming'
-RETURNING run_checkpoints.id, run_id, task_id;
+ WHERE id = ANY (ARRAY(SELECT id FROM held)) AND status = 'resuming'
+RETURNING id, run_id, task_id;
 
 -- name: lapsed_resumes
 -- Checkpoints whose resumer let the lease lapse.

@@ -1,11 +1,11 @@
 -- name: save_step
 -- A step's result, if the run is still held with this fence; the first result stays.
 -- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.
+WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 INSERT INTO steps
 SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest
-  FROM runs
- WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
-   FOR SHARE
+  FROM held
+ WHERE fence = :fence AND status = 'running' AND task_id = :task_id
 ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
 RETURNING seq;
 
@@ -40,4 +40,5 @@ RETURNING task_id, scope, name, occurrence, digest;
 -- name: hold_run
 -- Whether the run is still held with this fence; keeps it so until the transaction ends.
 -- Differs: the row is locked, together with others who hold it: a fence cannot rise before we commit.
-SELECT 1 FROM runs WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id FOR SHARE;
+WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
+SELECT 1 FROM held WHERE fence = :fence AND status = 'running' AND task_id = :task_id;

@@ -3,6 +3,27 @@
 -- Differs: other writers are not kept out by the transaction itself, so the row is locked.
 SELECT * FROM runs WHERE id = :id FOR NO KEY UPDATE;
 
+-- name: live_run_of_task
+-- The one run of a task that has not ended, if there is one.
+-- Differs: it says what its index says, see the schema.
+SELECT * FROM runs
+ WHERE task_id = :task_id AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming')
+   AND ended_at IS NULL;
+
+-- name: waits_over
+-- Waiting runs whose due time has come.
+-- Differs: it says what its index says, see the schema.
+SELECT id, task_id FROM runs
+ WHERE status = 'waiting' AND waits_on IS NOT NULL AND due_at <= :now
+ ORDER BY due_at, id LIMIT :limit;
+
+-- name: boots_in_flight
+-- Every boot that some running run or resuming checkpoint names.
+-- Differs: it says what its indexes say, see the schema.
+SELECT DISTINCT claimed_by FROM runs WHERE status = 'running' AND claimed_by IS NOT NULL
+ UNION
+SELECT DISTINCT claimed_by FROM run_checkpoints WHERE status = 'resuming' AND claimed_by IS NOT NULL;
+
 -- name: lock_running
 -- Of these runs, those still running under the same boot, to be changed in this transaction.
 -- Differs: the rows are locked, in the order of their ids, so that two sweeps cannot deadlock.
@@ -26,10 +47,9 @@ UPDATE runs
    SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
        lease_until = (SELECT holdfast_now()) + :lease, beat_at = :now, updated_at = :now,
        started_at = COALESCE(started_at, :now)
-  FROM picked
- WHERE runs.id = picked.id
+ WHERE id = ANY (ARRAY(SELECT id FROM picked))
    AND status = 'queued'
-RETURNING runs.*;
+RETURNING *;
 
 -- name: claim_named_runs
 -- The same among the task names that the claimant knows how to carry out.
@@ -46,10 +66,9 @@ UPDATE runs
    SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
        lease_until = (SELECT holdfast_now()) + :lease, beat_at = :now, updated_at = :now,
        started_at = COALESCE(started_at, :now)
-  FROM picked
- WHERE runs.id = picked.id
+ WHERE id = ANY (ARRAY(SELECT id FROM picked))
    AND status = 'queued'
-RETURNING runs.*;
+RETURNING *;
 
 -- name: claim_run
 -- Hand one run to one claimant, with a new fence.
@@ -60,7 +79,7 @@ UPDATE runs
        lease_until = (SELECT holdfast_now()) + :lease, beat_at = :now, updated_at = :now,
        started_at = COALESCE(started_at, :now), waits_on = NULL
  WHERE id = :id AND status = :from AND status IN ('queued', 'waiting')
-RETURNING *;
+RETURNING id;
 
 -- name: renew_claims
 -- The holder says that it is alive; only claims that it still holds are renewed.
@@ -73,9 +92,8 @@ WITH held AS MATERIALIZED (
      )
 UPDATE runs
    SET lease_until = (SELECT holdfast_now()) + :lease, beat_at = :now
-  FROM held
- WHERE runs.id = held.id AND claimed_by = :boot_id AND status = 'running'
-RETURNING runs.id, fence, lease_until;
+ WHERE id = ANY (ARRAY(SELECT id FROM held)) AND claimed_by = :boot_id AND status = 'running'
+RETURNING id, fence, lease_until;
 
 -- name: lapsed_runs
 -- Runs whose holder let the lease lapse.
@@ -93,9 +111,8 @@ WITH held AS MATERIALIZED (
      )
 UPDATE runs
    SET status = 'paused_for_restart', fence = fence + 1, lease_until = NULL, updated_at = :now
-  FROM held
- WHERE runs.id = held.id AND status = 'running'
-RETURNING runs.id;
+ WHERE id = ANY (ARRAY(SELECT id FROM held)) AND status = 'running'
+RETURNING id;
 
 -- name: set_runs_resuming
 -- The runs of claimed checkpoints.
@@ -105,9 +122,8 @@ WITH held AS MATERIALIZED (
        SELECT id FROM runs WHERE id IN :ids[] AND status = 'paused_for_restart' ORDER BY id FOR NO KEY UPDATE
      )
 UPDATE runs SET status = 'resuming', updated_at = :now
-  FROM held
- WHERE runs.id = held.id AND status = 'paused_for_restart'
-RETURNING runs.id;
+ WHERE id = ANY (ARRAY(SELECT id FROM held)) AND status = 'paused_for_restart'
+RETURNING id;
 
 -- name: set_runs_paused_again
 -- The runs of checkpoints whose resumer died.
@@ -117,9 +133,8 @@ WITH held AS MATERIALIZED (
        SELECT id FROM runs WHERE id IN :ids[] AND status = 'resuming' ORDER BY id FOR NO KEY UPDATE
      )
 UPDATE runs SET status = 'paused_for_restart', updated_at = :now
-  FROM held
- WHERE runs.id = held.id AND status = 'resuming'
-RETURNING runs.id;
+ WHERE id = ANY (ARRAY(SELECT id FROM held)) AND status = 'resuming'
+RETURNING id;
 
 -- name: set_runs_resumed
 -- The runs that a follow-up run continues.
@@ -129,9 +144,8 @@ WITH held AS MATERIALIZED (
        SELECT id FROM runs WHERE id IN :ids[] AND status = 'resuming' ORDER BY id FOR NO KEY UPDATE
      )
 UPDATE runs SET status = 'resumed', updated_at = :now, ended_at = :now
-  FROM held
- WHERE runs.id = held.id AND status = 'resuming'
-RETURNING runs.id;
+ WHERE id = ANY (ARRAY(SELECT id FROM held)) AND status = 'resuming'
+RETURNING id;
 
 -- name: ready_due_runs
 -- The mover: runs whose time has come join the ready ones.
@@ -143,10 +157,9 @@ WITH picked AS MATERIALIZED (
           FOR NO KEY UPDATE SKIP LOCKED
      )
 UPDATE runs SET queue = 'ready', updated_at = :now
-  FROM picked
- WHERE runs.id = picked.id
-   AND status = 'queued' AND queue = 'later'
-RETURNING runs.id;
+ WHERE id = ANY (ARRAY(SELECT id FROM picked))
+   AND status = 'queued' AND queue <> 'ready'
+RETURNING id;
 
 -- name: insert_run_many
 -- Many new runs; those whose id is there already change nothing.

@@ -12,9 +12,8 @@ WITH held AS MATERIALIZED (
 UPDATE tasks
    SET status = :to, waits_on = :waits_on, updated_at = :now,
        started_at = CASE WHEN :to = 'running' THEN COALESCE(started_at, :now) ELSE started_at END
-  FROM held
- WHERE tasks.id = held.id AND status = :from AND status IN :sources[]
-RETURNING tasks.id;
+ WHERE id = ANY (ARRAY(SELECT id FROM held)) AND status = :from AND status IN :sources[]
+RETURNING id;
 
 -- name: save_progress
 -- How far a running task says it is; only the holder of its run may say so.

@@ -441,3 +441,13 @@ async def test_work_of_a_producer_stays_with_the_producer(parts: Parts, way: str
 
     assert await parts.claims.take() == []
     assert (await parts.claims.start(run.id)).claim.fence > started.claim.fence
+
+
+async def test_a_second_end_with_another_result_is_told_that_the_task_had_ended(parts: Parts) -> None:
+    claimed = await parts.carry()
+    await parts.ledger.finish(claimed.claim, "one")
+
+    again = await parts.ledger.finish(claimed.claim, "two")
+
+    assert isinstance(again, AlreadyEnded)
+    assert (await parts.ledger.get(claimed.task.id)).result == b'"one"'

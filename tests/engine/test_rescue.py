@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.checkpoint import CheckpointKind, ResumeReason
+from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
+from holdfast.core.claim import Claim
 from holdfast.core.errors import ClaimLost
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
-from holdfast.engine.claims import Claims
+from holdfast.engine.claims import Claims, claim_of
+from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.rescue import BATCH, Reaper, Rescued
 from holdfast.store import Store
 from holdfast.testing import FakeClock
@@ -245,7 +247,7 @@ async def test_the_reaper_rescues_and_resumes_in_one_pass(
 ) -> None:
     claimed = await parts.carry()
     clock.advance(minutes=1)
-    reaper = Reaper(others.rescuer, others.resumer)
+    reaper = Reaper(others.rescuer, others.resumer, others.clock)
 
     rescued, resumed = await reaper.run_once()
 
@@ -260,3 +262,57 @@ async def test_a_short_lease_lapses_soon(parts: Parts, others: Parts, store: Sto
     clock.advance(seconds=0.3)
 
     assert (await others.rescuer.rescue()).checkpointed == 1
+
+
+async def test_a_checkpoint_that_was_given_back_and_claimed_since_is_left_to_its_new_resumer(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    """Many processes start after a resumer died, and all have seen the same claim."""
+    await parts.carry()
+    (claimed,) = await _paused_and_claimed(parts)
+    seen_by_many = others.rescuer._returning([claimed], was_late=False)
+    await parts.store.write(others.rescuer._returning([claimed], was_late=False))
+    (again,) = await others.resumer.claim()
+
+    late = await parts.store.write(seen_by_many)
+
+    assert late.returned == 0
+    assert (await others.resumer.settle([again])).followed_up.keys() == {claimed.id}
+
+
+async def _paused_and_claimed(parts: Parts) -> list[Checkpoint]:
+    (run,) = await parts.store.read(lambda tx: tx.runs.of_boot(parts.life.id, limit=10))
+    await parts.checkpoints.pause([claim_of(run)], ResumeReason.EXPLICIT_RESTART)
+    return await parts.resumer.claim()
+
+
+async def test_a_process_that_slept_renews_its_own_claims_before_it_looks_for_lapsed_ones(
+    parts: Parts, clock: FakeClock
+) -> None:
+    claimed = await parts.carry()
+    told: list[Claim] = []
+    heartbeat = Heartbeat(parts.claims, on_lost=told.append, on_cancelled=told.append)
+    heartbeat.hold(claimed.claim)
+    reaper = Reaper(parts.rescuer, parts.resumer, parts.clock, heartbeat=heartbeat)
+    await reaper.run_once()
+
+    clock.advance(minutes=10)
+    rescued, _ = await reaper.run_once()
+
+    assert rescued.checkpointed == 0
+    assert told == []
+
+
+async def test_after_a_gap_the_others_get_a_chance_to_renew_before_their_work_is_taken(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    await parts.carry()
+    reaper = Reaper(others.rescuer, others.resumer, others.clock)
+    await reaper.run_once()
+
+    clock.advance(minutes=10)
+    just_back, _ = await reaper.run_once()
+    clock.advance(seconds=5)
+    later, _ = await reaper.run_once()
+
+    assert (just_back.checkpointed, later.checkpointed) == (0, 1)

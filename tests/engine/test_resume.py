@@ -489,3 +489,16 @@ async def test_nothing_is_resumed_while_resumes_are_held(
         await parts.resumer.resume_all()
 
     assert dump(parts.store) == before
+
+
+async def test_a_checkpoint_whose_run_cannot_be_found_fails_with_the_run_that_its_task_has(
+    parts: Parts,
+) -> None:
+    checkpoint = await paused(parts)
+    execute(parts.store, f"UPDATE run_checkpoints SET run_id = 'run_x' WHERE id = '{checkpoint.id}'")
+
+    resumed = await parts.resumer.resume_all()
+
+    assert resumed.failed.keys() == {checkpoint.id}
+    assert (await parts.ledger.get(checkpoint.task_id)).status is TaskStatus.FAILED
+    assert await parts.resumer.resume_all() == Resumed()

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import timedelta
 
 import pytest
 
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
+from holdfast.core.effect import Effect
 from holdfast.core.errors import FeedGap, KeyConflict, NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure
-from holdfast.core.transitions import TaskStatus
+from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.engine.ledger import DEFAULT_RETENTION
 from holdfast.engine.retention import EVENTS_KEPT, Pruner, pruning, pruning_checkpoints
+from holdfast.store import Tx
 from holdfast.store.blobs import INLINE_BYTES
 from holdfast.store.events import START
 from holdfast.store.tasks import TOMBSTONE_DAYS
 from holdfast.testing import FakeClock
+from tests.builders import an_effect
 from tests.engine.parts import Parts
-from tests.engine.tables import dump
+from tests.engine.tables import dump, query
 
 LARGE = "tide " * INLINE_BYTES
 
@@ -204,3 +208,21 @@ async def test_boots_that_ended_long_ago_are_forgotten(parts: Parts, others: Par
     await prune(parts)
 
     assert [row[0] for row in dump(parts.store)["boots"]] == [parts.life.id]
+
+
+async def test_a_task_with_an_effect_of_unknown_outcome_is_kept(parts: Parts, clock: FakeClock) -> None:
+    kept, gone = await parts.carry(), await parts.carry()
+    for claimed, status in ((kept, EffectStatus.UNKNOWN), (gone, EffectStatus.DONE)):
+        effect = an_effect(task_id=claimed.task.id, run_id=claimed.run.id, status=status)
+        await parts.store.write(functools.partial(create_effect, effect))
+        await parts.ledger.finish(claimed.claim)
+
+    clock.advance(days=31)
+    await Pruner(parts.store, parts.clock).run_once()
+
+    assert (await parts.ledger.get(kept.task.id)).has_ended
+    assert query(parts.store, "SELECT task_id FROM effects") == [(kept.task.id,)]
+
+
+def create_effect(effect: Effect, tx: Tx) -> None:
+    tx.effects.create(effect)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core.errors import LedgerReplaced, StoreUnavailable
 from holdfast.store import Tx, Write
 from holdfast.store.journal import SaveStep
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock, memory_store
-from tests.builders import a_step, running_run
+from tests.builders import START, a_step, running_run, stored_run
 from tests.store.test_writer import crowd
 
 LARGE = "x" * 20_000
@@ -199,3 +201,41 @@ def test_a_store_on_a_full_disk_can_be_closed(store: SqliteStore) -> None:
     fill(store, pages_left=0)
 
     store.close()
+
+
+def test_a_text_that_is_not_utf8_is_damaged_and_hides_no_other_task(tmp_path: Path) -> None:
+    """Every eighth flipped bit in a plain text leaves it invalid."""
+    store = SqliteStore(tmp_path / "ledger.db", clock=FakeClock())
+    bad, good = stored_run(store), stored_run(store)
+    sneak(store, "UPDATE tasks SET goal = CAST(x'66ff66' AS TEXT) WHERE id = ?", bad.task_id)
+    sneak(store, "UPDATE runs SET task_name = CAST(x'66ff66' AS TEXT) WHERE id = ?", bad.id)
+
+    page = store.read_now(lambda tx: tx.tasks.page())
+    claimed = store.write_now(
+        lambda tx: tx.runs.claim_ready(
+            boot_id="boot_x", token="t", names=None, limit=9, now=START, lease=timedelta(seconds=30)
+        )
+    )
+
+    assert {task.id: task.is_damaged for task in page} == {bad.task_id: True, good.task_id: False}
+    assert {run.id: run.is_damaged for run in claimed} == {bad.id: True, good.id: False}
+    store.close()
+
+
+def test_a_ledger_that_was_deleted_is_neither_read_nor_backed_up_as_an_empty_one(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "ledger.db", clock=FakeClock())
+    stored_run(store)
+    subprocess.run(["rm", str(tmp_path / "ledger.db")], check=True)
+
+    with pytest.raises(LedgerReplaced):
+        store.backup(str(tmp_path / "copy.db"))
+    with pytest.raises(LedgerReplaced):
+        store.read_now(lambda tx: tx.tasks.page())
+
+    assert not (tmp_path / "ledger.db").exists()
+    store.close()
+
+
+def sneak(store: SqliteStore, sql: str, record_id: str) -> None:
+    """What a disk may do to a row behind our back."""
+    store._writer.exclusively(lambda session: session.connection.execute(sql, (record_id,)))  # type: ignore[attr-defined]

@@ -281,7 +281,7 @@ def test_pruning_the_same_tasks_again_takes_nothing_from_their_tombstones(
 ) -> None:
     first = a_task(dedup_key="tides", status=TaskStatus.SUCCEEDED, cleanup_after=START)
     create(store, first)
-    seen_by_two = store.read_now(lambda tx: tx.tasks.to_prune(now=START, limit=100))
+    seen_by_two = store.write_now(lambda tx: tx.tasks.to_prune(now=START, limit=100))
     prune(store, clock)
 
     store.write_now(lambda tx: tx.tasks.delete(seen_by_two, keys_expire_at=later(days=90)))
@@ -478,8 +478,8 @@ def test_only_ended_tasks_whose_time_is_over_are_pruned_oldest_first(store: Stor
     late, early, fresh, alive = ended(5), ended(1), ended(100), a_task()
     create(store, late, early, fresh, alive)
 
-    found = store.read_now(lambda tx: tx.tasks.to_prune(now=later(seconds=5), limit=100))
-    one = store.read_now(lambda tx: tx.tasks.to_prune(now=later(seconds=5), limit=1))
+    found = store.write_now(lambda tx: tx.tasks.to_prune(now=later(seconds=5), limit=100))
+    one = store.write_now(lambda tx: tx.tasks.to_prune(now=later(seconds=5), limit=1))
 
     assert [task_id for task_id, _, _ in found] == [early.id, late.id]
     assert one == [(early.id, TaskStatus.SUCCEEDED, "ada")]

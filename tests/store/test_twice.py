@@ -95,7 +95,7 @@ def save_progress(store: Store) -> Write:
 def delete_tasks(store: Store) -> Write:
     gone = a_task(status=TaskStatus.SUCCEEDED, cleanup_after=START, dedup_key="old")
     store.write_now(lambda tx: [tx.tasks.create(gone), tx.tasks.create(a_task())])
-    ended = store.read_now(lambda tx: tx.tasks.to_prune(now=LATER, limit=9))
+    ended = store.write_now(lambda tx: tx.tasks.to_prune(now=LATER, limit=9))
     return lambda tx: tx.tasks.delete(ended, keys_expire_at=later(days=90))
 
 

@@ -16,8 +16,8 @@ from holdfast.store import Store, Tx, Write
 from holdfast.store.journal import SaveStep
 from holdfast.store.transaction import Tx as RealTx
 from holdfast.store.writer import MAX_GROUP, Busy, Session, Writer
-from holdfast.testing import contents_of
-from tests.builders import START, a_step, a_task, running_run
+from holdfast.testing import FakeClock, contents_of, memory_store
+from tests.builders import START, a_step, a_task, running_run, stored_run
 
 PATIENCE_S = 20.0
 
@@ -621,3 +621,17 @@ def test_closing_waits_for_a_write_on_the_callers_own_thread(session: FakeSessio
     closing.join(PATIENCE_S)
 
     assert closed == [["held"]]
+
+
+def test_a_hint_that_fails_takes_nothing_back(caplog: pytest.LogCaptureFixture) -> None:
+    store = memory_store(FakeClock())
+
+    def fail(_topics: set[str]) -> None:
+        raise OSError("too many open files")
+
+    store._writer._on_commit = fail
+    run = stored_run(store)
+
+    assert store.read_now(lambda tx: tx.runs.get(run.id)) == run
+    assert "too many open files" in caplog.text
+    store.close()

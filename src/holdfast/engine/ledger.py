@@ -196,7 +196,7 @@ class Ledger:
         def end(tx: Tx) -> FinishOutcome:
             run = tx.runs.end(claim.run_id, claim.fence, status, failure=failure, now=now)
             if run is None:
-                return why_not_ended(tx, claim, status, now=now)
+                return why_not_ended(tx, claim, status, packed, now=now)
             result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
             outcome = Outcome(status=status, result=result, failure=failure)
             end_task(tx, run, outcome, now=now, retention=self._retention)
@@ -286,7 +286,7 @@ def cancelling(
     reason = check_text("reason", reason)
 
     def cancel(tx: Tx) -> CancelOutcome:
-        task = owned(tx.tasks.look(task_id), owner)
+        task = owned(tx.tasks.lock(task_id), owner)
         if task.has_ended:
             return AlreadyEnded(task=task)
         if tx.tasks.request_cancel(task_id, reason, now=now):
@@ -333,12 +333,14 @@ def fail_damaged(tx: Tx, run: Run, damage: RowDamaged, *, now: datetime, retenti
         end_task(tx, run, outcome, now=now, retention=retention)
 
 
-def why_not_ended(tx: Tx, claim: Claim, status: RunStatus, *, now: datetime) -> FinishOutcome:
+def why_not_ended(
+    tx: Tx, claim: Claim, status: RunStatus, packed: Packed | None, *, now: datetime
+) -> FinishOutcome:
     """The guard refused: the same end was recorded before, the task ended otherwise, or the claim is lost."""
-    run = tx.runs.get(claim.run_id)
-    if run.status is status and run.fence == claim.fence:
-        return Finished(task=tx.tasks.look(claim.task_id))
-    task = tx.tasks.look(claim.task_id)
+    run, task = tx.runs.get(claim.run_id), tx.tasks.look(claim.task_id)
+    is_same = packed is None or packed.stored == task.result
+    if run.status is status and run.fence == claim.fence and is_same:
+        return Finished(task=task)
     if run.has_ended and task.has_ended:
         tx.emit(
             EventKind.UPDATE_IGNORED,

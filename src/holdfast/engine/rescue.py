@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.core.checkpoint import CheckpointKind, ResumeReason
-from holdfast.core.claim import Boot
+from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
+from holdfast.core.claim import DEFAULT_LEASE, Boot
 from holdfast.core.clock import Clock
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_checkpoint_id
@@ -18,6 +18,7 @@ from holdfast.core.transitions import RunStatus
 from holdfast.engine.boots import Life
 from holdfast.engine.checkpoints import save_and_pause
 from holdfast.engine.claims import wake_run
+from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.ledger import DEFAULT_RETENTION, end_task
 from holdfast.engine.resume import Resumed, Resumer
 from holdfast.engine.service import Service
@@ -76,11 +77,9 @@ class Rescuer:
 
     async def _rescue_boot(self, boot: Boot) -> Rescued:
         done = Rescued(dead_boots=(boot.id,))
-        company: int | None = None
+        company = await self._store.read(lambda tx: tx.runs.count_of_boot(boot.id))
         while True:
             runs = await self._store.read(lambda tx: tx.runs.of_boot(boot.id, limit=BATCH))
-            if company is None:
-                company = len(runs)
             if not runs:
                 break
             note = f"process {boot.pid} died"
@@ -89,24 +88,35 @@ class Rescuer:
             held = await self._store.read(lambda tx: tx.checkpoints.resuming_of_boot(boot.id, limit=BATCH))
             if not held:
                 break
-            done += await self._store.write(self._returning([one.id for one in held]))
+            done += await self._store.write(self._returning(held, was_late=False))
         await self._life.bury(boot)
         return done
 
     async def rescue_lapsed(self) -> Rescued:
         """Claims without a sign of life. Their holder may yet wake up: the raised fence refuses it."""
-        now = self._clock.now()
-        runs = await self._store.read(lambda tx: tx.runs.lapsed(now=now, limit=BATCH))
-        held = await self._store.read(lambda tx: tx.checkpoints.lapsed(now=now, limit=BATCH))
-        done = Rescued()
-        if runs:
-            done += await self._store.write(self._rescuing(runs, note="its lease lapsed", company=None))
-        if held:
-            done += await self._store.write(self._returning([one.id for one in held]))
+        now, done, is_more = self._clock.now(), Rescued(), True
+        while is_more:
+            runs = await self._store.read(lambda tx: tx.runs.lapsed(now=now, limit=BATCH))
+            held = await self._store.read(lambda tx: tx.checkpoints.lapsed(now=now, limit=BATCH))
+            found = Rescued()
+            if runs:
+                found += await self._store.write(self._rescuing(runs, note="its lease lapsed", company=None))
+            if held:
+                found += await self._store.write(self._returning(held, was_late=True))
+            done += found
+            is_more = found != Rescued() and BATCH in {len(runs), len(held)}
         return done
 
     async def ready_due(self) -> Rescued:
         """Runs whose time has come."""
+        done = Rescued()
+        while True:
+            some = await self._ready_some()
+            done += some
+            if some.made_ready < BATCH:
+                return done
+
+    async def _ready_some(self) -> Rescued:
         now = self._clock.now()
 
         def ready(tx: Tx) -> Rescued:
@@ -156,13 +166,22 @@ class Rescuer:
             outcome = Outcome(status=RunStatus.LOST, failure=failure)
             end_task(tx, run, outcome, now=now, retention=self._retention)
 
-    def _returning(self, checkpoint_ids: Sequence[str]) -> Write[Rescued]:
-        """Checkpoints whose resumer died before it made the follow-up run can be claimed again."""
+    def _returning(self, seen: Sequence[Checkpoint], *, was_late: bool) -> Write[Rescued]:
+        """Checkpoints whose resumer died or was late, before it made follow-up runs, can be claimed again.
+
+        Only those that are still exactly as they were seen: another process may have given them back, and a
+        third one claimed them, since.
+        """
         now = self._clock.now()
+        tokens = {one.id: one.token for one in seen}
 
         def give_back(tx: Tx) -> Rescued:
-            locked = [one.id for one in tx.checkpoints.lock_resuming(checkpoint_ids)]
-            returned = tx.checkpoints.return_claimed(locked, now=now) if locked else []
+            held = [one for one in tx.checkpoints.lock_resuming(list(tokens)) if one.token == tokens[one.id]]
+            if was_late:
+                lapsed = {one.id for one in tx.checkpoints.lapsed(now=now, limit=len(seen) * 4)}
+                held = [one for one in held if one.id in lapsed]
+            ids = [one.id for one in held]
+            returned = tx.checkpoints.return_claimed(ids, now=now) if ids else []
             if returned:
                 tx.runs.set_paused_again([run_id for _, run_id, _ in returned], now=now)
                 tx.hint("checkpoints")
@@ -174,16 +193,41 @@ class Rescuer:
 
 
 class Reaper(Service):
-    """Rescues all the time, not only at a start; and resumes what it rescued."""
+    """Rescues all the time, not only at a start; and resumes what it rescued.
 
-    def __init__(self, rescuer: Rescuer, resumer: Resumer, *, every_s: float = 5.0) -> None:
+    After a freeze or an outage every lease looks lapsed, ours too, although everyone may be alive: so the
+    claims of this process are renewed first, and after a gap the others get a chance to renew theirs.
+    """
+
+    def __init__(
+        self,
+        rescuer: Rescuer,
+        resumer: Resumer,
+        clock: Clock,
+        *,
+        heartbeat: Heartbeat | None = None,
+        lease: timedelta = DEFAULT_LEASE,
+        every_s: float = 5.0,
+    ) -> None:
         super().__init__(every_s=every_s)
         self._rescuer = rescuer
         self._resumer = resumer
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._lease = lease
+        self._last_pass_at: datetime | None = None
 
     async def run_once(self) -> tuple[Rescued, Resumed]:
-        rescued = await self._rescuer.rescue()
-        return rescued, await self._resumer.resume_all()
+        if self._heartbeat is not None:
+            await self._heartbeat.run_once()
+        now, last = self._clock.now(), self._last_pass_at
+        rescued = await self._rescuer.rescue_dead_boots()
+        if last is None or now - last < self._lease:
+            rescued += await self._rescuer.rescue_lapsed()
+        rescued += await self._rescuer.ready_due()
+        resumed = await self._resumer.resume_all()
+        self._last_pass_at = self._clock.now()
+        return rescued, resumed
 
 
 def _unburied(tx: Tx) -> list[Boot]:

@@ -23,12 +23,13 @@ from holdfast.core.errors import (
     CheckpointUnreadable,
     HoldfastError,
     IllegalMove,
+    NotFound,
     ResumesHeld,
     StoreUnavailable,
 )
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, RunId, check_id, new_checkpoint_id, new_run_id, new_token
-from holdfast.core.payload import check_number, encode_payload
+from holdfast.core.payload import check_number
 from holdfast.core.run import Outcome, Queue, Run
 from holdfast.core.step import Artifact, ArtifactState
 from holdfast.core.task import Failure
@@ -147,13 +148,28 @@ class Resumer:
     async def settle(self, claimed: Sequence[Checkpoint]) -> Resumed:
         """Each claimed checkpoint gets its follow-up run, or becomes failed_resume with a diagnostic."""
         opened = await self._store.read(lambda tx: [_open(tx, one) for one in claimed])
-        prepared = [await self._prepare(one) for one in opened]
+        prepared = await self._prepare_all(opened)
         good = [one for one in prepared if isinstance(one, FollowUp)]
         done = await self._follow_up(good) if good else Resumed()
         for one in prepared:
             if isinstance(one, Unusable):
                 done += await self._store.write(self._failing(one))
         return done
+
+    async def _prepare_all(self, opened: Sequence[Checkpoint]) -> list[FollowUp | Unusable]:
+        """Artifacts may be large: the claim is renewed while they are looked at."""
+        prepared, renewed_at = [], self._clock.now()
+        for one in opened:
+            prepared.append(await self._prepare(one))
+            now = self._clock.now()
+            if now - renewed_at > self._lease / 3:
+                await self._store.write(self._renewing(opened, now))
+                renewed_at = now
+        return prepared
+
+    def _renewing(self, claimed: Sequence[Checkpoint], now: datetime) -> Write[None]:
+        ids, token = [one.id for one in claimed], claimed[0].token or ""
+        return lambda tx: tx.checkpoints.renew(ids, token, now=now, lease=self._lease)
 
     async def _prepare(self, checkpoint: Checkpoint) -> FollowUp | Unusable:
         """Read, verify, look at the artifacts. Nothing is written and nothing of it is executed."""
@@ -311,8 +327,8 @@ def fail_resume(
         why=failure.kind,
         message=failure.message,
     )
-    run = tx.runs.lock(checkpoint.run_id)
-    if tx.runs.set_failed_resume(run, failure, now=now):
+    run = _paused_run(tx, checkpoint)
+    if run is not None and tx.runs.set_failed_resume(run, failure, now=now):
         outcome = Outcome(
             status=RunStatus.FAILED_RESUME,
             failure=Failure(
@@ -322,6 +338,14 @@ def fail_resume(
             ),
         )
         end_task(tx, run, outcome, now=now, retention=retention)
+
+
+def _paused_run(tx: Tx, checkpoint: Checkpoint) -> Run | None:
+    """The run that a checkpoint pauses; when the damage is in its name, the one its task has."""
+    try:
+        return tx.runs.lock(checkpoint.run_id)
+    except NotFound:
+        return tx.runs.live_of_task(checkpoint.task_id)
 
 
 def retrying(checkpoint_id: str, *, now: datetime) -> Write[Checkpoint]:
@@ -447,5 +471,4 @@ async def _look_at(artifact: Artifact) -> ArtifactReport:
 def _artifact_diagnostic(odd: Sequence[ArtifactReport]) -> Failure:
     named = ", ".join(f"{one.name} ({one.state.value})" for one in odd)
     facts = {"artifacts": msgspec.to_builtins(odd)}
-    encode_payload("diagnostic", facts)
     return Failure(kind="artifacts", message=f"not as the run left them: {named}"[:4000], facts=facts)

@@ -132,6 +132,16 @@ class Checkpoints:
         self._moved(checkpoint.status, CheckpointStatus.FAILED_RESUME, 1)
         return True
 
+    def renew(self, checkpoint_ids: Sequence[str], token: str, *, now: datetime, lease: timedelta) -> None:
+        """The resumer is alive and needs longer."""
+        params = {
+            "ids": self._sql.pack(checkpoint_ids),
+            "token": token,
+            "now": to_micros(now),
+            "lease": lease // _MICROSECOND,
+        }
+        self._sql.all("renew_resumes", params)
+
     def return_claimed(self, checkpoint_ids: Sequence[str], *, now: datetime) -> list[tuple[str, str, str]]:
         """Back to paused: checkpoint, run and task ids of those that were."""
         params = {"ids": self._sql.pack(checkpoint_ids), "now": to_micros(now)}

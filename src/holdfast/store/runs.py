@@ -236,6 +236,10 @@ class Runs:
         found = self._sql.all("runs_of_boot", {"boot_id": boot_id, "limit": limit})
         return [rows.run_from_row(row) for row in found]
 
+    def count_of_boot(self, boot_id: str) -> int:
+        row = self._sql.one("count_of_boot", {"boot_id": boot_id})
+        return 0 if row is None else int(row[0])
+
     def lapsed(self, *, now: datetime, limit: int) -> list[Run]:
         found = self._sql.all("lapsed_runs", {"now": to_micros(now), "limit": limit})
         return [rows.run_from_row(row) for row in found]

@@ -247,6 +247,7 @@ class SqliteStore:
         try:
             return self._readers.get_nowait()
         except queue.Empty:
+            self._check()
             return Snapshots(connect(path, is_reader=True), self._queries)
 
     async def wait_for(self, topic: str, timeout_s: float) -> bool:
@@ -293,11 +294,13 @@ class SqliteStore:
         if self.path is None:
             self._writer.exclusively(lambda session: copy_whole(session.connection, Path(target)))  # type: ignore[attr-defined]
             return
+        self._check()
         source = connect(self.path, is_reader=True)
         try:
             copy_whole(source, Path(target))
         finally:
             source.close()
+        self._check()
 
     def verify(self) -> list[str]:
         """SQLite's own check of every page and index, then every digest and every count."""

@@ -47,13 +47,15 @@ def library_version() -> str:
 
 def connect(path: Path | None, *, is_reader: bool = False) -> apsw.Connection:
     """A connection whose every pragma was seen to hold."""
-    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_EXRESCODE
+    # A reader makes no file: a ledger that was deleted must not come back empty.
+    creating = 0 if is_reader else apsw.SQLITE_OPEN_CREATE
+    flags = apsw.SQLITE_OPEN_READWRITE | creating | apsw.SQLITE_OPEN_EXRESCODE
     try:
         connection = apsw.Connection(
             ":memory:" if path is None else str(path), flags=flags, statementcachesize=300
         )
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-        if path is not None:
+        if path is not None and not is_reader:
             _enter_wal(connection)
         for name, value, expected in _PRAGMAS:
             _set_pragma(connection, name, value, expected)

@@ -184,9 +184,12 @@ class Tasks:
         return [(row[0], TaskStatus(row[1]), row[2]) for row in found]
 
     def delete(self, ended: Sequence[tuple[str, TaskStatus, str]], *, keys_expire_at: datetime) -> None:
-        """Remove them; their dedup keys stay as tombstones."""
+        """Remove them, with their effects, deliveries and wakes; their dedup keys stay as tombstones."""
         ids = self._sql.pack([task_id for task_id, _, _ in ended])
         self._sql.run("bury_keys", {"ids": ids, "expires_at": to_micros(keys_expire_at)})
+        self._sql.run("delete_effects_of_tasks", {"ids": ids})
+        self._sql.run("delete_deliveries_of_tasks", {"ids": ids})
+        self._sql.run("delete_wakes_of_tasks", {"ids": ids})
         for row in self._sql.all("delete_tasks", {"ids": ids}):
             self._tx.count("task", TaskStatus(row[0]), -1)
 
@@ -205,7 +208,9 @@ class Tasks:
         if self._sql.one("insert_key", params) is not None:
             return None
         row = self._sql.one("get_key", {"owner": task.owner, "key": key})
-        if row is None or row[0] == task.id:
+        if row is None:  # its tombstone expired between the two statements
+            return self._take_key(task, key)
+        if row[0] == task.id:
             return None
         if row[1] != _arguments_digest(task):
             raise KeyConflict(key, row[0])

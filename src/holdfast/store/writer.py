@@ -200,8 +200,10 @@ class Writer:
 
     def _refuse_latecomers(self) -> None:
         """Whoever joined the queue while the last thread was leaving it."""
-        late = list(self._waiting)
-        self._waiting.clear()
+        late = []
+        with contextlib.suppress(IndexError):
+            while True:
+                late.append(self._waiting.popleft())
         for member in late:
             member.error = StoreUnavailable("the store is closed")
         _settle(late)
@@ -265,6 +267,8 @@ class Writer:
         if self._sleepers:
             with self._wake:
                 self._wake.notify()
+        if self._is_closed and not any(thread.is_alive() for thread in self._threads):
+            self._refuse_latecomers()  # the store was closed since we looked
 
     def _serve(self, index: int) -> None:
         session, lock = self._sessions[index], self._locks[index]

@@ -86,12 +86,18 @@ UPDATE run_checkpoints
 RETURNING id;
 
 -- name: return_checkpoints
--- Their resumer died before it created the follow-up runs.
+-- Their resumer died or was late before it created the follow-up runs.
 -- moves: checkpoint resuming -> paused_for_restart
 UPDATE run_checkpoints
    SET status = 'paused_for_restart', token = NULL, claimed_by = NULL, lease_until = NULL, updated_at = :now
  WHERE id IN :ids[] AND status = 'resuming'
 RETURNING id, run_id, task_id;
+
+-- name: renew_resumes
+-- A resumer that needs longer says that it is alive.
+UPDATE run_checkpoints SET lease_until = :now + :lease
+ WHERE id IN :ids[] AND token = :token AND status = 'resuming'
+RETURNING id;
 
 -- name: resuming_of_boot
 -- What a boot is resuming.

@@ -103,3 +103,15 @@ SELECT * FROM wakes WHERE id = :id;
 UPDATE wakes SET status = :to, updated_at = :now
  WHERE id = :id AND status IN :sources[]
 RETURNING *;
+
+-- name: delete_effects_of_tasks
+-- Retention.
+DELETE FROM effects WHERE task_id IN :ids[];
+
+-- name: delete_deliveries_of_tasks
+-- Retention.
+DELETE FROM deliveries WHERE task_id IN :ids[];
+
+-- name: delete_wakes_of_tasks
+-- Retention.
+DELETE FROM wakes WHERE task_id IN :ids[];

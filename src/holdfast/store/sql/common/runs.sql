@@ -216,6 +216,10 @@ SELECT * FROM runs
  WHERE claimed_by = :boot_id AND status = 'running'
  ORDER BY priority, due_at, id LIMIT :limit;
 
+-- name: count_of_boot
+-- How many runs a boot carries.
+SELECT COUNT(*) FROM runs WHERE claimed_by = :boot_id AND status = 'running';
+
 -- name: lapsed_runs
 -- Runs whose holder let the lease lapse.
 SELECT * FROM runs

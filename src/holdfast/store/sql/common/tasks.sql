@@ -102,9 +102,13 @@ UPDATE tasks
 RETURNING id;
 
 -- name: tasks_to_prune
--- Ended tasks whose retention is over, oldest first.
+-- Ended tasks whose retention is over, oldest first; not while an effect or a delivery of theirs is open.
 SELECT id, status, owner FROM tasks
  WHERE cleanup_after <= :now
+   AND NOT EXISTS (SELECT 1 FROM effects
+                    WHERE effects.task_id = tasks.id AND effects.status IN ('intent', 'unknown'))
+   AND NOT EXISTS (SELECT 1 FROM deliveries
+                    WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
  ORDER BY cleanup_after, id LIMIT :limit;
 
 -- name: delete_tasks

@@ -38,7 +38,7 @@ UPDATE run_checkpoints
 RETURNING *;
 
 -- name: return_checkpoints
--- Their resumer died before it created the follow-up runs.
+-- Their resumer died or was late before it created the follow-up runs.
 -- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
 -- moves: checkpoint resuming -> paused_for_restart
 WITH held AS MATERIALIZED (
@@ -48,6 +48,13 @@ UPDATE run_checkpoints
    SET status = 'paused_for_restart', token = NULL, claimed_by = NULL, lease_until = NULL, updated_at = :now
  WHERE id = ANY (ARRAY(SELECT id FROM held)) AND status = 'resuming'
 RETURNING id, run_id, task_id;
+
+-- name: renew_resumes
+-- A resumer that needs longer says that it is alive.
+-- Differs: leases follow the database's clock, asked once.
+UPDATE run_checkpoints SET lease_until = (SELECT holdfast_now()) + CAST(:lease AS bigint)
+ WHERE id IN :ids[] AND token = :token AND status = 'resuming'
+RETURNING id;
 
 -- name: lapsed_resumes
 -- Checkpoints whose resumer let the lease lapse.

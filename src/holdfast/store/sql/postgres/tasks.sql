@@ -26,3 +26,15 @@ UPDATE tasks
   FROM held
  WHERE tasks.id = :task_id AND held.task_id = tasks.id
 RETURNING tasks.id;
+
+-- name: tasks_to_prune
+-- Ended tasks whose retention is over, oldest first; not while an effect or a delivery of theirs is open.
+-- Differs: they are locked, so that nobody opens one again while it is being removed; busy ones are skipped.
+SELECT id, status, owner FROM tasks
+ WHERE cleanup_after <= :now
+   AND NOT EXISTS (SELECT 1 FROM effects
+                    WHERE effects.task_id = tasks.id AND effects.status IN ('intent', 'unknown'))
+   AND NOT EXISTS (SELECT 1 FROM deliveries
+                    WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+ ORDER BY cleanup_after, id LIMIT :limit
+   FOR UPDATE SKIP LOCKED;

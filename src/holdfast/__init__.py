@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         NoLedger,
         NotFound,
         NotYours,
+        OutcomeUnknown,
         PayloadTooLarge,
         Refused,
         ResumesHeld,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "AmbiguousId BadInput CheckpointError CheckpointNotSaved CheckpointUnreadable ClaimLost Conflict FeedGap "
-    "HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger NotFound NotYours "
+    "HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger NotFound NotYours OutcomeUnknown "
     "PayloadTooLarge Refused ResumesHeld RevisionMismatch RowDamaged SchemaMismatch SettingsError "
     "StoreUnavailable"
 )
@@ -110,6 +111,7 @@ __all__ = [
     "NoLedger",
     "NotFound",
     "NotYours",
+    "OutcomeUnknown",
     "Parts",
     "PayloadTooLarge",
     "Refused",

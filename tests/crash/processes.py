@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn, Self
 
 FAILED = 70
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def fork(work: Callable[[], object]) -> int:
@@ -28,12 +33,19 @@ def fork(work: Callable[[], object]) -> int:
 def _end_after(work: Callable[[], object]) -> NoReturn:
     status = FAILED
     try:
+        _die_with_the_parent()
         work()
         status = 0
     except BaseException:  # noqa: BLE001 - a child has nobody above it to tell
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(status)
+
+
+def _die_with_the_parent() -> None:
+    """A test run that is killed leaves nobody behind, not even the frozen."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def kill(pid: int) -> None:
@@ -52,6 +64,15 @@ def assert_was_killed(pid: int) -> None:
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
     assert code == -signal.SIGKILL, f"process {pid} ended with {code} and not by SIGKILL"
+
+
+@contextmanager
+def killed_in_the_end(pid: int) -> Iterator[None]:
+    """Whatever happens meanwhile: a child that is frozen or waits must not be left behind."""
+    try:
+        yield
+    finally:
+        kill(pid)
 
 
 class Pipe:

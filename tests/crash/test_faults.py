@@ -31,7 +31,7 @@ from tests.crash.disks import Disk, Failure
 from tests.crash.facts import Fact, Log, assert_facts_stand, read_facts
 from tests.crash.invariants import assert_ledger_is_whole, contents_of
 from tests.crash.places import Place
-from tests.crash.processes import Pipe, assert_ended_well, fork, kill
+from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import Tables, dump
 
@@ -320,9 +320,8 @@ def killed(quick_path: Path) -> Place:
     place = Place.of_file(quick_path / "killed")
     place.open().close()
     out = Pipe()
-    child = fork(lambda: asyncio.run(write_until_killed(place, out)))
-    assert out.only_hear().hear() == "done"
-    kill(child)
+    with killed_in_the_end(fork(lambda: asyncio.run(write_until_killed(place, out)))):
+        assert out.only_hear().hear() == "done"
     out.close()
     return place
 

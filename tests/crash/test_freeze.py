@@ -23,7 +23,7 @@ from holdfast.engine.ledger import AlreadyEnded
 from holdfast.engine.resume import Resumed
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place
-from tests.crash.processes import Pipe, assert_ended_well, fork
+from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
 
@@ -165,18 +165,19 @@ def late_answers(place: Place, *, until_done: bool) -> tuple[dict[str, str], Pri
     """What a process heard that was frozen while its work went elsewhere; and the ledger before and after."""
     out, thaw = Pipe(), Pipe()
     frozen = fork(lambda: asyncio.run(carry_freeze_and_write(place, out, thaw)))
-    assert out.only_hear().hear() == "carrying"
-    freeze(frozen)
-    move_the_servers_clock(place)
-    assert_ended_well(fork(lambda: asyncio.run(take_over(place, until_done=until_done))))
-    before = print_of(place)
-    os.kill(frozen, signal.SIGCONT)
-    thaw.say("go on")
-    answers = dict(out.hear().split(": ", 1) for _ in range(len(LATE_WRITES) + 1))
-    assert_ended_well(frozen)
+    with killed_in_the_end(frozen):
+        assert out.only_hear().hear() == "carrying"
+        freeze(frozen)
+        move_the_servers_clock(place)
+        assert_ended_well(fork(lambda: asyncio.run(take_over(place, until_done=until_done))))
+        before = print_of(place)
+        os.kill(frozen, signal.SIGCONT)
+        thaw.say("go on")
+        answers = dict(out.hear().split(": ", 1) for _ in range(len(LATE_WRITES) + 1))
+        after = print_of(place)
     out.close()
     thaw.close()
-    return answers, before, print_of(place)
+    return answers, before, after
 
 
 def test_every_write_of_a_process_that_slept_through_its_lease_is_refused(place: Place) -> None:

@@ -9,7 +9,7 @@ import pytest
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import RunStatus, TaskStatus
 from tests.crash.places import Place
-from tests.crash.processes import Pipe, fork, kill
+from tests.crash.processes import Pipe, fork, killed_in_the_end
 from tests.engine.parts import Parts
 
 pytestmark = pytest.mark.slow
@@ -45,9 +45,8 @@ def test_a_killed_process_leaves_a_step_that_its_follow_up_run_remembers(place: 
         await parts.life.end()
         store.close()
 
-    child = fork(lambda: asyncio.run(save_one_step_and_hang()))
-    task_id = pipe.only_hear().hear()
-    kill(child)
+    with killed_in_the_end(fork(lambda: asyncio.run(save_one_step_and_hang()))):
+        task_id = pipe.only_hear().hear()
 
     asyncio.run(resume())
     pipe.close()

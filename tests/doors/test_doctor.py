@@ -145,7 +145,7 @@ def test_a_part_that_cannot_be_read_does_not_hide_the_others(run: Run, ledger: O
 
     found = checks(run)
 
-    assert found["damage"]["verdict"] == "fail"
+    assert found["digests"]["verdict"] == "fail"
     assert found["disk"]["verdict"] == "ok"
 
 

@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "AmbiguousId BadInput CheckpointError CheckpointNotSaved CheckpointUnreadable ClaimLost Conflict FeedGap "
-    "HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger NotFound NotYours OutcomeUnknown "
-    "PayloadTooLarge Refused ResumesHeld RevisionMismatch RowDamaged SchemaMismatch SettingsError "
-    "StoreUnavailable"
+    "HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger NotFound NotYours "
+    "OutcomeUnknown PayloadTooLarge Refused ResumesHeld RevisionMismatch RowDamaged SchemaMismatch "
+    "SettingsError StoreUnavailable"
 )
 _WHERE = {
     "Checkpoints": "holdfast.engine.checkpoints",

@@ -36,7 +36,8 @@ class Log:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, kind: str, **facts: Any) -> None:
-        os.write(self._descriptor, msgspec.json.encode(Fact(kind=kind, **facts)) + b"\n")
+        # A kill may cut even one call short: what follows must not stand on the same line.
+        os.write(self._descriptor, b"\n" + msgspec.json.encode(Fact(kind=kind, **facts)) + b"\n")
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -48,7 +49,7 @@ def read_facts(path: Path, offset: int = 0) -> list[Fact]:
         return []
     with path.open("rb") as file:
         file.seek(offset)
-        lines = file.read().split(b"\n")
+        lines = [line for line in file.read().split(b"\n") if line]
     facts = []
     for line in lines:
         try:

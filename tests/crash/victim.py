@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,7 @@ STEPS = ("read", "think", "write")
 LARGE = "x" * 20_000
 # Kills here are nobody's fault, so runs may be interrupted as often as it pleases us.
 PATIENCE = 1_000_000
+STUCK_AFTER_S = 60.0
 
 
 def facts_path(home: Path) -> Path:
@@ -59,8 +61,9 @@ class Victim:
             await self._resume()
 
     async def finish_everything(self) -> None:
-        """Until nothing is left that has not ended."""
-        while await self._is_anything_left():
+        """Until nothing is left; what has not ended after so long is stuck, and will be found."""
+        give_up_at = time.monotonic() + STUCK_AFTER_S
+        while await self._is_anything_left() and time.monotonic() < give_up_at:
             await self.recover()
             await self._carry_some()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import msgspec
@@ -79,6 +80,26 @@ async def test_many_tasks_are_created_in_one_commit_or_not_at_all(parts: Parts) 
         )
 
     assert dump(parts.store) == before
+
+
+async def test_a_write_that_fails_in_a_crowd_leaves_no_trace_of_itself(parts: Parts) -> None:
+    """It shares its transaction with the others, and has already noted events and counts when it fails."""
+    await parts.create(key="taken", arguments=1)
+    good = [parts.create(key=f"good-{number}") for number in range(20)]
+    bad = [
+        parts.ledger.create_many([a_new_task(key=f"bad-{number}"), a_new_task(key="taken", arguments=2)])
+        for number in range(20)
+    ]
+
+    answers = await asyncio.gather(
+        *(one for pair in zip(good, bad, strict=True) for one in pair), return_exceptions=True
+    )
+
+    assert sum(isinstance(answer, KeyConflict) for answer in answers) == 20
+    contents = assert_ledger_is_whole(parts.store)
+    assert {task.dedup_key for task in contents.tasks.values()} == {"taken"} | {
+        f"good-{number}" for number in range(20)
+    }
 
 
 # --- dedup keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -38,13 +39,19 @@ class Migrating(Protocol):
 
 def load_migrations(dialect: str) -> list[Migration]:
     """Every migration of a database, in order."""
+    return list(_read_folder(SCHEMA_FILES / dialect))
+
+
+@functools.cache
+def _read_folder(folder: Path) -> tuple[Migration, ...]:
+    """Read once: a process that opens many ledgers, or gives up its rights, needs the files only once."""
     found = []
-    for path in sorted((SCHEMA_FILES / dialect).glob("*.sql")):
+    for path in sorted(folder.glob("*.sql")):
         match = _FILE_NAME.fullmatch(path.name)
         if match is None:
             raise ValueError(f"{path.name}: a migration is named 0001_what_it_does.sql")
         found.append(Migration(number=int(match[1]), name=match[2], sql=path.read_text(encoding="utf-8")))
-    return found
+    return tuple(found)
 
 
 def check_schema(applied: Sequence[tuple[int, str]], known: Sequence[Migration]) -> list[Migration]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -20,8 +21,9 @@ _UNPACK = {
 }
 
 
+@functools.cache
 def load_queries(dialect: str) -> dict[str, str]:
-    """Every query by name, in the words of one database; parameters are still written `:name`."""
+    """Every query by name, in the words of one database; parameters are still written `:name`. Read once."""
     texts = read_files("common") | read_files(dialect)
     return {name: in_dialect(text, dialect) for name, text in texts.items()}
 

@@ -41,7 +41,7 @@ layers: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
 
 test-fast: $(STAMP)
-	@$(BIN)/pytest -q -m "not slow" $(PYTEST)
+	@$(BIN)/pytest -q -m "not slow" --numprocesses 2 $(PYTEST)
 
 test-slow: $(STAMP)
 	@$(BIN)/pytest -q -m slow $(PYTEST)

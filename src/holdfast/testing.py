@@ -287,6 +287,11 @@ class _CountingStatements:
         self._statements.many(query, rows)
         self._ran()
 
+    def save_step(self, row: Row, fence: int) -> bool:
+        answer = self._statements.save_step(row, fence)
+        self._ran()
+        return answer
+
     def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
         answer = self._statements.save_steps(rows, fences)
         self._ran()

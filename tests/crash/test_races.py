@@ -143,7 +143,6 @@ def assert_all_were_followed_up_once(place: Place) -> None:
     store.close()
 
 
-@pytest.mark.xfail(reason="PostgreSQL tells a task's events in the order in which transactions began")
 async def test_a_task_is_told_in_the_order_in_which_it_happened_whoever_began_first(
     postgres_server: PostgresServer, quick_path: Path
 ) -> None:

@@ -205,6 +205,7 @@ async def test_the_checkpoints_of_a_dead_resumer_are_returned(
     rescued = await alive.rescuer.rescue()
 
     assert rescued.returned == 1
+    assert_ledger_is_whole(store)
     checkpoint = await store.read(lambda tx: tx.checkpoints.get(held.id))
     assert (checkpoint.status, checkpoint.token, checkpoint.attempts) == (
         CheckpointStatus.PAUSED_FOR_RESTART,

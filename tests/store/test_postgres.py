@@ -450,24 +450,26 @@ def test_the_feed_never_passes_by_an_event_whose_transaction_commits_late(
     assert subjects(second) == ["late", "after"]
 
 
-def test_the_feed_of_a_task_is_in_the_order_of_transactions_also_after_a_position(
+def test_the_feed_is_in_the_order_of_transactions_and_that_of_a_task_in_the_order_of_its_changes(
     store: PostgresStore, url: str
 ) -> None:
     with psycopg.connect(url, options="-c search_path=holdfast") as connection:
         connection.execute(
             "INSERT INTO ledger_events (position, txid, at, kind, task_id, subject_id, facts)"
             " OVERRIDING SYSTEM VALUE VALUES"
-            " (1, '10', 1, 'task_created', 'task_a', 'third', '{}'),"
-            " (2, '9', 1, 'task_created', 'task_a', 'first', '{}'),"
-            " (3, '9', 1, 'task_created', 'task_a', 'second', '{}')"
+            " (1, '10', 1, 'task_created', 'task_a', 'began late', '{}'),"
+            " (2, '9', 1, 'task_created', 'task_a', 'began early', '{}'),"
+            " (3, '9', 1, 'task_created', 'task_a', 'with it', '{}')"
         )
 
     def of_task(position: str = "0.0") -> list[Event]:
         return store.read_now(lambda tx: tx.events.of_task("task_a", position))
 
-    assert subjects(feed(store)) == subjects(of_task()) == ["first", "second", "third"]
-    assert subjects(of_task("9.3")) == subjects(feed(store, "9.3")) == ["third"]
-    assert subjects(store.read_now(lambda tx: tx.events.newest(limit=2))) == ["second", "third"]
+    assert subjects(feed(store)) == ["began early", "with it", "began late"]
+    assert subjects(feed(store, "9.3")) == ["began late"]
+    assert subjects(store.read_now(lambda tx: tx.events.newest(limit=2))) == ["with it", "began late"]
+    assert subjects(of_task()) == ["began late", "began early", "with it"]
+    assert subjects(of_task("10.1")) == ["began early", "with it"]
 
 
 def test_a_ledger_that_was_dumped_and_restored_elsewhere_goes_on(

@@ -288,7 +288,9 @@ def cancelling(
     def cancel(tx: Tx) -> CancelOutcome:
         task = owned(tx.tasks.lock(task_id), owner)
         if task.has_ended:
-            return AlreadyEnded(task=task)
+            # By us, in a commit whose answer was lost, if at this very moment.
+            is_ours = task.status is TaskStatus.CANCELLED and task.ended_at == now
+            return Cancelled(task=task) if is_ours else AlreadyEnded(task=task)
         if tx.tasks.request_cancel(task_id, reason, now=now):
             tx.emit(EventKind.TASK_CANCEL_REQUESTED, task_id, at=now, task_id=task_id, reason=reason)
         run = tx.runs.live_of_task(task_id)

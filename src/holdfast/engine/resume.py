@@ -240,9 +240,13 @@ class Resumer:
             going_on = [one for one in mine if one.checkpoint.task_id not in cancelled]
             if going_on:
                 self._create_runs(tx, going_on, token, now)
-            before = [one for one in good if one.checkpoint.id not in held]
+            rest = [one for one in good if one.checkpoint.id not in held]
+            before = [(one, tx.checkpoints.get(one.checkpoint.id)) for one in rest]
+            # Ours from a commit whose answer was lost, or somebody else's since.
+            going_on += [one for one, found in before if found.resumed_run_id == one.run_id]
+            ended += [one for one, found in before if _was_cancelled(found, now)]
             return Resumed(
-                followed_up={one.checkpoint.id: one.run_id for one in (*going_on, *_own(tx, before))},
+                followed_up={one.checkpoint.id: one.run_id for one in going_on},
                 cancelled=tuple(one.checkpoint.id for one in ended),
             )
 
@@ -424,9 +428,10 @@ def _open(tx: Tx, checkpoint: Checkpoint) -> Checkpoint:
         return msgspec.structs.replace(checkpoint, is_damaged=True)
 
 
-def _own(tx: Tx, good: Sequence[FollowUp]) -> list[FollowUp]:
-    """Those that our own commit, whose answer was lost, already followed up."""
-    return [one for one in good if tx.checkpoints.get(one.checkpoint.id).resumed_run_id == one.run_id]
+def _was_cancelled(checkpoint: Checkpoint, now: datetime) -> bool:
+    """Whether it ended at this very moment, by the cancel of its task."""
+    diagnostic = checkpoint.diagnostic
+    return checkpoint.updated_at == now and diagnostic is not None and diagnostic.kind == "cancelled"
 
 
 def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> SeedContext:

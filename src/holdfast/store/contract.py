@@ -55,6 +55,10 @@ class Statements(Protocol):
 
     def many(self, query: str, rows: Iterable[Params], /) -> None: ...
 
+    def save_step(self, row: Row, fence: int, /) -> bool:
+        """Save a step (columns in their order) if its run is held with that fence and it is not there."""
+        ...
+
     def save_steps(self, rows: Sequence[Row], fences: Sequence[int], /) -> list[bool]:
         """Save the steps (columns in their order) whose run is still held with that fence.
 

@@ -41,9 +41,9 @@ class SaveStep:
 
     def __call__(self, tx: Tx) -> Step | None:
         """None when it was saved now; the step that stands there already when it was saved before."""
-        params = self.params()
-        if tx.statements.one("save_step", params) is not None:
+        if tx.statements.save_step(self.row, self.fence):
             return None
+        params = self.params()
         # Saved before (by us, perhaps, in a commit whose answer was lost), or not ours to save.
         found = tx.statements.one("get_step", params)
         if found is None or not tx.journal.holds(params["run_id"], params["task_id"], self.fence):

@@ -279,6 +279,10 @@ class PostgresStatements:
         elif given:
             self._link.execute(query, given[0])
 
+    def save_step(self, row: Row, fence: int) -> bool:
+        params = dict(zip(STEP_COLUMNS, row, strict=True))
+        return self.one("save_step", params | {"fence": fence}) is not None
+
     def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
         """One statement for all; which ones it saved matters only when it was not every one."""
         columns: dict[str, object] = dict(zip(STEP_COLUMNS, zip(*rows, strict=True), strict=True))

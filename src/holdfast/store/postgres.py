@@ -135,6 +135,8 @@ class PostgresSession:
             raise psycopg.OperationalError("the connection was lost before the statement was committed")
         return answer
 
+    crowd = alone
+
     def explain(self, error: Exception) -> Exception | None:
         return explain(error)
 

@@ -59,15 +59,18 @@ class SqliteSession:
         self._waits = True
 
     def begin(self, *, may_wait: bool) -> None:
-        if may_wait is not self._waits:
-            self.connection.set_busy_timeout(BUSY_TIMEOUT_MS if may_wait else 0)
-            self._waits = may_wait
+        self._set_patience(may_wait=may_wait)
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
         except apsw.BusyError as error:
             if may_wait:
                 raise
             raise Busy from error
+
+    def _set_patience(self, *, may_wait: bool) -> None:
+        if may_wait is not self._waits:
+            self.connection.set_busy_timeout(BUSY_TIMEOUT_MS if may_wait else 0)
+            self._waits = may_wait
 
     def commit(self) -> None:
         self._cursor.execute("COMMIT")
@@ -93,6 +96,17 @@ class SqliteSession:
         return bool(self.connection.in_transaction)
 
     def alone(self, write: Write[T], *, may_wait: bool) -> T:
+        self._set_patience(may_wait=may_wait)
+        try:
+            answer = write(self.tx)
+        except apsw.BusyError as error:
+            if may_wait:
+                raise
+            raise Busy from error
+        self._check()
+        return answer
+
+    def crowd(self, write: Write[T], *, may_wait: bool) -> T:
         self.begin(may_wait=may_wait)
         try:
             answer = write(self.tx)
@@ -128,7 +142,11 @@ class _Migrating:
             "CREATE TABLE IF NOT EXISTS schema_migrations "
             "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL) STRICT"
         )
-        return list(self._connection.execute("SELECT number, digest FROM schema_migrations ORDER BY number"))
+        # As bytes: a digest that lost a bit must be found wrong, not break the reading.
+        found = self._connection.execute(
+            "SELECT number, CAST(digest AS BLOB) FROM schema_migrations ORDER BY number"
+        )
+        return [(number, digest.decode("utf-8", "replace")) for number, digest in found]
 
     def apply(self, migration: Migration) -> None:
         self._connection.execute(migration.sql)

@@ -133,6 +133,7 @@ class SqliteStatements:
         self._connection = connection
         self._cursor = connection.cursor()
         self._queries = queries
+        self._save_step = queries["save_step"]
 
     def one(self, query: str, params: Params) -> Row | None:
         found = self.all(query, params)
@@ -143,6 +144,9 @@ class SqliteStatements:
             # All rows are fetched: a statement left open would keep the transaction from committing.
             return list(self._cursor.execute(self._queries[query], params).fetchall())
         except UnicodeDecodeError as error:
+            # A statement that is left half read would hold its snapshot, and every wal_checkpoint up.
+            self._cursor.close(True)
+            self._cursor = self._connection.cursor()
             sql = self._queries[query]
             if not sql.startswith(("SELECT", "WITH")):
                 raise RowDamaged(
@@ -170,6 +174,10 @@ class SqliteStatements:
 
     def many(self, query: str, rows: Iterable[Params]) -> None:
         self._cursor.executemany(self._queries[query], rows).fetchall()
+
+    def save_step(self, row: Row, fence: int) -> bool:
+        # By place, which is quicker: the query names its parameters first in the order of the columns.
+        return bool(self._cursor.execute(self._save_step, (*row, fence)).fetchall())
 
     def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
         """Nobody else writes while we do, so each run's fence is looked at once, then all go in."""

@@ -103,6 +103,10 @@ class Tx:
     def has_news(self) -> bool:
         return bool(self._events or self._counts)
 
+    @property
+    def is_silent(self) -> bool:
+        return not (self._events or self._counts or self._topics)
+
     def flush(self) -> None:
         """Write the collected events and counts; called once, just before the commit."""
         if self._events:

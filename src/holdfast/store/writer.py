@@ -29,6 +29,8 @@ log = logging.getLogger("holdfast")
 MAX_GROUP = 512
 # A loop thread may run a write itself while commits are quicker than this; a slow disk must not block it.
 INLINE_COMMIT_S = 0.003
+# How long one caller may write inline before the others of its loop have a turn.
+INLINE_PASS_S = 0.002
 _LONELY_GROUPS = 2
 # How long a write is run again after errors that may pass: a deadlock, a server that is starting.
 RETRY_FOR_S = 30.0
@@ -82,9 +84,21 @@ class JoiningSession(Session, Protocol):
         """Run a write of one statement without a transaction around it; durable when it returns."""
         ...
 
+    def crowd(self, write: Write[T], *, may_wait: bool) -> T:
+        """The same for a crowd of writes of one kind: all of them, or none."""
+        ...
+
 
 class Busy(Exception):
     """Another process is writing, and the caller would rather not wait for it here."""
+
+
+class _Elsewhere(Exception):
+    """A write that the loop's thread cannot do now; the cause, if it is an error that may pass."""
+
+    def __init__(self, cause: Exception | None) -> None:
+        super().__init__("a writer's thread must take it")
+        self.cause = cause
 
 
 class CommitUnknown(Exception):
@@ -149,13 +163,15 @@ class Writer:
         self._waiting: deque[Pending[Any]] = deque()
         self._wake = threading.Condition(threading.Lock())
         self._locks = [threading.Lock() for _ in sessions]
+        self._pairs = list(zip(self._sessions, self._locks, strict=True))
         self._close_by = math.inf
         self._is_closed = False
         self._sleepers = 0
         self._lonely = 0
         self._commit_s = 0.0
-        # The loop that has had its inline write in its present pass.
-        self._served: asyncio.AbstractEventLoop | None = None
+        # Who writes inline in the present pass of its loop, and until when it may.
+        self._served: asyncio.Task[Any] | None = None
+        self._pass_until = math.inf
         self._threads = [
             threading.Thread(target=self._serve, args=(index,), name=f"{name}-{index}", daemon=True)
             for index in range(len(self._sessions))
@@ -166,20 +182,26 @@ class Writer:
     async def write(self, write: Write[T]) -> T:
         loop = asyncio.get_running_loop()
         pending = Pending(write)
-        if self._may_inline(loop):
-            self._served = loop
-            loop.call_soon(self._end_pass)
-            if self._try_inline(pending, may_wait=False):
-                # Give the others of this loop their turn, as a hop to the writer's thread would have.
-                await asyncio.sleep(0)
-                return pending.result()
+        caller = asyncio.current_task(loop)
+        if self._may_inline(caller):
+            if self._served is None:
+                self._served, self._pass_until = caller, time.perf_counter() + INLINE_PASS_S
+                loop.call_soon(self._end_pass)
+            try:
+                return self._write_inline(write)
+            except _Elsewhere as elsewhere:
+                pending.cause = elsewhere.cause
+            finally:
+                if time.perf_counter() > self._pass_until:
+                    # Give the others of this loop their turn, as a hop to the writer's thread would have.
+                    await asyncio.sleep(0)
         future = pending.on_loop(loop)
         self._enqueue(pending)
         return await future
 
     def write_now(self, write: Write[T]) -> T:
         pending = Pending(write)
-        if self._waiting or not self._try_inline(pending, may_wait=True):
+        if self._waiting or not self._run_here(pending):
             ready = pending.on_thread()
             self._enqueue(pending)
             ready.wait()
@@ -215,52 +237,74 @@ class Writer:
 
     # --- the short cut
 
-    def _may_inline(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether the caller is alone: nobody waits, and nobody else of its loop wrote in this pass."""
+    def _may_inline(self, caller: asyncio.Task[Any] | None) -> bool:
+        """Whether the caller is alone: nobody waits, and nobody else wrote in this pass of its loop."""
         return (
             self._lonely >= _LONELY_GROUPS
             and not self._waiting
-            and self._served is not loop
+            and self._served in (None, caller)
             and self._commit_s < INLINE_COMMIT_S
         )
 
     def _end_pass(self) -> None:
         self._served = None
 
-    def _try_inline(self, pending: Pending[Any], *, may_wait: bool) -> bool:
-        """True when it has its answer; False when a thread must take it: no session was free, or quick."""
-        for session, lock in zip(self._sessions, self._locks, strict=True):
+    def _write_inline(self, write: Write[T]) -> T:
+        """Raises _Elsewhere when a thread must take it: no session was free, or quick."""
+        for session, lock in self._pairs:
             if lock.acquire(blocking=False):
                 try:
-                    if self._is_closed:
-                        raise StoreUnavailable("the store is closed")
-                    if may_wait:
-                        self._run(session, [pending])
-                        return True
-                    return self._run_inline(session, pending)
+                    self._refuse_when_closed()
+                    started = time.perf_counter()
+                    answer = self._run_inline(session, write)
+                    self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
+                    return answer
+                finally:
+                    lock.release()
+        raise _Elsewhere(None)
+
+    def _run_inline(self, session: Session, write: Write[T]) -> T:
+        try:
+            if session.joins and getattr(write, "is_joined", False):
+                answer = cast(JoiningSession, session).alone(write, may_wait=False)
+                if not session.tx.is_silent:
+                    self._tell_of_joined(session)
+                return answer
+            pending = Pending(write)
+            self._run_together(session, [pending], may_wait=False)
+        except Busy as busy:
+            raise _Elsewhere(None) from busy
+        except Exception as error:
+            session.tx.forget()
+            if _may_retry(session, error):
+                # Waiting for a server or for a lock is not for the loop's thread.
+                raise _Elsewhere(error) from error
+            explained = _in_words(session, error)
+            if explained is error:
+                raise
+            raise explained from error
+        return pending.result()
+
+    def _run_here(self, pending: Pending[Any]) -> bool:
+        """True when it has its answer; False when no session was free."""
+        for session, lock in self._pairs:
+            if lock.acquire(blocking=False):
+                try:
+                    self._refuse_when_closed()
+                    self._run(session, [pending])
+                    return True
                 finally:
                     lock.release()
         return False
 
-    def _run_inline(self, session: Session, pending: Pending[Any]) -> bool:
-        try:
-            self._run_timed(session, [pending], may_wait=False)
-        except Busy:
-            return False
-        except Exception as error:  # noqa: BLE001 - the answer to the caller, or the reason to try again elsewhere
-            session.tx.forget()
-            if _may_retry(session, error):
-                # Waiting for a server or for a lock is not for the loop's thread.
-                pending.cause = error
-                return False
-            pending.answer, pending.error = None, _in_words(session, error)
-        return True
+    def _refuse_when_closed(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable("the store is closed")
 
     # --- the writer's thread
 
     def _enqueue(self, pending: Pending[Any]) -> None:
-        if self._is_closed:
-            raise StoreUnavailable("the store is closed")
+        self._refuse_when_closed()
         self._waiting.append(pending)
         # The lock is only for a thread that sleeps. One says that it will before it looks at the queue for
         # the last time, so it sees this member, or we see that it sleeps.
@@ -357,10 +401,13 @@ class Writer:
         else:
             together = cast(Any, type(part[0].write)).together
             writes = [member.write for member in part]
-            answers = session.alone(lambda tx: together(tx, writes), may_wait=may_wait)
+            answers = session.crowd(lambda tx: together(tx, writes), may_wait=may_wait)
         for member, answer in zip(part, answers, strict=True):
             is_error = isinstance(answer, Exception)
             member.answer, member.error = (None, answer) if is_error else (answer, None)
+        self._tell_of_joined(session)
+
+    def _tell_of_joined(self, session: Session) -> None:
         assert not session.tx.has_news, "a write that is one statement has no events"
         if topics := session.tx.take_topics():
             self._tell(topics)

@@ -316,7 +316,7 @@ CREATE TABLE ledger_events (
 );
 -- Ids appear out of order here; followers read below the oldest transaction still open.
 CREATE INDEX ledger_events_feed ON ledger_events (txid, position);
-CREATE INDEX ledger_events_by_task ON ledger_events (task_id, txid, position);
+CREATE INDEX ledger_events_by_task ON ledger_events (task_id, position);
 CREATE INDEX ledger_events_by_time ON ledger_events (at);
 
 CREATE TABLE counters (

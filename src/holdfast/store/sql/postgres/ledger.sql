@@ -13,14 +13,12 @@ SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM l
 
 -- name: feed_of_task
 -- What happened to one task, in order.
--- Differs: as in feed. After an event that was pruned, all that is left of the task is given again.
+-- Differs: as in feed, nothing is told before all that may still come before it; but whoever changes a task
+-- holds its row until the end, so here the order of positions is that in which things happened.
 SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM ledger_events
- WHERE task_id = :task_id
-   AND (txid, position) > (
-         COALESCE((SELECT known.txid FROM ledger_events AS known WHERE known.position = :position), CAST('0' AS xid8)),
-         CAST(:position AS bigint))
+ WHERE task_id = :task_id AND position > :position
    AND txid < pg_snapshot_xmin(pg_current_snapshot())
- ORDER BY ledger_events.txid, position LIMIT :limit;
+ ORDER BY position LIMIT :limit;
 
 -- name: newest_events
 -- The end of the feed.

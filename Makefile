@@ -44,7 +44,7 @@ test-fast: $(STAMP)
 	@$(BIN)/pytest -q -m "not slow" --numprocesses 2 $(PYTEST)
 
 test-slow: $(STAMP)
-	@$(BIN)/pytest -q -m slow $(PYTEST)
+	@$(BIN)/pytest -q -m slow --numprocesses 2 $(PYTEST)
 
 fix: $(STAMP) ## repair what machines can repair: format, simple lint, generated pages
 	@$(BIN)/ruff format --quiet .

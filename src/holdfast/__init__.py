@@ -10,9 +10,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from holdfast.app import Parts, open_parts, open_store
+    from holdfast.app import Parts, open, open_parts, open_store  # noqa: A004 - `holdfast.open(…)`
     from holdfast.config import Settings, read_settings
     from holdfast.core.clock import Clock, SystemClock
+    from holdfast.core.effect_class import (
+        DidNotHappen,
+        Happened,
+        Unknown,
+        idempotent,
+        keyed,
+        opaque,
+        read,
+        step,
+        tool,
+        transactional,
+        verifiable,
+    )
     from holdfast.core.errors import (
         AmbiguousId,
         BadInput,
@@ -21,6 +34,7 @@ if TYPE_CHECKING:
         CheckpointUnreadable,
         ClaimLost,
         Conflict,
+        Drift,
         FeedGap,
         HoldfastError,
         HomeInUse,
@@ -29,32 +43,77 @@ if TYPE_CHECKING:
         LedgerReplaced,
         NoLedger,
         NotFound,
+        NotInRun,
         NotYours,
         OutcomeUnknown,
         PayloadTooLarge,
         Refused,
         ResumesHeld,
+        RetryAfter,
         RevisionMismatch,
         RowDamaged,
+        RunOver,
         SchemaMismatch,
         SettingsError,
+        StepFailed,
         StoreUnavailable,
+        TaskFailed,
     )
+    from holdfast.core.ladder import Budget, ask, budget, decompose, replan, retry
+    from holdfast.core.plan import PlanItem
     from holdfast.engine.boots import Life
     from holdfast.engine.checkpoints import Checkpoints
     from holdfast.engine.claims import Claims
+    from holdfast.engine.definitions import Call, TaskDefinition, task
+    from holdfast.engine.effects import Decision, idempotency_key
+    from holdfast.engine.handles import Handle, Holdfast
     from holdfast.engine.ledger import Ledger, NewTask
+    from holdfast.engine.program import Child, DurableList, DurableValue, PlanTurn, Run, Turn
     from holdfast.engine.rescue import Rescuer
     from holdfast.engine.resume import Resumer
     from holdfast.engine.steps import Journal
+    from holdfast.engine.stopping import Stopping
 
 _ERRORS = (
-    "AmbiguousId BadInput CheckpointError CheckpointNotSaved CheckpointUnreadable ClaimLost Conflict FeedGap "
-    "HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger NotFound NotYours "
-    "OutcomeUnknown PayloadTooLarge Refused ResumesHeld RevisionMismatch RowDamaged SchemaMismatch "
-    "SettingsError StoreUnavailable"
+    "AmbiguousId BadInput CheckpointError CheckpointNotSaved CheckpointUnreadable ClaimLost Conflict "
+    "Drift FeedGap HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger NotFound "
+    "NotInRun NotYours OutcomeUnknown PayloadTooLarge Refused ResumesHeld RetryAfter RevisionMismatch "
+    "RowDamaged RunOver SchemaMismatch SettingsError StepFailed StoreUnavailable TaskFailed"
 )
 _WHERE = {
+    "Budget": "holdfast.core.ladder",
+    "budget": "holdfast.core.ladder",
+    "retry": "holdfast.core.ladder",
+    "replan": "holdfast.core.ladder",
+    "decompose": "holdfast.core.ladder",
+    "ask": "holdfast.core.ladder",
+    "read": "holdfast.core.effect_class",
+    "idempotent": "holdfast.core.effect_class",
+    "keyed": "holdfast.core.effect_class",
+    "verifiable": "holdfast.core.effect_class",
+    "transactional": "holdfast.core.effect_class",
+    "opaque": "holdfast.core.effect_class",
+    "step": "holdfast.core.effect_class",
+    "tool": "holdfast.core.effect_class",
+    "Happened": "holdfast.core.effect_class",
+    "DidNotHappen": "holdfast.core.effect_class",
+    "Unknown": "holdfast.core.effect_class",
+    "Run": "holdfast.engine.program",
+    "Turn": "holdfast.engine.program",
+    "PlanTurn": "holdfast.engine.program",
+    "Child": "holdfast.engine.program",
+    "DurableList": "holdfast.engine.program",
+    "DurableValue": "holdfast.engine.program",
+    "task": "holdfast.engine.definitions",
+    "Call": "holdfast.engine.definitions",
+    "TaskDefinition": "holdfast.engine.definitions",
+    "Holdfast": "holdfast.engine.handles",
+    "Handle": "holdfast.engine.handles",
+    "Decision": "holdfast.engine.effects",
+    "idempotency_key": "holdfast.engine.effects",
+    "Stopping": "holdfast.engine.stopping",
+    "PlanItem": "holdfast.core.plan",
+    "open": "holdfast.app",
     "Checkpoints": "holdfast.engine.checkpoints",
     "Claims": "holdfast.engine.claims",
     "Clock": "holdfast.core.clock",
@@ -90,15 +149,26 @@ def __dir__() -> list[str]:
 __all__ = [
     "AmbiguousId",
     "BadInput",
+    "Budget",
+    "Call",
     "CheckpointError",
     "CheckpointNotSaved",
     "CheckpointUnreadable",
     "Checkpoints",
+    "Child",
     "ClaimLost",
     "Claims",
     "Clock",
     "Conflict",
+    "Decision",
+    "DidNotHappen",
+    "Drift",
+    "DurableList",
+    "DurableValue",
     "FeedGap",
+    "Handle",
+    "Happened",
+    "Holdfast",
     "HoldfastError",
     "HomeInUse",
     "IllegalMove",
@@ -110,23 +180,51 @@ __all__ = [
     "NewTask",
     "NoLedger",
     "NotFound",
+    "NotInRun",
     "NotYours",
     "OutcomeUnknown",
     "Parts",
     "PayloadTooLarge",
+    "PlanItem",
+    "PlanTurn",
     "Refused",
     "Rescuer",
     "Resumer",
     "ResumesHeld",
+    "RetryAfter",
     "RevisionMismatch",
     "RowDamaged",
+    "Run",
+    "RunOver",
     "SchemaMismatch",
     "Settings",
     "SettingsError",
+    "StepFailed",
+    "Stopping",
     "StoreUnavailable",
     "SystemClock",
+    "TaskDefinition",
+    "TaskFailed",
+    "Turn",
+    "Unknown",
     "__version__",
+    "ask",
+    "budget",
+    "decompose",
+    "idempotency_key",
+    "idempotent",
+    "keyed",
+    "opaque",
+    "open",
     "open_parts",
     "open_store",
+    "read",
     "read_settings",
+    "replan",
+    "retry",
+    "step",
+    "task",
+    "tool",
+    "transactional",
+    "verifiable",
 ]

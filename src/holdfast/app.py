@@ -6,9 +6,10 @@ The backends and the engine are imported where they are needed: a command that o
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from holdfast.engine.boots import Life
     from holdfast.engine.checkpoints import Checkpoints
     from holdfast.engine.claims import Claims
+    from holdfast.engine.definitions import TaskDefinition
+    from holdfast.engine.handles import Holdfast
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.rescue import Rescuer
     from holdfast.engine.resume import Resumer
@@ -222,6 +225,45 @@ async def open_parts(
         store.close()
 
 
+@contextlib.asynccontextmanager
+async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
+    url: str,
+    *,
+    tasks: Sequence[TaskDefinition[..., Any]] = (),
+    clock: Clock | None = None,
+    home: Path | None = None,
+    owner: str = "system",
+    capacity: int = 1000,
+    role: str = "script",
+) -> AsyncIterator[Holdfast]:
+    """The whole set-up of a script: a ledger, and the tasks that this process carries while it is open.
+
+    What was in flight when a process before died goes on; what is in flight at the end is paused, and goes
+    on when somebody opens the ledger again.
+    """
+    import asyncio
+
+    from holdfast.engine.carrier import Carrier
+    from holdfast.engine.definitions import by_name
+    from holdfast.engine.handles import Holdfast
+
+    known = by_name(tasks)
+    settings = read_settings(os.environ, store=url, home=None if home is None else str(home))
+    async with open_parts(settings, clock=clock, role=role, names=sorted(known)) as parts:
+        carrier = Carrier(parts.store, parts.clock, parts.life, known, capacity=capacity)
+        holdfast = Holdfast(parts.store, parts.clock, known, owner=owner)
+        if not known:
+            yield holdfast
+            return
+        await carrier.take_over()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(carrier.run(), name="holdfast carrier")
+            try:
+                yield holdfast
+            finally:
+                carrier.stop()
+
+
 def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None = None) -> Parts:
     """The parts of one life on one store."""
     from holdfast.engine.checkpoints import Checkpoints
@@ -250,6 +292,7 @@ __all__ = [
     "accept",
     "locks_of",
     "make_home",
+    "open",
     "open_parts",
     "open_place",
     "open_reader",

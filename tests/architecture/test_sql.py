@@ -177,8 +177,8 @@ def parameters(query: Query) -> set[str]:
 
 
 def called_queries() -> Iterator[tuple[str, str]]:
-    """Where a query is run by its name, and the name."""
-    for module in modules():
+    """Where a query is run by its name, and the name. (Tools run commands, which is something else.)"""
+    for module in (one for one in modules() if one.part != "tools"):
         for node in ast.walk(tree_of(module.path)):
             if not isinstance(node, ast.Call) or not node.args:
                 continue

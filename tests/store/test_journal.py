@@ -17,7 +17,9 @@ from holdfast.core.transitions import RunStatus
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
 from holdfast.store.journal import JournalHead, SaveStep
+from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, a_note, a_step, an_artifact, later, running_run, stored_run
+from tests.store.programs import leave_everything
 
 
 class JournalWrite(Protocol):
@@ -142,6 +144,44 @@ def test_many_steps_saved_at_once_are_all_there(store: Store) -> None:
     assert saved == [4] * 5
 
 
+def test_the_journals_of_many_tasks_come_in_order_and_are_told_apart(store: Store) -> None:
+    one, one_claim = running_run(store)
+    two, two_claim = running_run(store)
+    steps = [a_step(one, name=f"step {seq % 3}", occurrence=str(seq), seq=seq) for seq in range(1, 8)]
+    other = a_step(two, scope="main:1")
+    for step in reversed(steps):
+        store.write_now(SaveStep(step, one_claim.fence))
+    store.write_now(SaveStep(other, two_claim.fence))
+
+    tasks = [one.task_id, two.task_id, "task_nothing"]
+    assert store.read_now(lambda tx: tx.journal.steps_of(tasks)) == {one.task_id: steps, two.task_id: [other]}
+    assert store.read_now(lambda tx: tx.journal.steps_of([])) == {}
+
+
+def test_a_step_that_is_put_by_a_greater_write_needs_no_claim_and_the_first_stays(store: Store) -> None:
+    run = stored_run(store, RunStatus.WAITING)
+    first, second = a_step(run, result=b"1"), a_step(run, result=b"2")
+
+    assert store.write_now(lambda tx: tx.journal.put_step(first))
+    assert not store.write_now(lambda tx: tx.journal.put_step(second))
+    assert store.read_now(lambda tx: tx.journal.steps(run.task_id)) == [first]
+
+
+def test_only_the_holder_forgets_a_step_and_no_other_step_goes_with_it(store: Store) -> None:
+    run, claim = running_run(store)
+    stranger = msgspec.structs.replace(claim, fence=claim.fence + 1)
+    gone, others = a_step(run), [a_step(run, occurrence="2", seq=2), a_step(run, scope="main:1", seq=3)]
+    for step in (gone, *others):
+        store.write_now(SaveStep(step, claim.fence))
+
+    with pytest.raises(ClaimLost):
+        store.write_now(lambda tx: tx.journal.forget_step(stranger, "", "look", "1"))
+    assert store.read_now(lambda tx: tx.journal.find_step(run.task_id, "", "look", "1")) == gone
+
+    RepeatingStore(store).write_now(lambda tx: tx.journal.forget_step(claim, "", "look", "1"))
+    assert store.read_now(lambda tx: tx.journal.steps(run.task_id)) == others
+
+
 def test_a_large_result_becomes_a_blob_and_comes_back_whole(store: Store) -> None:
     run, claim = running_run(store)
     payload = msgspec.json.encode({"text": "ebb and flow 🌊 " * 10_000})
@@ -186,6 +226,25 @@ def test_the_head_of_a_journal_counts_steps_and_names_the_last_and_its_writers(s
     assert heads == {
         run.task_id: JournalHead(steps_saved=3, last_step="write", written_by=frozenset({run.id}))
     }
+
+
+def test_the_head_of_a_journal_that_several_runs_wrote_adds_them_up(store: Store) -> None:
+    run, claim = running_run(store)
+    for seq in (1, 3):
+        store.write_now(SaveStep(a_step(run, name=f"step {seq}", seq=seq), claim.fence))
+    for seq in (2, 4, 5):
+        earlier = a_step(run, name=f"step {seq}", seq=seq, run_id="run_before")
+        store.write_now(partial(put_step, step=earlier))
+
+    heads = store.read_now(lambda tx: tx.journal.heads([run.task_id]))
+
+    assert heads[run.task_id] == JournalHead(
+        steps_saved=5, last_step="step 5", written_by=frozenset({run.id, "run_before"})
+    )
+
+
+def put_step(tx: Tx, step: Step) -> bool:
+    return tx.journal.put_step(step)
 
 
 # --- plans, artifacts and notes
@@ -294,3 +353,17 @@ def test_retention_takes_the_journal_of_its_tasks_only(store: Store) -> None:
         ]
 
     assert store.read_now(left) == [{kept.task_id}] * 4
+
+
+def test_retention_takes_all_that_a_program_left_of_its_tasks_only(store: Store) -> None:
+    gone, kept = running_run(store)[0], running_run(store)[0]
+    store.write_now(lambda tx: leave_everything(tx, kept))
+    before = store.read_now(contents_of)
+    store.write_now(lambda tx: leave_everything(tx, gone))
+    nouns = ("loops", "turns", "list_deltas", "values", "scope_ops", "mail", "questions")
+    both = store.read_now(contents_of)
+    assert [noun for noun in nouns if both[noun] == before[noun]] == []
+
+    store.write_now(lambda tx: tx.journal.delete_of_tasks([gone.task_id]))
+
+    assert store.read_now(contents_of) == before

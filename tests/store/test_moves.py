@@ -28,6 +28,7 @@ from holdfast.core.transitions import (
     TASK_REOPENS,
     WAKE_MOVES,
     CheckpointStatus,
+    EffectStatus,
     RunStatus,
     TaskStatus,
     is_terminal,
@@ -375,6 +376,24 @@ def test_every_other_record_makes_every_allowed_move_and_no_other(
     )
 
     assert made == pairs_of(table)
+
+
+def test_settling_an_effect_makes_every_allowed_move_and_no_other(
+    store: Store, refusal: type[Exception]
+) -> None:
+    effects = [an_effect(status=status) for status in EffectStatus]
+    store.write_now(lambda tx: [tx.effects.create(effect) for effect in effects])
+
+    made = made_moves(
+        store,
+        refusal,
+        effects,
+        EffectStatus,
+        lambda tx, effect, to: tx.effects.settle(effect.id, to, outcome=b"1", now=LATER),
+        lambda tx, record_id: tx.effects.get(record_id),
+    )
+
+    assert made == pairs_of(EFFECT_MOVES)
 
 
 # --- bystanders and counts

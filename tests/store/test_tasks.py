@@ -9,12 +9,25 @@ from holdfast.core.errors import AmbiguousId, BadInput, KeyConflict, NotFound
 from holdfast.core.ids import TaskId
 from holdfast.core.run import Outcome
 from holdfast.core.task import NotifyPolicy, Origin, Progress, RuntimeName, Task
-from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
 from holdfast.store.tasks import LAST
-from holdfast.testing import FakeClock
-from tests.builders import FAILURE, START, a_run, a_task, later, put, running_run, write
+from holdfast.testing import FakeClock, contents_of
+from tests.builders import (
+    FAILURE,
+    START,
+    a_run,
+    a_step,
+    a_task,
+    an_effect,
+    later,
+    put,
+    running_run,
+    write,
+)
+from tests.engine.tables import dump
+from tests.store.programs import a_delta, large, leave_everything
 
 DONE = Outcome(status=RunStatus.SUCCEEDED, result=b'"done"')
 
@@ -274,6 +287,41 @@ def test_a_key_whose_task_was_pruned_still_knows_how_it_ended(store: Store, cloc
     assert kept.failure.kind == "pruned"
     with pytest.raises(NotFound):
         store.read_now(lambda tx: tx.tasks.get(first.id))
+
+
+def test_nothing_stays_of_a_pruned_task_but_its_key(store: Store, clock: FakeClock) -> None:
+    task = a_task(dedup_key="tides", status=TaskStatus.SUCCEEDED, cleanup_after=START)
+    run = a_run(task, status=RunStatus.SUCCEEDED)
+
+    def live(tx: Tx) -> None:
+        put(tx, task, run)
+        tx.journal.put_step(a_step(run))
+        leave_everything(tx, run)
+        tx.lists.append(a_delta(run, 2, items=large()))
+        tx.effects.create(an_effect(task_id=task.id, status=EffectStatus.DONE))
+
+    store.write_now(live)
+    assert prune(store, clock) == [task.id]
+
+    left = {table for table, rows in dump(store).items() if task.id in repr(rows)}
+    assert left == {"dedup_keys"}
+    assert store.read_now(contents_of)["blobs"] == []
+
+
+def test_the_children_of_a_task_are_found_and_those_of_others_are_not(store: Store) -> None:
+    parent, other = a_task(), a_task()
+    children = [
+        a_task(id=TaskId(f"task_child_{place}"), parent_task_id=parent.id, status=status)
+        for place, status in enumerate((TaskStatus.QUEUED, TaskStatus.SUCCEEDED, TaskStatus.WAITING))
+    ]
+    create(store, parent, other, a_task(parent_task_id=other.id), *reversed(children))
+
+    assert store.read_now(lambda tx: tx.tasks.children(parent.id)) == children
+    assert store.read_now(lambda tx: tx.tasks.children(parent.id, only_alive=True)) == [
+        children[0],
+        children[2],
+    ]
+    assert store.read_now(lambda tx: tx.tasks.children(children[0].id)) == []
 
 
 def test_pruning_the_same_tasks_again_takes_nothing_from_their_tombstones(

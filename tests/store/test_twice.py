@@ -16,6 +16,7 @@ from holdfast.core.task import Progress, Task
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
+    EffectStatus,
     FlowStatus,
     RunStatus,
     TaskStatus,
@@ -47,6 +48,7 @@ from tests.builders import (
     stored_checkpoint,
     stored_run,
 )
+from tests.store.programs import a_delta, a_question, a_turn, a_value, large, leave_everything, send
 
 Write = Callable[[Tx], object]
 
@@ -195,6 +197,8 @@ def ready_due_runs(store: Store) -> Write:
 def delete_everything_of_a_task(store: Store) -> Write:
     checkpoint = stored_checkpoint(store, CheckpointStatus.FAILED_RESUME)
     stored_checkpoint(store)
+    run = store.read_now(lambda tx: tx.runs.get(checkpoint.run_id))
+    store.write_now(lambda tx: leave_everything(tx, run))
 
     def delete(tx: Tx) -> None:
         tx.blobs.stop_using([checkpoint.task_id])
@@ -219,6 +223,84 @@ def write_journal(store: Store) -> Write:
         tx.journal.add_note(claim, a_note(), seq=1)
 
     return save
+
+
+def put_step(store: Store) -> Write:
+    run, _ = running_run(store)
+    return lambda tx: tx.journal.put_step(a_step(run))
+
+
+def forget_step(store: Store) -> Write:
+    run, claim = running_run(store)
+    store.write_now(SaveStep(a_step(run), claim.fence))
+    return lambda tx: tx.journal.forget_step(claim, "", "look", "1")
+
+
+def commit_turn(store: Store) -> Write:
+    run, claim = running_run(store)
+    for scope in ("main:1", "main:1/inner:1"):
+        store.write_now(SaveStep(a_step(run, scope=scope), claim.fence))
+    store.write_now(
+        lambda tx: tx.turns.commit(a_turn(run, loop="main:1/inner"), "main:1/inner:1", is_over=True)
+    )
+    return lambda tx: tx.turns.commit(a_turn(run), "main:1", is_over=False)
+
+
+def end_loop(store: Store) -> Write:
+    run, _ = running_run(store)
+    return lambda tx: tx.turns.set_over(run.task_id, "main", LATER)
+
+
+def write_lists(store: Store) -> Write:
+    run, _ = running_run(store)
+
+    def save(tx: Tx) -> None:
+        tx.lists.append(a_delta(run))
+        tx.lists.append(a_delta(run, 2, items=large()))
+        tx.lists.set_value(a_value(run))
+        tx.lists.set_ops(run.task_id, "", 3)
+
+    return save
+
+
+def send_mail(store: Store) -> Write:
+    task = stored_task(store)
+    return lambda tx: send(tx, task.id, key="once")
+
+
+def take_mail(store: Store) -> Write:
+    task = stored_task(store)
+    store.write_now(lambda tx: send(tx, task.id))
+    return lambda tx: tx.mail.take(task.id, 1, LATER)
+
+
+def ask_question(store: Store) -> Write:
+    question = a_question(running_run(store)[0])
+    return lambda tx: tx.questions.create(question)
+
+
+def answer_question(store: Store) -> Write:
+    question = a_question(running_run(store)[0])
+    store.write_now(lambda tx: tx.questions.create(question))
+    return lambda tx: tx.questions.answer(question.id, b'"yes"', by="ada", now=LATER)
+
+
+def begin_effect(store: Store) -> Write:
+    run, claim = running_run(store)
+    effect = an_effect(task_id=run.task_id, run_id=run.id)
+    return lambda tx: tx.effects.begin(effect, claim)
+
+
+def settle_effect(store: Store) -> Write:
+    effect = an_effect()
+    store.write_now(lambda tx: tx.effects.create(effect))
+    return lambda tx: tx.effects.settle(effect.id, EffectStatus.DONE, outcome=b"1", now=LATER)
+
+
+def review_effect(store: Store) -> Write:
+    effect = an_effect()
+    store.write_now(lambda tx: tx.effects.create(effect))
+    return lambda tx: tx.effects.set_review(effect.id, b"{}", LATER)
 
 
 def save_checkpoint(store: Store) -> Write:
@@ -330,6 +412,14 @@ SAME_ANSWER: list[Callable[[Store], Write]] = [
     delete_everything_of_a_task,
     save_step,
     write_journal,
+    forget_step,
+    commit_turn,
+    end_loop,
+    write_lists,
+    ask_question,
+    begin_effect,
+    settle_effect,
+    review_effect,
     save_checkpoint,
     claim_checkpoints,
     resume_checkpoint,
@@ -364,6 +454,10 @@ SAYS_SO: list[Callable[[Store], Write]] = [
     return_checkpoint,
     prune_events,
     end_boot,
+    put_step,
+    send_mail,
+    take_mail,
+    answer_question,
 ]
 
 

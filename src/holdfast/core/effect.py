@@ -26,7 +26,9 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     id: EffectId
     task_id: TaskId
     run_id: RunId
+    scope: str = ""
     name: str
+    occurrence: str = "1"
     effect_class: EffectClass
     idempotency_key: str
     generation: int = 1
@@ -35,4 +37,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     status: EffectStatus = EffectStatus.INTENT
     fence: int
     outcome: bytes | None = None
+    # The decision of a person about an effect whose outcome is unknown.
+    review: bytes | None = None
+    settle_after: datetime | None = None
     updated_at: datetime

@@ -18,6 +18,12 @@ HoldfastError
 │   ├── NotYours                the record belongs to another owner
 │   ├── HomeInUse               another process holds the home directory
 │   └── ResumesHeld             the database is older than its mark; a person must accept it
+├── StepFailed              a step raised, and was not or will not be tried again
+├── TaskFailed              whoever waited for a task's result learns that there is none
+├── Drift                   what is remembered does not fit the program of today
+├── NotInRun                called where no run is under way
+├── RunOver                 a run was used after its end
+├── RetryAfter              raised by a step: come back later, this was no attempt
 ├── RowDamaged              a stored record does not match its digest
 ├── FeedGap                 the events after that position were pruned
 ├── LedgerFileOpened        something in this process tried to open the ledger's file
@@ -30,7 +36,13 @@ HoldfastError
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from holdfast.core.task import Failure
+
+
+MAX_RETRY_AFTER_S = 366 * 86_400
 
 
 class HoldfastError(Exception):
@@ -223,6 +235,91 @@ class ResumesHeld(Refused):
     def __init__(self, why: str) -> None:
         self.why = why
         super().__init__(f"resumes are held: {why}; look at it, then `holdfast store accept`")
+
+
+class StepFailed(HoldfastError):
+    """A step raised; the same is raised again on every replay.
+
+    It is also an instance of the class the step raised, when that is builtin or declared in `raises=`.
+    """
+
+    code = "step_failed"
+
+    # Defaults on the class, because the class a step raised may have properties of the same names.
+    step: str = ""
+    kind: str = ""
+    message: str = ""
+    facts: dict[str, object] = {}  # noqa: RUF012 - never changed; each instance has its own
+
+    def __init__(self, step: str, kind: str, message: str, facts: dict[str, object] | None = None) -> None:
+        self.step = step
+        self.kind = kind
+        self.message = message
+        self.facts = {} if facts is None else facts
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        why = self.kind if self.message in ("", self.kind) else f"{self.kind}: {self.message}"
+        return f"step {self.step} failed: {why}"
+
+
+class TaskFailed(HoldfastError):
+    """The task ended without a result; `failure` says why, as far as it is known."""
+
+    code = "task_failed"
+
+    def __init__(self, task_id: str, status: str, failure: Failure | None = None) -> None:
+        self.task_id = task_id
+        self.status = status
+        self.failure = failure
+        why = "" if failure is None else f": {failure.kind}: {failure.message}"
+        super().__init__(f"task {task_id} is {status}{why}; `holdfast tasks show {task_id}` tells the story")
+
+
+class Drift(HoldfastError):
+    """What was stored by an earlier program does not fit the one that runs now."""
+
+    code = "drift"
+
+    def __init__(self, where: str, problem: str) -> None:
+        self.where = where
+        self.problem = problem
+        super().__init__(f"{where}: {problem}")
+
+
+class NotInRun(HoldfastError):
+    """Called outside a run, where there is nothing to make durable."""
+
+    code = "not_in_run"
+
+    def __init__(self, what: str, where: str = "inside a task, with the run it was given") -> None:
+        self.what = what
+        super().__init__(f"{what} was called outside a run; call it {where}")
+
+
+class RunOver(HoldfastError):
+    """A run that has ended takes no more calls; nothing was written."""
+
+    code = "run_over"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"{run_id} is over; keep no run, turn or list longer than the task's own function")
+
+
+class RetryAfter(HoldfastError):
+    """Raise it in a step when a provider asks for patience: a durable wait, and no attempt."""
+
+    code = "retry_after"
+
+    def __init__(self, seconds: float, why: str = "the provider asks for patience") -> None:
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+            raise BadInput("seconds", f"a number of seconds is needed, not {type(seconds).__name__}")
+        if not 0 <= seconds <= MAX_RETRY_AFTER_S:  # also refuses NaN
+            raise BadInput("seconds", f"a number from 0 to {MAX_RETRY_AFTER_S:,} is needed")
+        self.seconds = float(seconds)
+        self.why = why
+        super().__init__(f"try again in {self.seconds:g} s: {why}")
 
 
 class RowDamaged(HoldfastError):

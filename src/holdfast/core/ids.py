@@ -19,6 +19,7 @@ SessionId = NewType("SessionId", str)
 EffectId = NewType("EffectId", str)
 DeliveryId = NewType("DeliveryId", str)
 WakeId = NewType("WakeId", str)
+QuestionId = NewType("QuestionId", str)
 
 # Crockford's alphabet: no letter that is mistaken for a digit, and it sorts as its values do.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -46,6 +47,14 @@ def new_checkpoint_id(now: datetime) -> CheckpointId:
 
 def new_boot_id(now: datetime) -> BootId:
     return BootId(new_id("boot", now))
+
+
+def new_effect_id(now: datetime) -> EffectId:
+    return EffectId(new_id("eff", now))
+
+
+def new_question_id(now: datetime) -> QuestionId:
+    return QuestionId(new_id("ques", now))
 
 
 def new_token() -> str:

@@ -58,6 +58,16 @@ def check_name(field: str, value: object) -> str:
     return text
 
 
+def clean_text(text: str, *, max_chars: int) -> str:
+    """Text that came from elsewhere, such as an error's message, made fit to be stored; never refused.
+
+    Cut before it is searched for secrets, and after: what is long is not searched whole.
+    """
+    text = text[: max_chars * 32].encode("utf-8", "replace").decode()
+    text = _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", redact_text(text))
+    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+
+
 def check_number(field: str, value: object, *, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadInput(field, f"a whole number from {low} to {high} is needed, not {type(value).__name__}")
@@ -67,16 +77,31 @@ def check_number(field: str, value: object, *, low: int, high: int) -> int:
     return value
 
 
-def encode_payload(field: str, value: object, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> bytes:
-    """Redacted JSON bytes of a value, or the error that names what is wrong with it."""
+def encode_payload(
+    field: str,
+    value: object,
+    *,
+    max_bytes: int = MAX_PAYLOAD_BYTES,
+    encoder: msgspec.json.Encoder = _encoder,
+    is_typed: bool = False,
+) -> bytes:
+    """Redacted JSON bytes of a value, or the error that names what is wrong with it.
+
+    Sets, bytes and keys that are not text are refused, unless it is read back by a type that knows them.
+    """
     try:
-        _check_tree(field, value, MAX_DEPTH, max_bytes)
-        encoded = _encoder.encode(value)
+        _check_tree(field, value, MAX_DEPTH, max_bytes, is_typed)
+        encoded = encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadInput(field, f"cannot be stored as JSON: {error}") from error
     if len(encoded) > max_bytes:
         raise PayloadTooLarge(field, len(encoded), max_bytes)
     return redact_json(encoded)
+
+
+def check_tree(field: str, value: object) -> None:
+    """Raises BadInput for what JSON cannot say, without a word of JSON written."""
+    _check_tree(field, value, MAX_DEPTH, MAX_PAYLOAD_BYTES, False)
 
 
 def decode_payload(encoded: bytes) -> object:
@@ -93,7 +118,7 @@ def digest_of(*parts: bytes | str | int | None) -> bytes:
     return hashlib.blake2b(_pack(parts), digest_size=16).digest()
 
 
-def _check_tree(field: str, value: object, depth: int, room: int) -> int:
+def _check_tree(field: str, value: object, depth: int, room: int, is_typed: bool) -> int:
     """Refuses what JSON cannot say, or would say as something else; returns how many values there are.
 
     A list may hold the same list many times over: what would not fit is not walked to its end.
@@ -105,30 +130,41 @@ def _check_tree(field: str, value: object, depth: int, room: int) -> int:
             raise BadInput(field, f"{value} has no JSON form; use null or a string")
         return 1
     seen = 1
-    for inner in _inner_values(field, value):
+    for inner in _inner_values(field, value, is_typed):
         if depth == 0:
             raise BadInput(field, f"nested deeper than {MAX_DEPTH}; flatten it or save it as an artifact")
-        seen += 1 if type(inner) in _PLAIN else _check_tree(field, inner, depth - 1, room)
+        seen += 1 if type(inner) in _PLAIN else _check_tree(field, inner, depth - 1, room, is_typed)
         if seen > room:
             raise PayloadTooLarge(field, seen, room)
     return seen
 
 
-def _inner_values(field: str, value: object) -> Iterable[object]:
+def _inner_values(field: str, value: object, is_typed: bool) -> Iterable[object]:
     if isinstance(value, dict):
         for key in value:
             if type(key) is not str and not isinstance(key, str):
-                raise BadInput(field, f"a key is {type(key).__name__}; JSON has only text for keys")
+                _check_keys(field, value, key, is_typed)
+                break
         return value.values()
     if isinstance(value, (list, tuple)):
         return value
     if isinstance(value, (bytes, bytearray, memoryview, set, frozenset)):
-        raise BadInput(field, f"{type(value).__name__} has no JSON form; use text or a list")
+        if not is_typed:
+            raise BadInput(field, f"{type(value).__name__} has no JSON form; use text or a list")
+        return value if isinstance(value, (set, frozenset)) else ()
     if isinstance(value, msgspec.Struct):
         return [getattr(value, name) for name in value.__struct_fields__]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, one.name) for one in dataclasses.fields(value)]
     return ()
+
+
+def _check_keys(field: str, value: dict[object, object], key: object, is_typed: bool) -> None:
+    """Keys that are not text become text: each must stay a key of its own."""
+    if not is_typed:
+        raise BadInput(field, f"a key is {type(key).__name__}; JSON has only text for keys")
+    if len({_encoder.encode({one: None}) for one in value}) != len(value):
+        raise BadInput(field, f"two keys are the same text as {key!r:.40}; rename one")
 
 
 def _refuse_surrogates(field: str, value: str) -> None:

@@ -28,7 +28,7 @@ from holdfast.core.task import Task
 from holdfast.core.transitions import CheckpointStatus, TaskStatus
 from holdfast.engine.inputs import check_choice, check_claim, check_claims
 from holdfast.engine.ledger import DEFAULT_RETENTION, fail_damaged
-from holdfast.store import Store, Tx
+from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import pack
 from holdfast.store.journal import JournalHead
 
@@ -97,29 +97,33 @@ class Checkpoints:
 
     async def record(self, claim: Claim, kind: CheckpointKind, name: str) -> Checkpoint:
         """A milestone, a batch or a periodic mark of a run that goes on; never claimed at a start."""
-        check_claim(claim)
-        kind = check_choice("kind", kind, CheckpointKind)
-        if kind.is_resumable:
-            raise BadInput("kind", f"a {kind.value} checkpoint pauses its run; use pause")
-        note = check_text("name", name)
-        now = self._clock.now()
-        checkpoint_id = new_checkpoint_id(now)
+        return await self._store.write(recording(claim, kind, name, now=self._clock.now()))
 
-        def record(tx: Tx) -> Checkpoint:
-            found = tx.checkpoints.find(checkpoint_id)
-            if found is not None:
-                return found
-            tx.journal.require(claim)
-            run = tx.runs.get(claim.run_id)
-            reason = ResumeReason.SCHEDULED_PROGRESS
-            (checkpoint,) = build(
-                tx, [run], {run.id: checkpoint_id}, kind=kind, reason=reason, now=now, note=note
-            )
-            tx.checkpoints.create_many([checkpoint])
-            tx.emit(EventKind.CHECKPOINT_SAVED, checkpoint.id, at=now, task_id=run.task_id, saved=kind.value)
-            return checkpoint
 
-        return await self._store.write(record)
+def recording(claim: Claim, kind: CheckpointKind, name: str, *, now: datetime) -> Write[Checkpoint]:
+    """The write that records a checkpoint of a run that goes on."""
+    check_claim(claim)
+    kind = check_choice("kind", kind, CheckpointKind)
+    if kind.is_resumable:
+        raise BadInput("kind", f"a {kind.value} checkpoint pauses its run; use pause")
+    note = check_text("name", name)
+    checkpoint_id = new_checkpoint_id(now)
+
+    def record(tx: Tx) -> Checkpoint:
+        found = tx.checkpoints.find(checkpoint_id)
+        if found is not None:
+            return found
+        tx.journal.require(claim)
+        run = tx.runs.get(claim.run_id)
+        reason = ResumeReason.SCHEDULED_PROGRESS
+        (checkpoint,) = build(
+            tx, [run], {run.id: checkpoint_id}, kind=kind, reason=reason, now=now, note=note
+        )
+        tx.checkpoints.create_many([checkpoint])
+        tx.emit(EventKind.CHECKPOINT_SAVED, checkpoint.id, at=now, task_id=run.task_id, saved=kind.value)
+        return checkpoint
+
+    return record
 
 
 def save_and_pause(

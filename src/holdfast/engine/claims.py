@@ -189,7 +189,8 @@ class Claims:
 
         def release(tx: Tx) -> None:
             if tx.runs.release(claim.run_id, claim.fence, due_at=due, queue=queue, now=now):
-                self._follow(tx, claim, TaskStatus.QUEUED, EventKind.RUN_RELEASED, now)
+                tx.emit(EventKind.RUN_RELEASED, claim.run_id, at=now, task_id=claim.task_id)
+                follow(tx, claim, TaskStatus.QUEUED, now=now, retention=self._retention)
                 tx.hint("runs")
             elif not _is_after(tx, claim, RunStatus.QUEUED):
                 raise ClaimLost(claim.run_id, claim.fence)
@@ -208,7 +209,8 @@ class Claims:
 
         def wait(tx: Tx) -> None:
             if tx.runs.wait(claim.run_id, claim.fence, waits_on=waits_on, due_at=due, now=now):
-                self._follow(tx, claim, TaskStatus.WAITING, EventKind.RUN_WAITED, now, waits_on=waits_on)
+                tx.emit(EventKind.RUN_WAITED, claim.run_id, at=now, task_id=claim.task_id, waits_on=waits_on)
+                follow(tx, claim, TaskStatus.WAITING, now=now, waits_on=waits_on, retention=self._retention)
             elif not _is_after(tx, claim, RunStatus.WAITING):
                 raise ClaimLost(claim.run_id, claim.fence)
 
@@ -220,18 +222,6 @@ class Claims:
         now = self._clock.now()
         return await self._store.write(lambda tx: wake_run(tx, run_id, now=now))
 
-    def _follow(
-        self, tx: Tx, claim: Claim, to: TaskStatus, kind: EventKind, now: datetime, **facts: object
-    ) -> None:
-        waits_on = facts.get("waits_on")
-        task = tx.tasks.lock(claim.task_id)
-        tx.tasks.move(task, to, now=now, waits_on=None if waits_on is None else str(waits_on))
-        tx.emit(kind, claim.run_id, at=now, task_id=claim.task_id, **facts)
-        if task.cancel_requested_at is not None:
-            # Nobody is left who could be told.
-            failure = Failure(kind="cancelled", message=task.cancel_reason or "cancelled")
-            cancel_idle_run(tx, tx.runs.look(claim.run_id), failure, now=now, retention=self._retention)
-
     def _claimed(self, tx: Tx, run: Run, tasks: Mapping[str, Task] | None = None) -> ClaimedRun:
         """What the claimant gets, its large payloads opened. Raises RowDamaged."""
         if run.is_damaged:
@@ -241,6 +231,29 @@ class Claims:
         return ClaimedRun(
             claim=claim_of(run), run=msgspec.structs.replace(run, seed=seed), task=opened(tx, task)
         )
+
+
+def follow(
+    tx: Tx,
+    claim: Claim,
+    to: TaskStatus,
+    *,
+    now: datetime,
+    waits_on: str | None = None,
+    retention: timedelta = DEFAULT_RETENTION,
+) -> None:
+    """The task follows a run whose claim was given up; it ends here when somebody wanted it to end."""
+    task = tx.tasks.lock(claim.task_id)
+    tx.tasks.move(task, to, now=now, waits_on=waits_on)
+    if task.cancel_requested_at is not None:
+        # Nobody is left who could be told.
+        failure = Failure(kind="cancelled", message=task.cancel_reason or "cancelled")
+        cancel_idle_run(tx, tx.runs.look(claim.run_id), failure, now=now, retention=retention)
+
+
+def was_given_up(tx: Tx, claim: Claim) -> bool:
+    """Whether the run waits by our own write, which was done before."""
+    return _is_after(tx, claim, RunStatus.WAITING)
 
 
 def claim_of(run: Run) -> Claim:

@@ -320,8 +320,32 @@ def end_task(tx: Tx, run: Run, outcome: Outcome, *, now: datetime, retention: ti
     task = tx.tasks.lock(run.task_id)
     to = TASK_STATUS_OF[outcome.status]
     tx.emit(EventKind.RUN_ENDED, run.id, at=now, task_id=run.task_id, status=outcome.status.value)
-    if tx.tasks.end(task, to, outcome, now=now, cleanup_after=now + retention):
-        tx.emit(EventKind.TASK_ENDED, run.task_id, at=now, task_id=run.task_id, status=to.value)
+    if not tx.tasks.end(task, to, outcome, now=now, cleanup_after=now + retention):
+        return
+    tx.emit(EventKind.TASK_ENDED, run.task_id, at=now, task_id=run.task_id, status=to.value)
+    if to is not TaskStatus.SUCCEEDED:
+        # Its children were to serve it. (What succeeded has waited for them.)
+        _cancel_children(tx, task, now=now, retention=retention)
+    if task.parent_task_id is not None:
+        _wake_parent(tx, task, now=now)
+
+
+def _cancel_children(tx: Tx, parent: Task, *, now: datetime, retention: timedelta) -> None:
+    for child in tx.tasks.children(parent.id, only_alive=True):
+        reason = f"{parent.id}, which started it, has ended"
+        cancelling(child.id, reason=reason, owner=None, now=now, retention=retention)(tx)
+
+
+def _wake_parent(tx: Tx, child: Task, *, now: datetime) -> None:
+    """A parent that waits for this child, or for all of them, goes on."""
+    assert child.parent_task_id is not None
+    run = tx.runs.live_of_task(child.parent_task_id)
+    if run is None or run.waits_on not in (f"child:{child.id}", "children"):
+        return
+    if tx.runs.wake(run.id, now=now):
+        tx.tasks.move(tx.tasks.lock(run.task_id), TaskStatus.QUEUED, now=now)
+        tx.emit(EventKind.RUN_WOKEN, run.id, at=now, task_id=run.task_id)
+        tx.hint("runs")
 
 
 def fail_damaged(tx: Tx, run: Run, damage: RowDamaged, *, now: datetime, retention: timedelta) -> None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
+from holdfast.core.claim import Claim
+from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect
+from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
+from holdfast.core.transitions import EffectStatus, sources_of
 from holdfast.store import rows
 from holdfast.store.records import Records
 
@@ -12,3 +19,67 @@ class Effects(Records[Effect]):
     has_key = True
     from_row = staticmethod(rows.effect_from_row)
     to_row = staticmethod(rows.row_from_effect)
+
+    def begin(self, effect: Effect, claim: Claim) -> bool:
+        """Note the intent under the claim's fence, in one guarded statement.
+
+        True when it was noted now, or before in a commit whose answer was lost; False when another effect
+        has its id or its key. Raises ClaimLost when the run is no longer held.
+        """
+        row = rows.row_from_effect(effect) | {"fence": claim.fence}
+        if self._sql.one("begin_effect", row) is not None:
+            return True
+        found = self._sql.one("find_effect", row)
+        if found is None or not self._tx.journal.holds(effect.run_id, effect.task_id, claim.fence):
+            raise ClaimLost(effect.run_id, claim.fence)
+        noted = rows.row_from_effect(rows.effect_from_row(found))
+        return bool(noted["digest"] == row["digest"])
+
+    def settle(self, effect_id: str, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
+        """The effect with what came of it. Settling it so again changes nothing.
+
+        Raises IllegalMove unless the table allows it; the UPDATE itself carries the guard.
+        """
+        params = {
+            "id": effect_id,
+            "to": to.value,
+            "sources": self._sql.pack(sources_of(to)),
+            "outcome": outcome,
+            "outcome_digest": rows.digest_of_late(effect_id, outcome),
+            "now": to_micros(now),
+        }
+        row = self._sql.one("settle_effect", params)
+        if row is not None:
+            return rows.effect_from_row(row)
+        effect = self.get(effect_id)
+        if (effect.status, effect.outcome, effect.updated_at) != (to, outcome, now):
+            raise IllegalMove(self.noun, effect_id, effect.status.value, to.value)
+        return effect
+
+    def set_review(self, effect_id: str, review: bytes, now: datetime) -> Effect:
+        """What a person decided about it; a later decision replaces it."""
+        params = {
+            "id": effect_id,
+            "review": review,
+            "review_digest": rows.digest_of_late(effect_id, review),
+            "now": to_micros(now),
+        }
+        row = self._sql.one("review_effect", params)
+        if row is None:
+            raise NotFound(self.noun, effect_id)
+        return rows.effect_from_row(row)
+
+    def unsettled(self, task_ids: Sequence[str]) -> dict[str, list[Effect]]:
+        """Of each task the effects that are not simply done; tasks without any are missing."""
+        found: dict[str, list[Effect]] = {}
+        for row in self._sql.all("unsettled_effects", {"ids": self._sql.pack(task_ids)}):
+            found.setdefault(row[1], []).append(rows.effect_from_row(row))
+        return found
+
+    def reviews(self, limit: int = 50, after: str = "") -> list[Effect]:
+        """Effects that wait for a person, oldest first; the last id of a page is the next page's token."""
+        found = self._sql.all("effects_to_review", {"after": after, "limit": limit})
+        return [rows.effect_from_row(row) for row in found]
+
+    def of_task(self, task_id: str) -> list[Effect]:
+        return [rows.effect_from_row(row) for row in self._sql.all("effects_of_task", {"task_id": task_id})]

@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 
 N = TypeVar("N")
 
+# What goes with a task; effects go with the task itself, because an open one keeps it.
+_OF_TASKS = (
+    "steps",
+    "plans",
+    "artifacts",
+    "notes",
+    "loops",
+    "turns",
+    "list_deltas",
+    "durable_values",
+    "scope_ops",
+    "mail",
+    "questions",
+)
+
 
 class JournalHead(msgspec.Struct, frozen=True, kw_only=True):
     """Where a task's journal stands: how many steps, the last one, and which runs wrote any."""
@@ -89,6 +104,20 @@ class Journal:
         if not self.holds(claim.run_id, claim.task_id, claim.fence):
             raise ClaimLost(claim.run_id, claim.fence)
 
+    def put_step(self, step: Step) -> bool:
+        """Save a step as a part of a greater write, which holds the run or knows that nobody does.
+
+        False when there is one already: the first result stays.
+        """
+        params = dict(zip(rows.STEP_COLUMNS, rows.row_from_step(step), strict=True))
+        return self._sql.one("put_step", params) is not None
+
+    def forget_step(self, claim: Claim, scope: str, name: str, occurrence: str) -> None:
+        """What was remembered under this key does not belong to it any more; forgotten twice is no harm."""
+        self.require(claim)
+        params = {"task_id": claim.task_id, "scope": scope, "name": name, "occurrence": occurrence}
+        self._sql.run("delete_step", params)
+
     def find_step(self, task_id: str, scope: str, name: str, occurrence: str) -> Step | None:
         params = {"task_id": task_id, "scope": scope, "name": name, "occurrence": occurrence}
         row = self._sql.one("get_step", params)
@@ -98,17 +127,27 @@ class Journal:
         found = self._sql.all("steps_of_task", {"task_id": task_id, "limit": limit})
         return [rows.step_from_row(row) for row in found]
 
+    def steps_of(self, task_ids: Sequence[str]) -> dict[str, list[Step]]:
+        """The journals of several tasks; results are left as they are stored."""
+        return self._grouped("steps_of_tasks", task_ids, rows.step_from_row)
+
     def heads(self, task_ids: Sequence[str]) -> dict[str, JournalHead]:
-        """Where each task's journal stands; tasks without steps are missing."""
-        heads: dict[str, tuple[int, str, set[str]]] = {}
-        for task_id, run_id, name, _ in self._sql.all("journal_heads", {"ids": self._sql.pack(task_ids)}):
-            count, _, writers = heads.get(task_id, (0, "", set()))
-            writers.add(run_id)
-            heads[task_id] = (count + 1, name, writers)
-        return {
-            task_id: JournalHead(steps_saved=count, last_step=last, written_by=frozenset(writers))
-            for task_id, (count, last, writers) in heads.items()
-        }
+        """Where each task's journal stands, finished turns included; tasks without either are missing."""
+        ids = {"ids": self._sql.pack(task_ids)}
+        last: dict[str, tuple[int, str]] = {}
+        for task_id, _, name, ended_at in self._sql.all("last_steps", ids):
+            # The step comes before the turn, and stays only if it is newer.
+            if task_id not in last or last[task_id][0] <= ended_at:
+                last[task_id] = (ended_at, name)
+        heads: dict[str, JournalHead] = {}
+        for task_id, run_id, saved in self._sql.all("journal_heads", ids):
+            head = heads.get(task_id, JournalHead())
+            heads[task_id] = JournalHead(
+                steps_saved=head.steps_saved + saved,
+                last_step=last[task_id][1] if task_id in last else None,
+                written_by=head.written_by | {run_id},
+            )
+        return heads
 
     def save_plan(self, claim: Claim, plan: Plan, *, now: datetime) -> bool:
         """True if its cursor moved, or there was no plan before; to plan anew is no progress."""
@@ -144,8 +183,9 @@ class Journal:
         return self._grouped("notes_of_tasks", task_ids, rows.note_from_row)
 
     def delete_of_tasks(self, task_ids: Sequence[str]) -> None:
+        """Retention: all that their runs have written, and what others sent them or answered."""
         ids = self._sql.pack(task_ids)
-        for noun in ("steps", "plans", "artifacts", "notes"):
+        for noun in _OF_TASKS:
             self._sql.run(f"delete_{noun}_of_tasks", {"ids": ids})
 
     def _grouped(self, query: str, task_ids: Sequence[str], read: Callable[[Row], N]) -> dict[str, list[N]]:

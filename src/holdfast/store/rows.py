@@ -27,6 +27,7 @@ from holdfast.core.payload import digest_of
 from holdfast.core.plan import Plan
 from holdfast.core.run import Queue, Run
 from holdfast.core.schedule import Wake, WakeReason
+from holdfast.core.scope import FinishedTurn, ListDelta, Loop, Mail, Question, StoredValue, TurnSummary
 from holdfast.core.session import Session
 from holdfast.core.step import Artifact, Note, NoteKind, Step
 from holdfast.core.task import Failure, NotifyPolicy, Origin, Progress, RuntimeName, Task
@@ -51,6 +52,8 @@ _failure = msgspec.json.Decoder(Failure).decode
 _plan = msgspec.json.Decoder(Plan).decode
 _artifact = msgspec.json.Decoder(Artifact).decode
 _facts = msgspec.json.Decoder(dict[str, object]).decode
+_summaries = msgspec.json.Decoder(tuple[TurnSummary, ...]).decode
+_choices = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 R = TypeVar("R")
@@ -113,6 +116,11 @@ def _moment(micros: int | None) -> datetime | None:
 
 def _json(value: msgspec.Struct | None) -> bytes | None:
     return None if value is None else _encode(value)
+
+
+def digest_of_late(record_id: str, payload: bytes | None) -> bytes | None:
+    """The digest of what is added to a record later, such as an outcome: it has a column of its own."""
+    return None if payload is None else digest_of(record_id, payload)
 
 
 @_reads(
@@ -359,6 +367,187 @@ def row_from_note(task_id: str, run_id: str, seq: int, note: Note) -> Params:
     }
 
 
+@_reads("loop")
+def loop_from_row(row: Row) -> Loop:
+    if digest_of(*row[:5]) != row[5]:
+        raise RowDamaged("loop", f"{row[0]}/{row[1]}")
+    return Loop(loop=row[1], turns_done=row[2], is_over=bool(row[3]))
+
+
+def row_from_loop(task_id: str, loop: Loop, now: datetime) -> Params:
+    row: Params = {
+        "task_id": task_id,
+        "loop": loop.loop,
+        "turns_done": loop.turns_done,
+        "is_over": int(loop.is_over),
+        "now": to_micros(now),
+    }
+    return row | {"digest": digest_of(*row.values())}
+
+
+@_reads("turn")
+def turn_from_row(row: Row) -> FinishedTurn:
+    if digest_of(*row[:10]) != row[10]:
+        raise RowDamaged("turn", f"{row[0]}/{row[1]}/{row[2]}")
+    return FinishedTurn(
+        task_id=row[0],
+        loop=row[1],
+        seq=row[2],
+        turn=row[3],
+        run_id=row[4],
+        steps=_summaries(row[5]),
+        began_at=from_micros(row[8]),
+        ended_at=from_micros(row[9]),
+    )
+
+
+def row_from_turn(turn: FinishedTurn) -> Params:
+    """How many steps there were and the last one's name are columns of their own, for whoever only counts."""
+    row: Params = {
+        "task_id": turn.task_id,
+        "loop": turn.loop,
+        "seq": turn.seq,
+        "turn": turn.turn,
+        "run_id": turn.run_id,
+        "steps": _encode(turn.steps),
+        "step_count": len(turn.steps),
+        "last_step": turn.steps[-1].name if turn.steps else None,
+        "began_at": to_micros(turn.began_at),
+        "ended_at": to_micros(turn.ended_at),
+    }
+    return row | {"digest": digest_of(*row.values())}
+
+
+@_reads("list delta")
+def delta_from_row(row: Row) -> ListDelta:
+    """The delta with its items as they are stored: themselves, or a reference to a blob."""
+    if digest_of(*row[:8]) != row[8]:
+        raise RowDamaged("list delta", f"{row[0]}/{row[1]}/{row[2]}")
+    return ListDelta(
+        task_id=row[0],
+        name=row[1],
+        start=row[2],
+        count=row[3],
+        items=row[4],
+        chain=row[5],
+        run_id=row[6],
+        written_at=from_micros(row[7]),
+    )
+
+
+def row_from_delta(delta: ListDelta) -> Params:
+    row: Params = {
+        "task_id": delta.task_id,
+        "name": delta.name,
+        "start": delta.start,
+        "count": delta.count,
+        "items": delta.items,
+        "chain": delta.chain,
+        "run_id": delta.run_id,
+        "written_at": to_micros(delta.written_at),
+    }
+    return row | {"digest": digest_of(*row.values())}
+
+
+@_reads("value")
+def value_from_row(row: Row) -> StoredValue:
+    if digest_of(*row[:4]) != row[4]:
+        raise RowDamaged("value", f"{row[0]}/{row[1]}")
+    return StoredValue(task_id=row[0], name=row[1], value=row[2], written_at=from_micros(row[3]))
+
+
+def row_from_value(value: StoredValue) -> Params:
+    row: Params = {
+        "task_id": value.task_id,
+        "name": value.name,
+        "value": value.value,
+        "written_at": to_micros(value.written_at),
+    }
+    return row | {"digest": digest_of(*row.values())}
+
+
+@_reads("count of operations")
+def ops_from_row(row: Row) -> tuple[str, int]:
+    """The scope, and how many operations it has had applied."""
+    if digest_of(*row[:3]) != row[3]:
+        raise RowDamaged("count of operations", f"{row[0]}/{row[1]}")
+    return row[1], int(row[2])
+
+
+def row_from_ops(task_id: str, scope: str, ops: int) -> Params:
+    row: Params = {"task_id": task_id, "scope": scope, "ops": ops}
+    return row | {"digest": digest_of(*row.values())}
+
+
+@_reads("mail")
+def mail_from_row(row: Row) -> Mail:
+    if digest_of(*row[:7]) != row[7]:
+        raise RowDamaged("mail", f"{row[0]}/{row[1]}")
+    return Mail(
+        task_id=row[0],
+        seq=row[1],
+        topic=row[2],
+        body=row[3],
+        sender=row[4],
+        key=row[5],
+        sent_at=from_micros(row[6]),
+        taken_at=_moment(row[8]),
+    )
+
+
+def row_from_mail(mail: Mail) -> Params:
+    row: Params = {
+        "task_id": mail.task_id,
+        "seq": mail.seq,
+        "topic": mail.topic,
+        "body": mail.body,
+        "sender": mail.sender,
+        "key": mail.key,
+        "sent_at": to_micros(mail.sent_at),
+    }
+    return row | {"digest": digest_of(*row.values()), "taken_at": _micros(mail.taken_at)}
+
+
+@_reads("question")
+def question_from_row(row: Row) -> Question:
+    if digest_of(*row[:8]) != row[8] or digest_of_late(row[0], row[10]) != row[11]:
+        raise RowDamaged("question", row[0])
+    return Question(
+        id=row[0],
+        task_id=row[1],
+        run_id=row[2],
+        question=row[3],
+        choices=None if row[4] is None else _choices(row[4]),
+        default_answer=row[5],
+        asked_at=from_micros(row[6]),
+        due_at=_moment(row[7]),
+        answered_at=_moment(row[9]),
+        answer=row[10],
+        answered_by=row[12],
+    )
+
+
+def row_from_question(question: Question) -> Params:
+    row: Params = {
+        "id": question.id,
+        "task_id": question.task_id,
+        "run_id": question.run_id,
+        "question": question.question,
+        "choices": None if question.choices is None else _encode(question.choices),
+        "default_answer": question.default_answer,
+        "asked_at": to_micros(question.asked_at),
+        "due_at": _micros(question.due_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "answered_at": _micros(question.answered_at),
+        "answer": question.answer,
+        "answer_digest": digest_of_late(question.id, question.answer),
+        "answered_by": question.answered_by,
+    }
+
+
 @_reads("checkpoint", _mend({3: CheckpointKind, 4: ResumeReason}, (17,), (8, 14, 18)))
 def checkpoint_from_row(row: Row) -> Checkpoint:
     """The checkpoint; `is_damaged` instead of an exception, because it must still become failed_resume."""
@@ -414,22 +603,30 @@ def row_from_checkpoint(checkpoint: Checkpoint) -> Params:
 
 @_reads("effect")
 def effect_from_row(row: Row) -> Effect:
-    if digest_of(*row[:9]) != row[9]:
+    if (
+        digest_of(*row[:11]) != row[11]
+        or digest_of_late(row[0], row[14]) != row[15]
+        or digest_of_late(row[0], row[16]) != row[17]
+    ):
         raise RowDamaged("effect", row[0])
     return Effect(
         id=row[0],
         task_id=row[1],
         run_id=row[2],
-        name=row[3],
-        effect_class=EffectClass(row[4]),
-        idempotency_key=row[5],
-        generation=row[6],
-        request=row[7],
-        created_at=from_micros(row[8]),
-        status=EffectStatus(row[10]),
-        fence=row[11],
-        outcome=row[12],
-        updated_at=from_micros(row[13]),
+        scope=row[3],
+        name=row[4],
+        occurrence=row[5],
+        effect_class=EffectClass(row[6]),
+        idempotency_key=row[7],
+        generation=row[8],
+        request=row[9],
+        created_at=from_micros(row[10]),
+        status=EffectStatus(row[12]),
+        fence=row[13],
+        outcome=row[14],
+        review=row[16],
+        settle_after=_moment(row[18]),
+        updated_at=from_micros(row[19]),
     )
 
 
@@ -438,7 +635,9 @@ def row_from_effect(effect: Effect) -> Params:
         "id": effect.id,
         "task_id": effect.task_id,
         "run_id": effect.run_id,
+        "scope": effect.scope,
         "name": effect.name,
+        "occurrence": effect.occurrence,
         "effect_class": effect.effect_class.value,
         "idempotency_key": effect.idempotency_key,
         "generation": effect.generation,
@@ -451,6 +650,10 @@ def row_from_effect(effect: Effect) -> Params:
         "status": effect.status.value,
         "fence": effect.fence,
         "outcome": effect.outcome,
+        "outcome_digest": digest_of_late(effect.id, effect.outcome),
+        "review": effect.review,
+        "review_digest": digest_of_late(effect.id, effect.review),
+        "settle_after": _micros(effect.settle_after),
         "updated_at": to_micros(effect.updated_at),
     }
 

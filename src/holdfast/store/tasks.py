@@ -68,6 +68,11 @@ class Tasks:
         found = self._sql.all("get_tasks", {"ids": self._sql.pack(task_ids)})
         return {row[0]: rows.task_from_row(row) for row in found}
 
+    def children(self, task_id: str, *, only_alive: bool = False) -> list[Task]:
+        """The tasks that this one started, oldest first; all of them, because all must hear of its end."""
+        query = "children_of_task_alive" if only_alive else "children_of_task"
+        return [rows.task_from_row(row) for row in self._sql.all(query, {"task_id": task_id})]
+
     def resolve(self, prefix: str) -> TaskId:
         """The one id that begins so."""
         return TaskId(resolve(self._tx, "task", "find_tasks", prefix))

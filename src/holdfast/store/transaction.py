@@ -20,10 +20,14 @@ from holdfast.store.effects import Effects
 from holdfast.store.events import Events
 from holdfast.store.flows import Flows
 from holdfast.store.journal import Journal
+from holdfast.store.lists import Lists
+from holdfast.store.mail import Mailbox
+from holdfast.store.questions import Questions
 from holdfast.store.runs import Runs
 from holdfast.store.schedules import Wakes
 from holdfast.store.sessions import Sessions
 from holdfast.store.tasks import Tasks
+from holdfast.store.turns import Turns
 
 _NO_FACTS = b"{}"
 _encode = msgspec.json.Encoder().encode
@@ -40,6 +44,10 @@ class Tx:
         self.tasks = Tasks(self)
         self.runs = Runs(self)
         self.journal = Journal(self)
+        self.turns = Turns(self)
+        self.lists = Lists(self)
+        self.mail = Mailbox(self)
+        self.questions = Questions(self)
         self.checkpoints = Checkpoints(self)
         self.events = Events(self)
         self.boots = Boots(self)

@@ -21,6 +21,13 @@ _NOUNS: tuple[tuple[str, int, Callable[[Row], object]], ...] = (
     ("plans", 1, rows.plan_from_row),
     ("artifacts", 2, rows.artifact_from_row),
     ("notes", 2, rows.note_from_row),
+    ("loops", 2, rows.loop_from_row),
+    ("turns", 3, rows.turn_from_row),
+    ("list_deltas", 3, rows.delta_from_row),
+    ("values", 2, rows.value_from_row),
+    ("scope_ops", 2, rows.ops_from_row),
+    ("mail", 2, rows.mail_from_row),
+    ("questions", 1, rows.question_from_row),
     ("checkpoints", 1, rows.checkpoint_from_row),
     ("effects", 1, rows.effect_from_row),
     ("deliveries", 1, rows.delivery_from_row),
@@ -28,6 +35,9 @@ _NOUNS: tuple[tuple[str, int, Callable[[Row], object]], ...] = (
     ("sessions", 1, rows.session_from_row),
     ("wakes", 1, rows.wake_from_row),
 )
+
+# Which column of a key is a number; all others are text.
+_NUMBERED = {"notes": 1, "turns": 2, "list_deltas": 2, "mail": 1}
 
 
 def verify_rows(tx: Tx, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
@@ -96,8 +106,7 @@ def _problems_of_counts(tx: Tx, noun: str) -> Iterator[str]:
 
 def scan(tx: Tx, noun: str, width: int, on_rows: Callable[[int], None] = lambda _rows: None) -> Iterator[Row]:
     """Every row of a noun, in the order of its key, a page at a time."""
-    first: object = -1 if noun == "notes" else ""
-    after: list[object] = ["", first, "", ""][:width]
+    after: list[object] = [-1 if place == _NUMBERED.get(noun) else "" for place in range(width)]
     while True:
         params = {f"after{place}": part for place, part in enumerate(after)} | {"limit": PAGE}
         page = tx.statements.all(f"scan_{noun}", params)

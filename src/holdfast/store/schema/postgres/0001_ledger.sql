@@ -166,6 +166,97 @@ CREATE TABLE notes (
   PRIMARY KEY (task_id, seq)
 );
 
+CREATE TABLE loops (
+  task_id    TEXT COLLATE "C" NOT NULL,
+  loop       TEXT COLLATE "C" NOT NULL,
+  turns_done BIGINT NOT NULL,
+  is_over    BIGINT NOT NULL CHECK (is_over IN (0, 1)),
+  updated_at BIGINT NOT NULL,
+  digest     BYTEA NOT NULL,
+  PRIMARY KEY (task_id, loop)
+);
+
+-- What is left of a turn when it has committed: its steps are summed up here, and their rows are gone.
+CREATE TABLE turns (
+  task_id    TEXT COLLATE "C" NOT NULL,
+  loop       TEXT COLLATE "C" NOT NULL,
+  seq        BIGINT NOT NULL,
+  turn       TEXT COLLATE "C" NOT NULL,
+  run_id     TEXT COLLATE "C" NOT NULL,
+  steps      BYTEA NOT NULL,
+  step_count BIGINT NOT NULL,
+  last_step  TEXT COLLATE "C",
+  began_at   BIGINT NOT NULL,
+  ended_at   BIGINT NOT NULL,
+  digest     BYTEA NOT NULL,
+  PRIMARY KEY (task_id, loop, seq)
+);
+
+CREATE TABLE list_deltas (
+  task_id    TEXT COLLATE "C" NOT NULL,
+  list       TEXT COLLATE "C" NOT NULL,
+  start      BIGINT NOT NULL,
+  count      BIGINT NOT NULL,
+  items      BYTEA NOT NULL,
+  chain      BYTEA NOT NULL,
+  run_id     TEXT COLLATE "C" NOT NULL,
+  written_at BIGINT NOT NULL,
+  digest     BYTEA NOT NULL,
+  PRIMARY KEY (task_id, list, start)
+);
+
+CREATE TABLE durable_values (
+  task_id    TEXT COLLATE "C" NOT NULL,
+  name       TEXT COLLATE "C" NOT NULL,
+  value      BYTEA NOT NULL,
+  written_at BIGINT NOT NULL,
+  digest     BYTEA NOT NULL,
+  PRIMARY KEY (task_id, name)
+);
+
+-- How many operations on lists and values an open scope has had applied: replay skips so many.
+CREATE TABLE scope_ops (
+  task_id TEXT COLLATE "C" NOT NULL,
+  scope   TEXT COLLATE "C" NOT NULL,
+  ops     BIGINT NOT NULL,
+  digest  BYTEA NOT NULL,
+  PRIMARY KEY (task_id, scope)
+);
+
+CREATE TABLE mail (
+  task_id  TEXT COLLATE "C" NOT NULL,
+  seq      BIGINT NOT NULL,
+  topic    TEXT COLLATE "C" NOT NULL,
+  body     BYTEA NOT NULL,
+  sender   TEXT COLLATE "C" NOT NULL,
+  key      TEXT COLLATE "C" NOT NULL,
+  sent_at  BIGINT NOT NULL,
+  digest   BYTEA NOT NULL,
+  taken_at BIGINT,
+  PRIMARY KEY (task_id, seq),
+  UNIQUE (task_id, key)
+);
+CREATE INDEX mail_open ON mail (task_id, topic, seq) WHERE taken_at IS NULL;
+
+CREATE TABLE questions (
+  id             TEXT COLLATE "C" PRIMARY KEY,
+  task_id        TEXT COLLATE "C" NOT NULL,
+  run_id         TEXT COLLATE "C" NOT NULL,
+  question       TEXT COLLATE "C" NOT NULL,
+  choices        BYTEA,
+  default_answer BYTEA,
+  asked_at       BIGINT NOT NULL,
+  due_at         BIGINT,
+  digest         BYTEA NOT NULL,
+  answered_at    BIGINT,
+  answer         BYTEA,
+  answer_digest  BYTEA,
+  answered_by    TEXT COLLATE "C",
+  CHECK ((answered_at IS NOT NULL) = (answer IS NOT NULL))
+);
+CREATE INDEX questions_by_task ON questions (task_id, id);
+CREATE INDEX questions_open ON questions (answered_at, id) WHERE answered_at IS NULL;
+
 CREATE TABLE run_checkpoints (
   id             TEXT COLLATE "C" PRIMARY KEY,
   task_id        TEXT COLLATE "C" NOT NULL REFERENCES tasks (id),
@@ -205,7 +296,9 @@ CREATE TABLE effects (
   id              TEXT COLLATE "C" PRIMARY KEY,
   task_id         TEXT COLLATE "C" NOT NULL,
   run_id          TEXT COLLATE "C" NOT NULL,
+  scope           TEXT COLLATE "C" NOT NULL,
   name            TEXT COLLATE "C" NOT NULL,
+  occurrence      TEXT COLLATE "C" NOT NULL,
   effect_class    TEXT COLLATE "C" NOT NULL
     CHECK (effect_class IN ('read', 'idempotent', 'keyed', 'verifiable', 'transactional', 'opaque')),
   idempotency_key TEXT COLLATE "C" NOT NULL,
@@ -216,11 +309,16 @@ CREATE TABLE effects (
   status          TEXT COLLATE "C" NOT NULL CHECK (status IN ('intent', 'done', 'failed', 'unknown', 'confirmed')),
   fence           BIGINT NOT NULL,
   outcome         BYTEA,
+  outcome_digest  BYTEA,
+  review          BYTEA,
+  review_digest   BYTEA,
+  settle_after    BIGINT,
   updated_at      BIGINT NOT NULL,
   UNIQUE (idempotency_key, generation)
 );
 CREATE INDEX effects_by_task ON effects (task_id, id);
-CREATE INDEX effects_open ON effects (status, id) WHERE status IN ('intent', 'unknown');
+CREATE INDEX effects_unsettled ON effects (task_id, id) WHERE status <> 'done';
+CREATE INDEX effects_unknown ON effects (status, id) WHERE status = 'unknown';
 
 CREATE TABLE deliveries (
   id              TEXT COLLATE "C" PRIMARY KEY,

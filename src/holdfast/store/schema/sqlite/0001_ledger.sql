@@ -162,6 +162,97 @@ CREATE TABLE notes (
   PRIMARY KEY (task_id, seq)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE loops (
+  task_id    TEXT NOT NULL,
+  loop       TEXT NOT NULL,
+  turns_done INTEGER NOT NULL,
+  is_over    INTEGER NOT NULL CHECK (is_over IN (0, 1)),
+  updated_at INTEGER NOT NULL,
+  digest     BLOB NOT NULL,
+  PRIMARY KEY (task_id, loop)
+) STRICT, WITHOUT ROWID;
+
+-- What is left of a turn when it has committed: its steps are summed up here, and their rows are gone.
+CREATE TABLE turns (
+  task_id    TEXT NOT NULL,
+  loop       TEXT NOT NULL,
+  seq        INTEGER NOT NULL,
+  turn       TEXT NOT NULL,
+  run_id     TEXT NOT NULL,
+  steps      BLOB NOT NULL,
+  step_count INTEGER NOT NULL,
+  last_step  TEXT,
+  began_at   INTEGER NOT NULL,
+  ended_at   INTEGER NOT NULL,
+  digest     BLOB NOT NULL,
+  PRIMARY KEY (task_id, loop, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE list_deltas (
+  task_id    TEXT NOT NULL,
+  list       TEXT NOT NULL,
+  start      INTEGER NOT NULL,
+  count      INTEGER NOT NULL,
+  items      BLOB NOT NULL,
+  chain      BLOB NOT NULL,
+  run_id     TEXT NOT NULL,
+  written_at INTEGER NOT NULL,
+  digest     BLOB NOT NULL,
+  PRIMARY KEY (task_id, list, start)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE durable_values (
+  task_id    TEXT NOT NULL,
+  name       TEXT NOT NULL,
+  value      BLOB NOT NULL,
+  written_at INTEGER NOT NULL,
+  digest     BLOB NOT NULL,
+  PRIMARY KEY (task_id, name)
+) STRICT, WITHOUT ROWID;
+
+-- How many operations on lists and values an open scope has had applied: replay skips so many.
+CREATE TABLE scope_ops (
+  task_id TEXT NOT NULL,
+  scope   TEXT NOT NULL,
+  ops     INTEGER NOT NULL,
+  digest  BLOB NOT NULL,
+  PRIMARY KEY (task_id, scope)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE mail (
+  task_id  TEXT NOT NULL,
+  seq      INTEGER NOT NULL,
+  topic    TEXT NOT NULL,
+  body     BLOB NOT NULL,
+  sender   TEXT NOT NULL,
+  key      TEXT NOT NULL,
+  sent_at  INTEGER NOT NULL,
+  digest   BLOB NOT NULL,
+  taken_at INTEGER,
+  PRIMARY KEY (task_id, seq),
+  UNIQUE (task_id, key)
+) STRICT;
+CREATE INDEX mail_open ON mail (task_id, topic, seq) WHERE taken_at IS NULL;
+
+CREATE TABLE questions (
+  id             TEXT PRIMARY KEY,
+  task_id        TEXT NOT NULL,
+  run_id         TEXT NOT NULL,
+  question       TEXT NOT NULL,
+  choices        BLOB,
+  default_answer BLOB,
+  asked_at       INTEGER NOT NULL,
+  due_at         INTEGER,
+  digest         BLOB NOT NULL,
+  answered_at    INTEGER,
+  answer         BLOB,
+  answer_digest  BLOB,
+  answered_by    TEXT,
+  CHECK ((answered_at IS NOT NULL) = (answer IS NOT NULL))
+) STRICT;
+CREATE INDEX questions_by_task ON questions (task_id, id);
+CREATE INDEX questions_open ON questions (answered_at, id) WHERE answered_at IS NULL;
+
 CREATE TABLE run_checkpoints (
   id             TEXT PRIMARY KEY,
   task_id        TEXT NOT NULL REFERENCES tasks (id),
@@ -200,7 +291,9 @@ CREATE TABLE effects (
   id              TEXT PRIMARY KEY,
   task_id         TEXT NOT NULL,
   run_id          TEXT NOT NULL,
+  scope           TEXT NOT NULL,
   name            TEXT NOT NULL,
+  occurrence      TEXT NOT NULL,
   effect_class    TEXT NOT NULL
     CHECK (effect_class IN ('read', 'idempotent', 'keyed', 'verifiable', 'transactional', 'opaque')),
   idempotency_key TEXT NOT NULL,
@@ -211,11 +304,16 @@ CREATE TABLE effects (
   status          TEXT NOT NULL CHECK (status IN ('intent', 'done', 'failed', 'unknown', 'confirmed')),
   fence           INTEGER NOT NULL,
   outcome         BLOB,
+  outcome_digest  BLOB,
+  review          BLOB,
+  review_digest   BLOB,
+  settle_after    INTEGER,
   updated_at      INTEGER NOT NULL,
   UNIQUE (idempotency_key, generation)
 ) STRICT;
 CREATE INDEX effects_by_task ON effects (task_id, id);
-CREATE INDEX effects_open ON effects (status, id) WHERE status IN ('intent', 'unknown');
+CREATE INDEX effects_unsettled ON effects (task_id, id) WHERE status <> 'done';
+CREATE INDEX effects_unknown ON effects (status, id) WHERE status = 'unknown';
 
 CREATE TABLE deliveries (
   id              TEXT PRIMARY KEY,

@@ -7,6 +7,18 @@ SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :resu
 ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
 RETURNING seq;
 
+-- name: put_step
+-- A step's result without a guard, for a write that has looked itself; the first result stays.
+INSERT INTO steps
+VALUES (:task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest)
+ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
+RETURNING seq;
+
+-- name: delete_step
+-- A step whose result does not belong to its key any more.
+DELETE FROM steps
+ WHERE task_id = :task_id AND scope = :scope AND name = :name AND occurrence = :occurrence;
+
 -- name: get_step
 -- One step by its key.
 SELECT * FROM steps
@@ -16,9 +28,31 @@ SELECT * FROM steps
 -- The journal of a task in the order it was written.
 SELECT * FROM steps WHERE task_id = :task_id ORDER BY seq, scope, name, occurrence LIMIT :limit;
 
+-- name: steps_of_tasks
+-- The journals of several tasks, each in the order it was written.
+SELECT * FROM steps WHERE task_id IN :ids[] ORDER BY task_id, seq, scope, name, occurrence;
+
 -- name: journal_heads
--- For each task: how many steps, how many by its newest writer, and which came last.
-SELECT task_id, run_id, name, seq FROM steps WHERE task_id IN :ids[] ORDER BY task_id, seq;
+-- How many steps each run of several tasks has saved: those in the journal, and those of finished turns.
+SELECT task_id, run_id, COUNT(*) FROM steps
+ WHERE task_id IN :ids[] GROUP BY task_id, run_id
+ UNION ALL
+SELECT task_id, run_id, CAST(SUM(step_count) AS BIGINT) FROM turns
+ WHERE task_id IN :ids[] GROUP BY task_id, run_id;
+
+-- name: last_steps
+-- Of each task, the step that was saved last and the last one of its newest turn, with their ends.
+SELECT task_id, is_turn, name, ended_at
+  FROM (SELECT task_id, 0 AS is_turn, name, ended_at,
+               ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY seq DESC, scope DESC, name DESC, occurrence DESC)
+                 AS place
+          FROM steps WHERE task_id IN :ids[]
+         UNION ALL
+        SELECT task_id, 1 AS is_turn, last_step AS name, ended_at,
+               ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY ended_at DESC, loop DESC, seq DESC) AS place
+          FROM turns WHERE task_id IN :ids[] AND step_count > 0) AS both_parts
+ WHERE place = 1
+ ORDER BY task_id, is_turn;
 
 -- name: hold_run
 -- Whether the run is still held with this fence; keeps it so until the transaction ends.

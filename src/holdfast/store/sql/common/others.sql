@@ -1,26 +1,3 @@
--- name: insert_effect
--- The durable note that an effect is about to happen.
-INSERT INTO effects
-VALUES (:id, :task_id, :run_id, :name, :effect_class, :idempotency_key, :generation, :request, :created_at,
-        :digest, :status, :fence, :outcome, :updated_at)
-ON CONFLICT DO NOTHING
-RETURNING id;
-
--- name: find_effect
--- The effect that has this id, or else this key.
-SELECT * FROM effects WHERE id = :id OR (idempotency_key = :idempotency_key AND generation = :generation)
- ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
-
--- name: get_effect
--- One effect.
-SELECT * FROM effects WHERE id = :id;
-
--- name: move_effect
--- To another status, from any that the table allows.
-UPDATE effects SET status = :to, updated_at = :now
- WHERE id = :id AND status IN :sources[]
-RETURNING *;
-
 -- name: insert_delivery
 -- An update that is owed.
 INSERT INTO deliveries
@@ -103,10 +80,6 @@ SELECT * FROM wakes WHERE id = :id;
 UPDATE wakes SET status = :to, updated_at = :now
  WHERE id = :id AND status IN :sources[]
 RETURNING *;
-
--- name: delete_effects_of_tasks
--- Retention.
-DELETE FROM effects WHERE task_id IN :ids[];
 
 -- name: delete_deliveries_of_tasks
 -- Retention.

@@ -48,6 +48,14 @@ SELECT * FROM tasks
  WHERE owner = :owner AND status = :status AND id < :before
  ORDER BY id DESC LIMIT :limit;
 
+-- name: children_of_task
+-- The tasks that a task started.
+SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id;
+
+-- name: children_of_task_alive
+-- Of the tasks that a task started, those that have not ended.
+SELECT * FROM tasks WHERE parent_task_id = :task_id AND ended_at IS NULL ORDER BY id;
+
 -- name: move_task
 -- A task follows its run to another status; the guard names the status it was read in.
 UPDATE tasks

@@ -22,6 +22,34 @@ SELECT * FROM artifacts WHERE (task_id, name) > (:after0, :after1) ORDER BY task
 -- Every row, a page at a time, to be verified.
 SELECT * FROM notes WHERE (task_id, seq) > (:after0, :after1) ORDER BY task_id, seq LIMIT :limit;
 
+-- name: scan_loops
+-- Every row, a page at a time, to be verified.
+SELECT * FROM loops WHERE (task_id, loop) > (:after0, :after1) ORDER BY task_id, loop LIMIT :limit;
+
+-- name: scan_turns
+-- Every row, a page at a time, to be verified.
+SELECT * FROM turns WHERE (task_id, loop, seq) > (:after0, :after1, :after2) ORDER BY task_id, loop, seq LIMIT :limit;
+
+-- name: scan_list_deltas
+-- Every row, a page at a time, to be verified.
+SELECT * FROM list_deltas WHERE (task_id, list, start) > (:after0, :after1, :after2) ORDER BY task_id, list, start LIMIT :limit;
+
+-- name: scan_values
+-- Every row, a page at a time, to be verified.
+SELECT * FROM durable_values WHERE (task_id, name) > (:after0, :after1) ORDER BY task_id, name LIMIT :limit;
+
+-- name: scan_scope_ops
+-- Every row, a page at a time, to be verified.
+SELECT * FROM scope_ops WHERE (task_id, scope) > (:after0, :after1) ORDER BY task_id, scope LIMIT :limit;
+
+-- name: scan_mail
+-- Every row, a page at a time, to be verified.
+SELECT * FROM mail WHERE (task_id, seq) > (:after0, :after1) ORDER BY task_id, seq LIMIT :limit;
+
+-- name: scan_questions
+-- Every row, a page at a time, to be verified.
+SELECT * FROM questions WHERE id > :after0 ORDER BY id LIMIT :limit;
+
 -- name: scan_checkpoints
 -- Every row, a page at a time, to be verified.
 SELECT * FROM run_checkpoints WHERE id > :after0 ORDER BY id LIMIT :limit;

@@ -1,0 +1,56 @@
+"""Durations as people write them: "90s", "2h30m", "1.5d", a number of seconds, a timedelta."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from holdfast.core.errors import BadInput
+
+Duration = str | float | timedelta
+
+LONGEST = timedelta(days=3653)  # ten years: more is a mistake in the unit
+_LONGEST_S = LONGEST.total_seconds()
+# In the order in which they are written, the largest first.
+_SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[wdhms])")
+_MAX_CHARS = 64
+_REMEDY = 'write it like "90s", "250ms", "2h30m" or "3d", or give seconds as a number'
+
+
+def parse_duration(field: str, value: Duration) -> timedelta:
+    """A duration from nothing up to ten years. Raises BadInput, which names the field and the remedy."""
+    if isinstance(value, timedelta):
+        return _within(field, value.total_seconds(), value)
+    if isinstance(value, str):
+        return _within(field, _seconds_of(field, value))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise BadInput(field, f"a duration is needed, not {type(value).__name__}; {_REMEDY}")
+    return _within(field, value)
+
+
+def parse_span(field: str, value: Duration) -> timedelta:
+    """A duration that is more than nothing: timeouts, windows."""
+    span = parse_duration(field, value)
+    if not span:
+        raise BadInput(field, f"is no time at all; {_REMEDY}")
+    return span
+
+
+def _seconds_of(field: str, text: str) -> float:
+    parts = _PART.findall(text) if len(text) <= _MAX_CHARS else []
+    units = [unit for _, unit in parts]
+    is_whole = "".join(number + unit for number, unit in parts) == text
+    # Each unit once, the largest first: "1m2h" and "5s5s" are slips of the pen.
+    if not parts or not is_whole or units != [unit for unit in _SECONDS if unit in units]:
+        raise BadInput(field, f"{text[:_MAX_CHARS]!a} is no duration; {_REMEDY}")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def _within(field: str, seconds: float, exact: timedelta | None = None) -> timedelta:
+    # The number itself may be too long to be shown.
+    if seconds < 0:
+        raise BadInput(field, f"a duration is never negative; {_REMEDY}")
+    if not seconds <= _LONGEST_S:  # also NaN
+        raise BadInput(field, f"is no number up to ten years; {_REMEDY}")
+    return timedelta(seconds=seconds) if exact is None else exact

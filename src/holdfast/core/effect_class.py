@@ -1,0 +1,319 @@
+"""What an effect declares about itself, what the world may answer, and the options of a step."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from types import FunctionType
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+import msgspec
+
+from holdfast.core.durations import Duration, parse_span
+from holdfast.core.effect import EffectClass
+from holdfast.core.errors import BadInput
+from holdfast.core.ladder import Retry
+from holdfast.core.payload import check_name
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Raises = type[BaseException] | Iterable[type[BaseException]]
+_OPTIONS = "__holdfast_step__"
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """The effect took place; this is what it returned."""
+
+    result: object = None
+
+
+class DidNotHappen(msgspec.Struct, frozen=True):
+    """The effect did not take place and will not any more: it may be done again."""
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """The world did not say. A person will be asked."""
+
+    why: str
+
+
+Verdict = Happened | DidNotHappen | Unknown
+
+
+class EffectSpec(msgspec.Struct, frozen=True):
+    """What may be done about an effect that was cut short; as a decorator, declared for a function."""
+
+    effect_class: EffectClass
+    window: timedelta | None = None
+    verify: Callable[..., object] | None = None
+
+    def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
+        return _declare("effect", fn, StepOptions(effect=self))
+
+
+class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is declared about a step; None means: as usual."""
+
+    name: str | None = None
+    id: str | None = None
+    timeout: timedelta | None = None
+    retry: Retry | None = None
+    raises: tuple[type[BaseException], ...] = ()
+    effect: EffectSpec | None = None
+    compensate: Callable[..., Any] | None = None
+    is_pure: bool = False
+
+    def over(self, below: StepOptions) -> StepOptions:
+        """These options, and those below where these say nothing."""
+        return StepOptions(
+            **{
+                name: getattr(below if getattr(self, name) is usual else self, name)
+                for name, usual in zip(self.__struct_fields__, self.__struct_defaults__, strict=True)
+            }
+        )
+
+
+_NOTHING = StepOptions()
+
+read = EffectSpec(EffectClass.READ)
+idempotent = EffectSpec(EffectClass.IDEMPOTENT)
+transactional = EffectSpec(EffectClass.TRANSACTIONAL)
+opaque = EffectSpec(EffectClass.OPAQUE)
+
+
+def keyed(window: Duration) -> EffectSpec:
+    """The provider knows idempotency keys, and remembers them for this long."""
+    return EffectSpec(EffectClass.KEYED, window=parse_span("window", window))
+
+
+def verifiable(verify: Callable[..., object]) -> EffectSpec:
+    """Called with the effect's own arguments, `verify` asks the world and gives a Verdict."""
+    return EffectSpec(EffectClass.VERIFIABLE, verify=_checked_function("verify", verify))
+
+
+class Stepped(Generic[P, T]):
+    """A callable that is no plain function, with options of its own. It calls what it stands for."""
+
+    def __init__(self, fn: Callable[P, T], options: StepOptions) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self.__wrapped__ = fn
+        self.__holdfast_step__ = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.__wrapped__(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Stepped[..., T]:
+        bind = getattr(self.__wrapped__, "__get__", None)
+        return self if bind is None else Stepped(bind(instance, owner), self.__holdfast_step__)
+
+    def __repr__(self) -> str:
+        return f"<step {self.__wrapped__!r}>"
+
+
+@overload
+def step(
+    fn: Callable[P, T],
+    /,
+    *,
+    name: str | None = None,
+    id: str | None = None,
+    timeout: Duration | None = None,
+    retry: Retry | None = None,
+    raises: Raises = (),
+) -> Callable[P, T]: ...
+
+
+@overload
+def step(
+    *,
+    name: str | None = None,
+    id: str | None = None,
+    timeout: Duration | None = None,
+    retry: Retry | None = None,
+    raises: Raises = (),
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    id: str | None = None,  # noqa: A002 - what the providers of models call it
+    timeout: Duration | None = None,
+    retry: Retry | None = None,
+    raises: Raises = (),
+) -> Callable[..., Any]:
+    """A function with options, as a decorator or for one call: `run.step(hf.step(fetch, id="a"), url)`.
+
+    The function it is given stays as it is; options given here come before those it was declared with.
+    """
+    options = _checked_options(name=name, timeout=timeout, retry=retry, raises=raises)
+    if id is not None:
+        options = msgspec.structs.replace(options, id=check_name("id", id))
+    return _decorator("step", options) if fn is None else _declare("step", fn, options)
+
+
+@overload
+def tool(
+    fn: Callable[P, T],
+    /,
+    *,
+    effect: EffectSpec | None = None,
+    name: str | None = None,
+    timeout: Duration | None = None,
+    retry: Retry | None = None,
+    raises: Raises = (),
+    compensate: Callable[..., Any] | None = None,
+) -> Callable[P, T]: ...
+
+
+@overload
+def tool(
+    *,
+    effect: EffectSpec | None = None,
+    name: str | None = None,
+    timeout: Duration | None = None,
+    retry: Retry | None = None,
+    raises: Raises = (),
+    compensate: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+
+def tool(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    effect: EffectSpec | None = None,
+    name: str | None = None,
+    timeout: Duration | None = None,
+    retry: Retry | None = None,
+    raises: Raises = (),
+    compensate: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """A function that an agent calls, with the class of its effect and the way to undo it."""
+    options = msgspec.structs.replace(
+        _checked_options(name=name, timeout=timeout, retry=retry, raises=raises),
+        effect=None if effect is None else check_effect(effect),
+        compensate=None if compensate is None else _checked_function("compensate", compensate),
+    )
+    return _decorator("tool", options) if fn is None else _declare("tool", fn, options)
+
+
+def options_of(fn: Callable[..., Any]) -> StepOptions:
+    """What was declared about a callable, also through partials, methods and callable objects."""
+    found = getattr(fn, _OPTIONS, None)
+    if found is None and type(fn) is not FunctionType:
+        if isinstance(fn, functools.partial):
+            return options_of(fn.func)
+        found = getattr(getattr(type(fn), "__call__", None), _OPTIONS, None)  # noqa: B004 - its options
+    return found if isinstance(found, StepOptions) else _NOTHING
+
+
+def unwrapped(fn: Callable[P, T]) -> Callable[P, T]:
+    """The function to call: the one that the options were given to."""
+    if isinstance(fn, Stepped):
+        return cast("Callable[P, T]", fn.__wrapped__)
+    real = getattr(fn, "__wrapped__", None)
+    # Somebody else's wrapper has a __wrapped__, too, and must be called; only our twin is the same code.
+    if type(fn) is FunctionType and type(real) is FunctionType and _is_twin(fn, real):
+        return cast("Callable[P, T]", real)
+    return fn
+
+
+def _is_twin(fn: FunctionType, of: FunctionType) -> bool:
+    return fn.__code__ is of.__code__ and fn.__closure__ is of.__closure__
+
+
+def step_name(fn: Callable[..., Any]) -> str:
+    """The name under which a step is remembered. Raises BadInput for what has none of its own."""
+    given = options_of(fn).name
+    if given is not None:
+        return given
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if not callable(fn):
+        raise BadInput("step", f"a function is needed, not {type(fn).__name__}")
+    name = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None) or type(fn).__qualname__
+    return _cleaned(name if isinstance(name, str) else type(fn).__qualname__)
+
+
+def check_effect(value: object) -> EffectSpec:
+    if value is keyed or value is verifiable:
+        raise BadInput("effect", 'it needs its argument: hf.keyed("24h"), hf.verifiable(verify)')
+    if not isinstance(value, EffectSpec):
+        raise BadInput(
+            "effect",
+            f"an effect class is needed, not {type(value).__name__}; one of hf.read, hf.idempotent, "
+            'hf.keyed("24h"), hf.verifiable(verify), hf.transactional, hf.opaque',
+        )
+    return value
+
+
+@functools.lru_cache(maxsize=4096)
+def _cleaned(qualname: str) -> str:
+    """Where a function was defined inside another is no part of its name."""
+    name = qualname.rpartition("<locals>.")[2]
+    if "<lambda>" in name:
+        raise BadInput(
+            "step", "a lambda has no name to be remembered by; give it a name: hf.step(fn, name=…)"
+        )
+    return check_name("step", name)
+
+
+def _decorator(field: str, options: StepOptions) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    def declare(fn: Callable[P, T]) -> Callable[P, T]:
+        return _declare(field, fn, options)
+
+    return declare
+
+
+def _declare(field: str, fn: Callable[P, T], options: StepOptions) -> Callable[P, T]:
+    """A new callable with the options; the one that was given may be shared, and stays as it is."""
+    if isinstance(fn, classmethod):
+        raise BadInput(field, "put it below @classmethod, next to the function")
+    real, merged = unwrapped(_checked_function(field, fn)), options.over(options_of(fn))
+    if merged.effect is transactional and inspect.iscoroutinefunction(real):
+        raise BadInput(field, "a transactional effect runs inside a write and cannot await; write `def`")
+    return _twin(real, merged) if type(real) is FunctionType else Stepped(real, merged)
+
+
+def _twin(fn: FunctionType, options: StepOptions) -> Any:
+    """The same code as a function of its own: still async, still a method in a class, no slower to call."""
+    twin = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    twin.__kwdefaults__ = fn.__kwdefaults__
+    functools.update_wrapper(twin, fn)
+    setattr(twin, _OPTIONS, options)
+    return twin
+
+
+def _checked_options(*, name: object, timeout: object, retry: object, raises: object) -> StepOptions:
+    if retry is not None and not isinstance(retry, Retry):
+        raise BadInput("retry", f"hf.retry(n) is needed, not {type(retry).__name__}")
+    return StepOptions(
+        name=None if name is None else check_name("name", name),
+        timeout=None if timeout is None else parse_span("timeout", cast(Duration, timeout)),
+        retry=retry,
+        raises=_checked_raises(raises),
+    )
+
+
+def _checked_raises(value: object) -> tuple[type[BaseException], ...]:
+    kinds = (value,) if isinstance(value, type) else value
+    if not isinstance(kinds, Iterable) or isinstance(kinds, (str, bytes)):
+        raise BadInput("raises", f"exception classes are needed, not {type(value).__name__}")
+    checked = tuple(kinds)
+    for kind in checked:
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
+            raise BadInput("raises", f"subclasses of Exception are needed; {shown} is none")
+    return checked
+
+
+def _checked_function(field: str, fn: Any) -> Any:
+    if not callable(fn):
+        raise BadInput(field, f"a function is needed, not {type(fn).__name__}")
+    return fn

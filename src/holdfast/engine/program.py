@@ -1,0 +1,493 @@
+"""What a task's author holds: the run, its turns, its plan and its children."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+
+import msgspec
+
+from holdfast.core.checkpoint import CheckpointKind, ResumeReason, SeedContext
+from holdfast.core.clock import to_micros
+from holdfast.core.durations import Duration, parse_duration
+from holdfast.core.errors import BadInput
+from holdfast.core.events import EventKind
+from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
+from holdfast.core.plan import Plan, PlanItem
+from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind
+from holdfast.core.task import Progress
+from holdfast.engine.checkpoints import Checkpoints, recording
+from holdfast.engine.codec import codec_of
+from holdfast.engine.definitions import Call, checked_call
+from holdfast.engine.ledger import Ledger, NewTask
+from holdfast.engine.lists import DurableList, DurableValue
+from holdfast.engine.running import ENDLESS, PlanKeeper, Program
+from holdfast.engine.scopes import Key, Scope
+from holdfast.engine.steps import Journal
+from holdfast.engine.waits import sending
+from holdfast.store import Tx
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NOT_GIVEN: Any = object()
+
+
+class _Stepping:
+    """The calls that a run and a turn have in common."""
+
+    _program: Program
+
+    def _scope_of(self) -> Scope:
+        raise NotImplementedError
+
+    @overload
+    def step(
+        self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
+
+    def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Run it once; from then on its result is remembered. The key is taken now, not when awaited."""
+        return self._program.step(self._scope_of(), fn, args, kwargs)
+
+    @overload
+    def tool(
+        self,
+        fn: Callable[..., Coroutine[Any, Any, T]],
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+    ) -> Awaitable[T]: ...
+
+    @overload
+    def tool(
+        self, fn: Callable[..., T], arguments: Mapping[str, Any] | None = None, *, id: str | None = None
+    ) -> Awaitable[T]: ...
+
+    def tool(
+        self,
+        fn: Callable[..., Any],
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,  # noqa: A002 - what models call it
+    ) -> Awaitable[Any]:
+        """Call a tool with the arguments a model gave. One that declares no effect is taken for opaque."""
+        return self._program.tool(self._scope_of(), fn, arguments, id)
+
+
+class Turn(_Stepping):
+    """One round of a loop: what it appended, its cursor and its progress commit together."""
+
+    def __init__(self, program: Program, scope: Scope, number: int) -> None:
+        self._program = program
+        self._scope = scope
+        self.number = number
+
+    def _scope_of(self) -> Scope:
+        return self._scope
+
+    def __repr__(self) -> str:
+        return f"<turn {self._scope.path}>"
+
+
+class PlanTurn(Turn):
+    """The turn that carries one item of the plan."""
+
+    def __init__(
+        self, program: Program, scope: Scope, number: int, item: PlanItem, keeper: PlanKeeper
+    ) -> None:
+        super().__init__(program, scope, number)
+        self._keeper = keeper
+        self.item = item
+
+    @property
+    def id(self) -> str:
+        return self.item.id
+
+    @property
+    def title(self) -> str:
+        return self.item.title
+
+    def decompose(self, items: Sequence[str | PlanItem]) -> None:
+        """Smaller items come right after this one, which is done when its turn ends."""
+        self._program.live.check()
+        known = self._keeper.plan.items
+        place = [item.id for item in known].index(self.item.id) + 1
+        new = plan_items(items, {item.id for item in known})
+        self._keeper.replan((*known[:place], *new, *known[place:]))
+
+
+class Turns:
+    """`async for turn in run.turns():` finished turns are never run again."""
+
+    def __init__(self, program: Program, name: str | None, most: int) -> None:
+        self._program = program
+        self._name = name
+        self._most = most
+
+    def __aiter__(self) -> AsyncIterator[Turn]:
+        return _Turning(self._program, self._name, self._most, None)
+
+
+class ProgramPlan:
+    """The ordered steps of a task. `async for item in plan:` carries each that is not done yet."""
+
+    def __init__(self, program: Program, keeper: PlanKeeper) -> None:
+        self._program = program
+        self._keeper = keeper
+
+    @property
+    def items(self) -> tuple[PlanItem, ...]:
+        return self._keeper.plan.items
+
+    def replan(self, items: Sequence[str | PlanItem]) -> None:
+        """Other items instead of those that have not begun. Durable with the turn."""
+        self._program.live.check()
+        begun = self._keeper.begun
+        kept = [item for item in self.items if item.is_done or item.id == begun]
+        self._keeper.replan((*kept, *plan_items(items, {item.id for item in kept})))
+
+    def __aiter__(self) -> AsyncIterator[PlanTurn]:
+        return _Turning(self._program, "plan", ENDLESS, self._keeper)
+
+
+class _Turning:
+    """The iterator of one loop; held by nobody but the loop itself."""
+
+    def __init__(self, program: Program, name: str | None, most: int, keeper: PlanKeeper | None) -> None:
+        self._program = program
+        self._loop = program.begin_loop(self, name, most, keeper)
+
+    def __aiter__(self) -> _Turning:
+        return self
+
+    async def __anext__(self) -> Any:
+        loop = self._loop
+        if not await self._program.next_turn(loop):
+            raise StopAsyncIteration
+        assert loop.scope is not None
+        if loop.plan is None or loop.item is None:
+            return Turn(self._program, loop.scope, loop.seq)
+        return PlanTurn(self._program, loop.scope, loop.seq, loop.item, loop.plan)
+
+
+class Child(Generic[T]):
+    """A task that this one started. Await it for its result."""
+
+    def __init__(self, program: Program, task_id: str, call: Call[T]) -> None:
+        self._program = program
+        self._call = call
+        self.id = task_id
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self.result().__await__()
+
+    async def result(self) -> T:
+        """What it returned; StepFailed when it failed."""
+        program = self._program
+        key = await program.key("result of child", self.id)
+        payload = await program.waits.child_result(key, self.id)
+        decode = codec_of(self._call.definition.fn).decode
+        return cast(T, program.stepper.opened(f"child {self.id}", payload, decode=decode))
+
+
+class Run(_Stepping):
+    """One incarnation of a task, while it is carried. Every call may raise Stopping: let it pass."""
+
+    def __init__(
+        self, program: Program, *, seed: SeedContext | None, on_restart: Callable[[str], None]
+    ) -> None:
+        self._program = program
+        self._live = program.live
+        self._seed = seed
+        self._on_restart = on_restart
+        self._plan: ProgramPlan | None = None
+
+    def _scope_of(self) -> Scope:
+        return self._program.scope_now()
+
+    # --- who am I
+
+    @property
+    def id(self) -> str:
+        return self._live.run.id
+
+    @property
+    def task_id(self) -> str:
+        return self._live.task.id
+
+    @property
+    def goal(self) -> str:
+        return self._live.task.goal
+
+    @property
+    def number(self) -> int:
+        """The first run of a task is 1; each interruption makes a follow-up run."""
+        return self._live.run.number
+
+    @property
+    def resumed(self) -> SeedContext | None:
+        """What the interrupted run left behind, for a run that follows one; None for a first run."""
+        return self._seed
+
+    # --- loops
+
+    def turns(self, name: str | None = None, *, max: int | None = None) -> Turns:  # noqa: A002 - reads well
+        """Instead of `while True:`. After `max` turns the loop ends."""
+        if name is not None:
+            name = _checked_part("loop", name)
+        if max is not None and (isinstance(max, bool) or not isinstance(max, int) or max < 1):
+            raise BadInput("max", "a whole number of turns is needed, at least 1")
+        return Turns(self._program, name, ENDLESS if max is None else max)
+
+    def plan(self, items: Sequence[str | PlanItem]) -> ProgramPlan:
+        """The ordered steps of this task; after a restart the stored plan holds, with what is done of it."""
+        self._live.check()
+        if self._plan is None:
+            stored = self._program.past.plan
+            given = Plan(items=plan_items(items, set()))
+            keeper = PlanKeeper(given if stored is None else stored, is_saved=stored is not None)
+            self._program.plan = keeper
+            self._plan = ProgramPlan(self._program, keeper)
+        return self._plan
+
+    # --- what crosses turns
+
+    def list(self, name: str, initial: Iterable[T] = (), *, of: type[T] | Any = Any) -> DurableList[T]:
+        """A durable, append-only list. `of` says what its items are, so that they come back as such."""
+        return self._program.memory.list(check_name("list", name), initial, of)
+
+    def value(self, name: str, initial: T, *, of: type[T] | Any = Any) -> DurableValue[T]:
+        """A durable value."""
+        return self._program.memory.value(check_name("value", name), initial, of)
+
+    # --- waits
+
+    async def sleep(self, duration: Duration) -> None:
+        """Durable: counted from the first time, through every restart."""
+        length = parse_duration("sleep", duration)
+        key = await self._program.key("sleep")
+        await self._program.waits.sleep_until(key, self._live.clock.now() + length)
+
+    async def ask(
+        self,
+        question: str,
+        choices: Sequence[str] | None = None,
+        *,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - a durable one, through restarts
+        default: Any = _NOT_GIVEN,
+        id: str | None = None,  # noqa: A002 - as for steps
+    ) -> Any:
+        """A person's answer. Without one in time: the default, or StepFailed, which is a TimeoutError."""
+        key = await self._program.key("ask", id)
+        payload = await self._program.waits.ask(
+            key,
+            question,
+            choices=None if choices is None else tuple(check_text("choice", one) for one in choices),
+            lasts=None if timeout is None else parse_duration("timeout", timeout),
+            default=None if default is _NOT_GIVEN else default,
+            has_default=default is not _NOT_GIVEN,
+        )
+        return self._program.stepper.opened("ask", payload)
+
+    async def receive(
+        self,
+        topic: str,
+        *,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - a durable one, through restarts
+        default: Any = _NOT_GIVEN,
+    ) -> Any:
+        """The oldest message on a topic. Without one in time: the default, or StepFailed (a TimeoutError)."""
+        key = await self._program.key(f"receive {topic}")
+        payload = await self._program.waits.receive(
+            key,
+            topic,
+            lasts=None if timeout is None else parse_duration("timeout", timeout),
+            late=None if default is _NOT_GIVEN else encode_payload("default", default),
+        )
+        return self._program.stepper.opened("receive", payload)
+
+    async def send(self, task: str | Child[Any], topic: str, body: object = None) -> None:
+        """A message to another task, once."""
+        key = await self._program.key(f"send {topic}")
+        send = sending(
+            task.id if isinstance(task, Child) else task,
+            topic=topic,
+            body=body,
+            sender=self.task_id,
+            key=self._text_of(key),
+            now=self._live.clock.now(),
+        )
+        await self._program.once(key, None, send)
+
+    def _text_of(self, key: Key) -> str:
+        """A key of this task's as one text: for what must happen once, whoever asks for it again."""
+        return "|".join((self.task_id, *key))
+
+    # --- children
+
+    async def spawn(
+        self,
+        call: Call[T],
+        *,
+        goal: str | None = None,
+        priority: int | None = None,
+        attached: bool = True,
+        id: str | None = None,  # noqa: A002 - as for steps
+    ) -> Child[T]:
+        """Start another task, once. Attached: this task ends after it, and takes it along when it fails."""
+        checked_call(call)
+        key = await self._program.key(f"spawn {call.name}", id)
+        found = self._program.past.steps.get(key)
+        if found is not None:
+            return Child(self._program, str(decode_payload(found.result)), call)
+        task = self._live.task
+        new = NewTask(
+            name=call.name,
+            goal=call.goal if goal is None else goal,
+            owner=task.owner,
+            arguments=call.arguments,
+            origin=task.origin,
+            session_key=task.session_key,
+            parent_task_id=self.task_id if attached else None,
+            # Respawning finds it: the key of a child is the key of the step that spawned it.
+            key=self._text_of(key),
+            priority=task.priority if priority is None else priority,
+        )
+        self._live.has_children = True
+        return Child(self._program, await self._program.waits.spawn(key, new), call)
+
+    # --- telling
+
+    async def progress(
+        self, *, done: int = 0, total: int | None = None, failed: int = 0, subtask: str | None = None
+    ) -> None:
+        """How far the task is. Inside a turn it is told when the turn commits."""
+        await self._program.settled()
+        progress = Progress(done=done, total=total, failed=failed, subtask=subtask)
+        if self._program.is_in_turn:
+            self._program.progress = progress
+        else:
+            await Ledger(self._live.store, self._live.clock).progress(self._live.claim, progress)
+
+    async def emit(self, name: str, **facts: object) -> None:
+        """An event of the program's own, once."""
+        name = check_name("event", name)
+        key = await self._program.key(f"emit {name}")
+        now, run_id, task_id = self._live.clock.now(), self.id, self.task_id
+        told = decode_payload(encode_payload(f"facts of {name}", facts))
+
+        def emit(tx: Tx) -> None:
+            tx.emit(EventKind.PROGRAM_TOLD, run_id, at=now, task_id=task_id, name=name, told=told)
+
+        await self._program.once(key, None, emit)
+
+    async def artifact(
+        self, path: str | Path, *, kind: ArtifactKind | str = ArtifactKind.FILE, name: str | None = None
+    ) -> Artifact:
+        """A file that the task leaves, with its checksum; recorded once."""
+        key = await self._program.key("artifact", name or str(path))
+        found = self._program.past.steps.get(key)
+        if found is None:
+            journal = Journal(self._live.store, self._live.clock)
+            artifact = await journal.record_file(
+                self._live.claim, Path(path), kind=ArtifactKind(kind), name=name
+            )
+            await self._program.once(key, msgspec.to_builtins(artifact), lambda _tx: None)
+            return artifact
+        return msgspec.json.decode(found.result, type=Artifact)
+
+    async def output(
+        self, name: str, content: str, *, kind: ArtifactKind | str = ArtifactKind.OUTPUT
+    ) -> Artifact:
+        """A computed output or a diff, kept in the ledger itself."""
+        key = await self._program.key("output", name)
+        found = self._program.past.steps.get(key)
+        if found is None:
+            journal = Journal(self._live.store, self._live.clock)
+            artifact = await journal.record_output(self._live.claim, name, content, kind=ArtifactKind(kind))
+            await self._program.once(key, msgspec.to_builtins(artifact), lambda _tx: None)
+            return artifact
+        return msgspec.json.decode(found.result, type=Artifact)
+
+    async def decide(self, decision: str) -> None:
+        """A decision worth carrying over: it stands in every later checkpoint."""
+        key = await self._program.key("decide")
+        claim, now = self._live.claim, self._live.clock.now()
+        note = Note(kind=NoteKind.DECISION, text=check_text("decision", decision), written_at=now)
+        await self._program.once(key, None, lambda tx: tx.journal.add_note(claim, note, seq=to_micros(now)))
+
+    async def checkpoint(self, name: str) -> None:
+        """A milestone, to be seen and gone back to."""
+        key = await self._program.key("checkpoint")
+        record = recording(self._live.claim, CheckpointKind.MILESTONE, name, now=self._live.clock.now())
+        await self._program.once(key, None, record)
+
+    async def requires_restart(self, why: str) -> None:
+        """Ask for a restart of the process and go on after it, from here."""
+        key = await self._program.key("requires restart")
+        if key in self._program.past.steps:
+            return
+        live = self._live
+        await self._program.once(key, check_text("why", why), lambda _tx: None)
+        await live.until_calm()
+        checkpoints = Checkpoints(live.store, live.clock)
+        await checkpoints.pause([live.claim], ResumeReason.REQUIRES_RESTART, note=why)
+        self._on_restart(why)
+        raise live.give_up("requires restart")
+
+    async def spend(self, cost: float) -> float:
+        """Report a cost; when the budget is used up, the task asks a person before it goes on."""
+        if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not cost >= 0:
+            raise BadInput("cost", f"a number that is not negative is needed, not {cost!r}")
+        spent = self._program.spend(float(cost))
+        await self._program.settled()
+        await self._program.keep_budget()
+        return spent
+
+    def cleanup(self) -> AbstractAsyncContextManager[None]:
+        """Steps inside are allowed although the run is stopping: `async with run.cleanup():`."""
+        return self._live.cleanup()
+
+
+def _checked_part(field: str, name: str) -> str:
+    """A name that can stand in the path of a scope."""
+    name = check_name(field, name)
+    if ":" in name or "/" in name:
+        raise BadInput(field, f"{name!r}: such a name has no ':' and no '/'")
+    return name
+
+
+def plan_items(items: Sequence[str | PlanItem], taken: set[str]) -> tuple[PlanItem, ...]:
+    """Items of a plan, each with an id of its own."""
+    if isinstance(items, str) or not isinstance(items, Sequence):
+        raise BadInput("plan", "a list of items is needed")
+    made: builtins.list[PlanItem] = []
+    for item in items:
+        if not isinstance(item, (str, PlanItem)):
+            raise BadInput("plan item", f"a text or a PlanItem is needed, not {type(item).__name__}")
+        new = item if isinstance(item, PlanItem) else PlanItem(id=item, title=item)
+        _checked_part("plan item", new.id)
+        if new.id in taken:
+            raise BadInput("plan", f"two items are called {new.id!r}; give each its own id")
+        taken.add(new.id)
+        made.append(new)
+    return tuple(made)
+
+
+__all__ = ["Child", "DurableList", "DurableValue", "PlanTurn", "ProgramPlan", "Run", "Turn", "Turns"]

@@ -1,0 +1,326 @@
+"""Sleep, ask, receive, await children: a run that waits holds no claim, and goes on when its time comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import BadInput, ClaimLost, IllegalMove
+from holdfast.core.events import EventKind
+from holdfast.core.ids import check_id, new_question_id
+from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
+from holdfast.core.scope import Question
+from holdfast.core.step import Step
+from holdfast.core.task import Failure, Task
+from holdfast.core.transitions import TaskStatus
+from holdfast.engine.claims import NEVER, follow, wake_run, was_given_up
+from holdfast.engine.ledger import NewTask, creating
+from holdfast.engine.live import Live
+from holdfast.engine.scopes import Key, Past
+from holdfast.store import Tx, Write
+from holdfast.store.blobs import pack
+
+# A wait that ends sooner than this keeps the program in memory.
+STAY_LOADED = timedelta(seconds=30)
+FAILED = b"!"
+
+
+class Waits:
+    """The waits of one run. What was waited for is consumed in the write that journals it."""
+
+    def __init__(self, live: Live, past: Past) -> None:
+        self._live = live
+        self._past = past
+
+    async def sleep_until(self, key: Key, until: datetime) -> None:
+        """Until then, counted from the first time it was asked for: a restart does not begin it anew."""
+        found = self._past.steps.get(key)
+        if found is None:
+            payload = encode_payload("until", until.isoformat())
+            await self.note(key, payload, lambda _tx: None)
+        else:
+            until = datetime.fromisoformat(str(decode_payload(found.result)))
+        await self.pass_time(until)
+
+    async def pass_time(self, until: datetime) -> None:
+        """Short in memory, long without a claim."""
+        while (remaining := until - self._live.clock.now()) > timedelta(0):
+            self._live.check()
+            if remaining > STAY_LOADED:
+                await self._give_up("sleep", until, TaskStatus.WAITING, look=lambda _tx: None)
+            await self._live.place.sleep(remaining.total_seconds())
+        self._live.check()
+
+    async def until(
+        self,
+        key: Key,
+        *,
+        waits_on: str,
+        look: Callable[[Tx], bytes | None],
+        due_at: datetime | None = None,
+        late: bytes | None = None,
+        status: TaskStatus = TaskStatus.WAITING,
+    ) -> bytes:
+        """What `look` finds, journalled under the key; `late` when it has not come by the due time."""
+        found = self._past.steps.get(key)
+        if found is not None:
+            return found.result
+        self._live.check()
+        now = self._live.clock.now()
+
+        def look_or_be_late(tx: Tx) -> bytes | None:
+            payload = look(tx)
+            return late if payload is None and due_at is not None and due_at <= now else payload
+
+        payload = await self._give_up(waits_on, due_at, status, look=look_or_be_late, key=key)
+        self._past.steps[key] = self._step(key, payload, now)
+        return payload
+
+    async def note(self, key: Key, payload: bytes, act: Callable[[Tx], object]) -> None:
+        """Do something in the ledger and remember under the key that it was done, in one commit."""
+        live, now, packed = self._live, self._live.clock.now(), pack(payload)
+        step = self._step(key, packed.stored, now)
+
+        def note(tx: Tx) -> None:
+            tx.journal.require(live.claim)
+            if tx.journal.find_step(live.claim.task_id, *key) is None:
+                tx.blobs.keep(live.claim.task_id, packed)
+                act(tx)
+                tx.journal.put_step(step)
+
+        await live.write(note)
+        self._past.steps[key] = msgspec.structs.replace(step, result=payload)
+
+    async def park(self, waits_on: str, look: Callable[[Tx], bytes | None]) -> None:
+        """Wait for a person's review: the task says so."""
+        await self._give_up(waits_on, None, TaskStatus.NEEDS_REVIEW, look=look)
+
+    async def _give_up(
+        self,
+        waits_on: str,
+        due_at: datetime | None,
+        status: TaskStatus,
+        *,
+        look: Callable[[Tx], bytes | None],
+        key: Key | None = None,
+    ) -> bytes:
+        """What it waits for, if it is there; else give the claim up and unwind. Both in one write, so that
+        nothing can come in between and be missed."""
+        live = self._live
+        # To unwind cancels what runs beside us; an effect in the middle would be left in doubt.
+        await live.until_calm()
+        live.check()
+        now, waits_on = live.clock.now(), check_name("waits_on", waits_on)
+        claim = live.claim
+
+        def wait(tx: Tx) -> bytes | None:
+            before = None if key is None else tx.journal.find_step(claim.task_id, *key)
+            if before is not None:
+                return tx.blobs.open(before.result)
+            if not tx.journal.holds(claim.run_id, claim.task_id, claim.fence):
+                if was_given_up(tx, claim):
+                    return None
+                raise ClaimLost(claim.run_id, claim.fence)
+            payload = look(tx)
+            if payload is not None:
+                if key is not None:
+                    packed = pack(payload)
+                    tx.blobs.keep(claim.task_id, packed)
+                    tx.journal.put_step(self._step(key, packed.stored, now))
+                return payload
+            due = NEVER if due_at is None else due_at
+            if not tx.runs.wait(claim.run_id, claim.fence, waits_on=waits_on, due_at=due, now=now):
+                raise ClaimLost(claim.run_id, claim.fence)
+            tx.emit(EventKind.RUN_WAITED, claim.run_id, at=now, task_id=claim.task_id, waits_on=waits_on)
+            follow(tx, claim, status, now=now, waits_on=waits_on)
+            return None
+
+        payload = await live.write(wait)
+        if payload is None:
+            raise live.give_up("waiting")
+        return payload
+
+    def _step(self, key: Key, stored: bytes, now: datetime) -> Step:
+        scope, name, occurrence = key
+        return Step(
+            task_id=self._live.claim.task_id,
+            scope=scope,
+            name=name,
+            occurrence=occurrence,
+            run_id=self._live.claim.run_id,
+            seq=to_micros(now),
+            result=stored,
+            started_at=now,
+            ended_at=now,
+        )
+
+    # --- questions
+
+    async def ask(
+        self,
+        key: Key,
+        question: str,
+        *,
+        choices: tuple[str, ...] | None,
+        lasts: timedelta | None,
+        default: object,
+        has_default: bool,
+    ) -> bytes:
+        """A person's answer."""
+        live, asked = self._live, (key[0], f"{key[1]}!asked", key[2])
+        found = self._past.steps.get(asked)
+        if found is None:
+            now = live.clock.now()
+            fallback = encode_payload("default", default) if has_default else None
+            new = Question(
+                id=new_question_id(now),
+                task_id=live.claim.task_id,
+                run_id=live.claim.run_id,
+                question=check_text("question", question),
+                choices=choices,
+                default_answer=fallback,
+                asked_at=now,
+                due_at=None if lasts is None else now + lasts,
+            )
+
+            def open_question(tx: Tx) -> None:
+                tx.questions.create(new)
+                tx.emit(EventKind.QUESTION_ASKED, new.id, at=now, task_id=new.task_id, question=new.question)
+
+            due = None if new.due_at is None else new.due_at.isoformat()
+            await self.note(asked, encode_payload("question", [new.id, due]), open_question)
+            found = self._past.steps[asked]
+        question_id, due = msgspec.json.decode(found.result, type=tuple[str, str | None])
+        late = encode_payload("default", default) if has_default else late_failure(f"question {question_id}")
+        return await self.until(
+            key,
+            waits_on=f"answer:{question_id}",
+            look=lambda tx: tx.questions.get(question_id).answer,
+            due_at=None if due is None else datetime.fromisoformat(due),
+            late=late,
+        )
+
+    # --- mail
+
+    async def receive(self, key: Key, topic: str, *, lasts: timedelta | None, late: bytes | None) -> bytes:
+        """The oldest message of a topic that was not received yet."""
+        live, topic = self._live, check_name("topic", topic)
+        began = (key[0], f"{key[1]}!began", key[2])
+        due_at: datetime | None = None
+        if lasts is not None:
+            found = self._past.steps.get(began)
+            if found is None:
+                due_at = live.clock.now() + lasts
+                await self.note(began, encode_payload("due", due_at.isoformat()), lambda _tx: None)
+            else:
+                due_at = datetime.fromisoformat(str(decode_payload(found.result)))
+        now, task_id = live.clock.now(), live.claim.task_id
+
+        def look(tx: Tx) -> bytes | None:
+            mail = tx.mail.next_of(task_id, topic)
+            if mail is None:
+                return None
+            tx.mail.take(task_id, mail.seq, now=now)
+            return tx.blobs.open(mail.body)
+
+        late = late_failure(f"mail on {topic!r}") if late is None else late
+        return await self.until(key, waits_on=f"mail:{topic}", look=look, due_at=due_at, late=late)
+
+    # --- children
+
+    async def spawn(self, key: Key, new: NewTask) -> str:
+        """Start a child once: created and journalled in one commit."""
+        live, now = self._live, self._live.clock.now()
+        create = creating([new], now=now)
+
+        def spawn(tx: Tx) -> str:
+            tx.journal.require(live.claim)
+            (child,) = create(tx)
+            tx.journal.put_step(self._step(key, msgspec.json.encode(child.id), now))
+            return child.id
+
+        child_id = await live.write(spawn)
+        self._past.steps[key] = self._step(key, msgspec.json.encode(child_id), now)
+        return child_id
+
+    async def child_result(self, key: Key, child_id: str) -> bytes:
+        """The stored result of a child that has ended, or its failure."""
+
+        def look(tx: Tx) -> bytes | None:
+            child = tx.tasks.get(child_id)
+            return ended_as(tx, child) if child.has_ended else None
+
+        return await self.until(key, waits_on=f"child:{child_id}", look=look)
+
+    async def children_end(self) -> None:
+        """Until no attached child is left."""
+        task_id = self._live.claim.task_id
+
+        def look(tx: Tx) -> bytes | None:
+            return None if tx.tasks.children(task_id, only_alive=True) else b"null"
+
+        await self._give_up("children", None, TaskStatus.WAITING, look=look)
+
+
+def late_failure(what: str) -> bytes:
+    failure = Failure(kind="builtins.TimeoutError", message=f"{what} did not come in time")
+    return FAILED + msgspec.json.encode(failure)
+
+
+def ended_as(tx: Tx, task: Task) -> bytes:
+    """How a task ended, as its parent journals it."""
+    if task.status is TaskStatus.SUCCEEDED:
+        return b"null" if task.result is None else tx.blobs.open(task.result)
+    failure = task.failure or Failure(kind=task.status.value, message=f"{task.id} is {task.status.value}")
+    facts = {**failure.facts, "task_id": task.id, "status": task.status.value}
+    return FAILED + msgspec.json.encode(Failure(kind=failure.kind, message=failure.message, facts=facts))
+
+
+def sending(task_id: str, *, topic: str, body: object, sender: str, key: str, now: datetime) -> Write[bool]:
+    """The write that puts a message into a task's mailbox once per key, and wakes who waits for it."""
+    check_id("task", task_id)
+    topic, sender, key = check_name("topic", topic), check_name("sender", sender), check_name("key", key)
+    packed = pack(encode_payload("body", body))
+
+    def send(tx: Tx) -> bool:
+        task = tx.tasks.lock(task_id)
+        if task.has_ended:
+            raise IllegalMove("task", task_id, task.status.value, "a task that receives messages")
+        tx.blobs.keep(task_id, packed)
+        is_new = tx.mail.send(task_id, topic=topic, body=packed.stored, sender=sender, key=key, now=now)
+        if is_new:
+            tx.emit(EventKind.MAIL_SENT, task_id, at=now, task_id=task_id, topic=topic, sender=sender)
+            wake_waiting(tx, task_id, f"mail:{topic}", now)
+        return is_new
+
+    return send
+
+
+def answering(question_id: str, answer: object, *, by: str, now: datetime) -> Write[Question]:
+    """The write that answers a question once, and wakes the run that asked."""
+    check_id("question", question_id)
+    by = check_name("by", by)
+    encoded = encode_payload("answer", answer)
+
+    def answer_it(tx: Tx) -> Question:
+        question = tx.questions.get(question_id)
+        if question.choices is not None and answer not in question.choices:
+            raise BadInput("answer", f"choose one of: {', '.join(question.choices)}")
+        if tx.questions.answer(question_id, encoded, by=by, now=now):
+            tx.emit(EventKind.QUESTION_ANSWERED, question_id, at=now, task_id=question.task_id, by=by)
+            wake_waiting(tx, question.task_id, f"answer:{question_id}", now)
+        elif (question.answer, question.answered_by) != (encoded, by):
+            raise IllegalMove("question", question_id, "answered", "answered again")
+        return tx.questions.get(question_id)
+
+    return answer_it
+
+
+def wake_waiting(tx: Tx, task_id: str, waits_on: str, now: datetime) -> None:
+    """The run of a task goes on if it waits for exactly this."""
+    run = tx.runs.live_of_task(task_id)
+    if run is not None and run.waits_on == waits_on:
+        wake_run(tx, run.id, now=now)

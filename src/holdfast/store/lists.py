@@ -1,0 +1,69 @@
+"""Reads and writes of durable lists and values, and of how many operations a scope has had applied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.errors import Conflict
+from holdfast.core.scope import ListDelta, StoredValue
+from holdfast.store import rows
+from holdfast.store.blobs import Packed, pack
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+
+class Lists:
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._sql = tx.statements
+
+    def deltas(self, task_ids: Sequence[str]) -> dict[str, list[ListDelta]]:
+        """Everything that was appended, list by list, in order; large items come out of their blobs."""
+        found: dict[str, list[ListDelta]] = {}
+        for row in self._sql.all("deltas_of_tasks", {"ids": self._sql.pack(task_ids)}):
+            delta = rows.delta_from_row(row)
+            opened = msgspec.structs.replace(delta, items=self._tx.blobs.open(delta.items))
+            found.setdefault(row[0], []).append(opened)
+        return found
+
+    def append(self, delta: ListDelta, packed: Packed | None = None) -> None:
+        """The same delta again changes nothing; raises Conflict when another one begins there.
+
+        Large items are compressed here unless the caller packed them before the transaction began.
+        """
+        stored = self._tx.blobs.keep(delta.task_id, pack(delta.items) if packed is None else packed)
+        row = rows.row_from_delta(msgspec.structs.replace(delta, items=stored))
+        if self._sql.one("insert_delta", row) is not None:
+            return
+        found = self._sql.one("get_delta", row)
+        if found is None or rows.row_from_delta(rows.delta_from_row(found)) != row:
+            raise Conflict(
+                f"list {delta.name!r} of {delta.task_id} has other items from {delta.start} on; "
+                "read it again before appending"
+            )
+
+    def values(self, task_ids: Sequence[str]) -> dict[str, dict[str, StoredValue]]:
+        found: dict[str, dict[str, StoredValue]] = {}
+        for row in self._sql.all("values_of_tasks", {"ids": self._sql.pack(task_ids)}):
+            value = rows.value_from_row(row)
+            found.setdefault(row[0], {})[value.name] = value
+        return found
+
+    def set_value(self, value: StoredValue) -> None:
+        """Replaces what was set before. It stays in its row, however large: blobs would pile up."""
+        self._sql.run("save_value", rows.row_from_value(value))
+
+    def ops(self, task_ids: Sequence[str]) -> dict[str, dict[str, int]]:
+        """For each open scope of each task, how many operations on lists and values were applied."""
+        found: dict[str, dict[str, int]] = {}
+        for row in self._sql.all("ops_of_tasks", {"ids": self._sql.pack(task_ids)}):
+            scope, ops = rows.ops_from_row(row)
+            found.setdefault(row[0], {})[scope] = ops
+        return found
+
+    def set_ops(self, task_id: str, scope: str, ops: int) -> None:
+        self._sql.run("save_ops", rows.row_from_ops(task_id, scope, ops))

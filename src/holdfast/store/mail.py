@@ -1,0 +1,50 @@
+"""Reads and writes of mail: what was sent to tasks, in order, once per key."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import NotFound
+from holdfast.core.ids import TaskId
+from holdfast.core.scope import Mail
+from holdfast.store import rows
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+
+class Mailbox:
+    def __init__(self, tx: Tx) -> None:
+        self._sql = tx.statements
+
+    def send(self, task_id: str, *, topic: str, body: bytes, sender: str, key: str, now: datetime) -> bool:
+        """False when that key was sent to that task before: then nothing changes.
+
+        The task is held until the transaction ends, so mail has one order. Raises NotFound without the task.
+        """
+        if self._sql.one("hold_task", {"id": task_id}) is None:
+            raise NotFound("task", task_id)
+        place = self._sql.one("next_mail_seq", {"task_id": task_id})
+        assert place is not None
+        mail = Mail(
+            task_id=TaskId(task_id),
+            seq=int(place[0]),
+            topic=topic,
+            body=body,
+            sender=sender,
+            key=key,
+            sent_at=now,
+        )
+        return self._sql.one("insert_mail", rows.row_from_mail(mail)) is not None
+
+    def next_of(self, task_id: str, topic: str) -> Mail | None:
+        """The oldest on that topic that was not taken."""
+        row = self._sql.one("next_mail", {"task_id": task_id, "topic": topic})
+        return None if row is None else rows.mail_from_row(row)
+
+    def take(self, task_id: str, seq: int, now: datetime) -> bool:
+        """True if it was not taken before."""
+        params = {"task_id": task_id, "seq": seq, "now": to_micros(now)}
+        return self._sql.one("take_mail", params) is not None

@@ -1,0 +1,54 @@
+"""Reads and writes of questions that runs asked people."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import NotFound
+from holdfast.core.scope import Question
+from holdfast.store import rows
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+
+class Questions:
+    def __init__(self, tx: Tx) -> None:
+        self._sql = tx.statements
+
+    def create(self, question: Question) -> Question:
+        """Store it; the question that already has its id is returned instead, as it stands."""
+        if self._sql.one("insert_question", rows.row_from_question(question)) is not None:
+            return question
+        return self.get(question.id)
+
+    def get(self, question_id: str) -> Question:
+        row = self._sql.one("get_question", {"id": question_id})
+        if row is None:
+            raise NotFound("question", question_id)
+        return rows.question_from_row(row)
+
+    def answer(self, question_id: str, answer: bytes, *, by: str, now: datetime) -> bool:
+        """False when it was answered before: the first answer stays."""
+        params = {
+            "id": question_id,
+            "answer": answer,
+            "answer_digest": rows.digest_of_late(question_id, answer),
+            "by": by,
+            "now": to_micros(now),
+        }
+        if self._sql.one("answer_question", params) is not None:
+            return True
+        self.get(question_id)  # raises NotFound
+        return False
+
+    def open_page(self, limit: int = 50, after: str = "") -> list[Question]:
+        """What nobody has answered, oldest first; the last id of a page is the page token of the next."""
+        found = self._sql.all("open_questions", {"after": after, "limit": limit})
+        return [rows.question_from_row(row) for row in found]
+
+    def of_task(self, task_id: str) -> list[Question]:
+        found = self._sql.all("questions_of_task", {"task_id": task_id})
+        return [rows.question_from_row(row) for row in found]

@@ -1,0 +1,62 @@
+-- name: insert_effect
+-- The durable note that an effect is about to happen.
+INSERT INTO effects
+VALUES (:id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
+        :created_at, :digest, :status, :fence, :outcome, :outcome_digest, :review, :review_digest, :settle_after,
+        :updated_at)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: begin_effect
+-- The same note, if the run is still held with this fence; the first note stays.
+INSERT INTO effects
+SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
+       :created_at, :digest, :status, :fence, :outcome, :outcome_digest, :review, :review_digest, :settle_after,
+       :updated_at
+  FROM runs
+ WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: find_effect
+-- The effect that has this id, or else this key.
+SELECT * FROM effects WHERE id = :id OR (idempotency_key = :idempotency_key AND generation = :generation)
+ ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
+
+-- name: get_effect
+-- One effect.
+SELECT * FROM effects WHERE id = :id;
+
+-- name: move_effect
+-- To another status, from any that the table allows.
+UPDATE effects SET status = :to, updated_at = :now
+ WHERE id = :id AND status IN :sources[]
+RETURNING *;
+
+-- name: settle_effect
+-- To another status, from any that the table allows, with what came of it.
+UPDATE effects SET status = :to, outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now
+ WHERE id = :id AND status IN :sources[]
+RETURNING *;
+
+-- name: review_effect
+-- What a person decided about it.
+UPDATE effects SET review = :review, review_digest = :review_digest, updated_at = :now
+ WHERE id = :id
+RETURNING *;
+
+-- name: unsettled_effects
+-- The effects of several tasks but those that are simply done.
+SELECT * FROM effects WHERE task_id IN :ids[] AND status <> 'done' ORDER BY task_id, id;
+
+-- name: effects_to_review
+-- Effects of which nobody knows whether they happened, oldest first.
+SELECT * FROM effects WHERE status = 'unknown' AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: effects_of_task
+-- All effects of a task, oldest first.
+SELECT * FROM effects WHERE task_id = :task_id ORDER BY id;
+
+-- name: delete_effects_of_tasks
+-- Retention.
+DELETE FROM effects WHERE task_id IN :ids[];

@@ -1,0 +1,45 @@
+-- name: insert_delta
+-- What was appended to a durable list at once; the first that begins at a place stays.
+INSERT INTO list_deltas
+VALUES (:task_id, :name, :start, :count, :items, :chain, :run_id, :written_at, :digest)
+ON CONFLICT (task_id, list, start) DO NOTHING
+RETURNING start;
+
+-- name: get_delta
+-- What was appended at one place.
+SELECT * FROM list_deltas WHERE task_id = :task_id AND list = :name AND start = :start;
+
+-- name: deltas_of_tasks
+-- The durable lists of several tasks, in the order in which they grew.
+SELECT * FROM list_deltas WHERE task_id IN :ids[] ORDER BY task_id, list, start;
+
+-- name: save_value
+-- A durable value as it stands now.
+INSERT INTO durable_values VALUES (:task_id, :name, :value, :written_at, :digest)
+ON CONFLICT (task_id, name) DO UPDATE
+   SET value = excluded.value, written_at = excluded.written_at, digest = excluded.digest;
+
+-- name: values_of_tasks
+-- The durable values of several tasks.
+SELECT * FROM durable_values WHERE task_id IN :ids[] ORDER BY task_id, name;
+
+-- name: save_ops
+-- How many operations a scope has had applied.
+INSERT INTO scope_ops VALUES (:task_id, :scope, :ops, :digest)
+ON CONFLICT (task_id, scope) DO UPDATE SET ops = excluded.ops, digest = excluded.digest;
+
+-- name: ops_of_tasks
+-- How many operations the open scopes of several tasks have had applied.
+SELECT * FROM scope_ops WHERE task_id IN :ids[] ORDER BY task_id, scope;
+
+-- name: delete_list_deltas_of_tasks
+-- Retention.
+DELETE FROM list_deltas WHERE task_id IN :ids[];
+
+-- name: delete_durable_values_of_tasks
+-- Retention.
+DELETE FROM durable_values WHERE task_id IN :ids[];
+
+-- name: delete_scope_ops_of_tasks
+-- Retention.
+DELETE FROM scope_ops WHERE task_id IN :ids[];

@@ -1,0 +1,29 @@
+-- name: hold_task
+-- Whether the task is there; keeps its mail in order until the transaction ends.
+SELECT 1 FROM tasks WHERE id = :id;
+
+-- name: next_mail_seq
+-- The place of the next mail to a task that is held.
+SELECT COALESCE(MAX(seq), 0) + 1 FROM mail WHERE task_id = :task_id;
+
+-- name: insert_mail
+-- Something is sent to a task; what has the same key was sent before.
+INSERT INTO mail VALUES (:task_id, :seq, :topic, :body, :sender, :key, :sent_at, :digest, :taken_at)
+ON CONFLICT (task_id, key) DO NOTHING
+RETURNING seq;
+
+-- name: next_mail
+-- The oldest mail on a topic that was not taken yet.
+SELECT * FROM mail
+ WHERE task_id = :task_id AND topic = :topic AND taken_at IS NULL
+ ORDER BY seq LIMIT 1;
+
+-- name: take_mail
+-- It is taken once.
+UPDATE mail SET taken_at = :now
+ WHERE task_id = :task_id AND seq = :seq AND taken_at IS NULL
+RETURNING seq;
+
+-- name: delete_mail_of_tasks
+-- Retention.
+DELETE FROM mail WHERE task_id IN :ids[];

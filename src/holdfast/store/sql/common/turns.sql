@@ -1,0 +1,63 @@
+-- name: insert_turn
+-- What is left of a turn that has committed; the first one stays.
+INSERT INTO turns
+VALUES (:task_id, :loop, :seq, :turn, :run_id, :steps, :step_count, :last_step, :began_at, :ended_at, :digest)
+ON CONFLICT (task_id, loop, seq) DO NOTHING
+RETURNING seq;
+
+-- name: get_turn
+-- One finished turn by its place.
+SELECT * FROM turns WHERE task_id = :task_id AND loop = :loop AND seq = :seq;
+
+-- name: turns_of_task
+-- The finished turns of all loops of a task.
+SELECT * FROM turns
+ WHERE task_id = :task_id AND seq > :after
+ ORDER BY loop, seq LIMIT :limit;
+
+-- name: turns_of_loop
+-- The finished turns of one loop.
+SELECT * FROM turns
+ WHERE task_id = :task_id AND loop = :loop AND seq > :after
+ ORDER BY seq LIMIT :limit;
+
+-- name: save_loop
+-- How far a loop is now.
+INSERT INTO loops VALUES (:task_id, :loop, :turns_done, :is_over, :now, :digest)
+ON CONFLICT (task_id, loop) DO UPDATE
+   SET turns_done = excluded.turns_done, is_over = excluded.is_over, updated_at = excluded.updated_at,
+       digest = excluded.digest;
+
+-- name: get_loop
+-- How far one loop is.
+SELECT * FROM loops WHERE task_id = :task_id AND loop = :loop;
+
+-- name: loops_of_tasks
+-- How far the loops of several tasks are.
+SELECT * FROM loops WHERE task_id IN :ids[] ORDER BY task_id, loop;
+
+-- name: delete_steps_of_scope
+-- The steps of a scope and of all below it: one range of the key, without the scopes that only look alike.
+DELETE FROM steps
+ WHERE task_id = :task_id AND scope >= :scope AND scope < :high AND (scope = :scope OR scope >= :low);
+
+-- name: delete_scope_ops_of_scope
+-- The counts of a scope and of all below it.
+DELETE FROM scope_ops
+ WHERE task_id = :task_id AND scope >= :scope AND scope < :high AND (scope = :scope OR scope >= :low);
+
+-- name: delete_turns_below
+-- The turns of the loops inside a scope.
+DELETE FROM turns WHERE task_id = :task_id AND loop >= :low AND loop < :high;
+
+-- name: delete_loops_below
+-- The loops inside a scope.
+DELETE FROM loops WHERE task_id = :task_id AND loop >= :low AND loop < :high;
+
+-- name: delete_loops_of_tasks
+-- Retention.
+DELETE FROM loops WHERE task_id IN :ids[];
+
+-- name: delete_turns_of_tasks
+-- Retention.
+DELETE FROM turns WHERE task_id IN :ids[];

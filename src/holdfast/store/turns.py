@@ -1,0 +1,73 @@
+"""Reads and writes of loops and their finished turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.errors import Conflict
+from holdfast.core.scope import FinishedTurn, Loop
+from holdfast.store import rows
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+# What lies inside a scope begins with it and a slash; so it sorts before the scope and the next character.
+_INSIDE, _AFTER = "/", "0"
+
+
+class Turns:
+    def __init__(self, tx: Tx) -> None:
+        self._sql = tx.statements
+
+    def loops(self, task_ids: Sequence[str]) -> dict[str, dict[str, Loop]]:
+        """How far each loop of each task is; tasks without loops are missing."""
+        found: dict[str, dict[str, Loop]] = {}
+        for row in self._sql.all("loops_of_tasks", {"ids": self._sql.pack(task_ids)}):
+            loop = rows.loop_from_row(row)
+            found.setdefault(row[0], {})[loop.loop] = loop
+        return found
+
+    def commit(self, turn: FinishedTurn, scope: str, *, is_over: bool) -> None:
+        """Keep the turn, move its loop on, and forget what only an open turn needs: all in its scope.
+
+        The same turn again changes nothing. Raises Conflict when another one has its place. The caller holds
+        the run.
+        """
+        row = rows.row_from_turn(turn)
+        if self._sql.one("insert_turn", row) is None:
+            found = self._sql.one("get_turn", row)
+            if found is None or rows.turn_from_row(found) != turn:
+                raise Conflict(
+                    f"turn {turn.seq} of loop {turn.loop!r} of {turn.task_id} was committed before"
+                )
+            return
+        loop = Loop(loop=turn.loop, turns_done=turn.seq, is_over=is_over)
+        self._sql.run("save_loop", rows.row_from_loop(turn.task_id, loop, turn.ended_at))
+        self._forget(turn.task_id, scope)
+
+    def set_over(self, task_id: str, loop: str, now: datetime) -> None:
+        """The loop has no more turns; it may have had none at all. The caller holds the run."""
+        found = self._sql.one("get_loop", {"task_id": task_id, "loop": loop})
+        known = Loop(loop=loop) if found is None else rows.loop_from_row(found)
+        if not known.is_over:
+            over = msgspec.structs.replace(known, is_over=True)
+            self._sql.run("save_loop", rows.row_from_loop(task_id, over, now))
+
+    def finished(
+        self, task_id: str, loop: str | None = None, after: int = 0, limit: int = 1000
+    ) -> list[FinishedTurn]:
+        """The finished turns whose number is higher than `after`: of one loop, or of all, loop by loop."""
+        params = {"task_id": task_id, "loop": loop, "after": after, "limit": limit}
+        found = self._sql.all("turns_of_task" if loop is None else "turns_of_loop", params)
+        return [rows.turn_from_row(row) for row in found]
+
+    def _forget(self, task_id: str, scope: str) -> None:
+        inside = {"task_id": task_id, "low": scope + _INSIDE, "high": scope + _AFTER}
+        for noun in ("steps", "scope_ops"):
+            self._sql.run(f"delete_{noun}_of_scope", inside | {"scope": scope})
+        for noun in ("turns", "loops"):
+            self._sql.run(f"delete_{noun}_below", inside)

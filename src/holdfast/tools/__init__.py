@@ -1,0 +1,78 @@
+"""Ready-made tools whose effects are not repeated by accident: commands, files, git, HTTP, messages.
+
+Each name is imported when it is first used, so that a program pays only for the tools it has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.tools.commands import ShellResult, shell
+    from holdfast.tools.errors import (
+        CommandCutShort,
+        CommandFailed,
+        CommandNotStarted,
+        FileChanged,
+        FileNotWritten,
+        GitFailed,
+        HttpFailed,
+        HttpNotSent,
+    )
+    from holdfast.tools.files import FileResult, write_file
+    from holdfast.tools.git import GitCommit, GitPush, git_commit, git_push
+    from holdfast.tools.http import HttpResponse, http_get, http_request
+    from holdfast.tools.messages import SentMessage, message_tool, send_message
+
+_MODULES = {
+    "commands": "ShellResult shell",
+    "errors": (
+        "CommandCutShort CommandFailed CommandNotStarted FileChanged FileNotWritten GitFailed HttpFailed "
+        "HttpNotSent"
+    ),
+    "files": "FileResult write_file",
+    "git": "GitCommit GitPush git_commit git_push",
+    "http": "HttpResponse http_get http_request",
+    "messages": "SentMessage message_tool send_message",
+}
+_WHERE = {name: f"holdfast.tools.{module}" for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'holdfast.tools' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+__all__ = [
+    "CommandCutShort",
+    "CommandFailed",
+    "CommandNotStarted",
+    "FileChanged",
+    "FileNotWritten",
+    "FileResult",
+    "GitCommit",
+    "GitFailed",
+    "GitPush",
+    "HttpFailed",
+    "HttpNotSent",
+    "HttpResponse",
+    "SentMessage",
+    "ShellResult",
+    "git_commit",
+    "git_push",
+    "http_get",
+    "http_request",
+    "message_tool",
+    "send_message",
+    "shell",
+    "write_file",
+]

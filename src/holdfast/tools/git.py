@@ -1,0 +1,375 @@
+"""Tools that commit to and push a git repository, and find again what they did."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
+from holdfast.core.errors import BadInput, PayloadTooLarge
+from holdfast.core.payload import MAX_TEXT_BYTES
+from holdfast.tools.errors import GitFailed, shown
+from holdfast.tools.inputs import check_directory, check_seconds, check_word, current_key
+
+TRAILER = "Holdfast-Key"
+GRACE_S = 5.0
+TIMEOUT_S = 300.0
+# How long a lock on the index may belong to a git that outlived its starter; then it is taken for a leftover.
+LOCK_PATIENCE_S = 10.0
+_BETWEEN_LOOKS_S = 0.05
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
+_REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_FORGED = re.compile(rf"^\s*{TRAILER}\s*:", re.IGNORECASE | re.MULTILINE)
+_MAX_ERROR_BYTES = 64 * 1024
+# They would make git look at another repository than the one it is told to use.
+_ELSEWHERE = frozenset(
+    {
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR",
+        "GIT_DIR",
+        "GIT_INDEX_FILE",
+        "GIT_NAMESPACE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PREFIX",
+        "GIT_WORK_TREE",
+    }
+)
+_QUIETLY = {
+    # Nobody is there to answer: no prompt, no editor, no window.
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_EDITOR": ":",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "GCM_INTERACTIVE": "never",
+    # Names are names: no `:(glob)`, no `*`.
+    "GIT_LITERAL_PATHSPECS": "1",
+    "LC_ALL": "C",
+}
+
+
+class GitCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit that was made; with `is_empty` there was nothing to commit, and it is where HEAD stands."""
+
+    sha: str
+    is_empty: bool = False
+
+
+class GitPush(msgspec.Struct, frozen=True, kw_only=True):
+    """What the branch of the remote has, at least."""
+
+    sha: str
+    ref: str
+    remote: str
+
+
+# --- commit
+
+
+async def _verify_commit(
+    repo: str,
+    message: str,
+    *,
+    paths: Sequence[str] | None = None,
+    all: bool = False,  # noqa: A002 - git's own word
+    timeout_s: float = TIMEOUT_S,
+) -> Verdict:
+    del message, paths, all
+    return await find_commit(current_key(), repo, timeout_s=timeout_s)
+
+
+@tool(effect=verifiable(_verify_commit), name="git_commit", raises=(GitFailed, BadInput))
+async def git_commit(
+    repo: str,
+    message: str,
+    *,
+    paths: Sequence[str] | None = None,
+    all: bool = False,  # noqa: A002 - git's own word
+    timeout_s: float = TIMEOUT_S,
+) -> GitCommit:
+    """Commit what is staged, or these paths, or all changes, once for each effect.
+
+    The commit carries the effect's key as a trailer, by which it is found after a crash, on any branch. With
+    nothing to commit the result is where HEAD stands, with `is_empty`. Paths are names, not patterns, and
+    new files among them are added. Hooks run as usual. Never asks anybody anything.
+
+    `repo` is the top directory of a working tree; git is 2.32 or newer. Raises GitFailed with git's own
+    words, and TimeoutError when git, which is then stopped, takes longer than `timeout_s`.
+    """
+    return await commit(current_key(), repo, message, paths=paths, is_all=all, timeout_s=timeout_s)
+
+
+async def commit(
+    key: str,
+    repo: str,
+    message: str,
+    *,
+    paths: Sequence[str] | None = None,
+    is_all: bool = False,
+    timeout_s: float = TIMEOUT_S,
+) -> GitCommit:
+    git = Git(repo, timeout_s)
+    text, names = _checked_message(message), _checked_paths(paths)
+    if is_all and names:
+        raise BadInput("paths", "either these paths or all of them")
+    if is_all or names:
+        await git.change("add", "--all", *(("--", *names) if names else ()))
+    is_merge = await git.succeeds("rev-parse", "--quiet", "--verify", "MERGE_HEAD")
+    # The command says no by its exit status when something differs.
+    if not is_merge and await git.succeeds("diff", "--cached", "--quiet", "--", *names):
+        if await git.succeeds("rev-parse", "--quiet", "--verify", "HEAD"):
+            return GitCommit(sha=await git.head(), is_empty=True)
+        raise GitFailed("commit", 1, "nothing to commit, and no commit yet")
+    trailer = f"--trailer={TRAILER}: {_checked_key(key)}"
+    # Not through standard input: of a message that we died in the middle of, half would be committed.
+    await git.change("commit", "--quiet", "--cleanup=whitespace", f"--message={text}", trailer, "--", *names)
+    return GitCommit(sha=await git.head())
+
+
+async def find_commit(key: str, repo: str, *, timeout_s: float = TIMEOUT_S) -> Verdict:
+    """Whether a commit with this key is anywhere in the repository."""
+    git = Git(repo, timeout_s)
+    # One key may be the beginning of another: the search is for the text, the choice for the whole line.
+    mark = f"{TRAILER}: {_checked_key(key)}"
+    line = re.compile(rf"^\s*{re.escape(mark)}\s*$", re.MULTILINE)
+    search = ("log", "--all", "--format=%H%x00%B%x01", "--fixed-strings", f"--grep={mark}")
+    try:
+        for patience_s in (LOCK_PATIENCE_S, 0.0):
+            for found in (await git.run(*search)).split("\1"):
+                sha, _, message = found.strip().partition("\0")
+                if line.search(message):
+                    return Happened(GitCommit(sha=sha))
+            lock = git.repo / await git.run("rev-parse", "--git-path", "index.lock")
+            if not _is_there(lock):
+                return DidNotHappen()
+            # A git that outlived its starter may be about to make the commit: look once more when it is done.
+            if patience_s and not await _vanishes(lock, patience_s):
+                break
+    except (GitFailed, TimeoutError) as error:
+        return Unknown(str(error))
+    return Unknown(f"{lock} is there: a git is at work or was killed; when none runs, remove it")
+
+
+async def _vanishes(path: Path, patience_s: float) -> bool:
+    give_up_at = time.monotonic() + patience_s
+    while _is_there(path):
+        if time.monotonic() >= give_up_at:
+            return False
+        await asyncio.sleep(_BETWEEN_LOOKS_S)
+    return True
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists()
+
+
+# --- push
+
+
+async def _verify_push(
+    repo: str, branch: str, *, remote: str = "origin", sha: str | None = None, timeout_s: float = TIMEOUT_S
+) -> Verdict:
+    return await find_push(repo, branch, remote=remote, sha=sha, timeout_s=timeout_s)
+
+
+@tool(effect=verifiable(_verify_push), name="git_push", raises=(GitFailed, BadInput))
+async def git_push(
+    repo: str, branch: str, *, remote: str = "origin", sha: str | None = None, timeout_s: float = TIMEOUT_S
+) -> GitPush:
+    """Push a branch to the branch of the same name of a configured remote. Never by force.
+
+    With `sha`, push that commit and not what the branch has now: then it is also what is looked for after a
+    crash. It has happened when the remote's branch has the commit, be it below newer ones. Never asks anybody
+    anything: credentials must be at hand. Raises GitFailed with git's own words, such as when the remote is
+    ahead, and TimeoutError when git takes longer than `timeout_s`.
+    """
+    git = Git(repo, timeout_s)
+    ref, remote = await git.checked_ref(branch), await git.checked_remote(remote)
+    wanted = await git.commit_of(ref, sha)
+    await git.run("push", "--quiet", "--no-follow-tags", "--", remote, f"{wanted}:{ref}")
+    return GitPush(sha=wanted, ref=ref, remote=remote)
+
+
+async def find_push(
+    repo: str, branch: str, *, remote: str = "origin", sha: str | None = None, timeout_s: float = TIMEOUT_S
+) -> Verdict:
+    """Whether the remote's branch has the commit, as the remote itself says."""
+    git = Git(repo, timeout_s)
+    try:
+        ref, remote = await git.checked_ref(branch), await git.checked_remote(remote)
+        wanted = await git.commit_of(ref, sha)
+        source = await git.where_pushes_go(remote)
+        listed = await git.run("ls-remote", "--quiet", "--refs", "--", source, ref)
+        theirs = next(
+            (line.split("\t")[0] for line in listed.splitlines() if line.endswith(f"\t{ref}")), None
+        )
+        if theirs is None:
+            return DidNotHappen()
+        if theirs != wanted:
+            if not await git.succeeds("cat-file", "-e", f"{theirs}^{{commit}}"):
+                quiet = (
+                    "--quiet",
+                    "--no-tags",
+                    "--no-write-fetch-head",
+                    "--refmap=",
+                    "--no-recurse-submodules",
+                )
+                await git.run("fetch", *quiet, "--", source, ref)
+            if not await git.succeeds("merge-base", "--is-ancestor", wanted, theirs):
+                return DidNotHappen()
+    except (GitFailed, BadInput, TimeoutError) as error:
+        return Unknown(str(error))
+    return Happened(GitPush(sha=wanted, ref=ref, remote=remote))
+
+
+# --- git itself
+
+
+class Git:
+    """The git command in one working tree."""
+
+    def __init__(self, repo: object, timeout_s: object) -> None:
+        self.repo = check_directory("repo", repo).resolve()
+        self._timeout_s = check_seconds("timeout_s", timeout_s)
+        env = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+        # The working tree is this directory, and not one that it happens to lie in.
+        self._env = env | _QUIETLY | {"GIT_CEILING_DIRECTORIES": str(self.repo.parent)}
+
+    async def run(self, command: str, *arguments: str) -> str:
+        """What it printed, without the last line's end. Raises GitFailed when it says no."""
+        status, out, err = await self._call(command, *arguments)
+        if status != 0:
+            raise GitFailed(command, status, err or out)
+        return out.rstrip("\n")
+
+    async def change(self, command: str, *arguments: str) -> None:
+        """Wait for whoever is changing the index, another agent perhaps, and then do so."""
+        give_up_at = time.monotonic() + LOCK_PATIENCE_S
+        while True:
+            try:
+                await self.run(command, *arguments)
+            except GitFailed as error:
+                if "index.lock': File exists" not in error.stderr or time.monotonic() >= give_up_at:
+                    raise
+                await asyncio.sleep(_BETWEEN_LOOKS_S)
+            else:
+                return
+
+    async def succeeds(self, command: str, *arguments: str) -> bool:
+        """Its answer to a question: yes is 0 and no is 1. Raises GitFailed for anything else."""
+        status, out, err = await self._call(command, *arguments)
+        if status not in (0, 1) and "Not a valid object name" not in err:
+            raise GitFailed(command, status, err or out)
+        return status == 0
+
+    async def head(self) -> str:
+        return await self.run("rev-parse", "--verify", "HEAD")
+
+    async def commit_of(self, ref: str, sha: object) -> str:
+        """The given commit; that of the ref when none is given. It has to be here."""
+        if sha is not None and not _SHA.fullmatch(check_word("sha", sha)):
+            raise BadInput("sha", "the 40 digits of a commit are needed, in small letters")
+        name = ref if sha is None else sha
+        status, out, _ = await self._call("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        if status != 0:
+            raise BadInput("branch" if sha is None else "sha", f"{name} is no commit in {self.repo}")
+        return out.strip()
+
+    async def checked_ref(self, branch: object) -> str:
+        name = check_word("branch", branch)
+        ref = name if name.startswith("refs/heads/") else f"refs/heads/{name}"
+        # Options cannot come of it: it begins with refs.
+        if name.startswith("-") or not await self.succeeds("check-ref-format", ref):
+            raise BadInput("branch", f"{name!r} cannot be the name of a branch")
+        return ref
+
+    async def checked_remote(self, remote: object) -> str:
+        """Only a remote that is configured: an address could name a program to run."""
+        name = check_word("remote", remote)
+        known = (await self.run("remote")).splitlines()
+        if not _REMOTE.fullmatch(name) or name not in known:
+            names = ", ".join(known) or "none"
+            raise BadInput("remote", f"{shown(name)!r} is not a remote of {self.repo}; it has {names}")
+        return name
+
+    async def where_pushes_go(self, remote: str) -> str:
+        """The remote itself, or its other address if it has one for pushes."""
+        fetches = await self.run("remote", "get-url", "--", remote)
+        pushes = await self.run("remote", "get-url", "--push", "--", remote)
+        return remote if fetches == pushes else pushes
+
+    async def _call(self, command: str, *arguments: str) -> tuple[int, str, str]:
+        try:
+            git = await asyncio.create_subprocess_exec(
+                *("git", command, *arguments),
+                cwd=self.repo,
+                env=self._env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                # Without a terminal there is no prompt, and no Ctrl-C that was meant for others.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GitFailed(command, 127, f"git cannot be run: {error.strerror}") from error
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                out, err = await git.communicate()
+        except BaseException:
+            await _stop(git)
+            raise
+        status = git.returncode
+        assert status is not None
+        return status, out.decode("utf-8", "replace"), err[-_MAX_ERROR_BYTES:].decode("utf-8", "replace")
+
+
+async def _stop(git: asyncio.subprocess.Process) -> None:
+    """Politely, so that it removes its locks; by force when the grace has passed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(git.pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GRACE_S):
+                await git.wait()
+                return
+        os.killpg(git.pid, signal.SIGKILL)
+    await git.wait()
+
+
+# --- what callers hand in
+
+
+def _checked_message(message: object) -> str:
+    text = check_word("message", message)
+    if not text.strip():
+        raise BadInput("message", "is empty")
+    size = len(text.encode())
+    if size > MAX_TEXT_BYTES:
+        raise PayloadTooLarge("message", size, MAX_TEXT_BYTES)
+    if _FORGED.search(text):
+        raise BadInput("message", f"{TRAILER} is how a commit is found again; remove that line")
+    return text
+
+
+def _checked_paths(paths: object) -> list[str]:
+    if paths is None:
+        return []
+    if not isinstance(paths, Sequence) or isinstance(paths, (str, bytes, bytearray, memoryview)):
+        raise BadInput("paths", f"a list of paths is needed, not {type(paths).__name__}")
+    names = [check_word("paths", path) for path in paths]
+    if not names or not all(name.strip() for name in names):
+        raise BadInput("paths", "a path is empty, or there is none")
+    return names
+
+
+def _checked_key(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise BadInput("key", f"{key!r} cannot stand in a commit message; letters, digits, - and _ can")
+    return key

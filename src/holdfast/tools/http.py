@@ -1,0 +1,401 @@
+"""Tools that ask over HTTP: reads, and requests that carry the effect's key."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import functools
+import http.client
+import re
+import socket
+import ssl
+import threading
+import urllib.request
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from json import dumps
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+import msgspec
+
+import holdfast
+from holdfast.core.clock import SystemClock
+from holdfast.core.effect_class import keyed, read, tool
+from holdfast.core.errors import BadInput, PayloadTooLarge, RetryAfter
+from holdfast.core.payload import MAX_PAYLOAD_BYTES
+from holdfast.tools.errors import HttpFailed, HttpNotSent, shown
+from holdfast.tools.inputs import check_seconds, check_word, current_key
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_REDIRECTS = 10
+TIMEOUT_S = 30.0
+MAX_RETRY_AFTER_S = 86_400
+
+_METHOD = re.compile(r"[A-Z]{1,20}")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+_VISIBLE = re.compile(r"[!-~]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_MAX_HEADER_CHARS = 2000
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# What http.client says itself; a second, other one would let one request be read as two.
+_OURS = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
+# Of what the caller sends, all that another host may see.
+_FOR_ANYONE = frozenset({"accept", "accept-language", "user-agent"})
+# Of what the server sends, all that may be kept: nothing that opens a door.
+_KEPT = frozenset(
+    {
+        "content-language",
+        "content-length",
+        "content-type",
+        "date",
+        "etag",
+        "last-modified",
+        "link",
+        "location",
+        "request-id",
+        "retry-after",
+        "x-request-id",
+    }
+)
+_KEPT_PREFIXES = ("ratelimit", "x-ratelimit-")
+
+
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server answered: some of its headers, named in small letters, and the beginning of its body."""
+
+    status: int
+    url: str
+    headers: dict[str, str]
+    body: str
+    is_body_cut: bool = False
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that is fit to be sent."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes | None = None
+    max_redirects: int = 0
+
+
+@tool(effect=read, name="http_get", raises=(HttpFailed, HttpNotSent, BadInput))
+async def http_get(
+    url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S, method: str = "GET"
+) -> HttpResponse:
+    """Get what is at a URL, or with the method HEAD only what the server says about it.
+
+    Any answer below 500 is a result, also 404. Redirects are followed; another host to which one leads gets
+    none of the caller's own headers. The server's wish to be asked later (429 or 503 with Retry-After) raises
+    RetryAfter. Raises HttpFailed for 5xx and for no usable answer, HttpNotSent when nobody is there, and
+    TimeoutError.
+    """
+    if method not in ("GET", "HEAD"):
+        raise BadInput("method", "http_get takes GET or HEAD; http_request takes the others")
+    request = Request(
+        method=method, url=_checked_url(url), headers=_checked_headers(headers), max_redirects=MAX_REDIRECTS
+    )
+    return judged(await exchange(request, check_seconds("timeout_s", timeout_s)))
+
+
+@tool(effect=keyed("24h"), name="http_request", raises=(HttpFailed, HttpNotSent, BadInput))
+async def http_request(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    json: object = None,
+    body: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    idempotency_header: str = "Idempotency-Key",
+) -> HttpResponse:
+    """Ask a server that knows idempotency keys to change something, with the effect's key in a header.
+
+    When the answer is lost the same request is sent again with the same key, for as long as the provider
+    remembers keys: a day. If yours does so for longer, declare it: `tool(http_request, effect=keyed("7d"))`.
+    If it does not know keys at all: `tool(http_request, effect=opaque)`.
+
+    Any answer below 500 is a result, also 404. So is a redirect: it is not followed. The server's wish to be
+    asked later (429 or 503 with Retry-After) raises RetryAfter. After HttpFailed (5xx, or no usable answer)
+    and TimeoutError it may have happened; after HttpNotSent it did not. `json` or `body` is sent as UTF-8.
+    """
+    request = Request(
+        method=_checked_method(method),
+        url=_checked_url(url),
+        headers=_checked_headers(headers, is_json=json is not None, has_text=body is not None),
+        body=_checked_body(json, body),
+    )
+    keyed_request = with_key(request, current_key(), idempotency_header)
+    return judged(await exchange(keyed_request, check_seconds("timeout_s", timeout_s)))
+
+
+def with_key(request: Request, key: str, header: str) -> Request:
+    name = check_word("idempotency_header", header)
+    if not _TOKEN.fullmatch(name) or name.lower() in _OURS:
+        raise BadInput("idempotency_header", f"{name!r} cannot be the name of this header")
+    if name.lower() in map(str.lower, request.headers):
+        raise BadInput("headers", f"{name} is the effect's own key; leave it out")
+    return msgspec.structs.replace(request, headers={**request.headers, name: key})
+
+
+def judged(response: HttpResponse) -> HttpResponse:
+    """The answer, unless it asks for patience or tells of a failure of the server."""
+    status = response.status
+    if status in (429, 503) and (seconds := _retry_after_s(response)) is not None:
+        raise RetryAfter(seconds, f"the server answered {status}")
+    if status >= 500:
+        raise HttpFailed(response.url, f"it answered {status}", status=status, body=response.body)
+    return response
+
+
+def _retry_after_s(response: HttpResponse) -> float | None:
+    """Seconds, or a moment by the server's own clock; at most a day."""
+    text = response.headers.get("retry-after", "").strip()
+    if text.isdecimal() and text.isascii():
+        return float(min(int(text[:12]), MAX_RETRY_AFTER_S))
+    try:
+        until = parsedate_to_datetime(text)
+        said = response.headers.get("date")
+        now = SystemClock().now() if said is None else parsedate_to_datetime(said)
+        return min(max(0.0, (until - now).total_seconds()), MAX_RETRY_AFTER_S)
+    except (ValueError, TypeError, OverflowError):  # no moment, or one without a time zone
+        return None
+
+
+# --- the exchange
+
+
+async def exchange(request: Request, timeout_s: float) -> HttpResponse:
+    """Send and receive in a thread that ends when we do."""
+    one = Exchange(request, timeout_s)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.to_thread(one.perform)
+    except TimeoutError:
+        if one.abort():
+            raise TimeoutError(f"{shown(request.url)} did not answer within {timeout_s:g} s") from None
+        raise HttpNotSent(request.url, f"no connection within {timeout_s:g} s") from None
+    except asyncio.CancelledError:
+        one.abort()
+        raise
+
+
+class Exchange:
+    """One request and its answer, redirects included."""
+
+    def __init__(self, request: Request, timeout_s: float) -> None:
+        self._request = request
+        # The loop's own clock ends it; this is for a thread that nobody waits for any more.
+        self._timeout_s = timeout_s + 1
+        self._lock = threading.Lock()
+        self._connection: http.client.HTTPConnection | None = None
+        self._has_sent = False
+        self._is_aborted = False
+
+    def abort(self) -> bool:
+        """End it from outside; whether anything may have gone out."""
+        with self._lock:
+            self._is_aborted = True
+            if self._connection is not None and self._connection.sock is not None:
+                with contextlib.suppress(OSError):
+                    self._connection.sock.shutdown(socket.SHUT_RDWR)
+            return self._has_sent
+
+    def perform(self) -> HttpResponse:
+        request = self._request
+        for _ in range(self._request.max_redirects + 1):
+            response = self._ask(request)
+            location = response.headers.get("location")
+            if not self._request.max_redirects or response.status not in _REDIRECTS or location is None:
+                return response
+            request = _redirected(request, location)
+        raise HttpFailed(self._request.url, f"more than {self._request.max_redirects} redirects")
+
+    def _ask(self, request: Request) -> HttpResponse:
+        parts = urlsplit(request.url)
+        connection, target, proxy_headers = _route(parts, self._timeout_s)
+        try:
+            self._begin(connection, request.url)
+            connection.request(request.method, target, request.body, {**request.headers, **proxy_headers})
+            with connection.getresponse() as response:
+                return _received(request.url, response)
+        except TimeoutError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            raise HttpFailed(request.url, _problem(error)) from error
+        finally:
+            connection.close()
+
+    def _begin(self, connection: http.client.HTTPConnection, url: str) -> None:
+        """Connect; from the end of this on, something may have gone out."""
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            raise HttpNotSent(url, _problem(error)) from error
+        with self._lock:
+            if self._is_aborted:
+                raise HttpNotSent(url, "it was given up before it was sent")
+            self._connection = connection
+            self._has_sent = True
+
+
+def _route(parts: SplitResult, timeout_s: float) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
+    """Where to connect, what to ask for there, what else to tell: a proxy, if the environment names one."""
+    host, port = parts.hostname or "", parts.port
+    target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
+    if not proxy:
+        return _connection(parts.scheme, host, port, timeout_s), target, {}
+    through = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+    if through.scheme != "http" or not through.hostname:
+        raise HttpNotSent(
+            parts.geturl(), f"a proxy of the kind {through.scheme}: is not supported, only http:"
+        )
+    access = _proxy_access(through)
+    connection = _connection(parts.scheme, through.hostname, through.port or 80, timeout_s)
+    if parts.scheme == "https":
+        connection.set_tunnel(host, port, headers=access)
+        return connection, target, {}
+    return connection, parts._replace(fragment="").geturl(), access
+
+
+def _proxy_access(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
+
+
+def _connection(scheme: str, host: str, port: int | None, timeout_s: float) -> http.client.HTTPConnection:
+    if scheme == "https":
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=_trust())
+    return http.client.HTTPConnection(host, port, timeout=timeout_s)
+
+
+@functools.cache
+def _trust() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _redirected(request: Request, location: str) -> Request:
+    """The next request; another host learns nothing that was meant for the first."""
+    try:
+        url = _checked_url(urljoin(request.url, location))
+    except (BadInput, ValueError) as error:
+        raise HttpFailed(request.url, f"it redirects to a place that is none: {error}") from error
+    before, after = urlsplit(request.url), urlsplit(url)
+    headers = request.headers
+    if (before.scheme, before.netloc) != (after.scheme, after.netloc):
+        headers = {name: value for name, value in headers.items() if name.lower() in _FOR_ANYONE}
+    return msgspec.structs.replace(request, url=url, headers=headers)
+
+
+def _received(url: str, response: http.client.HTTPResponse) -> HttpResponse:
+    body = response.read(MAX_BODY_BYTES + 1)
+    is_cut = len(body) > MAX_BODY_BYTES
+    if not is_cut and response.length:
+        raise http.client.IncompleteRead(body, response.length)
+    charset = response.headers.get_content_charset() or "utf-8"
+    return HttpResponse(
+        status=response.status,
+        url=url,
+        headers={
+            name.lower(): value[:_MAX_HEADER_CHARS]
+            for name, value in response.getheaders()
+            if name.lower() in _KEPT or name.lower().startswith(_KEPT_PREFIXES)
+        },
+        body=_text_of(body[:MAX_BODY_BYTES], charset),
+        is_body_cut=is_cut,
+    )
+
+
+def _text_of(body: bytes, charset: str) -> str:
+    try:
+        text = body.decode(charset, "replace")
+    except (LookupError, UnicodeError, ValueError):  # no such charset, or one that is none
+        text = body.decode("utf-8", "replace")
+    # Some charsets can spell what is no text.
+    return text.encode("utf-8", "replace").decode()
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+# --- what callers hand in
+
+
+def _checked_method(method: object) -> str:
+    name = check_word("method", method).upper()
+    if name in ("GET", "HEAD"):
+        raise BadInput("method", f"{name} changes nothing; use http_get")
+    if not _METHOD.fullmatch(name) or name in ("CONNECT", "TRACE"):
+        raise BadInput("method", "one such as POST, PUT, PATCH or DELETE is needed")
+    return name
+
+
+def _checked_url(url: object) -> str:
+    text = check_word("url", url)
+    if not _VISIBLE.fullmatch(text):
+        raise BadInput("url", "is empty, or holds a space or a sign that has to be percent-encoded")
+    try:
+        parts = urlsplit(text)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise BadInput("url", f"cannot be read: {error}") from error
+    if parts.scheme not in ("http", "https") or not has_host:
+        raise BadInput("url", "an address that begins with http:// or https:// and names a host is needed")
+    if "@" in parts.netloc:
+        raise BadInput("url", "holds a user or a password; put it into headers")
+    return text
+
+
+def _checked_headers(headers: object, *, is_json: bool = False, has_text: bool = False) -> dict[str, str]:
+    if headers is not None and not isinstance(headers, Mapping):
+        raise BadInput("headers", f"names and values are needed, not {type(headers).__name__}")
+    checked = {}
+    for name, value in dict(headers or {}).items():
+        if not _TOKEN.fullmatch(check_word("headers", name)):
+            raise BadInput("headers", f"{name!r} cannot be the name of a header")
+        if name.lower() in _OURS:
+            raise BadInput("headers", f"{name} is for us to say; leave it out")
+        # The value may be a secret: say where it is wrong, never what it is.
+        if not _HEADER_VALUE.fullmatch(check_word(f"header {name}", value)):
+            raise BadInput(f"header {name}", "holds a line break, a control character or no Latin letter")
+        checked[name] = value
+    names = set(map(str.lower, checked))
+    if len(names) != len(checked):
+        raise BadInput("headers", "one name is there twice, in other letters")
+    if "user-agent" not in names:
+        checked["User-Agent"] = f"holdfast/{holdfast.__version__}"
+    if "content-type" not in names and (is_json or has_text):
+        checked["Content-Type"] = "application/json" if is_json else "text/plain; charset=utf-8"
+    return checked
+
+
+def _checked_body(json: object, body: object) -> bytes | None:
+    if json is not None and body is not None:
+        raise BadInput("body", "either json or body")
+    if json is not None:
+        try:
+            encoded = dumps(json, allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadInput("json", f"cannot be written as JSON: {error}") from error
+    elif isinstance(body, str):
+        try:
+            encoded = body.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput(
+                "body", f"half of a surrogate pair at {error.start}; it is not valid text"
+            ) from error
+    elif body is None:
+        return None
+    else:
+        raise BadInput("body", f"text is needed, not {type(body).__name__}")
+    if len(encoded) > MAX_PAYLOAD_BYTES:
+        raise PayloadTooLarge("body", len(encoded), MAX_PAYLOAD_BYTES)
+    return encoded

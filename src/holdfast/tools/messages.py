@@ -1,0 +1,82 @@
+"""A tool that sends a message through a channel, and asks the channel whether it went out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from holdfast.channels.contract import CannotTell, Channel
+from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
+from holdfast.core.errors import BadInput
+from holdfast.core.payload import check_name, check_text
+from holdfast.tools.inputs import current_key
+
+
+class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that went out, by the id that its channel gave it."""
+
+    message_id: str
+
+
+async def _verify_message(channel: Channel, to: str, text: str) -> Verdict:
+    del to, text
+    return await find_message(current_key(), channel)
+
+
+@tool(effect=verifiable(_verify_message), name="send_message", raises=(BadInput,))
+async def send_message(channel: Channel, to: str, text: str) -> SentMessage:
+    """Send a message, once for each effect, as far as its channel remembers what it sent.
+
+    The channel gets the effect's key. After a crash it is asked for the message with that key; a channel that
+    cannot tell leaves the outcome unknown, and a person decides.
+
+    What the channel raises passes through: see `channels/contract.py` for what it means.
+    """
+    return await send(current_key(), channel, to, text)
+
+
+def message_tool(
+    channel: Channel, *, name: str = "send_message"
+) -> Callable[[str, str], Awaitable[SentMessage]]:
+    """`send_message` for one channel, as a tool that an agent may call: with a receiver and a text."""
+    checked = _checked_channel(channel)
+
+    async def verify_bound(to: str, text: str) -> Verdict:
+        return await _verify_message(checked, to, text)
+
+    async def send_bound(to: str, text: str) -> SentMessage:
+        return await send(current_key(), checked, to, text)
+
+    send_bound.__doc__ = send_message.__doc__
+    return tool(send_bound, effect=verifiable(verify_bound), name=name, raises=(BadInput,))
+
+
+async def send(key: str, channel: Channel, to: str, text: str) -> SentMessage:
+    to, text = check_name("to", to), check_text("text", text)
+    message_id = await _checked_channel(channel).send(to, text, key=key)
+    return SentMessage(message_id=check_name("message id", message_id))
+
+
+async def find_message(key: str, channel: Channel) -> Verdict:
+    """What the channel remembers of a key. One that raises knows nothing."""
+    found = await _checked_channel(channel).find_sent(key)
+    match found:
+        case str():
+            return Happened(SentMessage(message_id=check_name("message id", found)))
+        case None:
+            return DidNotHappen()
+        case CannotTell(why):
+            return Unknown(why)
+        case _:
+            return Unknown(
+                f"the channel answered {type(found).__name__}; a message id, None or CannotTell is needed"
+            )
+
+
+def _checked_channel(channel: object) -> Channel:
+    if not isinstance(channel, Channel):
+        raise BadInput(
+            "channel", f"a channel is needed, not {type(channel).__name__}; it has send and find_sent"
+        )
+    return channel

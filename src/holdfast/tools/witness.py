@@ -1,0 +1,249 @@
+"""Runs one command and writes down how it ended: a process of its own that outlives whoever started it.
+
+It holds the lock on the command's receipt from before its first line until its end, so that everybody can
+tell whether it is still there. The command begins only when the receipt says so durably; how it ended is
+written whole or not at all. Secrets are removed from what the command said before that is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from holdfast.core.redaction import redact_text
+
+_CHUNK = 65536
+# What a pipe can hold at most when the command has ended; more comes only from what it left running.
+_LEFT_IN_A_PIPE = 1024 * 1024
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, and where to write down how it ended."""
+
+    # The descriptor of the receipt, locked by whoever gave the order.
+    started: int
+    done: str
+    argv: list[str]
+    cwd: str | None
+    env: dict[str, str | None]
+    timeout_s: float | None
+    grace_s: float
+    max_output_bytes: int
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a command ended, as its receipt says."""
+
+    exit_code: int = 0
+    stdout: str = ""
+    stderr: str = ""
+    is_stdout_cut: bool = False
+    is_stderr_cut: bool = False
+    has_timed_out: bool = False
+    # Somebody told us to stop before the command had ended by itself.
+    was_stopped: bool = False
+    # Why the command never began; None when it did.
+    problem: str | None = None
+
+
+def main() -> None:
+    """Reads the order from standard input; half an order, from a starter that died, is none."""
+    Witness(msgspec.json.decode(sys.stdin.buffer.read(), type=Order)).attend()
+
+
+class Capture:
+    """What a command says: the first half of the cap and the last, however much it is."""
+
+    def __init__(self, pipe: IO[bytes], max_bytes: int) -> None:
+        self.pipe = pipe
+        self._half = max_bytes // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._size = 0
+        os.set_blocking(pipe.fileno(), False)
+
+    def read(self) -> int | None:
+        """How many bytes came: 0 at the end, None when there are none now."""
+        try:
+            chunk = os.read(self.pipe.fileno(), _CHUNK)
+        except BlockingIOError:
+            return None
+        self._size += len(chunk)
+        room = self._half - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[room:]
+        del self._tail[: -self._half]
+        return len(chunk)
+
+    def read_rest(self) -> None:
+        read = 0
+        while read < _LEFT_IN_A_PIPE and (some := self.read()):
+            read += some
+
+    @property
+    def is_cut(self) -> bool:
+        return self._size > len(self._head) + len(self._tail)
+
+    @property
+    def text(self) -> str:
+        if not self.is_cut:
+            return redact_text((self._head + self._tail).decode("utf-8", "replace"))
+        left_out = self._size - len(self._head) - len(self._tail)
+        head, tail = (part.decode("utf-8", "replace") for part in (self._head, self._tail))
+        return redact_text(f"{head}\n[… {left_out:,} bytes left out …]\n{tail}")
+
+
+class Witness:
+    """One command from its start to its receipt."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._has_timed_out = False
+        self._was_stopped = False
+        self._kill_at: float | None = None
+
+    def attend(self) -> None:
+        with self._signals() as signals:
+            self._write_started()
+            try:
+                command = self._start()
+            except OSError as error:
+                self._write_done(Done(problem=f"{error.strerror}: {error.filename or self._order.argv[0]}"))
+            except _Stopped:
+                self._write_done(Done(problem="it was stopped before it began"))
+            else:
+                self._write_done(self._watch(command, signals))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[int]:
+        """A descriptor that becomes readable when the command ends or somebody wants us to stop."""
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for stop in _STOPS:
+            signal.signal(stop, self._note_stop)
+        yield reading
+
+    def _note_stop(self, *_: object) -> None:
+        self._was_stopped = True
+
+    # --- the receipt
+
+    def _write_started(self) -> None:
+        receipt = self._order.started
+        try:
+            os.pwrite(receipt, msgspec.json.encode({"pid": os.getpid()}), 0)
+            os.fsync(receipt)
+            sync_directory(Path(self._order.done).parent)
+        except OSError as error:
+            os.ftruncate(receipt, 0)  # blank again: it did not begin
+            sys.exit(f"its receipt cannot be written: {error.strerror}")
+
+    def _write_done(self, done: Done) -> None:
+        path = Path(self._order.done)
+        unfinished = path.with_suffix(".new")
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(done))
+            file.flush()
+            os.fsync(descriptor)
+        unfinished.rename(path)
+        sync_directory(path.parent)
+
+    # --- the command
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._was_stopped:
+            raise _Stopped
+        order = self._order
+        env = {name: value for name, value in {**os.environ, **order.env}.items() if value is not None}
+        return subprocess.Popen(  # noqa: S603 - to run what it is told is what this is for
+            order.argv,
+            cwd=order.cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # A group of its own: we stop all of it, and stay ourselves to write down how it ended.
+            process_group=0,
+        )
+
+    def _watch(self, command: subprocess.Popen[bytes], signals: int) -> Done:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        captures = [Capture(pipe, self._order.max_output_bytes) for pipe in (command.stdout, command.stderr)]
+        end_at = None if self._order.timeout_s is None else time.monotonic() + self._order.timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(signals, selectors.EVENT_READ)
+            for capture in captures:
+                selector.register(capture.pipe, selectors.EVENT_READ, capture)
+            while command.poll() is None:
+                self._stop_in_time(command, end_at)
+                for ready, _ in selector.select(self._until_next(end_at)):
+                    if not isinstance(ready.data, Capture):
+                        os.read(signals, _CHUNK)
+                    elif ready.data.read() == 0:
+                        selector.unregister(ready.fileobj)
+        for capture in captures:
+            # Not to the end: something that the command left running may hold it open for ever.
+            capture.read_rest()
+        if self._kill_at is not None:
+            _signal_group(command.pid, signal.SIGKILL)
+        out, err = captures
+        return Done(
+            exit_code=command.returncode,
+            stdout=out.text,
+            stderr=err.text,
+            is_stdout_cut=out.is_cut,
+            is_stderr_cut=err.is_cut,
+            has_timed_out=self._has_timed_out,
+            was_stopped=self._was_stopped and not self._has_timed_out and self._kill_at is not None,
+        )
+
+    def _stop_in_time(self, command: subprocess.Popen[bytes], end_at: float | None) -> None:
+        """Politely when the time is up or somebody wants it, by force when the grace has passed."""
+        now = time.monotonic()
+        is_late = end_at is not None and now >= end_at
+        if self._kill_at is None and (self._was_stopped or is_late):
+            self._has_timed_out = not self._was_stopped
+            self._kill_at = now + self._order.grace_s
+            _signal_group(command.pid, signal.SIGTERM)
+        elif self._kill_at is not None and now >= self._kill_at:
+            self._kill_at = now + self._order.grace_s
+            _signal_group(command.pid, signal.SIGKILL)
+
+    def _until_next(self, end_at: float | None) -> float | None:
+        due = end_at if self._kill_at is None else self._kill_at
+        return None if due is None else max(0.0, due - time.monotonic())
+
+
+class _Stopped(Exception):
+    """Stopped before the command began."""
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    # Gone already, or (on a Mac) nothing left in it but the dead.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,32 @@
+"""Calls a tool, or its verify, as the engine does: inside an effect with a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from holdfast.core.effect_class import Verdict, options_of
+from holdfast.engine import effects
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+KEY = "0123456789abcdef0123456789abcdef"
+
+
+async def call(
+    fn: Callable[P, Coroutine[Any, Any, T]], key: str = KEY, /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """What the tool does under this key."""
+    with effects._keyed_by(key):
+        return await fn(*args, **kwargs)
+
+
+async def verify(fn: Callable[..., Any], key: str = KEY, /, *args: Any, **kwargs: Any) -> Verdict:
+    """What the tool's own verify says about this key, after whoever began it is gone."""
+    spec = options_of(fn).effect
+    assert spec is not None
+    assert spec.verify is not None
+    with effects._keyed_by(key):
+        verdict: Verdict = await spec.verify(*args, **kwargs)  # type: ignore[misc]
+        return verdict

@@ -65,7 +65,7 @@ demo: $(STAMP) ## tasks in flight, SIGKILL, one resume each, and the proof
 lock: $(STAMP) ## write requirements/dev.txt anew; UPGRADE=--upgrade takes newer versions
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(UPGRADE) \
-	  --extra postgres --extra dev --output-file requirements/dev.txt pyproject.toml
+	  --extra postgres --extra pydantic-ai --extra dev --output-file requirements/dev.txt pyproject.toml
 
 clean: ## remove .venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

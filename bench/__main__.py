@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from bench import history, recovery, writes
+from bench import history, programs, recovery, writes
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
 from holdfast.store import Store
@@ -46,10 +46,14 @@ def main() -> int:
         directory = Path(name)
         writes.bench_sqlite(report, directory, open_sqlite, size=size)
         recovery.bench_sqlite(report, directory, open_sqlite, sizes=sizes)
-        if report.wants("PostgreSQL"):
+        programs.bench_sqlite(
+            report, directory, open_sqlite, size=size, sizes=sizes, finished=min(finished, 100_000)
+        )
+        if options.only is None or "SQLite" not in options.only:
             with PostgresServer.start(directory / "postgres", durable=True) as server:
                 writes.bench_postgres(report, directory, server.create_database, open_postgres, size=size)
                 recovery.bench_postgres(report, directory, server.create_database, open_postgres, sizes=sizes)
+                programs.bench_postgres(report, server.create_database, open_postgres, size=size, sizes=sizes)
         history.bench(report, directory, open_sqlite, finished=finished)
     if options.json:
         print(msgspec.json.encode(report.rows).decode())

@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 BACKENDS = ("sqlite", "memory", "postgres")
 
+# The store's own suite runs on every backend before every commit. What stands on the store is tried there on
+# SQLite, and on the server with everything else that takes its time.
+ON_THE_STORE = ("tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        case = getattr(item, "callspec", None)
+        if case is not None and "postgres" in case.id and item.nodeid.startswith(ON_THE_STORE):
+            item.add_marker(pytest.mark.slow)
+
 
 class Ledger:
     """The ledger that the tests of a module use one after another, emptied after each.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from holdfast.app import Parts, open, open_parts, open_store  # noqa: A004 - `holdfast.open(…)`
+    from holdfast.app import Parts, open, open_parts, open_store, serve  # noqa: A004 - `holdfast.open(…)`
     from holdfast.config import Settings, read_settings
     from holdfast.core.clock import Clock, SystemClock
     from holdfast.core.effect_class import (
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ClaimLost,
         Conflict,
         Drift,
+        EffectsInTheWay,
         FeedGap,
         HoldfastError,
         HomeInUse,
@@ -55,12 +56,14 @@ if TYPE_CHECKING:
         RunOver,
         SchemaMismatch,
         SettingsError,
+        SqlFailed,
         StepFailed,
         StoreUnavailable,
         TaskFailed,
     )
     from holdfast.core.ladder import Budget, ask, budget, decompose, replan, retry
     from holdfast.core.plan import PlanItem
+    from holdfast.core.secret import Secret, secret
     from holdfast.engine.boots import Life
     from holdfast.engine.checkpoints import Checkpoints
     from holdfast.engine.claims import Claims
@@ -73,12 +76,15 @@ if TYPE_CHECKING:
     from holdfast.engine.resume import Resumer
     from holdfast.engine.steps import Journal
     from holdfast.engine.stopping import Stopping
+    from holdfast.engine.transactions import Transaction
+    from holdfast.gateway.signals import StopRequest
 
 _ERRORS = (
     "AmbiguousId BadInput CheckpointError CheckpointNotSaved CheckpointUnreadable ClaimLost Conflict "
-    "Drift FeedGap HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger NotFound "
-    "NotInRun NotYours OutcomeUnknown PayloadTooLarge Refused ResumesHeld RetryAfter RevisionMismatch "
-    "RowDamaged RunOver SchemaMismatch SettingsError StepFailed StoreUnavailable TaskFailed"
+    "Drift EffectsInTheWay FeedGap HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger "
+    "NotFound NotInRun NotYours OutcomeUnknown PayloadTooLarge Refused ResumesHeld RetryAfter "
+    "RevisionMismatch RowDamaged RunOver SchemaMismatch SettingsError SqlFailed "
+    "StepFailed StoreUnavailable TaskFailed"
 )
 _WHERE = {
     "Budget": "holdfast.core.ladder",
@@ -112,8 +118,13 @@ _WHERE = {
     "Decision": "holdfast.engine.effects",
     "idempotency_key": "holdfast.engine.effects",
     "Stopping": "holdfast.engine.stopping",
+    "Transaction": "holdfast.engine.transactions",
     "PlanItem": "holdfast.core.plan",
     "open": "holdfast.app",
+    "serve": "holdfast.app",
+    "StopRequest": "holdfast.gateway.signals",
+    "Secret": "holdfast.core.secret",
+    "secret": "holdfast.core.secret",
     "Checkpoints": "holdfast.engine.checkpoints",
     "Claims": "holdfast.engine.claims",
     "Clock": "holdfast.core.clock",
@@ -165,6 +176,7 @@ __all__ = [
     "Drift",
     "DurableList",
     "DurableValue",
+    "EffectsInTheWay",
     "FeedGap",
     "Handle",
     "Happened",
@@ -197,14 +209,18 @@ __all__ = [
     "Run",
     "RunOver",
     "SchemaMismatch",
+    "Secret",
     "Settings",
     "SettingsError",
+    "SqlFailed",
     "StepFailed",
+    "StopRequest",
     "Stopping",
     "StoreUnavailable",
     "SystemClock",
     "TaskDefinition",
     "TaskFailed",
+    "Transaction",
     "Turn",
     "Unknown",
     "__version__",
@@ -222,6 +238,8 @@ __all__ = [
     "read_settings",
     "replan",
     "retry",
+    "secret",
+    "serve",
     "step",
     "task",
     "tool",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -23,6 +23,7 @@ from holdfast.config import (
     read_store_url,
 )
 from holdfast.core.clock import Clock, SystemClock
+from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import HomeInUse, NoLedger, SettingsError, StoreUnavailable
 from holdfast.core.events import EventKind
 
@@ -36,8 +37,12 @@ if TYPE_CHECKING:
     from holdfast.engine.rescue import Rescuer
     from holdfast.engine.resume import Resumer
     from holdfast.engine.steps import Journal
+    from holdfast.gateway.signals import StopRequest
     from holdfast.store.contract import Reader, Store
     from holdfast.store.transaction import Tx
+
+# Finds the value of a secret by its name; None when it does not know it.
+Resolve = Callable[[str], str | None]
 
 # Two commands at the same moment are no reason to refuse one of them.
 LOCK_PATIENCE_S = 1.0
@@ -234,34 +239,85 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     home: Path | None = None,
     owner: str = "system",
     capacity: int = 1000,
+    drain_timeout: Duration = "30s",
+    secrets: Resolve | None = None,
     role: str = "script",
 ) -> AsyncIterator[Holdfast]:
     """The whole set-up of a script: a ledger, and the tasks that this process carries while it is open.
 
     What was in flight when a process before died goes on; what is in flight at the end is paused, and goes
-    on when somebody opens the ledger again.
+    on when somebody opens the ledger again. Effects in flight are waited for, at most `drain_timeout`. What
+    the body raises comes out as itself. Without tasks it is only for starting and looking.
     """
-    import asyncio
-
+    from holdfast.engine.beside import beside
     from holdfast.engine.carrier import Carrier
     from holdfast.engine.definitions import by_name
     from holdfast.engine.handles import Holdfast
 
     known = by_name(tasks)
+    limit = parse_duration("drain_timeout", drain_timeout)
     settings = read_settings(os.environ, store=url, home=None if home is None else str(home))
     async with open_parts(settings, clock=clock, role=role, names=sorted(known)) as parts:
-        carrier = Carrier(parts.store, parts.clock, parts.life, known, capacity=capacity)
         holdfast = Holdfast(parts.store, parts.clock, known, owner=owner)
         if not known:
             yield holdfast
             return
+        carrier = Carrier(
+            parts.store,
+            parts.clock,
+            parts.life,
+            known,
+            capacity=capacity,
+            drain_timeout=limit,
+            secrets=secrets,
+            on_let_go=holdfast.endings.tell,
+        )
         await carrier.take_over()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(carrier.run(), name="holdfast carrier")
-            try:
-                yield holdfast
-            finally:
-                carrier.stop()
+        async with beside(carrier):
+            yield holdfast
+
+
+async def serve(
+    url: str,
+    *,
+    tasks: Sequence[TaskDefinition[..., Any]],
+    clock: Clock | None = None,
+    home: Path | None = None,
+    capacity: int = 1000,
+    drain_timeout: Duration = 90,
+    secrets: Resolve | None = None,
+) -> StopRequest:
+    """Carry these tasks until SIGTERM, SIGINT or SIGUSR1, or until a run says that it needs a restart.
+
+    Then nothing new is taken; what is in flight stops at its next call, at the latest after `drain_timeout`,
+    and is paused. A second SIGTERM or SIGINT stops at once. The answer says whether a restart is wanted:
+    `if asyncio.run(holdfast.serve(…)).wants_restart: …`.
+    """
+    from holdfast.engine.carrier import Carrier
+    from holdfast.engine.definitions import by_name
+    from holdfast.gateway import serving
+    from holdfast.gateway.signals import heard
+
+    known = by_name(tasks)
+    limit = parse_duration("drain_timeout", drain_timeout)
+    settings = read_settings(os.environ, store=url, home=None if home is None else str(home))
+    requests = serving.Requests()
+    # From the beginning, so that a process that has hardly started stops well, too.
+    with heard(requests.put):
+        async with open_parts(settings, clock=clock, role="serve", names=sorted(known)) as parts:
+            carrier = Carrier(
+                parts.store,
+                parts.clock,
+                parts.life,
+                known,
+                capacity=capacity,
+                drain_timeout=limit,
+                step_patience=limit,
+                secrets=secrets,
+                on_restart=requests.want_restart,
+            )
+            await carrier.take_over()
+            return await serving.serve(carrier, requests, parts.store, parts.clock)
 
 
 def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None = None) -> Parts:
@@ -298,6 +354,7 @@ __all__ = [
     "open_reader",
     "open_store",
     "read_settings",
+    "serve",
     "sqlite_version",
     "wire",
     "writing",

@@ -140,6 +140,7 @@ def test_the_program_in_the_readme_runs_and_prints_what_the_readme_says(tmp_path
         done = subprocess.run(
             [sys.executable, "-c", blocks[0]],
             env={"HOLDFAST_HOME": str(tmp_path)},
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=60,

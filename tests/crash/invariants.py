@@ -6,19 +6,23 @@ from them, so that a mistake there cannot excuse itself.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import TypeVar
 
 import msgspec
 
 from holdfast.core.checkpoint import Checkpoint
+from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
 from holdfast.core.run import TASK_STATUS_OF, Queue, Run
+from holdfast.core.scope import FinishedTurn, ListDelta, Loop, Mail, Question
 from holdfast.core.step import Step
 from holdfast.core.task import Task
-from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus, is_terminal
+from holdfast.core.transitions import CheckpointStatus, EffectStatus, RunStatus, TaskStatus, is_terminal
+from holdfast.engine.claims import NEVER
 from holdfast.store import Store, Tx, rows
 from holdfast.store.contract import Row
 from holdfast.store.events import START, parse_position
@@ -29,6 +33,7 @@ T = TypeVar("T")
 _PAUSED = {RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING}
 _OPEN = {CheckpointStatus.PAUSED_FOR_RESTART, CheckpointStatus.RESUMING}
 _CONTINUED = {RunStatus.RESUMED, RunStatus.FAILED_RESUME}
+_HAPPENED = {EffectStatus.DONE, EffectStatus.CONFIRMED}
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +46,24 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event]
     counts: dict[str, dict[str, int]]
     living_boots: set[str]
+    effects: dict[str, Effect]
+    turns: list[FinishedTurn]
+    # These by task and path.
+    loops: dict[tuple[str, str], Loop]
+    open_scopes: set[tuple[str, str]]
+    finished_scopes: set[tuple[str, str]]
+    deltas: list[ListDelta]
+    mail: list[Mail]
+    questions: dict[str, Question]
 
     def runs_of(self, task_id: str) -> list[Run]:
         return sorted((r for r in self.runs.values() if r.task_id == task_id), key=lambda run: run.number)
+
+    def is_committed(self, task_id: str, scope: str) -> bool:
+        """Whether the turn that a scope is, or one around it, has become data."""
+        parts = scope.split("/")
+        around = ("/".join(parts[: place + 1]) for place in range(len(parts)))
+        return any((task_id, path) in self.finished_scopes for path in around)
 
 
 def contents_of(store: Store) -> Contents:
@@ -54,6 +74,7 @@ def _read(tx: Tx) -> Contents:
     def every(noun: str, width: int, read: Callable[[Row], T]) -> list[T]:
         return [read(row) for row in scan(tx, noun, width)]
 
+    turns = every("turns", 3, rows.turn_from_row)
     return Contents(
         tasks={task.id: task for task in every("tasks", 1, rows.task_from_row)},
         runs={run.id: run for run in every("runs", 1, rows.run_from_row)},
@@ -62,6 +83,17 @@ def _read(tx: Tx) -> Contents:
         events=_feed(tx),
         counts={noun: tx.events.counts(noun) for noun in ("task", "run", "checkpoint")},
         living_boots={boot.id for boot in tx.boots.alive(limit=100_000)},
+        effects={effect.id: effect for effect in every("effects", 1, rows.effect_from_row)},
+        turns=turns,
+        loops={(row[0], row[1]): rows.loop_from_row(row) for row in scan(tx, "loops", 2)},
+        open_scopes={(row[0], row[1]) for row in scan(tx, "scope_ops", 2)},
+        finished_scopes={(turn.task_id, f"{turn.loop}:{turn.turn}") for turn in turns},
+        deltas=[
+            msgspec.structs.replace(delta, items=tx.blobs.open(delta.items))
+            for delta in every("list_deltas", 3, rows.delta_from_row)
+        ],
+        mail=every("mail", 2, rows.mail_from_row),
+        questions={one.id: one for one in every("questions", 1, rows.question_from_row)},
     )
 
 
@@ -82,6 +114,14 @@ def assert_ledger_is_whole(store: Store, *, is_at_rest: bool = False) -> Content
     assert_tasks_show_what_their_last_run_shows(contents)
     assert_nothing_is_stuck(contents)
     assert_every_step_was_saved_by_a_run_of_its_task(contents)
+    assert_an_effect_is_tried_again_only_after_it_failed_for_certain(contents)
+    assert_nobody_ends_with_an_effect_in_the_air(contents)
+    assert_what_happened_is_remembered(contents)
+    assert_every_loop_has_each_of_its_turns_once(contents)
+    assert_finished_turns_have_left_nothing_open(contents)
+    assert_every_list_is_one_unbroken_chain(contents)
+    assert_mail_is_taken_once_and_in_order(contents)
+    assert_whoever_succeeded_has_waited_for_its_children(contents)
     assert_counts_are_what_a_scan_finds(contents)
     assert_events_tell_the_story_in_order(contents)
     if is_at_rest:
@@ -92,13 +132,17 @@ def assert_ledger_is_whole(store: Store, *, is_at_rest: bool = False) -> Content
 def assert_every_task_has_one_unbroken_line_of_runs(contents: Contents) -> None:
     lines = _by_task(contents.runs.values())
     assert lines.keys() == contents.tasks.keys()
+    retried = {event.subject_id for event in contents.events if event.kind is EventKind.RUN_RETRIED}
     for line in lines.values():
         line.sort(key=lambda run: run.number)
         assert [run.number for run in line] == list(range(1, len(line) + 1))
         assert line[0].resumes_run_id is None
         for before, after in pairwise(line):
             assert after.resumes_run_id == before.id
-            assert before.status in _CONTINUED, f"{before.id} is {before.status} and was followed up"
+            is_next_attempt = before.status is RunStatus.FAILED and before.id in retried
+            assert is_next_attempt or before.status in _CONTINUED, (
+                f"{before.id} is {before.status} and was followed up"
+            )
 
 
 def assert_every_interruption_has_at_most_one_follow_up(contents: Contents) -> None:
@@ -134,11 +178,14 @@ def assert_tasks_show_what_their_last_run_shows(contents: Contents) -> None:
     lines = _by_task(contents.runs.values())
     for task in contents.tasks.values():
         last = max(lines[task.id], key=lambda run: run.number)
-        assert task.status is TASK_STATUS_OF[last.status], (
-            f"{task.id} is {task.status}, {last.id} {last.status}"
-        )
+        assert task.status is _status_shown(last), f"{task.id} is {task.status}, {last.id} {last.status}"
         assert (task.result is not None) == (task.status is TaskStatus.SUCCEEDED)
         assert (task.cleanup_after is not None) == task.has_ended
+
+
+def _status_shown(run: Run) -> TaskStatus:
+    is_reviewed = run.status is RunStatus.WAITING and (run.waits_on or "").startswith("review:")
+    return TaskStatus.NEEDS_REVIEW if is_reviewed else TASK_STATUS_OF[run.status]
 
 
 def assert_nothing_is_stuck(contents: Contents) -> None:
@@ -154,7 +201,7 @@ def assert_nothing_is_stuck(contents: Contents) -> None:
                 assert run.queue in {Queue.READY, Queue.LATER, Queue.PRODUCER}
                 assert run.claimed_by is None
             case RunStatus.WAITING:
-                assert run.waits_on
+                assert_something_will_wake(run, contents)
             case RunStatus.RESUMING:
                 (checkpoint,) = (
                     one
@@ -169,6 +216,29 @@ def assert_nothing_is_stuck(contents: Contents) -> None:
                 assert is_terminal(run.status)
 
 
+def assert_something_will_wake(run: Run, contents: Contents) -> None:
+    """What a run waits for can still come; what has come already would have woken it."""
+    assert run.waits_on
+    what, _, name = run.waits_on.partition(":")
+    match what:
+        case "review":
+            assert contents.effects[name].status is EffectStatus.UNKNOWN
+            assert contents.effects[name].task_id == run.task_id
+        case "answer":
+            assert contents.questions[name].answered_at is None
+            assert contents.questions[name].task_id == run.task_id
+        case "child":
+            assert not contents.tasks[name].has_ended
+        case "children":
+            children = [one for one in contents.tasks.values() if one.parent_task_id == run.task_id]
+            assert any(not child.has_ended for child in children), f"{run.id} waits for nobody"
+        case "mail":
+            waiting = [one for one in contents.mail if (one.task_id, one.topic) == (run.task_id, name)]
+            assert all(mail.taken_at is not None for mail in waiting), f"{run.id} has not seen its mail"
+        case "sleep":
+            assert run.due_at < NEVER, f"{run.id} sleeps for ever"
+
+
 def assert_everything_has_ended(contents: Contents) -> None:
     left = [f"{task.id} is {task.status}" for task in contents.tasks.values() if not task.has_ended]
     left += [f"{run.id} is {run.status}" for run in contents.runs.values() if not run.has_ended]
@@ -181,6 +251,94 @@ def assert_every_step_was_saved_by_a_run_of_its_task(contents: Contents) -> None
     assert all(times == 1 for times in keys.values())
     for step in contents.steps:
         assert contents.runs[step.run_id].task_id == step.task_id
+
+
+def assert_an_effect_is_tried_again_only_after_it_failed_for_certain(contents: Contents) -> None:
+    lines: dict[tuple[str, str, str, str], list[Effect]] = defaultdict(list)
+    for effect in contents.effects.values():
+        lines[effect.task_id, effect.scope, effect.name, effect.occurrence].append(effect)
+    for key, line in lines.items():
+        line.sort(key=lambda effect: effect.generation)
+        assert [effect.generation for effect in line] == list(range(1, len(line) + 1)), key
+        for before in line[:-1]:
+            assert before.status is EffectStatus.FAILED, f"{key} was done again while {before.status}"
+
+
+def assert_nobody_ends_with_an_effect_in_the_air(contents: Contents) -> None:
+    """An intent stays open while its claim lives, or when that claim died; its holder never ends so."""
+    for effect in contents.effects.values():
+        run = contents.runs[effect.run_id]
+        assert run.task_id == effect.task_id
+        if effect.status is EffectStatus.INTENT and run.fence == effect.fence:
+            assert not run.has_ended, f"{run.id} is {run.status} and left {effect.id} behind"
+        if effect.review is not None:
+            assert effect.status in {EffectStatus.CONFIRMED, EffectStatus.FAILED}
+
+
+def assert_what_happened_is_remembered(contents: Contents) -> None:
+    """The outcome of an effect and the step that remembers it are one write, and so is the turn around it."""
+    remembered = {(step.task_id, step.scope, step.name, step.occurrence) for step in contents.steps}
+    for effect in contents.effects.values():
+        if effect.status in _HAPPENED:
+            key = (effect.task_id, effect.scope, effect.name, effect.occurrence)
+            assert key in remembered or contents.is_committed(effect.task_id, effect.scope), (
+                f"{effect.id} is {effect.status} and no step remembers it"
+            )
+
+
+def assert_every_loop_has_each_of_its_turns_once(contents: Contents) -> None:
+    numbers: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for turn in contents.turns:
+        numbers[turn.task_id, turn.loop].append(turn.seq)
+    done = {key: loop.turns_done for key, loop in contents.loops.items() if loop.turns_done}
+    assert numbers.keys() == done.keys()
+    for key, found in numbers.items():
+        assert sorted(found) == list(range(1, done[key] + 1)), f"{key} has the turns {found}"
+    names = Counter((turn.task_id, turn.loop, turn.turn) for turn in contents.turns)
+    assert all(times == 1 for times in names.values())
+
+
+def assert_finished_turns_have_left_nothing_open(contents: Contents) -> None:
+    steps = {(step.task_id, step.scope) for step in contents.steps if step.scope}
+    inner = {(task_id, path) for task_id, path in contents.loops if "/" in path}
+    for task_id, scope in steps | inner | {one for one in contents.open_scopes if one[1]}:
+        assert not contents.is_committed(task_id, scope), f"{scope} of {task_id} is over and not forgotten"
+
+
+def assert_every_list_is_one_unbroken_chain(contents: Contents) -> None:
+    lists: dict[tuple[str, str], list[ListDelta]] = defaultdict(list)
+    for delta in contents.deltas:
+        lists[delta.task_id, delta.name].append(delta)
+    for key, deltas in lists.items():
+        length, chain = 0, bytes(16)
+        for delta in sorted(deltas, key=lambda one: one.start):
+            assert delta.start == length, f"{key} has a gap or an overlap at {delta.start}"
+            for item in _items_of(delta):
+                chain = hashlib.blake2b(chain + item, digest_size=16).digest()
+                length += 1
+            assert (delta.start + delta.count, delta.chain) == (length, chain)
+            assert contents.runs[delta.run_id].task_id == delta.task_id
+
+
+def _items_of(delta: ListDelta) -> Iterator[bytes]:
+    for raw in msgspec.json.decode(delta.items, type=list[msgspec.Raw]):
+        yield bytes(raw)
+
+
+def assert_mail_is_taken_once_and_in_order(contents: Contents) -> None:
+    boxes: dict[tuple[str, str], list[Mail]] = defaultdict(list)
+    for mail in sorted(contents.mail, key=lambda one: one.seq):
+        boxes[mail.task_id, mail.topic].append(mail)
+    for box in boxes.values():
+        are_taken = [mail.taken_at is not None for mail in box]
+        assert are_taken == sorted(are_taken, reverse=True), f"mail of {box[0].task_id} was taken out of turn"
+
+
+def assert_whoever_succeeded_has_waited_for_its_children(contents: Contents) -> None:
+    for child in contents.tasks.values():
+        parent = contents.tasks.get(child.parent_task_id or "")
+        if parent is not None and parent.status is TaskStatus.SUCCEEDED:
+            assert child.has_ended, f"{child.id} is {child.status}, and its parent has succeeded"
 
 
 def assert_counts_are_what_a_scan_finds(contents: Contents) -> None:
@@ -247,7 +405,12 @@ class Story:
                 self.runs[subject], self.tasks[task] = RunStatus.QUEUED, TaskStatus.QUEUED
             case EventKind.RUN_WAITED:
                 assert self.runs[subject] is RunStatus.RUNNING
-                self.runs[subject], self.tasks[task] = RunStatus.WAITING, TaskStatus.WAITING
+                is_reviewed = str(event.facts.get("waits_on", "")).startswith("review:")
+                shown = TaskStatus.NEEDS_REVIEW if is_reviewed else TaskStatus.WAITING
+                self.runs[subject], self.tasks[task] = RunStatus.WAITING, shown
+            case EventKind.RUN_RETRIED:
+                assert self.runs[subject] is RunStatus.RUNNING
+                self.runs[subject], self.tasks[task] = RunStatus.FAILED, TaskStatus.QUEUED
             case EventKind.RUN_PAUSED:
                 assert self.runs[subject] is RunStatus.RUNNING
                 self.runs[subject], self.tasks[task] = RunStatus.PAUSED_FOR_RESTART, TaskStatus.PAUSED

@@ -125,7 +125,7 @@ async def test_the_scenario_passes_every_kind_of_persistence_call(memory: Memory
     called = {call.name for store in (await lives.first(), await lives.next()) for call in store.calls}
 
     assert called >= {
-        "Checkpoints.pause.<locals>.pause",
+        "pausing.<locals>.pause",
         "Claims._taking.<locals>.take",
         "Resumer.claim.<locals>.claim",
         "Resumer._following_up.<locals>.follow_up",

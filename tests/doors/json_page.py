@@ -14,6 +14,7 @@ import msgspec
 from holdfast.cli.errors import ErrorDocument
 from holdfast.demo.stage import DemoView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
+from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.events import EventPageView
 from holdfast.views.health import (
     AcceptedView,
@@ -23,13 +24,21 @@ from holdfast.views.health import (
     VerifiedView,
     VersionView,
 )
-from holdfast.views.tasks import CancelView, TaskDetailView, TaskPageView
+from holdfast.views.questions import AnsweredView, QuestionPageView
+from holdfast.views.tasks import CancelView, FollowedView, TaskDetailView, TaskPageView, WaitedView
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
 ANSWERS: dict[str, type[msgspec.Struct]] = {
+    "run MODULE:TASK": FollowedView,
     "tasks list": TaskPageView,
     "tasks show ID": TaskDetailView,
+    "tasks wait ID": WaitedView,
     "tasks cancel ID": CancelView,
+    "reviews list": ReviewPageView,
+    "reviews show EFFECT": ReviewDetailView,
+    "reviews resolve EFFECT DECISION": ResolvedView,
+    "questions list": QuestionPageView,
+    "questions answer QUESTION ANSWER": AnsweredView,
     "checkpoints list": CheckpointPageView,
     "checkpoints show ID": CheckpointView,
     "checkpoints retry ID": CheckpointLineView,
@@ -49,6 +58,7 @@ _HEAD = """\
 This page is made from the views; `python -m tests.doors.json_page` writes it anew and a test compares it.
 
 With `--json` every command prints exactly one document on stdout, indented, in UTF-8; remarks stay on stderr.
+`holdfast run` prints it when the task has ended, was paused or needs a review: match its `status`.
 Only `holdfast events --follow --json` prints one `EventView` per line, for as long as it runs.
 An error is a document, too: `ErrorDocument`, with the codes of the guide [operate](operate.md#error-codes).
 Fields are only ever added; a program should not mind those that it does not know.

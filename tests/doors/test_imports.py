@@ -56,6 +56,8 @@ def modules_after(home: Path, *arguments: str) -> set[str]:
         ("tasks", "list"),
         ("tasks", "list", "--json"),
         ("checkpoints", "list"),
+        ("reviews", "list"),
+        ("questions", "list"),
         ("events",),
         ("version",),
     ],
@@ -68,11 +70,12 @@ def test_a_listing_imports_nothing_heavy(ledger: Opens, home: Path, arguments: t
     assert modules_after(home, *arguments) & HEAVY == set()
 
 
-def test_a_listing_imports_neither_the_engine_nor_the_writer(ledger: Opens, home: Path) -> None:
+@pytest.mark.parametrize("noun", ["tasks", "reviews", "questions", "checkpoints"])
+def test_a_listing_imports_neither_the_engine_nor_the_writer(ledger: Opens, home: Path, noun: str) -> None:
     with ledger() as store:
         stored_run(store)
 
-    found = modules_after(home, "tasks", "list")
+    found = modules_after(home, noun, "list")
 
     assert not {name for name in found if name.startswith("holdfast.engine")}
     assert not {"holdfast.store.sqlite", "holdfast.store.writer", "holdfast.store.postgres"} & found

@@ -64,3 +64,22 @@ def test_a_backup_is_left_to_the_servers_own_tools(run: Run, url: str) -> None:
 
     assert called.status == 3
     assert "pg_dump --schema=holdfast" in called.err
+
+
+def test_a_program_is_run_reviewed_and_answered(run: Run, url: str) -> None:
+    errands = "tests.doors.errands"
+
+    assert run("run", f"{errands}:gathers").json == ["one", "two"]
+    task_id = run("run", f"{errands}:pays", "--json").json["id"]
+    (review,) = run("reviews", "list", "--json").json["reviews"]
+    effect_id = review["effect"]["id"]
+    assert run("reviews", "show", effect_id[:14]).status == 0
+    assert run("reviews", "resolve", effect_id[:14], "done", "--result", '"paid"').status == 0
+    assert run("reviews", "resolve", effect_id, "done").status == 3
+    assert run("run", "--resume", task_id, errands).out == "paid\n"
+    assert run("tasks", "wait", task_id).status == 0
+    detached = run("run", f"{errands}:nothing", "--detach").out.strip()
+    detail = run("tasks", "show", detached, "--json").json
+    assert (detail["task"]["status"], detail["problems"]) == ("queued", [])
+    assert run("questions", "list", "--json").json["questions"] == []
+    assert run("questions", "answer", "ques_0", "yes").status == 4

@@ -106,6 +106,12 @@ def test_the_store_may_be_named_in_the_environment_and_the_command_line_wins(
         (("--store", "mysql://u:p@h/d", "tasks", "list"), 2),
         (("tasks", "show", "task_0"), 4),
         (("checkpoints", "show", "ckpt_0"), 4),
+        (("reviews", "show", "eff_0"), 4),
+        (("reviews", "list", "--limit", "0"), 2),
+        (("questions", "answer", "ques_0", "yes"), 4),
+        (("questions", "list", "--page", "no such id!"), 2),
+        (("tasks", "wait", "task_0"), 4),
+        (("run", "no_such_module:task"), 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
@@ -185,6 +191,9 @@ def test_a_mistake_of_ours_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPat
         ("tasks", "cancel", "task_0"),
         ("checkpoints", "retry", "ckpt_0"),
         ("checkpoints", "prune"),
+        ("reviews", "resolve", "eff_0", "done"),
+        ("questions", "answer", "ques_0", "yes"),
+        ("run", "tests.doors.errands:nothing", "--detach"),
         ("store", "migrate"),
         ("store", "accept"),
     ],
@@ -211,6 +220,8 @@ def test_a_write_beside_another_holder_ends_with_status_5_and_its_pid(
         ("tasks", "list"),
         ("checkpoints", "list"),
         ("checkpoints", "prune", "--dry-run"),
+        ("reviews", "list"),
+        ("questions", "list"),
         ("events",),
         ("doctor",),
         ("store", "verify"),
@@ -233,7 +244,15 @@ def test_reads_go_on_beside_another_holder(
 
 @pytest.mark.parametrize(
     "arguments",
-    [("tasks", "list"), ("checkpoints", "list"), ("checkpoints", "prune"), ("events",), ("doctor",)],
+    [
+        ("tasks", "list"),
+        ("reviews", "list"),
+        ("questions", "list"),
+        ("checkpoints", "list"),
+        ("checkpoints", "prune"),
+        ("events",),
+        ("doctor",),
+    ],
     ids=" ".join,
 )
 def test_looking_into_an_empty_home_says_so_and_makes_nothing(
@@ -251,6 +270,10 @@ def test_looking_into_an_empty_home_says_so_and_makes_nothing(
     [
         ("tasks", "show", "task_0"),
         ("tasks", "cancel", "task_0"),
+        ("tasks", "wait", "task_0"),
+        ("reviews", "show", "eff_0"),
+        ("reviews", "resolve", "eff_0", "done"),
+        ("questions", "answer", "ques_0", "yes"),
         ("checkpoints", "retry", "ckpt_0"),
         ("store", "verify"),
         ("store", "accept"),

@@ -1,7 +1,10 @@
-"""tasks list, show, cancel."""
+"""tasks list, show, wait, cancel."""
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -10,24 +13,29 @@ import pytest
 from holdfast.core.plan import plan_of
 from holdfast.core.step import NoteKind
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, Origin, Progress
-from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
+from holdfast.core.transitions import CheckpointStatus, EffectStatus, RunStatus, TaskStatus
+from holdfast.engine.claims import NEVER
 from holdfast.engine.ledger import NewTask, creating
 from holdfast.store import Store, Tx
 from holdfast.store.journal import SaveStep
 from holdfast.store.sqlite_file import connect
 from tests.builders import (
+    FAILURE,
     START,
     a_checkpoint,
     a_note,
     a_run,
     a_step,
     a_task,
+    an_effect,
     claim_of,
+    later,
     put,
     running_run,
     stored_run,
 )
-from tests.doors.calls import CANARIES, HOSTILE, UNFIT, Opens, Run
+from tests.doors.calls import CANARIES, HOSTILE, PROGRAM, UNFIT, Opens, Run, environment
+from tests.store.programs import a_delta, a_question, a_turn, a_value
 
 
 def ids(listing: object) -> list[str]:
@@ -134,6 +142,28 @@ def test_a_damaged_task_is_listed_as_such(run: Run, ledger: Opens, home: Path) -
     shown = run("tasks", "show", task_id)
     assert shown.status == 0
     assert "does not match" in shown.err or "do not match" in shown.err
+
+
+def test_a_list_says_what_a_task_waits_for_when_one_does(run: Run, ledger: Opens) -> None:
+    waits = {
+        "answer:ques_1": "an answer",
+        "review:eff_1": "a review",
+        "sleep": "its time",
+        "mail:post": "mail post",
+        "child:task_1": "a child",
+        "children": "its children",
+        "something else": "something else",
+    }
+    with ledger() as store:
+        for waits_on in waits:
+            stored_run(store, RunStatus.WAITING, task={"waits_on": waits_on}, waits_on=waits_on)
+        stored_run(store)
+
+    called = run("tasks", "list")
+
+    header, *lines = called.out.splitlines()
+    assert "WAITS FOR" in header
+    assert all(any(f"  {words}  " in line for line in lines) for words in (*waits.values(), "-"))
 
 
 # --- ids
@@ -300,6 +330,235 @@ def test_a_damaged_part_does_not_hide_the_others(run: Run, ledger: Opens, home: 
     assert "is damaged" in detail["problems"][0]
 
 
+# --- what a program leaves
+
+ERRANDS = "tests.doors.errands"
+
+
+@pytest.fixture
+def remembered(run: Run, home: Path) -> str:
+    """A task that left something of every kind, and waits for mail."""
+    from holdfast import app
+    from tests.doors.errands import remembers
+
+    task_id = run("run", f"{ERRANDS}:remembers", "--detach").out.strip()
+
+    async def carry() -> None:
+        async with app.open(f"sqlite:///{home / 'ledger.db'}", tasks=[remembers]) as holdfast:
+            async for event in holdfast.handle(task_id).watch():
+                if event.kind.value == "run_waited":
+                    return
+
+    asyncio.run(carry())
+    return task_id
+
+
+def test_what_a_program_left_is_shown(run: Run, remembered: str) -> None:
+    detail = run("tasks", "show", remembered, "--json").json
+
+    assert detail["loops"] == [{"loop": "main", "turns_done": 2, "is_over": True}]
+    assert detail["lists"] == [{"name": "words", "length": 3}]
+    assert [(one["name"], one["value"]["value"]) for one in detail["values"]] == [("count", 2)]
+    assert [(one["name"], one["effect_class"], one["status"]) for one in detail["effects"]] == [
+        ("sent", "opaque", "done")
+    ]
+    assert detail["waits_for"]["words"] == "waits for mail on 'post'"
+    # Two steps in finished turns, one that failed, one that is an effect.
+    assert detail["steps_saved"] == 4
+    assert detail["more"] == []
+    assert detail["problems"] == []
+
+
+def test_what_a_program_left_is_shown_in_words(run: Run, remembered: str) -> None:
+    shown = run("tasks", "show", remembered).out
+
+    for expected in (
+        "main: 2 turns done, over",
+        "words: 3 items",
+        "count = 2",
+        "1 effect",
+        "waits for mail on 'post'",
+        "failed: ValueError: no good",
+        "4 steps saved; the last 2 of the journal",
+    ):
+        assert expected in shown
+
+
+def test_a_failed_step_is_shown_as_a_failure(run: Run) -> None:
+    task_id = run("run", f"{ERRANDS}:broken", "--json").json["id"]
+
+    (step,) = run("tasks", "show", task_id, "--json").json["latest_steps"]
+
+    assert step["preview"] == "failed: ValueError: no good"
+    assert (step["failure"]["kind"], step["failure"]["message"]) == ("ValueError", "no good")
+
+
+def test_children_are_shown_with_how_they_fare(run: Run) -> None:
+    task_id = run("run", f"{ERRANDS}:delegates", "--json").json["id"]
+
+    detail = run("tasks", "show", task_id, "--json").json
+
+    (child,) = detail["children"]
+    assert (child["name"], child["status"]) == ("pays", "needs_review")
+    assert detail["waits_for"]["words"] == f"waits for its child {child['id']} (pays, needs_review)"
+    assert "1 child\n" in run("tasks", "show", task_id).out
+
+
+def waiting(store: Store, waits_on: str, due_at: datetime = NEVER) -> str:
+    task = {"waits_on": waits_on}
+    return stored_run(store, RunStatus.WAITING, task=task, waits_on=waits_on, due_at=due_at).task_id
+
+
+@pytest.mark.parametrize(
+    ("waits_on", "due_at", "words"),
+    [
+        ("sleep", later(hours=8), "sleeps until 2026-01-01 08:00:00 UTC"),
+        ("sleep", NEVER, "sleeps"),
+        ("mail:post", later(hours=1), "waits for mail on 'post' (until 2026-01-01 01:00:00 UTC)"),
+        ("mail:post", NEVER, "waits for mail on 'post'"),
+        ("children", NEVER, "waits for the end of its children"),
+        ("child:task_gone", NEVER, "waits for its child task_gone"),
+        ("review:eff_gone", NEVER, "waits for a review of eff_gone: run `holdfast reviews resolve eff_gone "),
+        ("answer:ques_gone", NEVER, "waits for an answer: ques_gone"),
+        ("the moon", NEVER, "waits for the moon"),
+    ],
+    ids=str,
+)
+def test_what_a_task_waits_for_is_said_in_words(
+    run: Run, ledger: Opens, waits_on: str, due_at: datetime, words: str
+) -> None:
+    with ledger() as store:
+        task_id = waiting(store, waits_on, due_at=due_at)
+
+    assert run("tasks", "show", task_id, "--json").json["waits_for"]["words"].startswith(words)
+    assert words in run("tasks", "show", task_id).out
+
+
+def test_an_open_question_is_shown_with_the_command_that_answers_it(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        held = stored_run(store, RunStatus.WAITING)
+        question = a_question(held)
+        store.write_now(lambda tx: tx.questions.create(question))
+        asking = waiting(store, f"answer:{question.id}")
+
+    detail = run("tasks", "show", held.task_id, "--json").json
+    waits_for = run("tasks", "show", asking, "--json").json["waits_for"]
+
+    assert [one["id"] for one in detail["questions"]] == [question.id]
+    assert waits_for["words"] == "waits for an answer: Shall I send it?"
+    assert waits_for["command"] == f"holdfast questions answer {question.id} ANSWER"
+    assert "1 open question" in run("tasks", "show", held.task_id).out
+
+
+def test_of_what_is_endless_only_the_newest_is_read_and_it_says_so(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        held, _ = running_run(store)
+        children = [a_task(parent_task_id=held.task_id) for _ in range(25)]
+        effects = [an_effect(task_id=held.task_id, run_id=held.id) for _ in range(25)]
+
+        def write(tx: Tx) -> None:
+            for child in children:
+                tx.tasks.create(child)
+            for effect in effects:
+                tx.effects.create(effect)
+            for place in range(25):
+                SaveStep(a_step(held, name=f"step {place}", seq=place), held.fence)(tx)
+
+        store.write_now(write)
+
+    detail = run("tasks", "show", held.task_id, "--json").json
+    shown = run("tasks", "show", held.task_id).out
+
+    assert detail["more"] == ["effects", "children"]
+    assert [one["id"] for one in detail["effects"]] == sorted(effect.id for effect in effects)[-20:]
+    assert [one["id"] for one in detail["children"]] == sorted(child.id for child in children)[-20:]
+    assert detail["steps_saved"] == 25
+    assert [one["name"] for one in detail["latest_steps"]] == [f"step {place}" for place in range(15, 25)]
+    assert "the last 20 effects" in shown
+    assert "the last children" in shown
+    assert "25 steps saved; the last 10 of the journal" in shown
+
+
+# --- wait
+
+
+def test_waiting_for_a_task_that_succeeded_is_over_at_once(run: Run) -> None:
+    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--json").json["id"]
+
+    called = run("tasks", "wait", task_id[:14])
+
+    assert (called.status, called.out) == (0, f"{task_id} succeeded\n")
+
+
+def test_waiting_as_json_gives_the_task_and_its_result(run: Run) -> None:
+    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--json").json["id"]
+
+    view = run("tasks", "wait", task_id, "--json").json
+
+    assert view["has_ended"] is True
+    assert view["task"]["status"] == "succeeded"
+    assert view["result"]["value"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (RunStatus.FAILED, "failed: test: it broke"),
+        (RunStatus.CANCELLED, "was cancelled: test: it broke"),
+        (RunStatus.TIMED_OUT, "timed out: test: it broke"),
+        (RunStatus.LOST, "is lost: test: it broke"),
+    ],
+)
+def test_waiting_for_a_task_that_ended_otherwise_is_status_1(
+    run: Run, ledger: Opens, status: RunStatus, words: str
+) -> None:
+    with ledger() as store:
+        task_id = stored_run(store, status, task={"failure": FAILURE}).task_id
+
+    called = run("tasks", "wait", task_id)
+
+    assert (called.status, called.out) == (1, f"{task_id} {words}\n")
+
+
+def test_waiting_no_longer_than_told_is_status_3(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        task_id = waiting(store, "sleep")
+
+    called = run("tasks", "wait", task_id, "--timeout", "0s")
+
+    assert called.status == 3
+    assert called.out == f"{task_id} is still waiting (waits for its time)\n"
+    assert run("tasks", "wait", task_id, "--timeout", "0s", "--json").json["has_ended"] is False
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(("task_zzz",), 4), (("task_zzz", "--timeout", "soon"), 2), (("no such!",), 2)],
+    ids=str,
+)
+def test_waiting_for_nonsense_is_refused(
+    run: Run, ledger: Opens, arguments: tuple[str, ...], status: int
+) -> None:
+    with ledger() as store:
+        stored_run(store)
+
+    assert run("tasks", "wait", *arguments).status == status
+
+
+def test_waiting_is_over_when_somebody_else_ends_the_task(run: Run, ledger: Opens, home: Path) -> None:
+    with ledger() as store:
+        task_id = stored_run(store).task_id
+    process = subprocess.Popen(
+        [*PROGRAM, "tasks", "wait", task_id, "--json"], env=environment(home), stdout=subprocess.PIPE
+    )
+
+    run("tasks", "cancel", task_id)
+    out, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 1
+    assert msgspec.json.decode(out)["task"]["status"] == "cancelled"
+
+
 # --- cancel
 
 
@@ -374,9 +633,29 @@ def hostile_ledger(store: Store, text: str) -> tuple[str, str]:
     document |= {"goal": text, "note": text, "decisions": [note], "tool_context": [note]}
     document |= {"cursor": {"last_completed": text, "next_step": text}}
     checkpoint = msgspec.structs.replace(checkpoint, document=msgspec.json.encode(document))
+    effect = an_effect(
+        task_id=task.id,
+        run_id=held.id,
+        name=text,
+        scope=text,
+        status=EffectStatus.UNKNOWN,
+        request=msgspec.json.encode({"shown": text}),
+        outcome=msgspec.json.encode(failure),
+        review=msgspec.json.encode({"decision": text, "by": text, "at": START, "note": text}),
+    )
+    question = a_question(held, question=text, choices=(text,), default_answer=msgspec.json.encode([text]))
+    child = a_task(name=text, parent_task_id=task.id, waits_on=f"mail:{text}")
 
     def write(tx: Tx) -> None:
         put(tx, task, first, held, checkpoints=(checkpoint,))
+        tx.tasks.create(child)
+        tx.effects.create(effect)
+        tx.questions.create(question)
+        tx.turns.commit(a_turn(held, loop=text), "elsewhere", is_over=False)
+        tx.lists.append(a_delta(held, name=text))
+        tx.lists.set_value(a_value(held, name=text, value=msgspec.json.encode({text: text})))
+        failed = b"!" + msgspec.json.encode(failure)
+        SaveStep(a_step(held, name=text, scope=text, result=failed), held.fence)(tx)
         tx.journal.add_note(claim_of(held), a_note(kind=NoteKind.DECISION, text=text), seq=1)
         row = {"at": 0, "kind": "run_woken", "task_id": task.id, "subject_id": text}
         facts = msgspec.json.encode({text: text, "more": [text]})
@@ -394,6 +673,9 @@ def everything_shown(run: Run, task_id: str, checkpoint_id: str) -> str:
         ("checkpoints", "show", checkpoint_id),
         ("events",),
         ("events", "--task", task_id),
+        ("reviews", "list"),
+        ("reviews", "show", "eff"),
+        ("questions", "list"),
         ("doctor",),
         ("store", "verify"),
     ]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.conftest import Ledger
 from tests.engine.loops import run_coroutine_test
 from tests.engine.parts import Parts
+from tests.engine.stage import Stage
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -22,6 +26,24 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def parts(store: Store, clock: FakeClock) -> Parts:
     """The life of one process, begun."""
     return asyncio.run(Parts.begin(store, clock))
+
+
+@pytest.fixture
+def stage(store: Store, clock: FakeClock, tmp_path: Path) -> Iterator[Stage]:
+    """For programs, on each backend; no process has begun yet."""
+    stage = Stage(store, clock, tmp_path / "boots")
+    yield stage
+    stage.kill()
+
+
+@pytest.fixture
+def quick(memory_ledger: Ledger, tmp_path: Path) -> Iterator[Stage]:
+    """The same in memory only, for what no database can make different."""
+    memory_ledger.begin()
+    stage = Stage(memory_ledger.open(), memory_ledger.clock, tmp_path / "boots")
+    yield stage
+    stage.kill()
+    memory_ledger.end()
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import enum
 import functools
 import gc
 import json
-import re
 import sys
 import traceback
+import typing
 import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -49,14 +49,13 @@ if TYPE_CHECKING:
     from collections.abc import Hashable as OnlyForTypeCheckers
 
 KEY = b"0123456789abcdef"
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def shown(value: object) -> str:
-    """The name of a case: the same in every process, so without addresses and orders of sets."""
-    if isinstance(value, (set, frozenset)):
-        return f"{type(value).__name__} of {len(value)}"
-    return f"{_ADDRESS.sub('', repr(value)):.40}"
+    """The name of a case: the same in every process, so without addresses and without the orders of sets."""
+    if isinstance(value, (str, int, float, bytes, type)) or typing.get_origin(value) is not None:
+        return f"{value!r:.40}"
+    return type(value).__name__
 
 
 SECRET = "AKIAABCDEFGHIJKLMNOP"

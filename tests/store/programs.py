@@ -82,7 +82,7 @@ def leave_everything(tx: Tx, run: Run) -> None:
     tx.turns.commit(a_turn(run), "main:1", is_over=False)
     tx.lists.append(a_delta(run))
     tx.lists.set_value(a_value(run))
-    tx.lists.set_ops(run.task_id, "", 2)
+    tx.lists.set_ops(run.task_id, "", b"[2]")
     send(tx, run.task_id)
     question = tx.questions.create(a_question(run))
     tx.questions.answer(question.id, b'"yes"', by="ada", now=START)

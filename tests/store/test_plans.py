@@ -59,7 +59,8 @@ SMALL = {"boots"}
 # What a query has gathered itself, from searches that are looked at like any others.
 GATHERED = re.compile(r"both_parts|\(subquery-\d+\)")
 
-# What is sorted is small: all that one boot carries or resumes, the steps of a task, one or two rows.
+# What is sorted is small: all that one boot carries or resumes, the steps of a task, one or two rows; or it
+# is asked for once, when a process starts: the names of what is ready.
 MAY_SORT = {
     "boots_in_flight",
     "claims_with_token",
@@ -69,6 +70,8 @@ MAY_SORT = {
     "journal_heads",
     "lapsed_resumes",
     "last_steps",
+    "names_of_ready_runs",
+    "newest_steps_of_task",
     "resumes_with_token",
     "resuming_of_boot",
     "runs_of_boot",
@@ -189,6 +192,8 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("next_mail", "mail_open"),
         ("children_of_task", "tasks_by_parent"),
         ("children_of_task_alive", "tasks_by_parent"),
+        ("newest_children_of_task", "tasks_by_parent"),
+        ("newest_effects_of_task", "effects_by_task"),
     ],
 )
 def test_a_hot_query_has_its_index(many: SqliteStore, name: str, index: str) -> None:

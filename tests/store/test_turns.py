@@ -119,7 +119,7 @@ def test_a_committed_turn_takes_its_steps_and_all_that_lies_inside_it(store: Sto
 
     def count_all(tx: Tx) -> None:
         for scope in (*inside, *kept):
-            tx.lists.set_ops(run.task_id, scope, 1)
+            tx.lists.set_ops(run.task_id, scope, b"[]")
         tx.turns.commit(a_turn(run), "main:1", is_over=False)
 
     store.write_now(count_all)

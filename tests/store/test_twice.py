@@ -258,7 +258,7 @@ def write_lists(store: Store) -> Write:
         tx.lists.append(a_delta(run))
         tx.lists.append(a_delta(run, 2, items=large()))
         tx.lists.set_value(a_value(run))
-        tx.lists.set_ops(run.task_id, "", 3)
+        tx.lists.set_ops(run.task_id, "", b"[3]")
 
     return save
 

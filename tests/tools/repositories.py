@@ -29,9 +29,9 @@ def git(repo: Path, *arguments: str) -> str:
 
 
 def new_repository(path: Path) -> Path:
-    """An empty working tree on the branch main, with an author of its own."""
+    """An empty working tree on the branch main, with an author of its own and without hooks."""
     path.mkdir(parents=True)
-    git(path, "init", "--quiet", "--initial-branch=main")
+    git(path, "init", "--quiet", "--initial-branch=main", "--template=")
     with (path / ".git" / "config").open("a") as config:
         config.write("[user]\n\tname = Ada\n\temail = ada@example.org\n")
     return path

@@ -11,13 +11,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.effect_class import DidNotHappen, Happened, Unknown
 from holdfast.core.errors import BadInput
 from holdfast.tools import CommandCutShort, CommandFailed, CommandNotStarted, ShellResult, shell
-from holdfast.tools.commands import MAX_OUTPUT_BYTES, find_outcome
+from holdfast.tools.commands import MAX_OUTPUT_BYTES, _checked_order, find_outcome, run_with_receipt
 from holdfast.tools.receipts import CutShort, Receipt, make_directory, prune_receipts
+from holdfast.tools.witness import Done
 from tests.tools.keys import KEY, call, verify
 
 FAR_FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
@@ -56,11 +58,11 @@ async def test_a_command_is_run_and_a_status_other_than_0_is_a_result(
 
 
 async def test_a_list_is_run_as_it_stands_and_a_signal_is_a_negative_status(receipts: str) -> None:
-    plain = await call(shell, KEY, ["printf", "%s", "$HOME *; #"], receipts=receipts)
-    ended = await call(shell, "other", "kill -9 $$", receipts=receipts)
+    command = ["sh", "-c", 'printf %s "$1"; kill -9 $$', "sh", "$HOME *; #"]
 
-    assert plain.stdout == "$HOME *; #"
-    assert ended.exit_code == -signal.SIGKILL
+    result = await call(shell, KEY, command, receipts=receipts)
+
+    assert (result.stdout, result.exit_code) == ("$HOME *; #", -signal.SIGKILL)
 
 
 async def test_of_too_much_output_the_middle_is_left_out_and_odd_bytes_are_replaced(receipts: str) -> None:
@@ -79,12 +81,13 @@ async def test_at_the_end_of_its_time_a_command_is_stopped_with_all_that_it_star
     receipts: str, fifo: Path
 ) -> None:
     command = f"exec 9> {fifo}; (trap '' TERM; while :; do sleep 60; done) & sleep 60"
+    heard = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
 
-    async with asyncio.TaskGroup() as group:
-        child = group.create_task(call(shell, KEY, command, timeout_s=0.05, receipts=receipts))
-        await end_of(fifo)
-    result = child.result()
+    result = await call(shell, KEY, command, timeout_s=0.05, receipts=receipts)
 
+    os.set_blocking(heard, True)
+    assert await asyncio.to_thread(os.read, heard, 1) == b""  # when everybody who has it open is gone
+    os.close(heard)
     assert (result.exit_code, result.has_timed_out) == (-signal.SIGTERM, True)
     assert await verify(shell, KEY, command, timeout_s=0.05, receipts=receipts) == Happened(result)
 
@@ -142,6 +145,11 @@ async def test_a_program_that_is_not_there_was_not_started(receipts: str) -> Non
     assert await verify(shell, KEY, [], receipts=receipts) == DidNotHappen()
 
 
+async def test_a_command_that_is_too_long_was_not_started(receipts: str) -> None:
+    with pytest.raises(CommandNotStarted, match="Argument list too long"):
+        await call(shell, KEY, f": {'x' * 3_000_000}", receipts=receipts)
+
+
 async def test_a_cancelled_command_is_stopped_and_its_outcome_is_unknown(receipts: str, fifo: Path) -> None:
     command = f"exec 9> {fifo}; echo here > {fifo}; sleep 60 & sleep 60"
 
@@ -156,6 +164,21 @@ async def test_a_cancelled_command_is_stopped_and_its_outcome_is_unknown(receipt
     assert child.cancelled()
     assert isinstance(verdict, Unknown)
     assert "told to stop midway" in verdict.why
+
+
+async def test_a_command_that_does_not_want_to_stop_is_killed_after_the_grace(
+    quick_path: Path, fifo: Path
+) -> None:
+    command = f"trap '' TERM; echo here > {fifo}; while :; do sleep 60; done"
+    order = msgspec.structs.replace(_checked_order(command), grace_s=0.01)
+
+    async with asyncio.TaskGroup() as group:
+        child = group.create_task(run_with_receipt(KEY, order, quick_path))
+        await end_of(fifo)
+        child.cancel()
+    outcome = await find_outcome(KEY, quick_path, patience_s=0)
+
+    assert outcome == Done(exit_code=-signal.SIGKILL, was_stopped=True)
 
 
 async def test_a_command_whose_witness_is_killed_leaves_its_outcome_open(receipts: str, fifo: Path) -> None:

@@ -106,8 +106,8 @@ def test_a_file_that_appears_between_the_look_and_the_write_is_not_replaced(
 
     with pytest.raises(FileChanged):
         write_file(str(path), "ours")
+    path.write_text("old")
     with pytest.raises(FileChanged):
-        path.write_text("old")
         write_file(str(path), "ours", expected_sha256=sha256("old"))
 
     assert path.read_text() == "theirs"
@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_leaves_the_old_file_and_no_other(
 
     monkeypatch.setattr(os, "fsync", refuse)
 
-    with pytest.raises(FileNotWritten, match="notes.txt was not written: No space left on device"):
+    with pytest.raises(FileNotWritten, match=r"notes\.txt was not written: No space left on device"):
         write_file(str(path), "new", expected_sha256=sha256("old"))
 
     assert path.read_text() == "old"

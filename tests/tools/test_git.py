@@ -28,14 +28,20 @@ def repo(quick_path: Path) -> Path:
 
 
 def with_remote(repo: Path) -> Path:
-    """A bare repository that the other one knows as origin, with the first commit of main."""
-    (repo / "first").touch()
-    git(repo, "add", "first")
-    git(repo, "commit", "--quiet", "--message=First")
+    """An empty bare repository that the other one, with a first commit, knows as origin."""
+    git(repo, "commit", "--quiet", "--allow-empty", "--message=First")
     bare = repo.parent / "bare.git"
-    git(repo, "init", "--quiet", "--bare", "--initial-branch=main", str(bare))
-    git(repo, "remote", "add", "origin", f"file://{bare}")
+    git(repo, "init", "--quiet", "--bare", "--initial-branch=main", "--template=", str(bare))
+    with (repo / ".git" / "config").open("a") as config:
+        config.write(f'[remote "origin"]\n\turl = file://{bare}\n')
     return bare
+
+
+def with_hook(repo: Path, script: str) -> None:
+    hook = repo / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir()
+    hook.write_text(f"#!/bin/sh\n{script}\n")
+    hook.chmod(0o700)
 
 
 # --- commit
@@ -85,10 +91,7 @@ def test_a_repository_without_a_commit_has_nothing_to_show_for_it(repo: Path) ->
 
 
 def test_what_git_refuses_is_said_in_its_own_words(repo: Path) -> None:
-    hook = repo / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\necho tides are wrong >&2\nexit 1\n")
-    hook.chmod(0o700)
+    with_hook(repo, "echo tides are wrong >&2; exit 1")
     (repo / "a").touch()
 
     with pytest.raises(GitFailed, match=r"git commit failed \(exit status 1\): tides are wrong") as refusal:
@@ -98,15 +101,12 @@ def test_what_git_refuses_is_said_in_its_own_words(repo: Path) -> None:
 
 
 def test_a_commit_that_takes_too_long_is_stopped_and_leaves_no_lock(repo: Path) -> None:
-    hook = repo / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text("#!/bin/sh\nsleep 60\n")
-    hook.chmod(0o700)
+    with_hook(repo, "sleep 60")
     (repo / "a").touch()
     git(repo, "add", "a")
 
-    with pytest.raises(TimeoutError):
-        asyncio.run(call(git_commit, KEY, str(repo), "Slow", timeout_s=0.2))
+    with pytest.raises(TimeoutError, match="took more than"):
+        asyncio.run(call(git_commit, KEY, str(repo), "Slow", timeout_s=0.1))
 
     assert asyncio.run(verify(git_commit, KEY, str(repo), "Slow")) == DidNotHappen()
 
@@ -191,6 +191,25 @@ def test_a_push_is_found_at_the_remote_also_below_newer_commits(repo: Path) -> N
         asyncio.run(call(git_push, KEY, str(repo), "main"))
 
 
+def test_a_push_of_which_only_the_answer_was_lost_has_happened(
+    monkeypatch: pytest.MonkeyPatch, repo: Path
+) -> None:
+    with_remote(repo)
+    run = git_tools.Git.run
+
+    async def lose_the_answer(self: git_tools.Git, command: str, *arguments: str) -> str:
+        answer = await run(self, command, *arguments)
+        if command == "push":
+            raise GitFailed("push", 128, "the remote end hung up unexpectedly")
+        return answer
+
+    monkeypatch.setattr(git_tools.Git, "run", lose_the_answer)
+
+    result = asyncio.run(call(git_push, KEY, str(repo), "main"))
+
+    assert asyncio.run(verify(git_push, KEY, str(repo), "main")) == Happened(result)
+
+
 def test_a_given_commit_is_pushed_and_not_what_the_branch_has_now(repo: Path) -> None:
     bare = with_remote(repo)
     first = git(repo, "rev-parse", "main")
@@ -227,9 +246,7 @@ def test_a_remote_that_cannot_be_asked_leaves_the_outcome_unknown(repo: Path) ->
         ({"branch": ""}, "branch"),
         ({"branch": "--mirror"}, "branch"),
         ({"branch": "a..b"}, "branch"),
-        ({"branch": "a b"}, "branch"),
         ({"branch": "main:other"}, "branch"),
-        ({"branch": "+main"}, "branch"),
         ({"branch": "@{-1}"}, "branch"),
         ({"branch": "no-such-branch"}, "branch"),
         ({"branch": None}, "branch"),
@@ -237,7 +254,6 @@ def test_a_remote_that_cannot_be_asked_leaves_the_outcome_unknown(repo: Path) ->
         ({"remote": "ext::sh -c true"}, "remote"),
         ({"remote": "file:///tmp"}, "remote"),
         ({"remote": "other"}, "remote"),
-        ({"remote": ""}, "remote"),
         ({"sha": "HEAD"}, "sha"),
         ({"sha": "0" * 40}, "sha"),
         ({"sha": "--all"}, "sha"),

@@ -9,14 +9,13 @@ import select
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import msgspec
 import pytest
 
+import holdfast as hf
 from holdfast.core.effect_class import DidNotHappen, Happened, Unknown
 from holdfast.tools import GitCommit, ShellResult, git_commit, shell
-from holdfast.tools.commands import _checked_order, run_with_receipt
 from tests.crash.processes import Pipe, fork, kill
 from tests.tools.keys import KEY, call, verify
 from tests.tools.repositories import git, new_repository
@@ -24,6 +23,8 @@ from tests.tools.repositories import git, new_repository
 pytestmark = pytest.mark.slow
 
 KILLS = 20
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -49,41 +50,72 @@ def kill_in(seconds: float, work: Callable[[], Coroutine[Any, Any, object]]) -> 
     pipe.close()
 
 
+async def while_opening(gate: Path, work: Coroutine[Any, Any, T]) -> T:
+    """What comes of it, when the gate is opened after it has begun."""
+    async with asyncio.TaskGroup() as group:
+        child = group.create_task(work)
+        await asyncio.to_thread(gate.write_text, "open\n")
+    return child.result()
+
+
 def fifo_at(path: Path) -> Path:
     os.mkfifo(path)
     return path
 
 
-async def test_a_command_outlives_the_process_that_ran_it_and_its_output_is_whole(
+def test_a_command_outlives_the_process_that_ran_it_and_its_output_is_whole(
     receipts: str, quick_path: Path
 ) -> None:
     arrived, gate = fifo_at(quick_path / "arrived"), fifo_at(quick_path / "gate")
     command = f"echo before; echo here > {arrived}; cat {gate}; echo after; echo and this >&2; exit 4"
     pid = fork(lambda: asyncio.run(call(shell, KEY, command, receipts=receipts)))
-
-    assert await asyncio.to_thread(arrived.read_text) == "here\n"
+    assert arrived.read_text() == "here\n"
     kill(pid)
-    async with asyncio.TaskGroup() as group:
-        verdict = group.create_task(verify(shell, KEY, command, receipts=receipts))
-        await asyncio.to_thread(gate.write_text, "open\n")
 
-    assert verdict.result() == Happened(
-        ShellResult(exit_code=4, stdout="before\nopen\nafter\n", stderr="and this\n")
-    )
+    verdict = asyncio.run(while_opening(gate, verify(shell, KEY, command, receipts=receipts)))
+
+    assert verdict == Happened(ShellResult(exit_code=4, stdout="before\nopen\nafter\n", stderr="and this\n"))
 
 
-async def test_a_command_that_was_killed_with_everything_around_it_is_unknown(
+@hf.task
+async def patient(run: hf.Run, command: str, receipts: str) -> str:
+    return (await run.step(shell, command, receipts=receipts)).stdout
+
+
+def test_a_task_that_is_killed_in_its_command_goes_on_with_what_the_command_said(
+    receipts: str, quick_path: Path
+) -> None:
+    arrived, gate = fifo_at(quick_path / "arrived"), fifo_at(quick_path / "gate")
+    command = f"echo before; echo here > {arrived}; cat {gate}; echo after"
+    url = f"sqlite:///{quick_path}/ledger.db"
+
+    async def run_task() -> str:
+        async with hf.open(url, tasks=[patient]) as holdfast:
+            handle = await holdfast.start(patient(command, receipts), key="only")
+            return await handle.result()
+
+    pid = fork(lambda: asyncio.run(run_task()))
+    assert arrived.read_text() == "here\n"
+    kill(pid)
+
+    # A second command would wait for somebody to hear that it is here.
+    answer = asyncio.run(while_opening(gate, run_task()))
+
+    assert answer == "before\nopen\nafter\n"
+
+
+def test_a_command_that_was_killed_with_everything_around_it_is_unknown(
     receipts: str, quick_path: Path
 ) -> None:
     arrived = fifo_at(quick_path / "arrived")
     command = f"echo $PPID $$ > {arrived}; exec sleep 60"
     pid = fork(lambda: asyncio.run(call(shell, KEY, command, receipts=receipts)))
-
-    witness, process_group = map(int, (await asyncio.to_thread(arrived.read_text)).split())
+    witness, process_group = map(int, arrived.read_text().split())
     kill(pid)
     os.kill(witness, signal.SIGKILL)
     os.killpg(process_group, signal.SIGKILL)
-    verdict = await verify(shell, KEY, command, receipts=receipts)
+
+    verdict = asyncio.run(verify(shell, KEY, command, receipts=receipts))
 
     assert isinstance(verdict, Unknown)
     assert "the command was killed midway" in verdict.why
@@ -123,13 +155,3 @@ def test_a_kill_at_any_moment_leaves_one_commit(quick_path: Path, seed: int) -> 
 
         assert verdict == Happened(GitCommit(sha=git(repo, "rev-parse", "HEAD")))
         assert git(repo, "log", "--format=%s", f"--grep=^Number {number}$") == f"Number {number}"
-
-
-async def test_a_command_that_does_not_want_to_stop_is_killed_after_the_grace(quick_path: Path) -> None:
-    order = msgspec.structs.replace(
-        _checked_order("trap '' TERM; echo here; while :; do sleep 60; done", timeout_s=0.3), grace_s=0.05
-    )
-
-    done = await run_with_receipt(KEY, order, quick_path)
-
-    assert (done.exit_code, done.has_timed_out, done.stdout) == (-signal.SIGKILL, True, "here\n")

@@ -15,7 +15,7 @@ import click
 from holdfast import app
 from holdfast.cli.output import Output
 from holdfast.core.clock import SystemClock
-from holdfast.core.errors import NoLedger
+from holdfast.core.errors import BadInput, NoLedger
 
 if TYPE_CHECKING:
     from holdfast.app import Settings
@@ -45,6 +45,16 @@ class Invocation:
     @cached_property
     def output(self) -> Output:
         return Output(as_json=self.as_json)
+
+    def command(self, *words: str) -> str:
+        """A command that a person may copy: about the same home and the same ledger as this one."""
+        import shlex
+
+        where = [] if self.home is None else ["--home", self.home]
+        if self.store is not None:
+            where += ["--store", self.settings.store.shown]
+        # The choices of a decision stay readable.
+        return " ".join(word if "|" in word else shlex.quote(word) for word in ("holdfast", *words, *where))
 
     @contextlib.contextmanager
     def reading(self, *, must_be_current: bool = True) -> Iterator[Reader]:
@@ -119,12 +129,48 @@ def read_duration(context: click.Context, parameter: click.Parameter, value: str
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
 
 
+def maybe_duration(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | None:
+    return None if value is None else read_duration(context, parameter, value)
+
+
+def read_json(option: str, text: str) -> object:
+    """The value that somebody wrote as JSON. Raises BadInput with what is wrong with it."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise BadInput(
+            option, f"that is no JSON ({error}); a text needs its quotes: '\"like this\"'"
+        ) from error
+
+
+def whoever(name: str | None) -> str:
+    """Who does this, for the audit: the user of this process unless somebody else is named."""
+    if name is not None:
+        return name
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
 def task_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     return _id_prefix("task", context, parameter, value)
 
 
 def checkpoint_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     return _id_prefix("ckpt", context, parameter, value)
+
+
+def effect_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return _id_prefix("eff", context, parameter, value)
+
+
+def question_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return _id_prefix("ques", context, parameter, value)
 
 
 def _id_prefix(

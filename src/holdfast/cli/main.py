@@ -16,7 +16,13 @@ from holdfast.core.errors import HoldfastError
 
 # Where each command is, and its line in the help: known without importing any.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "tasks": ("holdfast.cli.tasks:tasks", "Work that someone asked for: list, show, cancel."),
+    "run": ("holdfast.cli.run:run", "Start a task of a Python program, and follow it to its end."),
+    "tasks": ("holdfast.cli.tasks:tasks", "Work that someone asked for: list, show, wait, cancel."),
+    "reviews": (
+        "holdfast.cli.reviews:reviews",
+        "Effects whose outcome nobody knows: list, show, resolve.",
+    ),
+    "questions": ("holdfast.cli.questions:questions", "What tasks ask a person: list, answer."),
     "checkpoints": (
         "holdfast.cli.checkpoints:checkpoints",
         "Saved places to go on from: list, show, retry, prune.",

@@ -111,13 +111,13 @@ class Output:
             return
         from holdfast.cli.progress import bar
 
-        with bar(what, has_color=_may_color(sys.stderr)) as tell:
+        with bar(what, has_color=may_color(sys.stderr)) as tell:
             yield tell
 
     # --- looks
 
     def paint(self, text: str, style: str) -> str:
-        if style not in _STYLES or not _may_color(sys.stdout):
+        if style not in _STYLES or not may_color(sys.stdout):
             return text
         return f"{_STYLES[style]}{text}{_RESET}"
 
@@ -132,14 +132,14 @@ class Output:
         return shutil.get_terminal_size().columns
 
 
-def is_terminal(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     try:
-        return stream.isatty()
+        return stream is not None and stream.isatty()
     except ValueError:  # closed already
         return False
 
 
-def _may_color(stream: TextIO) -> bool:
+def may_color(stream: TextIO) -> bool:
     environ = os.environ
     return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb" and is_terminal(stream)
 

@@ -1,30 +1,47 @@
-"""tasks list, show, cancel."""
+"""tasks list, show, wait, cancel."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 import msgspec
 
-from holdfast.cli.invocation import Invocation, shared_options, task_prefix
+from holdfast.cli.errors import FAILED, REFUSED
+from holdfast.cli.invocation import Invocation, maybe_duration, shared_options, task_prefix
 from holdfast.cli.output import Output, ago, clock_time, counted, size
 from holdfast.core.errors import HoldfastError, NotFound, RowDamaged
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.tasks import LAST
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
+from holdfast.views.effects import EffectView
 from holdfast.views.payloads import PayloadView
+from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
+from holdfast.views.questions import QuestionView
 from holdfast.views.runs import RunView, StepView
-from holdfast.views.tasks import CancelView, TaskDetailView, TaskPageView, TaskView
+from holdfast.views.tasks import CancelView, TaskDetailView, TaskPageView, TaskView, WaitedView
 from holdfast.views.text import one_line
+from holdfast.views.waits import WaitView, brief_wait, kind_of
 
 if TYPE_CHECKING:
+    from holdfast.core.effect import Effect
+    from holdfast.core.scope import Question
+    from holdfast.core.task import Task
+    from holdfast.store.contract import Reader
     from holdfast.store.transaction import Tx
+
+T = TypeVar("T")
 
 STATUSES = [status.value for status in TaskStatus]
 LATEST_STEPS = 10
+# Of anything that a task may have thousands of, one that is shown has so many at most.
+SHOWN_AT_MOST = 20
+LOOK_EVERY_S = 0.25
+# A wait without a due time has one in the year 9999.
+NEVER_YEAR = 9999
 
 
 @click.group("tasks")
@@ -83,11 +100,22 @@ def place_of(before: str, resolve: Callable[[str], str]) -> str:
 
 def print_page(output: Output, view: TaskPageView, now: datetime) -> None:
     if view.tasks:
+        # The room on a line belongs to the goal where nobody waits.
+        has_waits = any(task.waits_on is not None for task in view.tasks)
+        headers = ["ID", "STATUS", *(["WAITS FOR"] if has_waits else []), "NAME", "OWNER", "CHANGED", "GOAL"]
         rows = [
-            (task.id, shown_status(task), task.name, task.owner, ago(task.updated_at, now), task.goal)
+            [
+                task.id,
+                shown_status(task),
+                *([brief_wait(task.waits_on)] if has_waits else []),
+                task.name,
+                task.owner,
+                ago(task.updated_at, now),
+                task.goal,
+            ]
             for task in view.tasks
         ]
-        output.table(("ID", "STATUS", "NAME", "OWNER", "CHANGED", "GOAL"), rows)
+        output.table(headers, rows)
     say_counts(output, "task", view.counts, shown=len(view.tasks))
     if view.next_page_token is not None:
         output.say(f"more: --before {view.next_page_token}")
@@ -114,15 +142,21 @@ def shown_status(task: TaskView) -> str:
 @shared_options
 @click.pass_obj
 def show_task(call: Invocation, task_id: str) -> None:
-    """One task with its runs, its checkpoints, its plan and the end of its journal."""
+    """One task: what it waits for, its runs, checkpoints and plan, its turns, lists, effects and children,
+    and the end of its journal.
+    """
     with call.reading() as ledger:
         view = ledger.read_now(lambda tx: read_detail(tx, tx.tasks.resolve(task_id)))
     call.output.show(view, lambda: print_detail(call.output, view, call.clock.now()))
 
 
 def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
-    """Everything that can be read; a damaged part is named and does not hide the others."""
+    """Everything that can be read; a damaged part is named and does not hide the others.
+
+    Of what may be endless only the newest is read, and `more` says so.
+    """
     problems: list[str] = []
+    more: list[str] = []
     task = tx.tasks.look(task_id)
     if task.is_damaged:
         problems.append(str(RowDamaged("task", task_id)))
@@ -135,27 +169,97 @@ def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
         checkpoints=[],
         steps_saved=0,
         latest_steps=[],
+        more=more,
         problems=problems,
     )
-    try:
-        view = msgspec.structs.replace(view, runs=[RunView.of(run) for run in tx.runs.of_task(task_id)])
-    except HoldfastError as error:
-        problems.append(one_line(str(error)))
-    try:
+
+    def newest(what: str, found: list[T]) -> list[T]:
+        if len(found) > SHOWN_AT_MOST:
+            more.append(what)
+        return found[:SHOWN_AT_MOST][::-1]
+
+    def read_runs() -> dict[str, object]:
+        return {"runs": [RunView.of(run) for run in tx.runs.of_task(task_id)]}
+
+    def read_checkpoints() -> dict[str, object]:
         found = tx.checkpoints.page(task_id=task_id, limit=100)
-        lines = [CheckpointLineView.of(one) for one in reversed(found)]
-        view = msgspec.structs.replace(view, checkpoints=lines)
-    except HoldfastError as error:
-        problems.append(one_line(str(error)))
-    try:
+        return {"checkpoints": [CheckpointLineView.of(one) for one in reversed(found)]}
+
+    def read_plan() -> dict[str, object]:
         plans = tx.journal.plans([task_id])
-        steps = tx.journal.steps(task_id)
-        latest = [StepView.of(step, tx.blobs.open(step.result)) for step in steps[-LATEST_STEPS:]]
-        plan = PlanView.of(plans[task_id][1]) if task_id in plans else None
-        view = msgspec.structs.replace(view, plan=plan, steps_saved=len(steps), latest_steps=latest)
-    except HoldfastError as error:
-        problems.append(one_line(str(error)))
+        return {"plan": PlanView.of(plans[task_id][1]) if task_id in plans else None}
+
+    def read_journal() -> dict[str, object]:
+        heads = tx.journal.heads([task_id])
+        found = tx.journal.newest_steps(task_id, limit=LATEST_STEPS)
+        return {
+            "steps_saved": heads[task_id].steps_saved if task_id in heads else 0,
+            "latest_steps": [StepView.of(step, tx.blobs.open(step.result)) for step in reversed(found)],
+        }
+
+    def read_memory() -> dict[str, object]:
+        loops = tx.turns.loops([task_id]).get(task_id, {})
+        values = tx.lists.values([task_id]).get(task_id, {})
+        lengths = tx.lists.lengths(task_id)
+        return {
+            "loops": [LoopView.of(loop) for loop in loops.values()],
+            "lists": [ListView(name=one_line(name), length=length) for name, length in lengths.items()],
+            "values": [ValueView.of(value) for value in values.values()],
+        }
+
+    def read_effects() -> dict[str, object]:
+        found = tx.effects.newest_of_task(task_id, limit=SHOWN_AT_MOST + 1)
+        return {"effects": [EffectView.of(effect) for effect in newest("effects", found)]}
+
+    def read_questions() -> dict[str, object]:
+        found = [] if task.has_ended else tx.questions.open_of_task(task_id, limit=SHOWN_AT_MOST)
+        return {"questions": [QuestionView.of(question, task) for question in found]}
+
+    def read_children() -> dict[str, object]:
+        found = tx.tasks.newest_children(task_id, limit=SHOWN_AT_MOST + 1)
+        return {"children": [ChildView.of(child) for child in newest("children", found)]}
+
+    for part in (
+        lambda: {"waits_for": read_wait(tx, task)},
+        read_runs,
+        read_checkpoints,
+        read_plan,
+        read_journal,
+        read_memory,
+        read_effects,
+        read_questions,
+        read_children,
+    ):
+        try:
+            view = msgspec.structs.replace(view, **part())
+        except HoldfastError as error:
+            problems.append(one_line(str(error)))
     return view
+
+
+def read_wait(tx: Tx, task: Task) -> WaitView | None:
+    """What it waits for, with the question, the effect or the child looked up."""
+    if task.waits_on is None:
+        return None
+    run = tx.runs.live_of_task(task.id)
+    until = None if run is None or run.waits_on is None or run.due_at.year >= NEVER_YEAR else run.due_at
+    try:
+        about = _waited_for(tx, *kind_of(task.waits_on))
+    except HoldfastError:  # damaged or gone: its id is all there is to say
+        about = None
+    return WaitView.of(task, about, until=until)
+
+
+def _waited_for(tx: Tx, kind: str, subject: str) -> Question | Effect | Task | None:
+    match kind:
+        case "answer":
+            return tx.questions.get(subject)
+        case "review":
+            return tx.effects.get(subject)
+        case "child":
+            return tx.tasks.look(subject)
+        case _:
+            return None
 
 
 def _payload(tx: Tx, stored: bytes, problems: list[str]) -> PayloadView | None:
@@ -178,9 +282,13 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             ("runtime", task.runtime),
             ("key", task.key),
             ("parent", task.parent_task_id),
-            ("waits on", task.waits_on),
+            ("waits", None if view.waits_for is None else view.waits_for.words),
             ("progress", _progress(task)),
             ("plan", _plan(view.plan)),
+            ("steps", _finished_steps(view)),
+            ("turns", "\n".join(_loop(loop) for loop in view.loops)),
+            ("lists", "\n".join(f"{one.name}: {counted(one.length, 'item')}" for one in view.lists)),
+            ("values", "\n".join(f"{one.name} = {one_line(one.value.preview)}" for one in view.values)),
             ("failure", None if task.failure is None else f"{task.failure.kind}: {task.failure.message}"),
             ("cancel", _cancel(task)),
             ("created", clock_time(task.created_at)),
@@ -207,10 +315,39 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
     if view.checkpoints:
         output.heading(counted(len(view.checkpoints), "checkpoint"))
         print_checkpoints(output, view.checkpoints, now)
+    if view.questions:
+        output.heading(counted(len(view.questions), "open question"))
+        asked = [(one.id, ago(one.asked_at, now), one.question) for one in view.questions]
+        output.table(("ID", "ASKED", "QUESTION"), asked)
+    if view.effects:
+        output.heading(_some(view, "effect", len(view.effects)))
+        effects = [
+            (
+                one.id,
+                one.status,
+                one.effect_class,
+                ago(one.begun_at, now),
+                step_place(one.scope, one.name, one.occurrence),
+            )
+            for one in view.effects
+        ]
+        output.table(("ID", "STATUS", "CLASS", "BEGUN", "STEP"), effects)
+    if view.children:
+        output.heading("the last children" if "children" in view.more else _children(len(view.children)))
+        children = [
+            (one.id, one.status, brief_wait(one.waits_on), ago(one.updated_at, now), one.name)
+            for one in view.children
+        ]
+        output.table(("ID", "STATUS", "WAITS FOR", "CHANGED", "NAME"), children)
     if view.latest_steps:
-        output.heading(f"{counted(view.steps_saved, 'step')} saved; the last {len(view.latest_steps)}")
+        output.heading(_steps(view))
         lines = [
-            (f"{step.scope}/{step.name}".lstrip("/"), step.run_id, ago(step.ended_at, now), step.preview)
+            (
+                step_place(step.scope, step.name, step.occurrence),
+                step.run_id,
+                ago(step.ended_at, now),
+                step.preview,
+            )
             for step in view.latest_steps
         ]
         output.table(("STEP", "SAVED BY", "SAVED", "RESULT"), lines)
@@ -231,6 +368,39 @@ def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: date
         for one in lines
     ]
     output.table(("ID", "STATUS", "KIND", "REASON", "SAVED", "RESUMED AS, OR WHY NOT"), rows)
+
+
+def step_place(scope: str, name: str, occurrence: str) -> str:
+    """A step by its key, as people read it: `main:12/fetch #2`."""
+    which = "" if occurrence == "1" else f" #{occurrence.removeprefix('id:')}"
+    return f"{scope}/{name}{which}".lstrip("/")
+
+
+def _some(view: TaskDetailView, noun: str, shown: int) -> str:
+    return f"the last {counted(shown, noun)}" if f"{noun}s" in view.more else counted(shown, noun)
+
+
+def _children(number: int) -> str:
+    return "1 child" if number == 1 else f"{number:,} children"
+
+
+def _steps(view: TaskDetailView) -> str:
+    shown = len(view.latest_steps)
+    if shown == view.steps_saved:
+        return f"{counted(shown, 'step')} saved"
+    # Finished turns keep no steps, so the rest may be in them, or before these in the journal.
+    return f"{counted(view.steps_saved, 'step')} saved; the last {shown} of the journal"
+
+
+def _finished_steps(view: TaskDetailView) -> str | None:
+    """For a task of which no step stands in the journal any more; the others have a table of them."""
+    if view.latest_steps or not view.steps_saved:
+        return None
+    return f"{view.steps_saved:,} saved, all in finished turns"
+
+
+def _loop(loop: LoopView) -> str:
+    return f"{loop.loop}: {counted(loop.turns_done, 'turn')} done" + (", over" if loop.is_over else "")
 
 
 def _progress(task: TaskView) -> str | None:
@@ -267,8 +437,68 @@ def _why(run: RunView) -> str:
     if run.failure is not None:
         return f"{run.failure.kind}: {run.failure.message}"
     if run.waits_on is not None:
-        return f"waits on {run.waits_on}"
+        return f"waits for {brief_wait(run.waits_on)}"
     return f"resumes {run.resumes_run_id}" if run.resumes_run_id else "-"
+
+
+# --- wait
+
+
+@tasks.command("wait", short_help="Wait until a task has ended.")
+@click.argument("task_id", metavar="ID", callback=task_prefix)
+@click.option(
+    "--timeout",
+    callback=maybe_duration,
+    metavar="DURATION",
+    help="How long at most: 30s, 10m, 2h. [default: for ever]",
+)
+@shared_options
+@click.pass_context
+def wait_for_task(context: click.Context, task_id: str, timeout: timedelta | None) -> None:
+    """Wait until a task has ended: status 0 when it succeeded, 1 when it ended otherwise, 3 when time is up.
+
+    It only looks: whoever carries the task goes on carrying it, and nothing changes when the time is up.
+    """
+    call: Invocation = context.obj
+    with call.reading() as ledger:
+        whole_id = ledger.read_now(lambda tx: tx.tasks.resolve(task_id))
+        view = _wait(ledger, whole_id, None if timeout is None else timeout.total_seconds())
+    call.output.show(view, lambda: _print_waited(call.output, view))
+    if not view.has_ended:
+        context.exit(REFUSED)
+    if view.task.status != TaskStatus.SUCCEEDED:
+        context.exit(FAILED)
+
+
+def _wait(ledger: Reader, task_id: str, timeout_s: float | None) -> WaitedView:
+    give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        view = ledger.read_now(lambda tx: _look(tx, task_id))
+        left = LOOK_EVERY_S if give_up_at is None else give_up_at - time.monotonic()
+        if view.has_ended or left <= 0:
+            return view
+        time.sleep(min(LOOK_EVERY_S, left))
+
+
+def _look(tx: Tx, task_id: str) -> WaitedView:
+    task = tx.tasks.look(task_id)
+    result = None if task.result is None else PayloadView.of(tx.blobs.open(task.result))
+    return WaitedView(has_ended=task.has_ended, task=TaskView.of(task), result=result)
+
+
+def _print_waited(output: Output, view: WaitedView) -> None:
+    task = view.task
+    if not view.has_ended:
+        waits = "" if task.waits_on is None else f" (waits for {brief_wait(task.waits_on)})"
+        output.line(f"{task.id} is still {task.status}{waits}")
+        output.say(f"the time is up; `holdfast tasks show {task.id}` says where it stands")
+        return
+    why = "" if task.failure is None else f": {task.failure.kind}: {one_line(task.failure.message)}"
+    output.line(f"{task.id} {_ENDED.get(task.status, 'is ' + task.status)}{why}")
+
+
+_ENDED = {"succeeded": "succeeded", "failed": "failed", "timed_out": "timed out"}
+_ENDED |= {"cancelled": "was cancelled", "lost": "is lost"}
 
 
 # --- cancel

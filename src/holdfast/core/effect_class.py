@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from types import FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
@@ -54,6 +54,13 @@ class EffectSpec(msgspec.Struct, frozen=True):
         return _declare("effect", fn, StepOptions(effect=self))
 
 
+class Transactional(EffectSpec, frozen=True):
+    """Its function takes a transaction first, which is given to it: `def charge(tx, order): …`."""
+
+    def __call__(self, fn: Callable[Concatenate[Any, P], T]) -> Callable[P, T]:
+        return cast("Callable[P, T]", _declare("effect", fn, StepOptions(effect=self)))
+
+
 class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is declared about a step; None means: as usual."""
 
@@ -80,7 +87,7 @@ _NOTHING = StepOptions()
 
 read = EffectSpec(EffectClass.READ)
 idempotent = EffectSpec(EffectClass.IDEMPOTENT)
-transactional = EffectSpec(EffectClass.TRANSACTIONAL)
+transactional = Transactional(EffectClass.TRANSACTIONAL)
 opaque = EffectSpec(EffectClass.OPAQUE)
 
 
@@ -123,6 +130,7 @@ def step(
     timeout: Duration | None = None,
     retry: Retry | None = None,
     raises: Raises = (),
+    pure: bool = False,
 ) -> Callable[P, T]: ...
 
 
@@ -134,6 +142,7 @@ def step(
     timeout: Duration | None = None,
     retry: Retry | None = None,
     raises: Raises = (),
+    pure: bool = False,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
 
@@ -146,12 +155,16 @@ def step(
     timeout: Duration | None = None,
     retry: Retry | None = None,
     raises: Raises = (),
+    pure: bool = False,
 ) -> Callable[..., Any]:
     """A function with options, as a decorator or for one call: `run.step(hf.step(fetch, id="a"), url)`.
 
     The function it is given stays as it is; options given here come before those it was declared with.
+    Consecutive `pure` steps share a commit: a crash may run the last of them again.
     """
     options = _checked_options(name=name, timeout=timeout, retry=retry, raises=raises)
+    if pure:
+        options = msgspec.structs.replace(options, is_pure=True)
     if id is not None:
         options = msgspec.structs.replace(options, id=check_name("id", id))
     return _decorator("step", options) if fn is None else _declare("step", fn, options)

@@ -16,6 +16,7 @@ HoldfastError
 │   └── CheckpointUnreadable    becomes failed_resume, with the reason
 ├── Refused
 │   ├── NotYours                the record belongs to another owner
+│   ├── EffectsInTheWay         a fork would pass effects that have happened
 │   ├── HomeInUse               another process holds the home directory
 │   └── ResumesHeld             the database is older than its mark; a person must accept it
 ├── StepFailed              a step raised, and was not or will not be tried again
@@ -24,6 +25,7 @@ HoldfastError
 ├── NotInRun                called where no run is under way
 ├── RunOver                 a run was used after its end
 ├── RetryAfter              raised by a step: come back later, this was no attempt
+├── SqlFailed               the database refused a statement of a transactional step's own
 ├── RowDamaged              a stored record does not match its digest
 ├── FeedGap                 the events after that position were pruned
 ├── LedgerFileOpened        something in this process tried to open the ledger's file
@@ -215,6 +217,18 @@ class NotYours(Refused):
         super().__init__(f"{noun} {record_id} does not belong to {owner!r}; only its owner may change it")
 
 
+class EffectsInTheWay(Refused):
+    """A fork would go back to before effects that have happened, or may have; nothing was changed."""
+
+    code = "effects_in_the_way"
+
+    def __init__(self, task_id: str, effects: list[str], remedy: str) -> None:
+        self.task_id = task_id
+        self.effects = effects
+        shown = ", ".join(effects[:5]) + (f" and {len(effects) - 5} more" if len(effects) > 5 else "")
+        super().__init__(f"{task_id} has done since: {shown}; {remedy}")
+
+
 class HomeInUse(Refused):
     """Another process holds the home directory."""
 
@@ -320,6 +334,20 @@ class RetryAfter(HoldfastError):
         self.seconds = float(seconds)
         self.why = why
         super().__init__(f"try again in {self.seconds:g} s: {why}")
+
+
+class SqlFailed(HoldfastError):
+    """A statement of a transactional step that the database refused: a constraint, a table that is missing.
+
+    `kind` is what the driver calls it.
+    """
+
+    code = "sql_failed"
+
+    def __init__(self, kind: str, said: str) -> None:
+        self.kind = kind
+        self.said = said
+        super().__init__(f"{kind}: {said}")
 
 
 class RowDamaged(HoldfastError):

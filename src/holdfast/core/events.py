@@ -15,6 +15,7 @@ class EventKind(StrEnum):
     TASK_CANCEL_REQUESTED = "task_cancel_requested"
     TASK_ENDED = "task_ended"
     TASK_REOPENED = "task_reopened"
+    TASK_FORKED = "task_forked"
     TASK_PRUNED = "task_pruned"
     RUN_CLAIMED = "run_claimed"
     RUN_RELEASED = "run_released"

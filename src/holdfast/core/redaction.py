@@ -4,6 +4,7 @@ Every regular expression here takes linear time, whatever the input: a run witho
 what follows it either cannot fail or fails once for the whole run.
 """
 
+import contextvars
 import functools
 import re
 from collections.abc import Callable
@@ -235,8 +236,26 @@ _hint_in_text = re.compile(_HINT, re.ASCII).search
 _hint_in_json = re.compile(_HINT.encode()).search
 
 
+# Values of secrets that were looked up in this context: whoever was given one may say it again.
+_known: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("holdfast_secrets", default=())
+# What is shorter stands in ordinary text, too.
+_SHORTEST_KNOWN = 4
+_REFERENCE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+
+
+def keep_secret(value: str) -> None:
+    """From now on, in this context, the value is a secret wherever it stands."""
+    known = _known.get()
+    if len(value) >= _SHORTEST_KNOWN and value not in known:
+        # The longest first: one may contain another.
+        _known.set(tuple(sorted((*known, value), key=len, reverse=True)))
+
+
 def redact_text(text: str) -> str:
     """Replaces every secret by `[redacted:<pattern>]`; text without one comes back as the same object."""
+    for value in _known.get():
+        if value in text:
+            text = text.replace(value, "[redacted:secret]")
     if _hint_in_text(text) is None:
         return text
     # Nothing but a key block spans lines, so that only the lines with a hint are worth a closer look.
@@ -254,11 +273,16 @@ def _redact_line(line: str) -> str:
 
 def redact_json(encoded: bytes) -> bytes:
     """Redacts a JSON document; one without secrets comes back as the same object, after a single search."""
-    if _hint_in_json(encoded) is None:
+    known = _known.get()
+    if _hint_in_json(encoded) is None and not (known and any(_in_json(one) in encoded for one in known)):
         return encoded
     value = msgspec.json.decode(encoded)
     redacted = redact(value)
     return encoded if redacted is value else msgspec.json.encode(redacted)
+
+
+def _in_json(value: str) -> bytes:
+    return msgspec.json.encode(value)[1:-1]
 
 
 def redact(value: object) -> object:
@@ -300,6 +324,8 @@ def _redact_keys(value: dict[object, object]) -> list[object]:
 
 
 def _concealments(value: dict[object, object], conceal: Callable[[str], str]) -> list[Callable[[str], str]]:
+    if len(value) == 1 and _REFERENCE.fullmatch(str(value.get("$secret"))):
+        return [redact_text]  # what hf.secret(…) is stored as: the name of a secret, which is none
     names = [_key_name().search(key[-40:]) if isinstance(key, str) else None for key in value]
     # Beside a logprob, a token is a word of a language model.
     is_model_output = "logprob" in value

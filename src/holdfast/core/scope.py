@@ -19,6 +19,20 @@ class TurnSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     preview: str = ""
 
 
+class TurnMarks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, array_like=True):
+    """Where a task stood when a turn outside all others had committed: what a fork from there must know."""
+
+    # How long each list was.
+    lists: dict[str, int] = {}
+    # Of the loops outside turns that had begun: how many turns were done, and whether it was over.
+    loops: dict[str, tuple[int, bool]] = {}
+    # Outside turns: operations on lists and values, and steps that had been saved.
+    ops: int = 0
+    steps: int = 0
+    # Of all values together.
+    values: str = ""
+
+
 class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """One committed round of a loop. It is never replayed."""
 
@@ -30,6 +44,8 @@ class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[TurnSummary, ...]
     began_at: datetime
     ended_at: datetime
+    # None for one that committed with the end of its run: nothing comes after it.
+    marks: TurnMarks | None = None
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True):

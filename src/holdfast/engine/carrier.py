@@ -5,35 +5,61 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
 
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.claim import DEFAULT_LEASE, Claim
 from holdfast.core.clock import Clock
-from holdfast.core.errors import HoldfastError, StoreUnavailable
+from holdfast.core.errors import ClaimLost, HoldfastError, ResumesHeld, RowDamaged, StoreUnavailable
+from holdfast.core.task import Task
 from holdfast.engine.boots import Life
+from holdfast.engine.carried import FORCE_EVERY_S, Carried, Hands, Sleep
 from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.claims import ClaimedRun, Claims
+from holdfast.engine.claims import ClaimedRun, Claims, unknown_names
+from holdfast.engine.codec import failure_of
 from holdfast.engine.definitions import TaskDefinition
+from holdfast.engine.drain import Drain, Patience
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
-from holdfast.engine.live import Place
+from holdfast.engine.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
+from holdfast.engine.live import Place, shielded
 from holdfast.engine.rescue import Reaper, Rescuer
 from holdfast.engine.resume import Resumer
 from holdfast.engine.scopes import Past, load_pasts
+from holdfast.engine.secrets import Secrets
+from holdfast.engine.threads import StepThreads
 from holdfast.store import Store, Tx
+
+T = TypeVar("T")
 
 log = logging.getLogger("holdfast")
 
 # How long a program may take to stop by itself, after it was told.
 GRACE = timedelta(seconds=10)
-# Without a hint, how often the ledger is asked for work.
+# How long a drain waits for effects in flight, and for other steps, when nobody says it.
+DRAIN_TIMEOUT = timedelta(seconds=30)
+STEP_PATIENCE = timedelta(seconds=1)
+# Without a hint, how often the ledger is asked for work; it is only read, unless there is some.
 ASK_EVERY_S = 0.5
 BATCH = 256
 THREADS = 64
+
+_LISTEN_S = 60.0
+# How long a pass of the reaper may hold up a drain.
+_REAPER_S = 2.0
+_FORCE_TIMES = 5
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the ledger found."""
+
+    is_ready: bool
+    due_at: datetime | None
+    cancelled: frozenset[str]
 
 
 class Carrier:
@@ -49,123 +75,309 @@ class Carrier:
         capacity: int = 1000,
         lease: timedelta = DEFAULT_LEASE,
         grace: timedelta = GRACE,
+        drain_timeout: timedelta = DRAIN_TIMEOUT,
+        step_patience: timedelta = STEP_PATIENCE,
+        secrets: Callable[[str], str | None] | None = None,
         on_restart: Callable[[str], None] = lambda _why: None,
+        on_let_go: Callable[[str, Task | None], None] = lambda _task_id, _ended: None,
     ) -> None:
         self._store = store
         self._clock = clock
+        self._life = life
         self._tasks = dict(tasks)
+        self._names = sorted(self._tasks)
         self._capacity = capacity
-        self._grace = grace
+        self._patience = Patience(
+            effects_s=drain_timeout.total_seconds(),
+            steps_s=min(step_patience, drain_timeout).total_seconds(),
+            grace_s=grace.total_seconds(),
+        )
+        self._secrets = Secrets(secrets)
         self._on_restart = on_restart
-        self._claims = Claims(store, clock, life.id, names=sorted(self._tasks), lease=lease)
+        self._on_let_go = on_let_go
+        self._claims = Claims(store, clock, life.id, names=self._names, lease=lease)
         self._heartbeat = Heartbeat(
             self._claims, on_lost=self._lost, on_cancelled=self._cancelled, lease=lease
         )
-        self._reaper = Reaper(
-            Rescuer(store, clock, life),
-            Resumer(store, clock, life.id),
-            clock,
-            heartbeat=self._heartbeat,
-            lease=lease,
-        )
         self._rescuer = Rescuer(store, clock, life)
-        self._resumer = Resumer(store, clock, life.id)
-        self._checkpoints = Checkpoints(store, clock)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast-step")
-        self._life = life
+        self._resumer = Resumer(store, clock, life.id, lease=lease)
+        self._reaper = Reaper(self._rescuer, self._resumer, clock, heartbeat=self._heartbeat, lease=lease)
+        self._ledger = Ledger(store, clock)
+        self._threads = StepThreads(THREADS)
+        self._hands = Hands(self._heartbeat)
+        self._drain = Drain(
+            self._hands, self._ledger, Checkpoints(store, clock), self._threads, self._patience
+        )
         self._place: Place | None = None
-        self._carried: dict[str, tuple[Execution, asyncio.Task[None]]] = {}
-        self._is_stopping = asyncio.Event()
-        self._room = asyncio.Event()
-        self._room.set()
+        self._group: asyncio.TaskGroup | None = None
+        # What runs beside the runs, and ends with us.
+        self._beside: list[asyncio.Task[None]] = []
+        # Something may have changed: a run is ready, a child has ended, somebody wants us to stop.
+        self._news = asyncio.Event()
+        self._cancels = asyncio.Event()
+        self._is_stopping = False
+        self.has_ended = asyncio.Event()
+        self._look_at = 0.0
+        self._has_warned = False
+        # What is nobody's to raise in a run: it ends the whole process's work.
+        self._fatal: BaseException | None = None
 
     async def take_over(self) -> None:
         """What a process before us left in flight goes on: rescued, resumed, ready to be claimed."""
         await self._rescuer.rescue()
-        await self._resumer.resume_all()
+        try:
+            await self._resumer.resume_all()
+        except ResumesHeld as held:
+            log.warning("%s", held)
 
     async def run(self) -> None:
-        """Until `stop`; complete when it returns: nothing is carried here any more."""
-        self._place = await self._make_place()
-        async with asyncio.TaskGroup() as group:
-            services = [group.create_task(one.run()) for one in (self._heartbeat, self._reaper)]
-            try:
-                await self._take_until_stopped(group)
-                await self.drain()
-            finally:
-                self._heartbeat.stop()
-                self._reaper.stop()
-                for service in services:
-                    service.cancel()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Until `stop`; complete when it returns: nothing is carried here any more.
 
-    def stop(self) -> None:
-        self._is_stopping.set()
+        Raises CheckpointNotSaved when what was in flight could not be paused: others will rescue it.
+        """
+        self._place = await self._make_place()
+        self._look_at = _now() + ASK_EVERY_S
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                try:
+                    await self._work(self._group.create_task(self._reaper.run()))
+                finally:
+                    for one in self._beside:
+                        one.cancel()
+        except BaseExceptionGroup as errors:
+            # Callers know our errors, not groups of them.
+            raise errors.exceptions[0] from errors
+        finally:
+            self._threads.shutdown()
+            self.has_ended.set()
+
+    async def _work(self, reaping: asyncio.Task[None]) -> None:
+        self._beside.append(reaping)
+        for act in (
+            self._heartbeat.run(),
+            self._listen("runs", self._news),
+            self._listen("cancels", self._cancels),
+            self._follow_cancels(),
+        ):
+            self._start(act)
+        await asyncio.sleep(0)  # they listen before anybody looks
+        try:
+            await self._take_until_stopped()
+            self._drain.tell()  # also those that we were about to begin
+            # What we pause now is for whoever comes next, not for us.
+            self._reaper.stop()
+            await asyncio.wait([reaping], timeout=_REAPER_S)
+            reaping.cancel()
+            await self._drain.run()
+            self._raise_fatal()
+        except BaseException:
+            # Somebody ends more than our work. What can be saved at once is saved.
+            self._is_stopping = True
+            self._drain.hurry()
+            await shielded(self._drain.stop_now())
+            raise
+
+    def stop(self, reason: ResumeReason = ResumeReason.EXPLICIT_RESTART) -> None:
+        """Take nothing new, and drain. Safe before `run` and twice; the first reason stays."""
+        if not self._is_stopping:
+            self._drain.reason = reason
+        self._is_stopping = True
+        self._drain.tell()
+        self._news.set()
+
+    def hurry(self) -> None:
+        """Stop at once: what is in flight is paused where it is, and nothing is waited for."""
+        self.stop()
+        self._drain.hurry()
+
+    @property
+    def longest_stop_s(self) -> float:
+        """A drain that takes longer is stuck: a program keeps the loop from going on."""
+        return self._patience.effects_s + 2 * self._patience.grace_s + _REAPER_S
+
+    def claims_in_flight(self) -> list[Claim]:
+        """What would have to be paused if the process ended now. Any thread may ask."""
+        return [one.claim for one in self._hands.everyone() if not one.live.is_given_up]
 
     # --- taking
 
-    async def _take_until_stopped(self, group: asyncio.TaskGroup) -> None:
-        while not self._is_stopping.is_set():
-            taken = 0
+    async def _take_until_stopped(self) -> None:
+        is_hinted = True
+        while not self._is_stopping:
+            # Cleared before we look: what comes while we do is looked for in the next round.
+            self._news.clear()
             try:
-                await self._rescuer.ready_due()
-                taken = await self.take_some(group)
+                await self._take_round(is_hinted=is_hinted)
             except HoldfastError as error:
                 log.warning("no runs were taken: %s", error)
-            if not taken:
-                await self._wait_for_work()
+                self._look_at = _now() + ASK_EVERY_S
+            is_hinted = await self._wait_for_news()
+            self._raise_fatal()
 
-    async def take_some(self, group: asyncio.TaskGroup) -> int:
-        """Claim what there is room for and begin to carry it; how many."""
-        room = min(BATCH, self._capacity - len(self._carried))
-        if room <= 0 or not self._tasks:
+    async def _take_round(self, *, is_hinted: bool) -> None:
+        """Take what is there, as far as there is room."""
+        if self._hands.left_over:
+            await self._put_back()
+        if self._look_at <= _now():
+            is_hinted = await self._look() or is_hinted
+        if is_hinted:
+            room = min(BATCH, self._capacity - len(self._hands))
+            if room > 0 and await self._take(room) == room:
+                self._news.set()  # there may be more
+
+    async def _wait_for_news(self) -> bool:
+        """Until there is some, or until it is time to look; whether there is some."""
+        try:
+            async with asyncio.timeout_at(self._look_at):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        await asyncio.sleep(0)  # the children begin
+        return self._news.is_set()
+
+    async def _look(self) -> bool:
+        """Whether there is something to take. Only read: an idle process writes nothing."""
+        # Also when it fails: a database that is away is not asked all the time.
+        self._look_at = _now() + ASK_EVERY_S
+        if not self._has_warned:
+            await self._warn_of_unknown()
+        carried = self._hands.task_ids()
+
+        def look(tx: Tx) -> Seen:
+            return Seen(
+                is_ready=tx.runs.has_ready(self._names),
+                due_at=tx.runs.next_due_at(),
+                cancelled=frozenset(tx.tasks.cancels_requested(carried) if carried else ()),
+            )
+
+        seen = await self._store.read(look)
+        self._tell_cancelled(seen.cancelled)
+        if seen.due_at is None:
+            return seen.is_ready
+        due_s = (seen.due_at - self._clock.now()).total_seconds()
+        if due_s <= 0:
+            return bool((await self._rescuer.ready_due()).made_ready) or seen.is_ready
+        self._look_at = _now() + min(due_s, ASK_EVERY_S)
+        return seen.is_ready
+
+    async def _warn_of_unknown(self) -> None:
+        names = await unknown_names(self._store, self._tasks)
+        self._has_warned = True
+        if names:
+            log.warning(
+                "runs of %s are ready, but no task of that name is registered here; they wait for a process "
+                "that knows it: open(…, tasks=[…])",
+                ", ".join(names),
+            )
+
+    async def _listen(self, topic: str, news: asyncio.Event) -> None:
+        """All the time, so that a hint which comes while nobody waits for it is not lost."""
+        while True:
+            try:
+                if await self._store.wait_for(topic, _LISTEN_S):
+                    news.set()
+            except HoldfastError:
+                await asyncio.sleep(ASK_EVERY_S)
+
+    async def _take(self, room: int) -> int:
+        """Claim at most so many and begin to carry them; how many were claimed."""
+        if not self._names:
             return 0
         claimed = await self._claims.take(room)
-        if claimed:
-            pasts = await self._load([one for one in claimed if not _is_fresh(one)])
-            for one in claimed:
-                self._begin(group, one, pasts.get(one.task.id) or Past())
+        for one in claimed:
+            self._heartbeat.hold(one.claim)
+        try:
+            pasts = await self._load(claimed)
+        except BaseException:
+            await shielded(self._release([one.claim for one in claimed]))
+            raise
+        problems: list[tuple[ClaimedRun, Exception]] = []
+        for one in claimed:
+            past = pasts[one.task.id]
+            problem = self._begin(one, past) if isinstance(past, Past) else past
+            if problem is not None:
+                problems.append((one, problem))
+        for one, problem in problems:
+            await self._end_unfit(one, problem)
         return len(claimed)
 
-    async def _wait_for_work(self) -> None:
-        waits = [
-            asyncio.ensure_future(self._store.wait_for("runs", ASK_EVERY_S)),
-            asyncio.ensure_future(self._is_stopping.wait()),
-        ]
+    async def _load(self, claimed: Sequence[ClaimedRun]) -> dict[str, Past | RowDamaged]:
+        """What each program is replayed from; of a task that is damaged, what is wrong with it."""
+        pasts: dict[str, Past | RowDamaged] = {one.task.id: Past() for one in claimed}
+        task_ids = [one.task.id for one in claimed if not _is_fresh(one)]
+        if task_ids:
+            try:
+                pasts |= await self._read(lambda tx: load_pasts(tx, task_ids))
+            except RowDamaged:
+                # One of them must not keep the others from going on.
+                for task_id in task_ids:
+                    pasts[task_id] = await self._load_alone(task_id)
+        return pasts
+
+    async def _load_alone(self, task_id: str) -> Past | RowDamaged:
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            return (await self._read(lambda tx: load_pasts(tx, [task_id])))[task_id]
+        except RowDamaged as damage:
+            return damage
 
-    async def _load(self, claimed: list[ClaimedRun]) -> dict[str, Past]:
-        if not claimed:
-            return {}
-        task_ids = [one.task.id for one in claimed]
-        return await self._store.read(lambda tx: load_pasts(tx, task_ids))
+    async def _read(self, read: Callable[[Tx], T]) -> T:
+        """What was claimed is ours and stays so while the database is away: ask until it answers."""
+        while True:
+            try:
+                return await self._store.read(read)
+            except StoreUnavailable:
+                if self._is_stopping:
+                    raise
+                await asyncio.sleep(ASK_EVERY_S)
 
-    def _begin(self, group: asyncio.TaskGroup, claimed: ClaimedRun, past: Past) -> None:
+    # --- carrying
+
+    def _begin(self, claimed: ClaimedRun, past: Past) -> Exception | None:
+        """A child carries it from now on; or what keeps it from that."""
         assert self._place is not None
-        execution = Execution(
-            self._place, claimed, self._tasks[claimed.task.name], past, on_restart=self._on_restart
-        )
-        self._heartbeat.hold(claimed.claim)
-        child = group.create_task(self._carry(execution), name=f"holdfast {claimed.run.id}")
-        self._carried[claimed.run.id] = (execution, child)
-
-    async def _carry(self, execution: Execution) -> None:
-        claim = execution.claimed.claim
+        told = asyncio.Event()
+        place = msgspec.structs.replace(self._place, sleep=Sleep(self._place.sleep, told))
+        definition = self._tasks[claimed.task.name]
         try:
-            await execution.carry()
+            execution = Execution(place, claimed, definition, past, on_restart=self._on_restart)
+        except Exception as error:  # noqa: BLE001 - what was stored for it cannot be used
+            return error
+        one = Carried(execution, told)
+        self._hands.take(one)
+        # Not in the task group: a program that does not end must not keep us, and what nobody foresaw in one
+        # must not end the others. The drain awaits all of them.
+        loop = asyncio.get_running_loop()
+        one.child = loop.create_task(self._carry(one), name=f"holdfast {claimed.run.id}")
+        one.child.add_done_callback(lambda _child: self._ended(one))
+        return None
+
+    async def _carry(self, one: Carried) -> None:
+        try:
+            await one.execution.carry()
         except asyncio.CancelledError:
-            if not execution.live.is_given_up and execution.live.why is None:
-                raise
-        except Exception:  # whatever nobody foresaw: one run must not end the others
-            log.exception("%s could not be carried; it will be rescued", claim.run_id)
-        finally:
-            self._heartbeat.let_go(claim)
-            self._carried.pop(claim.run_id, None)
+            # By us, for a reason that we know; or by somebody who ends everything, and us, too.
+            return
+        except SystemExit as error:
+            one.trouble = RuntimeError(f"the program called sys.exit({error.code!r})")
+        except Exception as error:  # whatever nobody foresaw
+            log.exception("%s could not be carried", one.claim.run_id)
+            one.trouble = error
+
+    def _ended(self, one: Carried) -> None:
+        """Its child is done, however it went."""
+        error = None if one.child.cancelled() else one.child.exception()
+        if error is not None and not one.is_abandoned:
+            self._fatal = self._fatal or error
+        was_full = len(self._hands) >= self._capacity
+        self._hands.put_down(one)
+        self._on_let_go(one.claim.task_id, one.execution.ended)
+        if was_full or self._hands.left_over or self._fatal is not None:
+            self._news.set()
+        self._drain.news.set()
+
+    def _raise_fatal(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
 
     async def _make_place(self) -> Place:
         def key(tx: Tx) -> str:
@@ -180,63 +392,116 @@ class Carrier:
             digest_key=digest_key,
             newest=self._heartbeat.newest,
             sleep=getattr(self._clock, "sleep", asyncio.sleep),
+            secrets=self._secrets,
         )
 
-    # --- stopping
+    # --- what was not carried to an end
+
+    async def _end_unfit(self, claimed: ClaimedRun, problem: Exception) -> None:
+        """What it is replayed from is damaged: it ends here, and says why. Nobody else is harmed."""
+        now = self._clock.now()
+        log.error("%s cannot be carried: %s", claimed.run.id, problem)
+        # Whatever comes of it here: who is not carried is not held, either.
+        self._heartbeat.let_go(claimed.claim)
+        with contextlib.suppress(ClaimLost):
+            if isinstance(problem, RowDamaged):
+                await self._store.write(
+                    lambda tx: fail_damaged(tx, claimed.run, problem, now=now, retention=DEFAULT_RETENTION)
+                )
+            else:
+                await self._ledger.fail(claimed.claim, failure_of(problem))
+        self._on_let_go(claimed.task.id, None)
+
+    async def _put_back(self) -> None:
+        """Runs whose child ended without a word to the ledger: the database was away, or we have a bug."""
+        for one in list(self._hands.left_over.values()):
+            with contextlib.suppress(ClaimLost):
+                if one.trouble is None:
+                    # It stays the same run; whoever claims it next replays it.
+                    await self._claims.release(one.claim)
+                else:
+                    await self._drain.pause_troubled(one)
+            self._hands.let_go([one])
+
+    async def _release(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            with contextlib.suppress(HoldfastError):  # what cannot be given back lapses
+                await self._claims.release(claim)
+            self._heartbeat.let_go(claim)
+
+    # --- claims that are lost, tasks that are cancelled
 
     def _lost(self, claim: Claim) -> None:
         """Somebody else has it: whatever the program still does counts for nothing."""
-        carried = self._carried.get(claim.run_id)
-        if carried is not None:
-            execution, child = carried
-            execution.live.give_up("claim lost")
-            child.cancel()
+        one = self._hands.carried.get(claim.run_id) or self._hands.left_over.get(claim.run_id)
+        if one is None:
+            return
+        one.give_up("claim lost")
+        if one.child.done():
+            self._hands.let_go([one])
+        else:
+            # What an effect in flight comes to is kept as evidence, so it is not cut short.
+            self._start(self._force(one, after_s=0.0))
 
     def _cancelled(self, claim: Claim) -> None:
         """Told at its next call first; forced after the grace."""
-        carried = self._carried.get(claim.run_id)
-        if carried is None or carried[0].live.why == "cancelled":
+        one = self._hands.carried.get(claim.run_id)
+        if one is not None and not one.is_to_be_cancelled and not one.live.is_given_up:
+            one.tell("cancelled")
+            self._start(self._force(one, after_s=self._patience.grace_s))
+
+    def _tell_cancelled(self, task_ids: frozenset[str]) -> None:
+        if task_ids:
+            for one in list(self._hands.carried.values()):
+                if one.claim.task_id in task_ids:
+                    self._cancelled(one.claim)
+
+    async def _follow_cancels(self) -> None:
+        """Somebody has cancelled a task; perhaps one of ours. The heartbeat tells it, too, but later."""
+        while True:
+            await self._cancels.wait()
+            self._cancels.clear()
+            task_ids = self._hands.task_ids()
+            if task_ids:
+                with contextlib.suppress(HoldfastError):
+                    found = await self._store.read(lambda tx: tx.tasks.cancels_requested(task_ids))  # noqa: B023 - read at once
+                    self._tell_cancelled(frozenset(found))
+
+    async def _force(self, one: Carried, *, after_s: float) -> None:
+        """A program that does not stop by itself: interrupted again and again, then ended without it."""
+        if await one.ends_within(after_s):
             return
-        execution, child = carried
-        execution.live.stop("cancelled")
-        asyncio.get_running_loop().call_later(self._grace.total_seconds(), self._force, execution, child)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience.effects_s):
+                await one.live.until_calm()
+        for _ in range(_FORCE_TIMES):
+            one.child.cancel()
+            if await one.ends_within(FORCE_EVERY_S):
+                return
+        await self._drain.end_cancelled(one)
+        one.abandon()
+        self._hands.let_go([one])
 
-    def _force(self, execution: Execution, child: asyncio.Task[None]) -> None:
-        if not child.done():
-            child.cancel()
-            asyncio.get_running_loop().call_later(1.0, self._force, execution, child)
+    def _start(self, act: Coroutine[Any, Any, None]) -> None:
+        assert self._group is not None
+        self._beside = [one for one in self._beside if not one.done()]
+        self._beside.append(self._group.create_task(_unharmed(act)))
 
-    async def drain(self, *, reason: ResumeReason = ResumeReason.EXPLICIT_RESTART) -> None:
-        """Every run stops at its next call, at the latest after the grace, and is paused by a checkpoint."""
-        for execution, _ in list(self._carried.values()):
-            execution.live.stop("draining")
-        children = [child for _, child in self._carried.values()]
-        if children:
-            # A program that is in the middle of something long is interrupted there, but no effect is.
-            await asyncio.wait(children, timeout=0 if self._are_calm() else self._grace.total_seconds())
-        left = [execution for execution, _ in self._carried.values()]
-        await self._pause(left, reason)
-        for execution, child in list(self._carried.values()):
-            execution.live.give_up("draining")
-            child.cancel()
-        children = [child for _, child in self._carried.values()]
-        if children:
-            await asyncio.wait(children, timeout=self._grace.total_seconds())
-        for run_id, (execution, child) in list(self._carried.items()):
-            if not child.done():
-                log.error("%s does not stop; its writes are refused", run_id)
-                execution.live.is_over = True
 
-    def _are_calm(self) -> bool:
-        return not any(execution.live.has_effects for execution, _ in self._carried.values())
+async def _unharmed(act: Awaitable[None]) -> None:
+    """What goes wrong beside the runs must not end them."""
+    try:
+        await act
+    except HoldfastError as error:
+        log.warning("%s", error)
+    except Exception:  # whatever nobody foresaw
+        log.exception("something beside the runs failed; they go on")
 
-    async def _pause(self, left: list[Execution], reason: ResumeReason) -> None:
-        claims = [one.live.claim for one in left if not one.live.is_given_up]
-        if claims:
-            with contextlib.suppress(StoreUnavailable):
-                await self._checkpoints.pause(claims, reason)
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _is_fresh(claimed: ClaimedRun) -> bool:
-    """Nobody has carried it before, so its journal is empty."""
+    """Nobody has carried it before, so its journal is empty. (A fork begins with a higher fence.)"""
     return claimed.run.number == 1 and claimed.run.fence == 1

@@ -63,41 +63,54 @@ class Checkpoints:
 
         Raises CheckpointNotSaved when it could not be made durable, or when nobody can tell: do not stop.
         """
-        claims = check_claims(claims)
-        kind = check_choice("kind", kind, CheckpointKind)
-        reason = check_choice("reason", reason, ResumeReason)
-        if not kind.is_resumable:
-            raise BadInput("kind", f"a {kind.value} checkpoint pauses nothing")
-        note = None if note is None else check_text("note", note)
-        now = self._clock.now()
-        wanted = {claim.run_id: (claim, new_checkpoint_id(now)) for claim in claims}
-
-        def pause(tx: Tx) -> Paused:
-            running = {run.id: run for run in tx.runs.lock_running(list(wanted))}
-            ours = [
-                running[run_id]
-                for run_id, (claim, _) in wanted.items()
-                if run_id in running and running[run_id].fence == claim.fence
-            ]
-            ids = {run.id: wanted[run.id][1] for run in ours}
-            saved = save_and_pause(tx, ours, ids, kind=kind, reason=reason, now=now, note=note)
-            rest = [pair for run_id, pair in wanted.items() if run_id not in ids]
-            # Ours from a commit whose answer was lost, or a claim that was lost before.
-            before = [tx.checkpoints.find(checkpoint_id) for _, checkpoint_id in rest]
-            return Paused(
-                checkpoints=(*saved, *(found for found in before if found is not None)),
-                lost=tuple(claim for (claim, _), found in zip(rest, before, strict=True) if found is None),
-            )
-
+        write = pausing(claims, reason, now=self._clock.now(), kind=kind, note=note)
         try:
-            return await self._store.write(pause)
+            return await self._store.write(write)
         except StoreUnavailable as error:
-            run_ids = ", ".join(list(wanted)[:3]) + (", …" if len(wanted) > 3 else "")
+            named = [claim.run_id for claim in claims]
+            run_ids = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
             raise CheckpointNotSaved(run_ids, str(error)) from error
 
     async def record(self, claim: Claim, kind: CheckpointKind, name: str) -> Checkpoint:
         """A milestone, a batch or a periodic mark of a run that goes on; never claimed at a start."""
         return await self._store.write(recording(claim, kind, name, now=self._clock.now()))
+
+
+def pausing(
+    claims: Sequence[Claim],
+    reason: ResumeReason,
+    *,
+    now: datetime,
+    kind: CheckpointKind = CheckpointKind.RESTART,
+    note: str | None = None,
+) -> Write[Paused]:
+    """The write that saves a checkpoint of each run and raises its fence."""
+    claims = check_claims(claims)
+    kind = check_choice("kind", kind, CheckpointKind)
+    reason = check_choice("reason", reason, ResumeReason)
+    if not kind.is_resumable:
+        raise BadInput("kind", f"a {kind.value} checkpoint pauses nothing")
+    note = None if note is None else check_text("note", note)
+    wanted = {claim.run_id: (claim, new_checkpoint_id(now)) for claim in claims}
+
+    def pause(tx: Tx) -> Paused:
+        running = {run.id: run for run in tx.runs.lock_running(list(wanted))}
+        ours = [
+            running[run_id]
+            for run_id, (claim, _) in wanted.items()
+            if run_id in running and running[run_id].fence == claim.fence
+        ]
+        ids = {run.id: wanted[run.id][1] for run in ours}
+        saved = save_and_pause(tx, ours, ids, kind=kind, reason=reason, now=now, note=note)
+        rest = [pair for run_id, pair in wanted.items() if run_id not in ids]
+        # Ours from a commit whose answer was lost, or a claim that was lost before.
+        before = [tx.checkpoints.find(checkpoint_id) for _, checkpoint_id in rest]
+        return Paused(
+            checkpoints=(*saved, *(found for found in before if found is not None)),
+            lost=tuple(claim for (claim, _), found in zip(rest, before, strict=True) if found is None),
+        )
+
+    return pause
 
 
 def recording(claim: Claim, kind: CheckpointKind, name: str, *, now: datetime) -> Write[Checkpoint]:

@@ -233,6 +233,11 @@ class Claims:
         )
 
 
+async def unknown_names(store: Store, known: Mapping[str, object]) -> list[str]:
+    """Tasks that have ready runs, and that nobody here knows how to carry."""
+    return [name for name in await store.read(lambda tx: tx.runs.ready_names()) if name not in known]
+
+
 def follow(
     tx: Tx,
     claim: Claim,

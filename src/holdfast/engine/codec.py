@@ -198,13 +198,24 @@ def _is_hashable(annotation: Any) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
     try:
-        return msgspec.json.Decoder(annotation, dec_hook=_from_json).decode
+        return msgspec.json.Decoder(_any_for_object(annotation), dec_hook=_from_json).decode
     except TypeError:
         # Such as a union of models. Who has a model has pydantic, and it knows.
         adapter = getattr(sys.modules.get("pydantic"), "TypeAdapter", None)
         if adapter is None or not _mentions_model(annotation):
             raise
         return typing.cast("Callable[[bytes], Any]", adapter(annotation).validate_json)
+
+
+def _any_for_object(annotation: Any) -> Any:
+    """To msgspec `object` is an unknown type, and it would ask us about every value; Any is what is meant."""
+    if annotation is object:
+        return Any
+    if annotation == dict[str, object]:
+        return dict[str, Any]
+    if annotation == list[object]:
+        return list[Any]
+    return annotation
 
 
 def _mentions_model(annotation: Any) -> bool:

@@ -6,12 +6,12 @@ import functools
 import inspect
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from holdfast.core.durations import Duration, parse_duration
-from holdfast.core.errors import BadInput, Drift
+from holdfast.core.errors import BadInput, Drift, NotInRun
 from holdfast.core.ladder import Budget, Rung, check_ladder
 from holdfast.core.payload import check_name, check_number, decode_payload
 from holdfast.engine.codec import Codec, codec_of, encode_value
@@ -45,6 +45,12 @@ class Call(Generic[T]):
         """What it is about, when nobody says it in better words."""
         shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items() if name != _VERSION)
         return f"{self.name}({shown})"[:500]
+
+    if not TYPE_CHECKING:  # whoever asks mypy knows that it cannot be awaited
+
+        def __await__(self) -> NoReturn:
+            where = "with `await holdfast.start(…)`, or with `await run.spawn(…)` inside a task"
+            raise NotInRun(self.goal, where)
 
     def __repr__(self) -> str:
         return f"<call of {self.goal}>"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import hashlib
-import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import DidNotHappen, EffectSpec, Happened, Unknown
-from holdfast.core.errors import ClaimLost, Drift, IllegalMove, NotInRun, RetryAfter
+from holdfast.core.errors import ClaimLost, Drift, HoldfastError, IllegalMove, NotInRun, RetryAfter
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_effect_id
 from holdfast.core.ladder import Retry, delay
@@ -24,14 +24,17 @@ from holdfast.core.payload import check_name, check_text, encode_payload
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.claims import wake_run
 from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
-from holdfast.engine.live import Live, shielded
+from holdfast.engine.live import Live, sheltered, shielded
 from holdfast.engine.scopes import Key, Past
-from holdfast.engine.stepper import Doing, Stepper, pause_key
+from holdfast.engine.stepper import Doing, Stepper, failed_payload, pause_key, tell_drift
+from holdfast.engine.stopping import Stopping
+from holdfast.engine.waits import wake_waiting
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import pack
+from holdfast.store.effects import BeginEffect
+from holdfast.store.journal import SaveStep
 
 # How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
 DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
@@ -81,6 +84,8 @@ class Open(msgspec.Struct, frozen=True):
     """It was begun, and whether it happened is open."""
 
     why: str
+    # What it raised, unless its process died.
+    error: Exception | None = None
 
 
 class Definite(msgspec.Struct, frozen=True):
@@ -103,6 +108,9 @@ class Again(msgspec.Struct, frozen=True):
 
 class Compensated(Exception):
     """A person decided that the effect is undone; the step failed."""
+
+
+COMPENSATED = f"{Compensated.__module__}.{Compensated.__qualname__}"
 
 
 def key_of(task_id: str, doing: Doing, generation: int) -> str:
@@ -134,16 +142,19 @@ class Effects:
         try:
             is_known, result = self._stepper.remembered(doing)
         except Drift as drift:
-            # It was done, with other arguments: to do it again would be a second effect.
-            await self._stepper.report_drift(doing, drift)
-            raise
+            is_known, result = await self._beside_drift(doing, spec, drift)
         if is_known:
             return result
-        failures = 0
+        if not self._past.is_empty:
+            await self._stepper.go_on_waiting(doing)
         while True:
             effect = self._past.effects.get(doing.key)
             if effect is not None and effect.status is EffectStatus.UNKNOWN:
                 await self._park(effect)
+                # Settled before we could wait for it: then nothing unwinds us, and what was decided counts.
+                is_known, result = self._stepper.remembered(doing)
+                if is_known:
+                    return result
                 continue
             outcome = await self._resolve(doing, spec, effect)
             match outcome:
@@ -152,10 +163,28 @@ class Effects:
                 case Limited(error):
                     await self._stepper.pause_for(doing, error.seconds)
                 case Definite(error):
-                    failures += 1
-                    await self._stepper.after_failure(doing, error, failures)
+                    await self._stepper.after_failure(doing, error)
                 case Again() | None:
                     continue
+
+    async def _beside_drift(self, doing: Doing, spec: EffectSpec, drift: Drift) -> tuple[bool, Any]:
+        """It was done, with other arguments: to do it now would be a second effect. So it gets a key of its
+        own, and a person decides."""
+        scope, name, occurrence = doing.key
+        doing.key = (scope, name, f"{occurrence}~{doing.digest.hex()[:12]}")
+        is_known, result = self._stepper.remembered(doing)
+        if not is_known and doing.key not in self._past.effects:
+            live, now, effect = self._live, self._live.clock.now(), self._intent(doing, spec, 1)
+
+            def note_doubt(tx: Tx) -> Effect:
+                if not tx.effects.begin(effect, live.claim):
+                    raise Drift(f"step {name}", f"another effect has its key {effect.idempotency_key}")
+                if tx.effects.get(effect.id).status is EffectStatus.INTENT:
+                    tell_drift(tx, live.claim, doing, drift, now)
+                return _in_doubt(tx, effect, drift.problem, now)
+
+            self._past.effects[doing.key] = await live.write(note_doubt)
+        return is_known, result
 
     async def _resolve(
         self, doing: Doing, spec: EffectSpec, effect: Effect | None
@@ -164,42 +193,60 @@ class Effects:
         if effect is not None and effect.status is EffectStatus.INTENT:
             await self._outlive(doing, effect)
             outcome: Any = Open("the process died while it was being done")
+            request = msgspec.json.decode(effect.request, type=Request)
+            if request.input_digest != doing.digest.hex():
+                # Nobody can ask the world about arguments that we do not have any more.
+                why = f"{outcome.why}; now it is called with other arguments"
+                await self._end(doing, effect, EffectStatus.UNKNOWN, Failure(kind="unknown", message=why))
+                return None
         else:
             generation = 1
             if effect is not None:
                 await self._follow_review(doing, effect)
                 generation = effect.generation + 1
-            effect = await self._begin(doing, spec, generation)
-            outcome = await self._do(doing, effect)
+            # In flight from its intent on: whoever wants us to stop waits for it.
+            with self._live.effect():
+                effect = await self._begin(doing, spec, generation)
+                outcome = await sheltered(self._do(doing, effect, is_first=True))
         attempts = 0
         while isinstance(outcome, Open):
-            outcome = await self._ask_world(doing, spec, effect, outcome.why)
+            outcome = await self._ask_world(doing, spec, effect, outcome)
             if isinstance(outcome, Again) and outcome.is_same_key:
                 if attempts:
                     pause = delay(_PATIENCE, min(attempts, 20), chance=0.5)
                     await self._stepper.pause_for(doing, pause.total_seconds())
                 attempts += 1
-                outcome = await self._do(doing, effect)
-        if isinstance(outcome, (Definite, Limited)):
-            await self._end(doing, effect, EffectStatus.FAILED, failure_of(outcome.error))
+                outcome = await sheltered(self._do(doing, effect))
         return outcome  # type: ignore[no-any-return]
 
     # --- before
 
     async def _begin(self, doing: Doing, spec: EffectSpec, generation: int) -> Effect:
         """The intent, durable before the world is touched; only with some of the lease left."""
-        live, now = self._live, self._live.clock.now()
+        live = self._live
         live.check()
-        claim = live.place.newest(live.claim)
-        if claim.has_lapsed(now):
+        if live.place.newest(live.claim).has_lapsed(live.clock.now()):
             live.stop("lease lapsed")
             live.check()
-        timeout = doing.options.timeout or DEFAULT_EFFECT_TIMEOUT
+        effect = self._intent(doing, spec, generation)
+        try:
+            is_noted = await live.write(BeginEffect(effect, live.claim))
+        except asyncio.CancelledError:
+            await shielded(self._take_back(effect))
+            raise
+        if not is_noted:
+            raise Drift(f"step {doing.name}", f"another effect has its key {effect.idempotency_key}")
+        self._past.effects[doing.key] = effect
+        return effect
+
+    def _intent(self, doing: Doing, spec: EffectSpec, generation: int) -> Effect:
+        now, claim = self._live.clock.now(), self._live.place.newest(self._live.claim)
+        timeout = doing.timeout or DEFAULT_EFFECT_TIMEOUT
         scope, name, occurrence = doing.key
         request = Request(
             boot=claim.boot_id, input_digest=doing.digest.hex(), shown=preview_of(doing.args, doing.kwargs)
         )
-        effect = Effect(
+        return Effect(
             id=new_effect_id(now),
             task_id=claim.task_id,
             run_id=claim.run_id,
@@ -215,51 +262,77 @@ class Effects:
             settle_after=claim.lease_until + timeout,
             updated_at=now,
         )
-        if not await live.write(lambda tx: tx.effects.begin(effect, live.claim)):
-            raise Drift(f"step {name}", f"another effect has its key {effect.idempotency_key}")
-        self._past.effects[doing.key] = effect
-        return effect
+
+    async def _take_back(self, effect: Effect) -> None:
+        """We were stopped before the call: nothing has happened, that is known, and nobody need be asked."""
+        live = self._live
+        failure = Failure(kind="not_begun", message="the run was told to stop before it was done")
+        outcome = msgspec.json.encode(failure)
+
+        def take_back(tx: Tx) -> None:
+            # The note may still be on its way; to note it again waits for that.
+            if tx.effects.begin(effect, live.claim):
+                tx.effects.settle(effect.id, EffectStatus.FAILED, outcome=outcome, now=effect.created_at)
+
+        # Stopping: the claim is lost, and whoever has it now settles this, too.
+        with contextlib.suppress(HoldfastError, Stopping):
+            await live.write(take_back)
 
     # --- the call
 
-    async def _do(self, doing: Doing, effect: Effect) -> bytes | Open | Definite | Limited:
+    async def _do(
+        self, doing: Doing, effect: Effect, *, is_first: bool = False
+    ) -> bytes | Open | Definite | Limited:
         """Call it and save its outcome."""
-        with self._live.effect(), _keyed_by(effect.idempotency_key):
+        with self._live.effect(), keyed_by(effect.idempotency_key):
+            if is_first:
+                try:
+                    self._live.check()
+                except Stopping:
+                    await self._take_back(effect)
+                    raise
             try:
                 value = await self._stepper.call(doing)
             except RetryAfter as error:
+                await self._end(doing, effect, EffectStatus.FAILED, failure_of(error))
                 return Limited(error)
             except Exception as error:  # noqa: BLE001 - the user's own work; what it means is said below
-                return Open(failure_of(error).message) if _leaves_open(error) else Definite(error)
-            payload = doing.codec.encode(doing.name, value)
-            # The world has changed: that must be known, whoever wants us to stop meanwhile.
-            await shielded(self._done(doing, effect, payload, EffectStatus.DONE))
+                if _leaves_open(error):
+                    return Open(failure_of(error).message, error)
+                await self._end(doing, effect, EffectStatus.FAILED, failure_of(error))
+                return Definite(error)
+            try:
+                payload = doing.codec.encode(doing.name, value)
+            except HoldfastError as error:
+                # It happened all the same; what it returned is lost, and that is its result.
+                payload = failed_payload(failure_of(error))
+            # The world has changed: that must be known, whoever wants us to stop; so we are sheltered here.
+            await self._done(doing, effect, payload, EffectStatus.DONE)
             return payload
 
     async def _done(self, doing: Doing, effect: Effect, payload: bytes, to: EffectStatus) -> None:
         step, packed = self._stepper.saving(doing, payload)
         live, now = self._live, step.ended_at
 
+        save = SaveStep(step, live.claim.fence)
+
         def note_outcome(tx: Tx) -> None:
-            tx.journal.require(live.claim)
-            found = tx.effects.get(effect.id)
-            if found.status is to:  # the write runs a second time after its own commit
-                return
             tx.blobs.keep(live.claim.task_id, packed)
-            if to is EffectStatus.CONFIRMED and found.status is EffectStatus.INTENT:
+            save(tx)
+            if to is EffectStatus.CONFIRMED and tx.effects.get(effect.id).status is EffectStatus.INTENT:
                 tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=None, now=now)
             tx.effects.settle(effect.id, to, outcome=packed.stored, now=now)
-            tx.journal.put_step(step)
             if live.claim.is_alone and tx.runs.exonerate(live.claim.run_id, live.claim.fence, now=now):
                 tx.hint("runs")
 
         try:
             await live.write(note_outcome)
-        except ClaimLost:
-            # Somebody else settles it; what we saw may help to decide.
-            await live.emit(
-                EventKind.EFFECT_SEEN_LATE, effect_id=effect.id, step=doing.name, outcome=to.value
-            )
+        except Stopping as stop:
+            if isinstance(stop.__cause__, ClaimLost):
+                # Somebody else settles it; what we saw may help to decide.
+                await live.tell_late(
+                    EventKind.EFFECT_SEEN_LATE, effect_id=effect.id, step=doing.name, outcome=to.value
+                )
             raise
         self._stepper.remember(doing, step, payload)
         self._past.effects.pop(doing.key, None)
@@ -275,14 +348,7 @@ class Effects:
             if found.status is to:
                 return found
             if to is EffectStatus.UNKNOWN:
-                tx.emit(
-                    EventKind.EFFECT_IN_DOUBT,
-                    effect.id,
-                    at=now,
-                    task_id=effect.task_id,
-                    step=effect.name,
-                    why=failure.message,
-                )
+                return _in_doubt(tx, effect, failure.message, now)
             return tx.effects.settle(effect.id, to, outcome=outcome, now=now)
 
         self._past.effects[doing.key] = await live.write(note_end)
@@ -296,10 +362,8 @@ class Effects:
             return
         compensate = doing.options.compensate
         if compensate is not None:
-            with _keyed_by(f"{effect.idempotency_key}-compensation"):
-                answer = compensate(*doing.args, **doing.kwargs)
-                if inspect.isawaitable(answer):
-                    await answer
+            with keyed_by(f"{effect.idempotency_key}-compensation"):
+                await self._stepper.call_instead(compensate, doing)
         message = "it was compensated" if compensate is not None else "a person compensated it"
         raise await self._stepper.failed(doing, Compensated(message))
 
@@ -309,14 +373,15 @@ class Effects:
         life = self._live.place.life
         if boot_id == life.id or effect.settle_after is None:
             return
-        boot = await self._live.store.read(lambda tx: tx.boots.get(boot_id))
+        boot = await self._live.read(lambda tx: tx.boots.get(boot_id))
         if boot is not None and not life.has_died(boot) and self._live.clock.now() < effect.settle_after:
             await self._sleep_until(pause_key(doing, f"settle-{effect.generation}"), effect.settle_after)
 
     async def _ask_world(
-        self, doing: Doing, spec: EffectSpec, effect: Effect, why: str
-    ) -> bytes | Again | None:
+        self, doing: Doing, spec: EffectSpec, effect: Effect, left: Open
+    ) -> bytes | Again | Definite | None:
         """Settle by class: it happened, it may be done again, or only a person can tell."""
+        why = left.why
         if spec.effect_class is EffectClass.KEYED:
             if self._live.clock.now() - effect.created_at < (spec.window or timedelta(0)):
                 return Again(is_same_key=True)
@@ -330,7 +395,7 @@ class Effects:
             if isinstance(verdict, DidNotHappen):
                 failure = Failure(kind="did_not_happen", message=why)
                 await self._end(doing, effect, EffectStatus.FAILED, failure)
-                return Again()
+                return Again() if left.error is None else Definite(left.error)
             why = f"{why}; verify says: {verdict.why}"
         await self._end(doing, effect, EffectStatus.UNKNOWN, Failure(kind="unknown", message=why))
         return None
@@ -340,14 +405,23 @@ class Effects:
     ) -> Happened | DidNotHappen | Unknown:
         assert spec.verify is not None
         try:
-            with _keyed_by(effect.idempotency_key):
-                answer = spec.verify(*doing.args, **doing.kwargs)
-                verdict = await answer if inspect.isawaitable(answer) else answer
+            with keyed_by(effect.idempotency_key):
+                verdict = await self._stepper.call_instead(spec.verify, doing)
         except Exception as error:  # noqa: BLE001 - a verify that fails knows nothing
             return Unknown(why=f"verify failed: {failure_of(error).message}")
         if isinstance(verdict, (Happened, DidNotHappen, Unknown)):
             return verdict
         return Unknown(why=f"verify answered {type(verdict).__name__}, not Happened, DidNotHappen or Unknown")
+
+
+def _in_doubt(tx: Tx, effect: Effect, why: str, now: datetime) -> Effect:
+    """Only a person can tell what came of it. Noted so again, it changes nothing."""
+    outcome = msgspec.json.encode(Failure(kind="unknown", message=why))
+    if tx.effects.get(effect.id).status is not EffectStatus.UNKNOWN:
+        tx.emit(
+            EventKind.EFFECT_IN_DOUBT, effect.id, at=now, task_id=effect.task_id, step=effect.name, why=why
+        )
+    return tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=outcome, now=now)
 
 
 def _leaves_open(error: Exception) -> bool:
@@ -358,7 +432,7 @@ def _leaves_open(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def _keyed_by(key: str) -> Iterator[None]:
+def keyed_by(key: str) -> Iterator[None]:
     token = _key.set(key)
     try:
         yield
@@ -408,16 +482,13 @@ def resolving(
             by=by,
             step=effect.name,
         )
-        run = tx.runs.live_of_task(effect.task_id)
-        if run is not None and run.waits_on == f"review:{effect_id}":
-            wake_run(tx, run.id, now=now)
+        wake_waiting(tx, effect.task_id, f"review:{effect_id}", now)
         return msgspec.structs.replace(settled, review=encoded)
 
     return resolve
 
 
 def _reviewed_step(effect: Effect, result: bytes, now: datetime) -> Step:
-    request = msgspec.json.decode(effect.request, type=Request)
     return Step(
         task_id=effect.task_id,
         scope=effect.scope,
@@ -425,7 +496,8 @@ def _reviewed_step(effect: Effect, result: bytes, now: datetime) -> Step:
         occurrence=effect.occurrence,
         run_id=effect.run_id,
         seq=to_micros(now),
-        input_digest=bytes.fromhex(request.input_digest),
+        # None: what a person decided holds, whatever the step is called with by now.
+        input_digest=None,
         result=result,
         started_at=effect.created_at,
         ended_at=now,

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import random
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from holdfast.core.checkpoint import decode_seed
-from holdfast.core.errors import ClaimLost, Drift, HoldfastError, StepFailed, StoreUnavailable
+from holdfast.core.errors import ClaimLost, HoldfastError, StoreUnavailable
 from holdfast.core.events import EventKind
-from holdfast.core.ids import new_run_id
-from holdfast.core.ladder import Decompose, Replan, Retry, Rung, delay, next_rung
-from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.run import Outcome, Queue
-from holdfast.core.run import Run as RunRecord
-from holdfast.core.task import Failure
+from holdfast.core.run import Outcome
+from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims import ClaimedRun
 from holdfast.engine.codec import failure_of
 from holdfast.engine.definitions import TaskDefinition
-from holdfast.engine.ledger import DEFAULT_RETENTION, end_task, why_not_ended
+from holdfast.engine.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
 from holdfast.engine.live import Live, Place
-from holdfast.engine.program import Run, plan_items
+from holdfast.engine.program import Run
+from holdfast.engine.retries import Retries, SaidFail
 from holdfast.engine.running import Program
-from holdfast.engine.scopes import Key, Past
+from holdfast.engine.scopes import Past
 from holdfast.engine.stopping import Stopping
 from holdfast.store import Tx
 from holdfast.store.blobs import Packed, pack
@@ -47,11 +43,14 @@ class Execution:
     ) -> None:
         self.claimed = claimed
         self.live = Live(place, claimed.claim, claimed.run, claimed.task)
+        # The task as it ended here, for whoever waits for it in this process.
+        self.ended: Task | None = None
         self._definition = definition
         self._past = past
         seed = None if claimed.run.seed is None else decode_seed(claimed.run.seed)
         self.program = Program(self.live, past, definition.budget)
         self.run = Run(self.program, seed=seed, on_restart=on_restart)
+        self._retries = Retries(self.program, definition)
 
     async def carry(self) -> None:
         """Returns when the ledger knows how it went: ended, waiting, paused, tried again, or not ours."""
@@ -68,31 +67,60 @@ class Execution:
         live = self.live
         if live.task.cancel_requested_at is not None:
             live.stop("cancelled")
+        self._refuse_if_stopped()
         try:
-            arguments, migrated = self._definition.arguments_of(live.task.arguments)
-            if migrated is not None:
-                await live.emit(EventKind.TASK_MIGRATED, version=self._definition.version, migrated=migrated)
+            arguments = await self._arguments()
         except HoldfastError as error:
             await self._fail(error)
             return
         try:
             async with self._timeout():
+                await self._retries.heed_answers()
+                self.program.begin()
                 result = await self._definition.fn(self.run, **arguments)
         except Stopping:
             raise
         except asyncio.CancelledError:
-            if live.why is None:
+            if live.why is not None:
+                raise Stopping(live.why) from None
+            child = asyncio.current_task()
+            if child is None or child.cancelling():
                 raise  # somebody ends the whole process's work, not this run
-            raise Stopping(live.why) from None
+            await self._try_again(RuntimeError("the program let a CancelledError of its own pass"))
         except _TaskTimeout:
             await self._end(RunStatus.TIMED_OUT, failure=self._timed_out())
-        except Exception as error:  # noqa: BLE001 - the user's own work
+        except SaidFail as said:
+            await self._end(RunStatus.FAILED, failure=said.failure)
+        except BaseExceptionGroup as group:
+            # A task group knows a CancelledError only by its very class, and takes ours for an error.
             self._refuse_if_stopped()
-            await self._after(error)
+            if not isinstance(group, Exception):
+                raise
+            await self._try_again(group)
+        except Exception as error:  # noqa: BLE001 - the user's own work
+            await self._try_again(error)
         else:
             # A program that swallowed the stop does not escape it.
             self._refuse_if_stopped()
             await self._finish(result)
+
+    async def _arguments(self) -> dict[str, Any]:
+        arguments, before = self._definition.arguments_of(self.live.task.arguments)
+        if before is not None:
+            claim, now, version = self.live.claim, self.live.clock.now(), self._definition.version
+
+            def tell(tx: Tx) -> None:
+                tx.emit(
+                    EventKind.TASK_MIGRATED,
+                    claim.run_id,
+                    at=now,
+                    task_id=claim.task_id,
+                    version=version,
+                    migrated=before,
+                )
+
+            await self.program.once(("", "migrate", f"{before}-{version}"), None, tell)
+        return arguments
 
     def _refuse_if_stopped(self) -> None:
         if self.live.why is not None:
@@ -106,6 +134,7 @@ class Execution:
         except HoldfastError as error:
             await self._fail(error)
             return
+        await self.program.until_idle()
         if self.live.has_children:
             await self.program.waits.children_end()
         await self._end(RunStatus.SUCCEEDED, packed=pack(payload))
@@ -114,113 +143,56 @@ class Execution:
         self, status: RunStatus, *, packed: Packed | None = None, failure: Failure | None = None
     ) -> None:
         live, claim, now = self.live, self.live.claim, self.live.clock.now()
-        ending = self.program.ending() if status is RunStatus.SUCCEEDED else None
+        ending = self.program.ending() if status is RunStatus.SUCCEEDED else self.program.evidence()
 
-        def end(tx: Tx) -> None:
-            if not tx.journal.holds(claim.run_id, claim.task_id, claim.fence):
-                why_not_ended(tx, claim, status, packed, now=now)
-                return
-            if ending is not None:
+        def end(tx: Tx) -> bool:
+            if ending is not None and tx.journal.holds(claim.run_id, claim.task_id, claim.fence):
                 ending(tx)
-            run = tx.runs.end(claim.run_id, claim.fence, status, failure=failure, now=now)
-            assert run is not None
+            if not tx.runs.end_held(claim.run_id, claim.fence, status, failure=failure, now=now):
+                return isinstance(why_not_ended(tx, claim, status, packed, now=now), Finished)
+            run = live.run
             result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
             outcome = Outcome(status=status, result=result, failure=failure)
             end_task(tx, run, outcome, now=now, retention=DEFAULT_RETENTION)
+            if self.program.has_doubts:
+                doubt_effects(tx, claim.task_id, now=now)
+            return True
 
-        await live.write(end)
+        ended = await live.write(end)
         live.is_given_up = True
+        if ended and packed is not None:
+            payload = packed.stored if packed.digest is None else None
+            if payload is not None:
+                self.ended = msgspec.structs.replace(
+                    live.task, status=TaskStatus.SUCCEEDED, result=payload, ended_at=now, updated_at=now
+                )
 
     async def _end_cancelled(self) -> None:
         live = self.live
-        reason = live.task.cancel_reason or "cancelled"
         await live.until_calm()
         with contextlib.suppress(ClaimLost, StoreUnavailable):
+            # Asked for since it was claimed, as a rule.
+            asked = await live.store.read(lambda tx: tx.tasks.look(live.task.id))
+            reason = asked.cancel_reason or "cancelled"
             await self._end(RunStatus.CANCELLED, failure=Failure(kind="cancelled", message=reason))
 
     async def _fail(self, error: Exception) -> None:
         await self._end(RunStatus.FAILED, failure=failure_of(error))
 
-    # --- after a failure
-
-    async def _after(self, error: Exception) -> None:
-        """The next rung of the ladder: the same later, another plan, smaller items, a person; or the end."""
-        failure, live = failure_of(error), self.live
-        runs = await live.store.read(lambda tx: tx.runs.of_task(live.task.id))
-        failures = 1 + sum(run.status is RunStatus.FAILED for run in runs)
-        rung = self._rung(failures)
-        if rung is None or isinstance(error, Drift):
-            await self._fail(error)
-            return
-        plan = None
+    async def _try_again(self, error: Exception) -> None:
+        """The next rung of the ladder, or the end."""
+        await self.live.until_idle()
+        self._refuse_if_stopped()
         try:
-            plan = await self._other_plan(rung, failure)
-        except Exception as other:  # noqa: BLE001 - the user's own function
+            again = await self._retries.after(error)
+        except Exception as other:  # noqa: BLE001 - the user's own function, which was to plan anew
             await self._fail(other)
             return
-        await live.write(self._trying_again(rung, failures, failure, plan, _keys_in(error)))
-        live.is_given_up = True
-
-    def _rung(self, failures: int) -> Rung | None:
-        definition = self._definition
-        ladder = definition.ladder
-        if not ladder and definition.attempts > 1:
-            most = max(definition.backoff, timedelta(minutes=5))
-            ladder = (Retry(definition.attempts - 1, definition.backoff, most),)
-        return next_rung(ladder, failures) if ladder else None
-
-    async def _other_plan(self, rung: Rung, failure: Failure) -> Plan | None:
-        keeper = self.program.plan
-        plan = self._past.plan if keeper is None else keeper.plan
-        if plan is None or not isinstance(rung, (Replan, Decompose)):
-            return None
-        failed = next((item for item in plan.items if not item.is_done), None)
-        answer = rung.fn(failed, failure)
-        items = await answer if inspect.isawaitable(answer) else answer
-        done = [item for item in plan.items if item.is_done]
-        rest: list[PlanItem] = []
-        if isinstance(rung, Decompose):
-            rest = [item for item in plan.items if not item.is_done and item is not failed]
-        taken = {item.id for item in (*done, *rest)}
-        return Plan(items=(*done, *plan_items(items, taken), *rest))
-
-    def _trying_again(
-        self, rung: Rung, failures: int, failure: Failure, plan: Plan | None, keys: list[Key]
-    ) -> Callable[[Tx], None]:
-        """Each retry of a task is a follow-up run; what made it fail is forgotten, so that it is tried."""
-        claim, now = self.live.claim, self.live.clock.now()
-        due_at = now
-        if isinstance(rung, Retry):
-            chance = random.random()  # noqa: S311 - jitter, not a secret
-            due_at = now + delay(rung, failures, chance=chance)
-        new_id = new_run_id(now)
-
-        def try_again(tx: Tx) -> None:
-            before = tx.runs.get(claim.run_id)
-            if before.status is RunStatus.FAILED and before.fence == claim.fence:
-                return  # the write runs a second time after its own commit
-            if plan is not None:
-                tx.journal.save_plan(claim, plan, now=now)
-            for scope, name, occurrence in keys:
-                tx.journal.forget_step(claim, scope, name, occurrence)
-            run = tx.runs.end(claim.run_id, claim.fence, RunStatus.FAILED, failure=failure, now=now)
-            if run is None:
-                raise ClaimLost(claim.run_id, claim.fence)
-            tx.runs.create(_follow_up(run, new_id, due_at, now))
-            tx.tasks.move(tx.tasks.lock(claim.task_id), TaskStatus.QUEUED, now=now)
-            tx.emit(
-                EventKind.RUN_RETRIED,
-                claim.run_id,
-                at=now,
-                task_id=claim.task_id,
-                rung=type(rung).__name__.lower(),
-                failures=failures,
-                run_id=new_id,
-                why=failure.message,
-            )
-            tx.hint("runs")
-
-        return try_again
+        if again is None:
+            await self._fail(error)
+            return
+        await self.live.write(again)
+        self.live.is_given_up = True
 
     # --- time
 
@@ -234,47 +206,18 @@ class Execution:
         if limit is None:
             yield
             return
-        since = live.task.started_at or live.clock.now()
-        left = (since + limit - live.clock.now()).total_seconds()
+        live.deadline = (live.task.started_at or live.clock.now()) + limit
+        left = (live.deadline - live.clock.now()).total_seconds()
+        if left <= 0:
+            raise _TaskTimeout
         try:
-            async with asyncio.timeout(max(0.0, left)):
+            async with asyncio.timeout(left) as timer:
                 yield
         except TimeoutError as error:
-            if live.clock.now() >= since + limit:
+            if timer.expired() or live.clock.now() >= live.deadline:
                 raise _TaskTimeout from error
             raise
 
 
 class _TaskTimeout(BaseException):
     pass
-
-
-def _follow_up(run: RunRecord, new_id: Any, due_at: datetime, now: datetime) -> RunRecord:
-    return RunRecord(
-        id=new_id,
-        task_id=run.task_id,
-        task_name=run.task_name,
-        number=run.number + 1,
-        resumes_run_id=run.id,
-        seed=run.seed,
-        created_at=now,
-        priority=run.priority,
-        due_at=due_at,
-        queue=Queue.READY if due_at <= now else Queue.LATER,
-        updated_at=now,
-    )
-
-
-def _keys_in(error: BaseException | None) -> list[Key]:
-    """The steps whose failure this is, or came from: those are to be tried again."""
-    keys: list[Key] = []
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, StepFailed) and (key := getattr(error, "__holdfast_key__", None)):
-            keys.append(key)
-        if isinstance(error, BaseExceptionGroup):
-            for inner in error.exceptions:
-                keys += _keys_in(inner)
-        error = error.__cause__ or error.__context__
-    return keys

@@ -14,9 +14,12 @@ from holdfast.core.ids import check_id, new_token
 from holdfast.core.scope import Question
 from holdfast.core.task import DEFAULT_PRIORITY, Origin, Task
 from holdfast.core.transitions import TaskStatus
+from holdfast.engine.claims import unknown_names
 from holdfast.engine.codec import codec_of
 from holdfast.engine.definitions import Call, TaskDefinition, checked_call
 from holdfast.engine.effects import Decision, resolving
+from holdfast.engine.endings import Endings
+from holdfast.engine.forks import Compensate, Effects, fork
 from holdfast.engine.ledger import CancelOutcome, Ledger, NewTask, opened
 from holdfast.engine.waits import answering, sending
 from holdfast.store import Store
@@ -39,11 +42,7 @@ class Handle(Generic[T]):
 
     async def result(self) -> T:
         """What the task returned, once it has ended. Raises TaskFailed when it ended otherwise."""
-        while True:
-            task = await self.task()
-            if task.has_ended:
-                return self._opened(task)
-            await self._store.wait_for("events", _ASK_EVERY_S)
+        return self._opened(await self._holdfast.endings.wait(self.id))
 
     async def task(self) -> Task:
         return await self._store.read(lambda tx: opened(tx, tx.tasks.get(self.id)))
@@ -99,6 +98,7 @@ class Holdfast:
         owner: str = "system",
     ) -> None:
         self.store = store
+        self.endings = Endings(store)
         self._clock = clock
         self._tasks = tasks
         self._ledger = Ledger(store, clock)
@@ -180,6 +180,35 @@ class Holdfast:
         """Ask for the end of a task and of its children: sticky, graceful first."""
         return await self._ledger.cancel(_id_of(task), reason=reason, owner=owner)
 
+    async def fork(
+        self,
+        task: str | Handle[Any],
+        *,
+        at: str,
+        effects: Effects = "refuse",
+        key: str | None = None,
+        owner: str | None = None,
+        compensate: Compensate | None = None,
+    ) -> Handle[Any]:
+        """A new task with the past of this one up to the end of a turn: `at="turn:12"`, `"<loop>:<turn>"`, or
+        `"start"`. The other one is not changed.
+
+        Effects that have happened since are in the way unless `effects` says what becomes of them: "keep"
+        (the fork takes their results and does not do them again), "compensate" (undone now, by the function
+        that is given with it), or "acknowledge" (they stand, and the fork may do them once more).
+        """
+        made = await fork(
+            self.store,
+            self._clock,
+            _id_of(task),
+            at=at,
+            effects=effects,
+            key=key,
+            owner=owner,
+            compensate=compensate,
+        )
+        return Handle(self, made.id, self._tasks.get(made.name))
+
     async def questions(self, *, limit: int = 50, after: str = "") -> list[Question]:
         """What tasks want to know from a person."""
         return await self.store.read(lambda tx: tx.questions.open_page(limit=limit, after=after))
@@ -210,6 +239,10 @@ class Holdfast:
             now=self._clock.now(),
         )
         return await self.store.write(write)
+
+    async def unknown_names(self) -> list[str]:
+        """Tasks that have runs ready to be carried, and that this process does not know: they wait."""
+        return await unknown_names(self.store, self._tasks)
 
     async def watch(self, after: str | None = None) -> AsyncIterator[Event]:
         """Everything that happens in the ledger, as it happens."""

@@ -30,7 +30,7 @@ from holdfast.core.task import (
     RuntimeName,
     Task,
 )
-from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.inputs import check_choice, check_claim, check_moment
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
@@ -158,18 +158,7 @@ class Ledger:
     async def progress(self, claim: Claim, progress: Progress) -> None:
         """How far the task is, for everyone who looks."""
         check_claim(claim)
-        if not isinstance(progress, Progress):
-            raise BadInput("progress", f"progress is needed, not {type(progress).__name__}")
-        checked = msgspec.structs.replace(
-            progress,
-            done=check_number("progress.done", progress.done, low=0, high=2**53),
-            failed=check_number("progress.failed", progress.failed, low=0, high=2**53),
-            total=None
-            if progress.total is None
-            else check_number("progress.total", progress.total, low=0, high=2**53),
-            subtask=None if progress.subtask is None else check_name("progress.subtask", progress.subtask),
-        )
-        now = self._clock.now()
+        checked, now = checked_progress(progress), self._clock.now()
 
         def save_progress(tx: Tx) -> None:
             if not tx.tasks.save_progress(claim.task_id, claim.run_id, claim.fence, checked, now=now):
@@ -209,25 +198,27 @@ def creating(new: list[NewTask], *, now: datetime) -> Write[list[Task]]:
     """The write that creates tasks, each with its first run. Everything is checked before it is returned."""
     if not isinstance(new, (list, tuple)) or not all(isinstance(one, NewTask) for one in new):
         raise BadInput("tasks", "a list of new tasks is needed")
-    prepared = [_prepare(one, now) for one in new]
+    prepared = [prepare(one, now) for one in new]
 
     def create(tx: Tx) -> list[Task]:
-        return [_create(tx, task, run, packed, now) for task, run, packed in prepared]
+        return [create_prepared(tx, task, run, packed, now)[0] for task, run, packed in prepared]
 
     return create
 
 
-def _create(tx: Tx, task: Task, run: Run, packed: Packed, now: datetime) -> Task:
+def create_prepared(tx: Tx, task: Task, run: Run, packed: Packed, now: datetime) -> tuple[Task, bool]:
+    """The task that has its id or its key now, and whether that is this one."""
     kept, is_new = tx.tasks.create(task)
     if is_new:
         tx.blobs.keep(task.id, packed)
         tx.runs.create(run)
         tx.emit(EventKind.TASK_CREATED, task.id, at=now, task_id=task.id, name=task.name, owner=task.owner)
         tx.hint("runs")
-    return kept
+    return kept, is_new
 
 
-def _prepare(new: NewTask, now: datetime) -> tuple[Task, Run, Packed]:
+def prepare(new: NewTask, now: datetime) -> tuple[Task, Run, Packed]:
+    """A new task and its first run, as they will be stored. Raises BadInput."""
     task_id = new_task_id(now)
     due_at = now if new.due_at is None else check_moment("due_at", new.due_at)
     packed = pack(encode_payload("arguments", new.arguments))
@@ -295,6 +286,7 @@ def cancelling(
             tx.emit(EventKind.TASK_CANCEL_REQUESTED, task_id, at=now, task_id=task_id, reason=reason)
         run = tx.runs.live_of_task(task_id)
         if run is not None and run.status is RunStatus.RUNNING:
+            tx.hint("cancels")
             return CancelRequested(task=tx.tasks.look(task_id))
         failure = Failure(kind="cancelled", message=reason)
         if run is not None and not cancel_idle_run(tx, run, failure, now=now, retention=retention):
@@ -326,6 +318,7 @@ def end_task(tx: Tx, run: Run, outcome: Outcome, *, now: datetime, retention: ti
     if to is not TaskStatus.SUCCEEDED:
         # Its children were to serve it. (What succeeded has waited for them.)
         _cancel_children(tx, task, now=now, retention=retention)
+        doubt_effects(tx, task.id, now=now)
     if task.parent_task_id is not None:
         _wake_parent(tx, task, now=now)
 
@@ -334,6 +327,16 @@ def _cancel_children(tx: Tx, parent: Task, *, now: datetime, retention: timedelt
     for child in tx.tasks.children(parent.id, only_alive=True):
         reason = f"{parent.id}, which started it, has ended"
         cancelling(child.id, reason=reason, owner=None, now=now, retention=retention)(tx)
+
+
+def doubt_effects(tx: Tx, task_id: str, *, now: datetime) -> None:
+    """Effects that were cut short: nobody will settle them any more, so a person is asked."""
+    for effect in tx.effects.unsettled([task_id]).get(task_id, ()):
+        if effect.status is EffectStatus.INTENT:
+            why = "its task ended while it was being done"
+            outcome = msgspec.json.encode(Failure(kind="unknown", message=why))
+            tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=outcome, now=now)
+            tx.emit(EventKind.EFFECT_IN_DOUBT, effect.id, at=now, task_id=task_id, step=effect.name, why=why)
 
 
 def _wake_parent(tx: Tx, child: Task, *, now: datetime) -> None:
@@ -395,6 +398,20 @@ def opened(tx: Tx, task: Task) -> Task:
         task,
         arguments=tx.blobs.open(task.arguments),
         result=None if task.result is None else tx.blobs.open(task.result),
+    )
+
+
+def checked_progress(progress: Progress) -> Progress:
+    if not isinstance(progress, Progress):
+        raise BadInput("progress", f"progress is needed, not {type(progress).__name__}")
+    return msgspec.structs.replace(
+        progress,
+        done=check_number("progress.done", progress.done, low=0, high=2**53),
+        failed=check_number("progress.failed", progress.failed, low=0, high=2**53),
+        total=None
+        if progress.total is None
+        else check_number("progress.total", progress.total, low=0, high=2**53),
+        subtask=None if progress.subtask is None else check_name("progress.subtask", progress.subtask),
     )
 
 

@@ -6,21 +6,26 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock
-from holdfast.core.errors import ClaimLost, RunOver
+from holdfast.core.errors import ClaimLost, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.run import Run as RunRecord
 from holdfast.core.task import Task
 from holdfast.engine.boots import Life
+from holdfast.engine.secrets import Secrets
 from holdfast.engine.stopping import Stopping
 from holdfast.store import Store, Tx, Write
 
 T = TypeVar("T")
+
+MOST_DELAYED = 256
+CLAIM_LOST = "claim lost"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +41,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     newest: Callable[[Claim], Claim]
     # Passes time as the clock does.
     sleep: Callable[[float], Awaitable[object]]
+    secrets: Secrets = msgspec.field(default_factory=Secrets)
 
 
 class Live:
@@ -55,6 +61,13 @@ class Live:
         self.is_over = False
         # Whether it may have started other tasks: a first run knows.
         self.has_children = run.number > 1 or run.fence > 1
+        # Pure steps whose results only this process knows yet.
+        self._delayed: list[Write[object]] = []
+        # When the whole task must be over; waits end then, too.
+        self.deadline: datetime | None = None
+        # Functions of steps and writes that are under way.
+        self.in_flight = 0
+        self._idle = asyncio.Event()
         self._cleaning = 0
         self._effects = 0
         self._calm = asyncio.Event()
@@ -66,6 +79,16 @@ class Live:
             raise RunOver(self.run.id)
         if self.why is not None and (not self._cleaning or self.is_given_up):
             raise Stopping(self.why)
+
+    @property
+    def is_stopping(self) -> bool:
+        return self.why is not None or self.is_over
+
+    async def refuse(self) -> None:
+        """Raises what `check` raises, and lets others go on first: a program that swallows it may call again
+        at once, for ever. Returns while the run cleans up."""
+        await asyncio.sleep(0)
+        self.check()
 
     def stop(self, why: str) -> None:
         """From now on every call raises Stopping. The first reason stays, but cancel beats the others."""
@@ -79,16 +102,68 @@ class Live:
         return Stopping(why)
 
     async def write(self, write: Write[T]) -> T:
-        """A write of this run. A claim that was lost stops the program, too."""
-        try:
-            return await self.store.write(write)
-        except ClaimLost:
-            self.is_given_up = True
-            self.stop("claim lost")
-            raise
+        """A write of this run, with the pure steps before it.
 
-    async def call_in_thread(self, fn: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.place.threads, fn)
+        Raises Stopping when the claim is lost or the ledger is away: no `except Exception` of the program may
+        take that for the failure of a step, and go on another way.
+        """
+        saves, self._delayed = self._delayed, []
+        self.in_flight += 1
+        try:
+            return await self.store.write(_all_of(saves, write) if saves else write)
+        except ClaimLost as error:
+            raise self.give_up(CLAIM_LOST) from error
+        except StoreUnavailable as error:
+            self.stop("the ledger is away")
+            raise Stopping("the ledger is away") from error
+        except BaseException:
+            self._delayed = saves + self._delayed
+            raise
+        finally:
+            self.landed()
+
+    async def read(self, read: Callable[[Tx], T]) -> T:
+        try:
+            return await self.store.read(read)
+        except StoreUnavailable as error:
+            self.stop("the ledger is away")
+            raise Stopping("the ledger is away") from error
+
+    async def delay(self, save: Write[object]) -> None:
+        """Save it with the next write, or when many have come together."""
+        self._delayed.append(save)
+        if len(self._delayed) >= MOST_DELAYED:
+            await self.write(lambda _tx: None)
+
+    async def call_in_thread(self, fn: Callable[[], T], limit: asyncio.Timeout | None = None) -> T:
+        """Nobody can interrupt a thread: who is cancelled waits for it, so that nothing goes on unseen.
+        A function that is late is left alone."""
+        future = asyncio.get_running_loop().run_in_executor(self.place.threads, _answer_of, fn)
+        cancelled: asyncio.CancelledError | None = None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                if self.is_given_up or (limit is not None and limit.expired()):
+                    break
+        if cancelled is not None:
+            future.cancel()
+            raise cancelled
+        return future.result()
+
+    # --- what is under way
+
+    def landed(self) -> None:
+        self.in_flight -= 1
+        if not self.in_flight:
+            self._idle.set()
+
+    async def until_idle(self) -> None:
+        """Until nothing is under way beside us: what is unwound in the middle would have to be done again."""
+        while self.in_flight or self._effects:
+            self._idle.clear()
+            await self._idle.wait()
 
     # --- effects in flight
 
@@ -102,6 +177,7 @@ class Live:
             self._effects -= 1
             if not self._effects:
                 self._calm.set()
+                self._idle.set()
 
     @property
     def has_effects(self) -> bool:
@@ -122,7 +198,8 @@ class Live:
 
     # --- small facts
 
-    async def emit(self, kind: EventKind, **facts: object) -> None:
+    async def tell_late(self, kind: EventKind, **facts: object) -> None:
+        """Evidence of a run that we have lost; so nothing guards it."""
         now = self.clock.now()
         task_id, run_id = self.claim.task_id, self.claim.run_id
 
@@ -130,6 +207,41 @@ class Live:
             tx.emit(kind, run_id, at=now, task_id=task_id, **facts)
 
         await self.store.write(emit)
+
+
+def _all_of(saves: list[Write[object]], write: Write[T]) -> Write[T]:
+    def write_all(tx: Tx) -> T:
+        for save in saves:
+            save(tx)
+        return write(tx)
+
+    return write_all
+
+
+def _answer_of(fn: Callable[[], T]) -> T:
+    try:
+        return fn()
+    except StopIteration as error:
+        # As a coroutine does: no future can hold it, and whoever waits would wait for ever.
+        raise RuntimeError("the function raised StopIteration") from error
+
+
+async def sheltered(act: Coroutine[Any, Any, T]) -> T:
+    """As `shielded`, but whoever cancels twice means it."""
+    child = asyncio.ensure_future(act)
+    cancelled: asyncio.CancelledError | None = None
+    while not child.done():
+        try:
+            await asyncio.wait([child])
+        except asyncio.CancelledError as error:
+            if cancelled is not None:
+                child.cancel()
+            cancelled = error
+    if cancelled is not None:
+        if not child.cancelled():
+            child.exception()  # looked at, so that nobody complains
+        raise cancelled
+    return child.result()
 
 
 async def shielded(act: Coroutine[Any, Any, T]) -> T:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import hashlib
+import inspect
+import sys
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
     Generator,
@@ -14,35 +16,39 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from opcode import opmap
 from pathlib import Path
+from types import FrameType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason, SeedContext
 from holdfast.core.clock import to_micros
-from holdfast.core.durations import Duration, parse_duration
+from holdfast.core.durations import Duration, parse_duration, parse_span
 from holdfast.core.errors import BadInput
 from holdfast.core.events import EventKind
-from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
-from holdfast.core.plan import Plan, PlanItem
+from holdfast.core.payload import MAX_NAME_CHARS, check_name, check_text, decode_payload, encode_payload
+from holdfast.core.plan import PlanItem
 from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind
 from holdfast.core.task import Progress
 from holdfast.engine.checkpoints import Checkpoints, recording
 from holdfast.engine.codec import codec_of
 from holdfast.engine.definitions import Call, checked_call
-from holdfast.engine.ledger import Ledger, NewTask
+from holdfast.engine.ledger import NewTask, checked_progress
 from holdfast.engine.lists import DurableList, DurableValue
-from holdfast.engine.running import ENDLESS, PlanKeeper, Program
+from holdfast.engine.running import ENDLESS, Loop, PlanKeeper, Program
 from holdfast.engine.scopes import Key, Scope
 from holdfast.engine.steps import Journal
 from holdfast.engine.waits import sending
-from holdfast.store import Tx
+from holdfast.store import Store, Tx
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _NOT_GIVEN: Any = object()
+_POPS = frozenset(opmap[name] for name in ("POP_TOP", "POP_ITER", "END_ASYNC_FOR") if name in opmap)
 
 
 class _Stepping:
@@ -56,12 +62,12 @@ class _Stepping:
     @overload
     def step(
         self, fn: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]: ...
+    ) -> Coroutine[Any, Any, T]: ...
 
     @overload
-    def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]: ...
+    def step(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]: ...
 
-    def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+    def step(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Run it once; from then on its result is remembered. The key is taken now, not when awaited."""
         return self._program.step(self._scope_of(), fn, args, kwargs)
 
@@ -72,12 +78,12 @@ class _Stepping:
         arguments: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,
-    ) -> Awaitable[T]: ...
+    ) -> Coroutine[Any, Any, T]: ...
 
     @overload
     def tool(
         self, fn: Callable[..., T], arguments: Mapping[str, Any] | None = None, *, id: str | None = None
-    ) -> Awaitable[T]: ...
+    ) -> Coroutine[Any, Any, T]: ...
 
     def tool(
         self,
@@ -85,7 +91,7 @@ class _Stepping:
         arguments: Mapping[str, Any] | None = None,
         *,
         id: str | None = None,  # noqa: A002 - what models call it
-    ) -> Awaitable[Any]:
+    ) -> Coroutine[Any, Any, Any]:
         """Call a tool with the arguments a model gave. One that declares no effect is taken for opaque."""
         return self._program.tool(self._scope_of(), fn, arguments, id)
 
@@ -125,23 +131,28 @@ class PlanTurn(Turn):
 
     def decompose(self, items: Sequence[str | PlanItem]) -> None:
         """Smaller items come right after this one, which is done when its turn ends."""
-        self._program.live.check()
-        known = self._keeper.plan.items
-        place = [item.id for item in known].index(self.item.id) + 1
-        new = plan_items(items, {item.id for item in known})
-        self._keeper.replan((*known[:place], *new, *known[place:]))
+
+        def change() -> tuple[PlanItem, ...]:
+            known = self._keeper.plan.items
+            place = [item.id for item in known].index(self.item.id) + 1
+            new = plan_items(items, {item.id for item in known})
+            return (*known[:place], *new, *known[place:])
+
+        self._program.replan(change)
 
 
 class Turns:
     """`async for turn in run.turns():` finished turns are never run again."""
 
-    def __init__(self, program: Program, name: str | None, most: int) -> None:
+    def __init__(self, program: Program, name: str | None, most: int, limit: timedelta | None) -> None:
         self._program = program
         self._name = name
         self._most = most
+        self._limit = limit
 
     def __aiter__(self) -> AsyncIterator[Turn]:
-        return _Turning(self._program, self._name, self._most, None)
+        loop = self._program.begin_loop(self._name, self._most, None, self._limit)
+        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - who asks
 
 
 class ProgramPlan:
@@ -157,21 +168,31 @@ class ProgramPlan:
 
     def replan(self, items: Sequence[str | PlanItem]) -> None:
         """Other items instead of those that have not begun. Durable with the turn."""
-        self._program.live.check()
-        begun = self._keeper.begun
-        kept = [item for item in self.items if item.is_done or item.id == begun]
-        self._keeper.replan((*kept, *plan_items(items, {item.id for item in kept})))
+
+        def change() -> tuple[PlanItem, ...]:
+            begun = self._keeper.begun
+            kept = [item for item in self.items if item.is_done or item.id == begun]
+            return (*kept, *plan_items(items, {item.id for item in kept}))
+
+        self._program.replan(change)
 
     def __aiter__(self) -> AsyncIterator[PlanTurn]:
-        return _Turning(self._program, "plan", ENDLESS, self._keeper)
+        loop = self._program.begin_loop("plan", ENDLESS, self._keeper)
+        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - who asks
 
 
 class _Turning:
-    """The iterator of one loop; held by nobody but the loop itself."""
+    """The iterator of one loop. Nobody but the loop itself holds it: so when it goes, the loop was left."""
 
-    def __init__(self, program: Program, name: str | None, most: int, keeper: PlanKeeper | None) -> None:
+    def __init__(self, program: Program, loop: Loop) -> None:
         self._program = program
-        self._loop = program.begin_loop(self, name, most, keeper)
+        self._loop = loop
+
+    def __del__(self) -> None:
+        # What takes it off the stack is `break` or `return`; an exception interrupts something else.
+        frame = sys._getframe().f_back  # noqa: SLF001 - where it went
+        is_turn_done = frame is not None and frame.f_code.co_code[frame.f_lasti] in _POPS
+        self._program.leave_loop(self._loop, is_turn_done=is_turn_done)
 
     def __aiter__(self) -> _Turning:
         return self
@@ -186,12 +207,21 @@ class _Turning:
         return PlanTurn(self._program, loop.scope, loop.seq, loop.item, loop.plan)
 
 
+def _turning(program: Program, loop: Loop, asker: FrameType) -> _Turning:
+    turning = _Turning(program, loop)
+    if asker.f_code.co_flags & inspect.CO_ASYNC_GENERATOR:
+        # Python ends a generator that nobody iterates any more at some later time, another one in every life.
+        loop.iterator = turning
+    return turning
+
+
 class Child(Generic[T]):
     """A task that this one started. Await it for its result."""
 
-    def __init__(self, program: Program, task_id: str, call: Call[T]) -> None:
+    def __init__(self, program: Program, task_id: str, call: Call[T], key: Key) -> None:
         self._program = program
         self._call = call
+        self._key = key
         self.id = task_id
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -203,7 +233,7 @@ class Child(Generic[T]):
         key = await program.key("result of child", self.id)
         payload = await program.waits.child_result(key, self.id)
         decode = codec_of(self._call.definition.fn).decode
-        return cast(T, program.stepper.opened(f"child {self.id}", payload, decode=decode))
+        return cast(T, program.stepper.opened(f"child {self.id}", payload, key, self._key, decode=decode))
 
 
 class Run(_Stepping):
@@ -216,10 +246,12 @@ class Run(_Stepping):
         self._live = program.live
         self._seed = seed
         self._on_restart = on_restart
-        self._plan: ProgramPlan | None = None
+        # What a store refuses stops the program, as for every other write of it.
+        self._store = cast(Store, self._live)
+        self._journal = Journal(self._store, self._live.clock)
 
     def _scope_of(self) -> Scope:
-        return self._program.scope_now()
+        return self._program.scope
 
     # --- who am I
 
@@ -245,30 +277,47 @@ class Run(_Stepping):
         """What the interrupted run left behind, for a run that follows one; None for a first run."""
         return self._seed
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run must stop: for a function in a thread, which nothing can interrupt."""
+        return self._live.is_stopping
+
     # --- loops
 
-    def turns(self, name: str | None = None, *, max: int | None = None) -> Turns:  # noqa: A002 - reads well
-        """Instead of `while True:`. After `max` turns the loop ends."""
+    def turns(
+        self,
+        name: str | None = None,
+        *,
+        max: int | None = None,  # noqa: A002 - reads well
+        timeout: Duration | None = None,
+    ) -> Turns:
+        """Instead of `while True:`. After `max` turns the loop ends.
+
+        `timeout` is for each turn: a step that takes longer raises TimeoutError, and so does one after it.
+        """
         if name is not None:
             name = _checked_part("loop", name)
         if max is not None and (isinstance(max, bool) or not isinstance(max, int) or max < 1):
             raise BadInput("max", "a whole number of turns is needed, at least 1")
-        return Turns(self._program, name, ENDLESS if max is None else max)
+        limit = None if timeout is None else parse_span("timeout", timeout)
+        return Turns(self._program, name, ENDLESS if max is None else max, limit)
 
     def plan(self, items: Sequence[str | PlanItem]) -> ProgramPlan:
         """The ordered steps of this task; after a restart the stored plan holds, with what is done of it."""
-        self._live.check()
-        if self._plan is None:
-            stored = self._program.past.plan
-            given = Plan(items=plan_items(items, set()))
-            keeper = PlanKeeper(given if stored is None else stored, is_saved=stored is not None)
-            self._program.plan = keeper
-            self._plan = ProgramPlan(self._program, keeper)
-        return self._plan
+        return ProgramPlan(self._program, self._program.make_plan(plan_items(items, set())))
 
     # --- what crosses turns
 
-    def list(self, name: str, initial: Iterable[T] = (), *, of: type[T] | Any = Any) -> DurableList[T]:
+    @overload
+    def list(self, name: str) -> DurableList[Any]: ...
+
+    @overload
+    def list(self, name: str, initial: Iterable[Any] = (), *, of: type[T]) -> DurableList[T]: ...
+
+    @overload
+    def list(self, name: str, initial: Iterable[T], *, of: Any = Any) -> DurableList[T]: ...
+
+    def list(self, name: str, initial: Iterable[Any] = (), *, of: Any = Any) -> DurableList[Any]:
         """A durable, append-only list. `of` says what its items are, so that they come back as such."""
         return self._program.memory.list(check_name("list", name), initial, of)
 
@@ -303,7 +352,7 @@ class Run(_Stepping):
             default=None if default is _NOT_GIVEN else default,
             has_default=default is not _NOT_GIVEN,
         )
-        return self._program.stepper.opened("ask", payload)
+        return self._program.stepper.opened("ask", payload, key)
 
     async def receive(
         self,
@@ -320,7 +369,7 @@ class Run(_Stepping):
             lasts=None if timeout is None else parse_duration("timeout", timeout),
             late=None if default is _NOT_GIVEN else encode_payload("default", default),
         )
-        return self._program.stepper.opened("receive", payload)
+        return self._program.stepper.opened("receive", payload, key)
 
     async def send(self, task: str | Child[Any], topic: str, body: object = None) -> None:
         """A message to another task, once."""
@@ -337,7 +386,11 @@ class Run(_Stepping):
 
     def _text_of(self, key: Key) -> str:
         """A key of this task's as one text: for what must happen once, whoever asks for it again."""
-        return "|".join((self.task_id, *key))
+        text = "|".join((self.task_id, *key))
+        if len(text) <= MAX_NAME_CHARS // 2:
+            return text
+        digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        return f"{text[: MAX_NAME_CHARS // 2]}|{digest}"
 
     # --- children
 
@@ -353,9 +406,9 @@ class Run(_Stepping):
         """Start another task, once. Attached: this task ends after it, and takes it along when it fails."""
         checked_call(call)
         key = await self._program.key(f"spawn {call.name}", id)
-        found = self._program.past.steps.get(key)
+        found = self._program.past.find(key)
         if found is not None:
-            return Child(self._program, str(decode_payload(found.result)), call)
+            return Child(self._program, str(decode_payload(found.result)), call, key)
         task = self._live.task
         new = NewTask(
             name=call.name,
@@ -370,7 +423,7 @@ class Run(_Stepping):
             priority=task.priority if priority is None else priority,
         )
         self._live.has_children = True
-        return Child(self._program, await self._program.waits.spawn(key, new), call)
+        return Child(self._program, await self._program.waits.spawn(key, new), call, key)
 
     # --- telling
 
@@ -378,12 +431,12 @@ class Run(_Stepping):
         self, *, done: int = 0, total: int | None = None, failed: int = 0, subtask: str | None = None
     ) -> None:
         """How far the task is. Inside a turn it is told when the turn commits."""
-        await self._program.settled()
-        progress = Progress(done=done, total=total, failed=failed, subtask=subtask)
-        if self._program.is_in_turn:
-            self._program.progress = progress
-        else:
-            await Ledger(self._live.store, self._live.clock).progress(self._live.claim, progress)
+        progress = checked_progress(Progress(done=done, total=total, failed=failed, subtask=subtask))
+        if self._live.is_stopping:
+            await self._live.refuse()
+        self._program.progress = progress
+        if not self._program.is_in_turn:
+            await self._program.settle()
 
     async def emit(self, name: str, **facts: object) -> None:
         """An event of the program's own, once."""
@@ -402,10 +455,9 @@ class Run(_Stepping):
     ) -> Artifact:
         """A file that the task leaves, with its checksum; recorded once."""
         key = await self._program.key("artifact", name or str(path))
-        found = self._program.past.steps.get(key)
+        found = self._program.past.find(key)
         if found is None:
-            journal = Journal(self._live.store, self._live.clock)
-            artifact = await journal.record_file(
+            artifact = await self._journal.record_file(
                 self._live.claim, Path(path), kind=ArtifactKind(kind), name=name
             )
             await self._program.once(key, msgspec.to_builtins(artifact), lambda _tx: None)
@@ -417,10 +469,11 @@ class Run(_Stepping):
     ) -> Artifact:
         """A computed output or a diff, kept in the ledger itself."""
         key = await self._program.key("output", name)
-        found = self._program.past.steps.get(key)
+        found = self._program.past.find(key)
         if found is None:
-            journal = Journal(self._live.store, self._live.clock)
-            artifact = await journal.record_output(self._live.claim, name, content, kind=ArtifactKind(kind))
+            artifact = await self._journal.record_output(
+                self._live.claim, name, content, kind=ArtifactKind(kind)
+            )
             await self._program.once(key, msgspec.to_builtins(artifact), lambda _tx: None)
             return artifact
         return msgspec.json.decode(found.result, type=Artifact)
@@ -441,12 +494,12 @@ class Run(_Stepping):
     async def requires_restart(self, why: str) -> None:
         """Ask for a restart of the process and go on after it, from here."""
         key = await self._program.key("requires restart")
-        if key in self._program.past.steps:
+        if self._program.past.find(key) is not None:
             return
         live = self._live
         await self._program.once(key, check_text("why", why), lambda _tx: None)
-        await live.until_calm()
-        checkpoints = Checkpoints(live.store, live.clock)
+        await live.until_idle()
+        checkpoints = Checkpoints(self._store, live.clock)
         await checkpoints.pause([live.claim], ResumeReason.REQUIRES_RESTART, note=why)
         self._on_restart(why)
         raise live.give_up("requires restart")
@@ -455,8 +508,9 @@ class Run(_Stepping):
         """Report a cost; when the budget is used up, the task asks a person before it goes on."""
         if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not cost >= 0:
             raise BadInput("cost", f"a number that is not negative is needed, not {cost!r}")
+        if self._live.is_stopping:
+            await self._live.refuse()
         spent = self._program.spend(float(cost))
-        await self._program.settled()
         await self._program.keep_budget()
         return spent
 

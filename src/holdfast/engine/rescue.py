@@ -108,13 +108,15 @@ class Rescuer:
         return done
 
     async def ready_due(self) -> Rescued:
-        """Runs whose time has come."""
+        """Runs whose time has come. Nothing is written when there are none."""
         done = Rescued()
-        while True:
+        due_at = await self._store.read(lambda tx: tx.runs.next_due_at())
+        while due_at is not None and due_at <= self._clock.now():
             some = await self._ready_some()
             done += some
             if some.made_ready < BATCH:
-                return done
+                break
+        return done
 
     async def _ready_some(self) -> Rescued:
         now = self._clock.now()

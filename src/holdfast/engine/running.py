@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import weakref
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.core.effect import Effect
+import msgspec
+
+from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import opaque
-from holdfast.core.errors import BadInput
+from holdfast.core.errors import BadInput, Drift, Refused
+from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
 from holdfast.core.payload import encode_payload
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.scope import FinishedTurn, TurnSummary
+from holdfast.core.scope import FinishedTurn, TurnMarks, TurnSummary
+from holdfast.core.scope import Loop as LoopRecord
 from holdfast.core.step import Step
 from holdfast.core.task import Progress
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.effects import Effects
 from holdfast.engine.lists import Memory
 from holdfast.engine.live import Live
-from holdfast.engine.scopes import SPENT, Key, Past, Scope
+from holdfast.engine.scopes import SPENT, Key, Marks, Op, Past, Scope, inside_step
 from holdfast.engine.stepper import FREE, Doing, Stepper
+from holdfast.engine.transactions import Transactions
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
 
@@ -41,30 +46,36 @@ class PlanKeeper:
         self.plan, self.is_saved = Plan(items=items), False
 
     def complete(self, item_id: str) -> None:
-        self.plan, self.is_saved, self.begun = self.plan.complete(item_id), False, None
+        self.begun = None
+        if any(item.id == item_id and not item.is_done for item in self.plan.items):
+            self.plan, self.is_saved = self.plan.complete(item_id), False
 
     def next(self) -> PlanItem | None:
         return next((item for item in self.plan.items if not item.is_done), None)
 
+    def find(self, item_id: str | None) -> PlanItem | None:
+        return next((item for item in self.plan.items if item.id == item_id), None)
+
 
 class Loop:
-    """A loop that has begun. The iterator that the program holds is known only weakly: when the program
-    leaves the loop, by whatever way, nobody holds it any more, and that is how we know."""
+    """A loop that has begun, and the turn of it that is open."""
 
-    def __init__(self, iterator: object, path: str, most: int, plan: PlanKeeper | None) -> None:
-        self._iterator = weakref.ref(iterator)
+    def __init__(self, path: str, most: int, plan: PlanKeeper | None, around: Scope, marks: Marks) -> None:
         self.path = path
         self.most = most
         self.plan = plan
+        self.around = around
+        self.marks = marks
+        self.limit: timedelta | None = None
+        self.child = asyncio.current_task()
         self.seq = 0
+        self.is_over = False
         # Of the turn that is open.
         self.scope: Scope | None = None
         self.item: PlanItem | None = None
         self.began_at: datetime | None = None
-
-    @property
-    def was_left(self) -> bool:
-        return self._iterator() is None
+        # Held here when nobody can tell when the program will let go of it.
+        self.iterator: object = None
 
     @property
     def turn(self) -> str:
@@ -78,96 +89,170 @@ class Program:
         self.live = live
         self.past = past
         self.waits = Waits(live, past)
-        self.stepper = Stepper(live, past, self._pause)
-        self.memory = Memory(live, past, self.scope_now)
+        self.stepper = Stepper(live, past, self.waits)
+        self.memory = Memory(live, past, self._scope_to_change, self._drifted)
         self.plan: PlanKeeper | None = None
+        # Items that a person said to skip.
+        self.skipped: list[str] = []
         # Told with the turn that is open.
         self.progress: Progress | None = None
+        # Where the program is: the innermost turn that is open, or the task itself.
+        self.scope = self._root = Scope("", past.ops_of(""))
+        self._cleaning = Scope(f"cleanup {live.run.id} {live.claim.fence}")
+        self._child: asyncio.Task[Any] | None = None
         self._effects = Effects(live, past, self.stepper, park=self._park, sleep_until=self.waits.sleep_until)
+        self._transactions = Transactions(live, self.stepper)
         self._budget = budget
         self._spent = past.spent
         self._began_at = live.clock.now()
-        self._root = Scope("", ops_done=past.ops.get("", 0))
-        self._loops: list[Loop] = []
+        self._given: list[str] = []
+        # Those that the program is in, and those that it has left: their last turns stay open.
+        self._open: list[Loop] = []
         self._left: list[Loop] = []
+        self._drifts: list[Drift] = []
+        # Something is to be made durable, or told, before the next call.
+        self._owes = False
+
+    def begin(self) -> None:
+        """From here on the program runs, in the present asyncio task."""
+        self._child = self._root.child = self._cleaning.child = asyncio.current_task()
 
     # --- where we are
 
-    def scope_now(self) -> Scope:
-        """The innermost turn that is open, or the task itself."""
-        self._notice_left()
-        for loop in reversed(self._loops):
-            if loop.scope is not None:
-                return loop.scope
-        return self._root
-
     @property
     def is_in_turn(self) -> bool:
-        return self.scope_now() is not self._root
+        return self.scope is not self._root
 
-    async def settled(self) -> None:
-        """Commit the turns of loops that the program has left."""
-        self.live.check()
-        self._notice_left()
-        while self._left:
-            await self._commit(self._left[0], is_over=True)
-            del self._left[0]
-
-    def _notice_left(self) -> None:
-        for place, loop in enumerate(self._loops):
-            if loop.was_left:
-                self._left.extend(reversed(self._loops[place:]))
-                del self._loops[place:]
-                return
+    def _scope_to_change(self) -> Scope:
+        return self._cleaning if self.live.why is not None else self.scope
 
     async def key(self, name: str, step_id: str | None = None) -> Key:
         """The key of a call that is no step of the author's, but is remembered as one."""
-        await self.settled()
-        scope = self.scope_now()
-        key = scope.key(name, step_id)
-        scope.ended(key)
-        return key
+        if (step := inside_step.get()) is not None:
+            raise BadInput(name, f"was called inside step {step}; do that before the step or after it")
+        if self.live.is_stopping:
+            await self.live.refuse()
+        if self._owes:
+            await self.settle()
+        scope = self._scope_to_change()
+        return scope.next_key(name) if step_id is None else (scope.path, name, f"id:{step_id}")
 
     async def once(self, key: Key, result: object, act: Callable[[Tx], object]) -> None:
         """Do something in the ledger unless it was done before."""
-        if key not in self.past.steps:
+        if self.past.find(key) is None:
             await self.waits.note(key, encode_payload("result", result), act)
+
+    async def settle(self) -> None:
+        """What loops that were left have done is durable from now on, and what does not fit is told."""
+        self._owes = False
+        drifts, self._drifts = self._drifts, []
+        for drift in drifts:
+            await self._tell(drift)
+        if self.memory.is_touched or self.progress or not (self.plan is None or self.plan.is_saved):
+            await self._save()
+
+    async def _save(self) -> None:
+        live = self.live
+        save, after = self._saving(live.clock.now(), None)
+
+        def save_all(tx: Tx) -> None:
+            tx.journal.require(live.claim)
+            save(tx)
+
+        await live.write(save_all)
+        after()
+
+    def _drifted(self, drift: Drift) -> None:
+        self._drifts.append(drift)
+        self._owes = True
+
+    async def _tell(self, drift: Drift) -> None:
+        live, now = self.live, self.live.clock.now()
+
+        def tell(tx: Tx) -> None:
+            tx.emit(
+                EventKind.STEP_DRIFTED,
+                live.claim.run_id,
+                at=now,
+                task_id=live.claim.task_id,
+                step=drift.where,
+                why=drift.problem,
+            )
+
+        await self.once(("", f"drift of {drift.where}"[:200], live.claim.run_id), None, tell)
 
     # --- steps
 
     def step(
         self, scope: Scope, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
-        self.live.check()
-        doing = self.stepper.begin(scope, fn, args, kwargs)
-        return self._carry(scope, doing)
+        if self.live.is_stopping:
+            return self._last_step(fn, args, kwargs, None)
+        return self._carry(scope, self.stepper.begin(scope, fn, args, kwargs))
 
     def tool(
         self, scope: Scope, fn: Callable[..., Any], arguments: Mapping[str, Any] | None, tool_id: str | None
     ) -> Coroutine[Any, Any, Any]:
         if arguments is not None and not isinstance(arguments, Mapping):
             raise BadInput("arguments", f"a tool's arguments have names; {type(arguments).__name__} has none")
-        self.live.check()
-        doing = self.stepper.begin(scope, fn, (), dict(arguments or {}), step_id=tool_id)
+        given = dict(arguments or {})
+        if self.live.is_stopping:
+            return self._last_step(fn, (), given, tool_id)
+        return self._carry(scope, self._begin_tool(scope, fn, (), given, tool_id))
+
+    def _begin_tool(
+        self,
+        scope: Scope,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        arguments: dict[str, Any],
+        tool_id: str | None,
+    ) -> Doing:
+        doing = self.stepper.begin(scope, fn, args, arguments, step_id=tool_id)
         if doing.options.effect is None:
             doing.effect = opaque
-        return self._carry(scope, doing)
+        return doing
+
+    async def _last_step(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tool_id: str | None
+    ) -> Any:
+        """The run must stop: refused, unless it cleans up. A scope of its own, because the same cleaning may
+        have to be done again by whoever goes on."""
+        await self.live.refuse()
+        scope = self._cleaning
+        return await self._carry(scope, self._begin_tool(scope, fn, args, kwargs, tool_id))
 
     async def _carry(self, scope: Scope, doing: Doing) -> Any:
+        key = doing.key
+        scope.running += 1
         try:
-            if self._left or self._loops:
-                await self.settled()
+            if scope.is_over:
+                raise scope.over(doing.name)
+            if self._owes:
+                await self.settle()
+            if scope.due_at is not None:
+                self._keep_time(scope, doing)
             self.live.check()
-            if self._budget is not None:
+            if self._budget is not None and self.past.find(doing.key) is None:
                 await self.keep_budget()
             if doing.effect is None or doing.effect.effect_class in FREE:
                 return await self.stepper.carry(doing)
+            if doing.effect.effect_class is EffectClass.TRANSACTIONAL:
+                return await self._transactions.carry(doing)
             return await self._effects.carry(doing, doing.effect)
         finally:
-            scope.ended(doing.key)
+            scope.ended(key)
+            scope.running -= 1
+            if scope.calm is not None:
+                scope.calm.set()
 
-    async def _pause(self, key: Key, seconds: float) -> None:
-        await self.waits.sleep_until(key, self.live.clock.now() + timedelta(seconds=seconds))
+    def _keep_time(self, scope: Scope, doing: Doing) -> None:
+        """No step of a turn takes longer than the turn may."""
+        assert scope.due_at is not None
+        left = scope.due_at - self.live.clock.now()
+        if left <= timedelta(0):
+            raise TimeoutError(f"turn {scope.path} took longer than it may; step {doing.name} was not begun")
+        doing.timeout = left if doing.timeout is None else min(left, doing.timeout)
 
     async def _park(self, effect: Effect) -> None:
         """Wait for a person's decision about an effect; it is looked at again afterwards."""
@@ -181,124 +266,274 @@ class Program:
         def look(tx: Tx) -> tuple[Effect, Step | None]:
             return tx.effects.get(effect.id), tx.journal.find_step(effect.task_id, *key)
 
-        found, step = await self.live.store.read(look)
+        found, step = await self.live.read(look)
         self.past.effects[key] = found
         if step is not None:
-            self.past.steps[key] = step
+            self.past.put(key, step)
 
-    # --- turns
+    # --- loops
 
-    def begin_loop(self, iterator: object, name: str | None, most: int, plan: PlanKeeper | None) -> Loop:
+    def begin_loop(
+        self, name: str | None, most: int, plan: PlanKeeper | None, limit: timedelta | None = None
+    ) -> Loop:
         self.live.check()
-        loop = Loop(iterator, self.scope_now().loop(name), most, plan)
-        known = self.past.loops.get(loop.path)
+        if inside_step.get() is not None:
+            raise BadInput("loop", f"was begun inside step {inside_step.get()}; a step has no turns")
+        scope, child = self.scope, asyncio.current_task()
+        for one in self._open:
+            if one.child is not child:
+                raise BadInput(
+                    "loop",
+                    f"{one.path} runs in another asyncio task; a run has one loop at a time: await that one "
+                    "first, or run.spawn(…) a task for each",
+                )
+            if plan is not None and one.plan is plan:
+                raise BadInput("plan", "this loop is inside a loop over the same plan")
+        path = scope.loop(name)
+        loop = Loop(path, most, plan, scope, self.past.marks_of(path))
+        loop.limit = limit
+        known = self.past.loops.get(path)
         if known is not None:
             loop.seq = known.turns_done
             if known.is_over:
                 loop.most = loop.seq
-        self._loops.append(loop)
+        self.memory.pass_loop(loop.marks, scope)
+        self._open.append(loop)
         return loop
+
+    def leave_loop(self, loop: Loop, *, is_turn_done: bool) -> None:
+        """The program is not in it any more. Its last turn stays open until what is around it ends: a replay
+        goes through it again, so that what it raised, or left in local variables, is there again."""
+        if loop not in self._open:
+            return
+        place = self._open.index(loop)
+        for one in reversed(self._open[place:]):
+            if one.scope is not None:
+                self._left.append(one)
+                self._owes = True
+        del self._open[place:]
+        self.scope = loop.around
+        if is_turn_done and loop.plan is not None and loop.item is not None:
+            loop.plan.complete(loop.item.id)
 
     async def next_turn(self, loop: Loop) -> bool:
         """Commit the turn that ends here and open the next; False when there is none."""
-        await self.settled()
-        while self._loops and self._loops[-1] is not loop:
-            # One further in is still held, by a name perhaps; its time is over all the same.
-            self._left.append(self._loops.pop())
-            await self.settled()
-        if loop.scope is not None:
-            await self._commit(loop, is_over=loop.seq >= loop.most)
-        if loop.plan is not None and not loop.plan.is_saved:
-            await self._save_plan(loop.plan)
-        item = None if loop.plan is None else loop.plan.next()
-        if loop.seq >= loop.most or (loop.plan is not None and item is None):
-            self._loops = [one for one in self._loops if one is not loop]
+        if self.live.is_stopping:
+            await self.live.refuse()
+        if loop.is_over:
             return False
-        loop.seq += 1
-        loop.item, loop.began_at = item, self.live.clock.now()
-        path = f"{loop.path}:{loop.turn}"
-        loop.scope = Scope(path, ops_done=self.past.ops.get(path, 0))
-        if loop.plan is not None and item is not None:
-            loop.plan.begun = item.id
+        if loop not in self._open:
+            raise BadInput("loop", f"{loop.path} was left; begin a new one")
+        for one in self._open[self._open.index(loop) + 1 :]:
+            # Still held, by a name perhaps; its time is over all the same.
+            self.leave_loop(one, is_turn_done=True)
+        if self._owes and loop.scope is None:
+            await self.settle()
+        if loop.scope is not None:
+            await self._commit(loop)
+        if loop.plan is not None and not loop.plan.is_saved:
+            await self._save()
+        if not self._open_turn(loop):
+            loop.is_over = True
+            self._open.remove(loop)
+            return False
         return True
 
-    async def _save_plan(self, keeper: PlanKeeper) -> None:
-        live, now, plan = self.live, self.live.clock.now(), keeper.plan
-        await live.write(lambda tx: tx.journal.save_plan(live.claim, plan, now=now))
-        keeper.is_saved = True
+    def _open_turn(self, loop: Loop) -> bool:
+        if loop.plan is not None:
+            # One that was left at an item begins with it again, whatever became of the item later.
+            loop.item = loop.plan.find(loop.marks.item) or loop.plan.next()
+            if loop.item is None:
+                return False
+            loop.marks.item = None
+            loop.plan.begun = loop.item.id
+        if loop.seq >= loop.most:
+            return False
+        loop.seq += 1
+        loop.began_at = self.live.clock.now()
+        path = f"{loop.path}:{loop.turn}"
+        self.scope = loop.scope = Scope(path, self.past.ops_of(path), self._child)
+        loop.scope.has_loops = any(one.startswith(f"{path}/") for one in self.past.loops)
+        loop.scope.due_at = None if loop.limit is None else loop.began_at + loop.limit
+        return True
 
-    async def _commit(self, loop: Loop, *, is_over: bool) -> None:
+    async def _commit(self, loop: Loop) -> None:
         """What the turn did becomes data: its steps are summed up, what it appended is durable."""
-        if loop.scope is None:
-            return
-        live, now = self.live, self.live.clock.now()
-        commit, after = self._committing(loop, is_over=is_over)
+        live, scope = self.live, loop.scope
+        assert scope is not None
+        await scope.until_idle()
+        now = live.clock.now()
+        if loop.plan is not None and loop.item is not None:
+            loop.plan.complete(loop.item.id)
+        is_over = loop.seq >= loop.most or (loop.plan is not None and loop.plan.next() is None)
+        save, after = self._saving(now, loop)
+        finished = self._finished(loop, now, self._marks_of(loop, is_over=is_over))
 
         def commit_turn(tx: Tx) -> None:
             tx.journal.require(live.claim)
-            commit(tx)
+            save(tx)
+            tx.turns.commit(finished, scope.path, is_over=is_over, has_loops=scope.has_loops)
             if live.claim.is_alone and tx.runs.exonerate(live.claim.run_id, live.claim.fence, now=now):
                 tx.hint("runs")
 
         await live.write(commit_turn)
         after()
+        scope.is_over = True
+        loop.around.changed |= scope.changed
+        self.scope, loop.scope = loop.around, None
+        self._left = [one for one in self._left if not one.around.is_within(scope.path)]
+        self.past.close(scope.path)
 
-    def _committing(self, loop: Loop, *, is_over: bool) -> tuple[Callable[[Tx], None], Callable[[], None]]:
-        """The part of a write that commits a turn, and what to do in memory once that is durable."""
+    def _marks_of(self, loop: Loop, *, is_over: bool) -> TurnMarks | None:
+        """Where we stand when the turn has committed, for a fork from there; not for turns inside others."""
+        if loop.around is not self._root:
+            return None
+        self.past.loops[loop.path] = LoopRecord(loop=loop.path, turns_done=loop.seq, is_over=is_over)
+        loops = {one.path: (one.seq - 1, False) for one in self._left if one.around is self._root}
+        for path, known in self.past.loops.items():
+            if "/" not in path and path not in loops:
+                loops[path] = (known.turns_done, known.is_over)
+        lists, values = self.memory.standing()
+        return TurnMarks(
+            lists=lists,
+            loops=loops,
+            ops=self._root.ops_done,
+            steps=self.past.count(""),
+            values=values,
+        )
+
+    def _finished(self, loop: Loop, now: datetime, marks: TurnMarks | None = None) -> FinishedTurn:
         assert loop.scope is not None
         assert loop.began_at is not None
-        claim, now, path = self.live.claim, self.live.clock.now(), loop.scope.path
-        flush = self.memory.flush(closing=path)
-        within = [key for key in self.past.steps if key[0] == path or key[0].startswith(f"{path}/")]
-        finished = FinishedTurn(
-            task_id=claim.task_id,
+        return FinishedTurn(
+            task_id=self.live.claim.task_id,
             loop=loop.path,
             seq=loop.seq,
             turn=loop.turn,
-            run_id=claim.run_id,
-            steps=tuple(_summary_of(self.past.steps[key]) for key in within),
+            run_id=self.live.claim.run_id,
+            steps=tuple(map(_summary_of, self.past.within(loop.scope.path))),
             began_at=loop.began_at,
             ended_at=now,
+            marks=marks,
         )
-        keeper, progress = loop.plan, self.progress
-        if keeper is not None and loop.item is not None:
-            keeper.complete(loop.item.id)
-        plan = None if keeper is None else keeper.plan
 
-        def commit(tx: Tx) -> None:
+    def _saving(self, now: datetime, closing: Loop | None) -> tuple[Callable[[Tx], None], Callable[[], None]]:
+        """The part of a write that makes all durable that is not yet, and what to do in memory afterwards."""
+        claim, keeper, progress = self.live.claim, self.plan, self.progress
+        loops: dict[str, Marks] = {}
+        for loop in self._left:
+            if loop.item is not None and loop.marks.item != loop.item.id:
+                loop.marks.item = loop.item.id
+                loops[loop.path] = loop.marks
+        path = None
+        if closing is not None and closing.scope is not None:
+            path = closing.scope.path
+            marks = self.memory.marks_after(closing.marks, closing.scope)
+            if marks != closing.marks:
+                closing.marks = loops[closing.path] = marks
+        flush = self.memory.flush(now=now, closing=path, loops=loops)
+        plan = None if keeper is None or keeper.is_saved else keeper.plan
+
+        def save(tx: Tx) -> None:
             flush.apply(tx, claim.task_id)
             if plan is not None:
                 tx.journal.save_plan(claim, plan, now=now)
             if progress is not None:
                 tx.tasks.save_progress(claim.task_id, claim.run_id, claim.fence, progress, now=now)
-            tx.turns.commit(finished, path, is_over=is_over)
 
         def after() -> None:
             self.memory.flushed(flush)
-            if keeper is not None:
+            if keeper is not None and keeper.plan is plan:
                 keeper.is_saved = True
-            self.progress = None
-            loop.scope = None
-            for key in within:
-                del self.past.steps[key]
+            if self.progress is progress:
+                self.progress = None
 
-        return commit, after
+        return save, after
 
-    def ending(self) -> Callable[[Tx], None]:
-        """What must be durable together with the end of the run: open turns and everything appended."""
-        self._notice_left()
-        open_ones = [loop for loop in (*self._left, *reversed(self._loops)) if loop.scope is not None]
-        if not open_ones:
-            flush, task_id = self.memory.flush(closing=None), self.live.claim.task_id
-            return lambda tx: flush.apply(tx, task_id)
-        # Further in first. Each carries all that was appended; the same again changes nothing.
-        parts = [self._committing(loop, is_over=True)[0] for loop in open_ones]
+    # --- the end
+
+    async def until_idle(self) -> None:
+        """Until no step is in flight that the program has begun and not waited for."""
+        for loop in (*self._left, *self._open):
+            if loop.scope is not None:
+                await loop.scope.until_idle()
+        await self._root.until_idle()
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether the program has not come by an effect that was cut short, and will not any more."""
+        return any(effect.status is EffectStatus.INTENT for effect in self.past.effects.values())
+
+    def ending(self) -> Callable[[Tx], None] | None:
+        """What must be durable together with a good end: the turns that are open, and everything appended."""
+        now = self.live.clock.now()
+        turns = [
+            (self._finished(loop, now), loop.scope)
+            for loop in (*self._left, *self._open)
+            # What is further in goes with it.
+            if loop.scope is not None and loop.around is self._root
+        ]
+        for loop in self._open:
+            if loop.plan is not None and loop.item is not None:
+                loop.plan.complete(loop.item.id)
+        if not (turns or self.memory.is_touched or self.progress):
+            return None
+        save, _ = self._saving(now, None)
 
         def end(tx: Tx) -> None:
-            for part in parts:
-                part(tx)
+            save(tx)
+            for turn, scope in turns:
+                tx.turns.commit(turn, scope.path, is_over=True, has_loops=scope.has_loops)
 
         return end
+
+    def evidence(self) -> Callable[[Tx], None] | None:
+        """What the program had appended, for whoever wants to know why it did not end well."""
+        if not self.memory.is_touched:
+            return None
+        try:
+            return self._saving(self.live.clock.now(), None)[0]
+        except BadInput:
+            return None  # it cannot be stored, which may be why we are here
+
+    # --- the plan
+
+    def make_plan(self, items: tuple[PlanItem, ...]) -> PlanKeeper:
+        """The plan of the task: the stored one, merged with the program's own list if that has changed."""
+        ids = [item.id for item in items]
+        if self.plan is not None:
+            if ids != self._given:
+                raise BadInput("plan", "a task has one plan; change it with plan.replan([…])")
+            return self.plan
+        given, stored = Plan(items=items), self.past.plan
+        scope, before = self.memory.begin_op("plan")
+        keeper = PlanKeeper(given if stored is None else stored, is_saved=stored is not None)
+        if before is None:
+            self.memory.note(scope, "plan", msgspec.Raw(msgspec.json.encode(ids)))
+        elif (first := msgspec.json.decode(before, type=list[str])) != ids:
+            if stored is not None and {item.id for item in stored.items} == set(first):
+                done = [item for item in stored.items if item.is_done]
+                known = {item.id for item in done}
+                keeper.replan((*done, *(item for item in items if item.id not in known)))
+                what = "what had not begun follows the program"
+            else:
+                what = "it was planned anew since, so the stored plan holds"
+            says = f"was {', '.join(first)}, and the program says {', '.join(ids)}; {what}"
+            self._drifted(Drift("plan", says))
+            scope.ops[scope.ops_done - 1] = Op("plan", msgspec.Raw(msgspec.json.encode(ids)))
+            self.memory.touch(scope)
+        for item_id in self.skipped:
+            keeper.complete(item_id)
+        self._given, self.plan = ids, keeper
+        return keeper
+
+    def replan(self, change: Callable[[], tuple[PlanItem, ...]]) -> None:
+        """Change the plan once: what an earlier life has stored holds."""
+        assert self.plan is not None
+        scope, before = self.memory.begin_op("plan")
+        if before is None:
+            self.plan.replan(change())
+            self.memory.note(scope, "plan", msgspec.Raw(b"null"))
 
     # --- budgets
 
@@ -313,10 +548,12 @@ class Program:
             return
         if self.past.steps_done is None:
             task_id = self.live.task.id
-            heads = await self.live.store.read(lambda tx: tx.journal.heads([task_id]))
-            self.past.steps_done = heads[task_id].steps_saved if task_id in heads else 0
+            heads = await self.live.read(lambda tx: tx.journal.heads([task_id]))
+            saved = heads[task_id].steps_saved if task_id in heads else 0
+            # What only notes a wait or a question is no step of the author's.
+            self.past.steps_done = saved - self.past.notes
         grants = 1
-        while ("", "budget", str(grants)) in self.past.steps:
+        while self.past.find(("", "budget", str(grants))) is not None:
             grants += 1
         used = self._used_up(self._budget, grants)
         if used is None:
@@ -330,7 +567,7 @@ class Program:
             has_default=False,
         )
         if self.stepper.opened("budget", payload) != "go on":
-            raise BadInput("budget", f"{used} used, and a person said stop")
+            raise Refused(f"the budget is used up ({used}), and a person said stop")
 
     def _used_up(self, budget: Budget, grants: int) -> str | None:
         now = self.live.clock.now()

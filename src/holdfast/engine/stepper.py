@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
+import functools
 import inspect
 import random
-from collections.abc import Awaitable, Callable
-from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
 from holdfast.core.effect import EffectClass
 from holdfast.core.effect_class import EffectSpec, StepOptions, options_of, step_name, unwrapped
-from holdfast.core.errors import Drift, RetryAfter, StepFailed
+from holdfast.core.errors import BadInput, Drift, RetryAfter, StepFailed
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import delay
 from holdfast.core.payload import check_name, decode_payload
@@ -24,7 +25,8 @@ from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.engine.codec import Codec, codec_of, failure_of, input_digest, revive
 from holdfast.engine.live import Live
-from holdfast.engine.scopes import Key, Past, Scope
+from holdfast.engine.scopes import Key, Past, Scope, inside_step
+from holdfast.engine.waits import Waits
 from holdfast.store import Tx
 from holdfast.store.blobs import pack
 from holdfast.store.journal import SaveStep
@@ -46,11 +48,49 @@ class Doing(msgspec.Struct, kw_only=True):
     digest: bytes
     began_at: datetime
     effect: EffectSpec | None
+    is_coroutine: bool
+    timeout: timedelta | None
+    # So far, in earlier lives, too: how often it failed, and how often a provider asked for patience.
+    failures: int = 0
     pauses: int = 0
 
     @property
     def name(self) -> str:
         return self.key[1]
+
+
+def failed_payload(failure: Failure) -> bytes:
+    """What is stored instead of a result."""
+    return _FAILED + msgspec.json.encode(failure)
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """What a function says about itself; found out once, because every step asks."""
+
+    name: str
+    fn: Callable[..., Any]
+    options: StepOptions
+    codec: Codec
+    is_coroutine: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def _found_out(fn: Callable[..., Any]) -> Declared:
+    real = unwrapped(fn)
+    return Declared(
+        check_name("step", step_name(fn)),
+        real,
+        options_of(fn),
+        codec_of(real),
+        inspect.iscoroutinefunction(real),
+    )
+
+
+def _declared(fn: Callable[..., Any]) -> Declared:
+    try:
+        return _found_out(fn)
+    except TypeError:  # a callable that cannot be hashed
+        return _found_out.__wrapped__(fn)
 
 
 def pause_key(doing: Doing, what: str) -> Key:
@@ -62,11 +102,10 @@ def pause_key(doing: Doing, what: str) -> Key:
 class Stepper:
     """The steps of one run."""
 
-    def __init__(self, live: Live, past: Past, pause: Callable[[Key, float], Awaitable[None]]) -> None:
+    def __init__(self, live: Live, past: Past, waits: Waits) -> None:
         self._live = live
         self._past = past
-        # Waits durably: for a backoff, or for as long as a provider asks.
-        self._pause = pause
+        self._waits = waits
         self.saved = 0
 
     def begin(
@@ -79,24 +118,31 @@ class Stepper:
         step_id: str | None = None,
     ) -> Doing:
         """Takes the key now: the order of calls, not of awaits, tells steps of one name apart."""
-        options = options_of(fn)
-        real = unwrapped(fn)
-        name = check_name("step", step_name(fn))
+        declared = _declared(fn)
+        options = declared.options
+        if (step := inside_step.get()) is not None:
+            raise BadInput(
+                f"step {declared.name}",
+                f"was called inside step {step}, which would hide it from a replay; "
+                "call the function itself, or make it a step beside the other",
+            )
         return Doing(
-            key=scope.key(name, step_id or options.id),
-            fn=real,
+            key=scope.key(declared.name, step_id or options.id),
+            fn=declared.fn,
             args=args,
             kwargs=kwargs,
             options=options,
-            codec=codec_of(real),
+            codec=declared.codec,
             digest=input_digest(self._live.place.digest_key, args, kwargs),
             began_at=self._live.clock.now(),
             effect=options.effect,
+            is_coroutine=declared.is_coroutine,
+            timeout=options.timeout,
         )
 
     def remembered(self, doing: Doing) -> tuple[bool, Any]:
         """Whether it was done before, and then its result; a remembered failure is raised."""
-        found = self._past.steps.get(doing.key)
+        found = self._past.find(doing.key)
         if found is None:
             return False, None
         if found.input_digest is not None and found.input_digest != doing.digest:
@@ -107,12 +153,22 @@ class Stepper:
         if stored.startswith(_FAILED):
             failure = msgspec.json.decode(stored[1:], type=Failure)
             raise self._revived(doing, failure)
-        return doing.codec.decode(stored)
+        # Whatever it should have returned: a person may have said to skip it.
+        return None if stored == b"null" else doing.codec.decode(stored)
 
-    def opened(self, name: str, payload: bytes, *, decode: Callable[[bytes], Any] = decode_payload) -> Any:
-        """The value of a journalled payload; a failure among them is raised."""
+    def opened(
+        self,
+        name: str,
+        payload: bytes,
+        *keys: Key,
+        decode: Callable[[bytes], Any] = decode_payload,
+    ) -> Any:
+        """The value of a journalled payload; a failure among them is raised. Who tries the task again forgets
+        what is under the keys."""
         if payload.startswith(_FAILED):
-            raise revive(name, msgspec.json.decode(payload[1:], type=Failure), ())
+            revived = revive(name, msgspec.json.decode(payload[1:], type=Failure), ())
+            revived.__holdfast_keys__ = keys  # type: ignore[attr-defined]
+            raise revived
         return decode(payload)
 
     async def carry(self, doing: Doing) -> Any:
@@ -120,8 +176,7 @@ class Stepper:
         try:
             is_known, result = self.remembered(doing)
         except Drift as drift:
-            await self.report_drift(doing, drift)
-            await self.forget(doing)
+            await self._forget(doing, drift)
         else:
             if is_known:
                 return result
@@ -132,60 +187,95 @@ class Stepper:
 
     async def attempts(self, doing: Doing) -> Any:
         """Call it as often as its retry says. What finally failed is remembered, too."""
-        failures = 0
+        if not self._past.is_empty:
+            await self.go_on_waiting(doing)
         while True:
             try:
                 return await self.call(doing)
             except RetryAfter as wait:
                 await self.pause_for(doing, wait.seconds)
             except Exception as error:  # noqa: BLE001 - the user's own work
-                failures += 1
-                await self.after_failure(doing, error, failures)
+                await self.after_failure(doing, error)
 
-    async def after_failure(self, doing: Doing, error: Exception, failures: int) -> None:
+    async def go_on_waiting(self, doing: Doing) -> None:
+        """Attempts of an earlier life count, and a wait that was cut short goes on."""
+        waited: list[Key] = []
+        while self._past.find(key := pause_key(doing, f"retry-{doing.failures + 1}")) is not None:
+            doing.failures += 1
+            waited.append(key)
+        while self._past.find(key := pause_key(doing, f"pause-{doing.pauses + 1}")) is not None:
+            doing.pauses += 1
+            waited.append(key)
+        for key in waited:
+            await self._waits.sleep_until(key, self._live.clock.now())
+
+    async def after_failure(self, doing: Doing, error: Exception) -> None:
         """Wait before the next attempt, or raise StepFailed when there is none."""
-        retry = doing.options.retry
-        if retry is None or failures > retry.attempts:
+        doing.failures += 1
+        retry, now, claim = doing.options.retry, self._live.clock.now(), self._live.claim
+        if retry is None or doing.failures > retry.attempts:
             raise await self.failed(doing, error) from error
-        await self._live.emit(
-            EventKind.STEP_RETRIED,
-            step=doing.name,
-            scope=doing.key[0],
-            attempt=failures,
-            why=failure_of(error).message,
-        )
+        attempt, why = doing.failures, failure_of(error).message
+
+        def tell(tx: Tx) -> None:
+            tx.emit(
+                EventKind.STEP_RETRIED,
+                claim.run_id,
+                at=now,
+                task_id=claim.task_id,
+                step=doing.name,
+                scope=doing.key[0],
+                attempt=attempt,
+                why=why,
+            )
+
         chance = random.random()  # noqa: S311 - jitter, not a secret
-        await self.pause_for(doing, delay(retry, failures, chance=chance).total_seconds())
+        until = now + delay(retry, doing.failures, chance=chance)
+        await self._waits.sleep_until(pause_key(doing, f"retry-{doing.failures}"), until, tell)
 
     async def pause_for(self, doing: Doing, seconds: float) -> None:
         """A durable wait of one step: a restart does not begin it anew."""
         doing.pauses += 1
-        await self._pause(pause_key(doing, f"pause-{doing.pauses}"), seconds)
+        until = self._live.clock.now() + timedelta(seconds=seconds)
+        await self._waits.sleep_until(pause_key(doing, f"pause-{doing.pauses}"), until)
 
     async def call(self, doing: Doing) -> Any:
         """The function itself: awaited, or in a thread with a copy of this context."""
-        self._live.check()
-        timeout = doing.options.timeout
-        async with contextlib.AsyncExitStack() as limits:
-            if timeout is not None:
-                await limits.enter_async_context(asyncio.timeout(timeout.total_seconds()))
-            if inspect.iscoroutinefunction(doing.fn):
-                return await doing.fn(*doing.args, **doing.kwargs)
-            context = contextvars.copy_context()
-            answer = await self._live.call_in_thread(
-                lambda: context.run(doing.fn, *doing.args, **doing.kwargs)
-            )
-            return await answer if inspect.isawaitable(answer) else answer
+        live = self._live
+        live.check()
+        live.in_flight += 1
+        token = inside_step.set(doing.name)
+        try:
+            if doing.timeout is None:
+                return await self._call(doing)
+            async with asyncio.timeout(doing.timeout.total_seconds()) as limit:
+                return await self._call(doing, limit)
+        finally:
+            inside_step.reset(token)
+            live.landed()
+
+    async def _call(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Any:
+        args, kwargs = self._live.place.secrets.opened(doing.args, doing.kwargs)
+        if doing.is_coroutine:
+            return await doing.fn(*args, **kwargs)
+        act = functools.partial(contextvars.copy_context().run, doing.fn, *args, **kwargs)
+        answer = await self._live.call_in_thread(act, limit)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async def call_instead(self, fn: Callable[..., Any], doing: Doing) -> Any:
+        """Another function with the arguments of a step: one that verifies it, or makes it undone."""
+        stand_in = msgspec.structs.replace(doing, fn=fn, is_coroutine=inspect.iscoroutinefunction(fn))
+        return await Stepper.call(self, stand_in)
 
     async def failed(self, doing: Doing, error: Exception) -> StepFailed:
         """Remember the failure, so that a replay raises the same."""
         failure = failure_of(error)
-        await self.save(doing, _FAILED + msgspec.json.encode(failure))
+        await self.save(doing, failed_payload(failure))
         return self._revived(doing, failure)
 
     def _revived(self, doing: Doing, failure: Failure) -> StepFailed:
         revived = revive(doing.name, failure, doing.options.raises)
-        revived.__holdfast_key__ = doing.key  # type: ignore[attr-defined]
+        revived.__holdfast_keys__ = (doing.key,)  # type: ignore[attr-defined]
         return revived
 
     # --- saving
@@ -213,7 +303,10 @@ class Stepper:
         claim = self._live.claim
         save = SaveStep(step, claim.fence)
         if packed.digest is None and not claim.is_alone:
-            await self._live.write(save)
+            if doing.options.is_pure:
+                await self._live.delay(save)
+            else:
+                await self._live.write(save)
         else:
 
             def save_with_company(tx: Tx) -> None:
@@ -227,15 +320,31 @@ class Stepper:
 
     def remember(self, doing: Doing, step: Step, payload: bytes) -> None:
         self.saved += 1
-        self._past.steps[doing.key] = (
-            step if step.result is payload else msgspec.structs.replace(step, result=payload)
+        self._past.put(
+            doing.key, step if step.result is payload else msgspec.structs.replace(step, result=payload)
         )
 
-    async def forget(self, doing: Doing) -> None:
-        """What was remembered under this key does not belong to it any more."""
-        claim, (scope, name, occurrence) = self._live.claim, doing.key
-        await self._live.write(lambda tx: tx.journal.forget_step(claim, scope, name, occurrence))
-        del self._past.steps[doing.key]
+    async def _forget(self, doing: Doing, drift: Drift) -> None:
+        """What was remembered under this key does not belong to it any more; the feed says so."""
+        live, now = self._live, self._live.clock.now()
 
-    async def report_drift(self, doing: Doing, drift: Drift) -> None:
-        await self._live.emit(EventKind.STEP_DRIFTED, step=doing.name, scope=doing.key[0], why=str(drift))
+        def forget_step(tx: Tx) -> None:
+            tx.journal.require(live.claim)
+            if tx.journal.find_step(live.claim.task_id, *doing.key) is not None:
+                tell_drift(tx, live.claim, doing, drift, now)
+                tx.journal.forget_step(live.claim, *doing.key)
+
+        await live.write(forget_step)
+        self._past.forget(doing.key)
+
+
+def tell_drift(tx: Tx, claim: Claim, doing: Doing, drift: Drift, now: datetime) -> None:
+    tx.emit(
+        EventKind.STEP_DRIFTED,
+        claim.run_id,
+        at=now,
+        task_id=claim.task_id,
+        step=doing.name,
+        scope=doing.key[0],
+        why=drift.problem,
+    )

@@ -35,15 +35,15 @@ class Waits:
         self._live = live
         self._past = past
 
-    async def sleep_until(self, key: Key, until: datetime) -> None:
+    async def sleep_until(
+        self, key: Key, until: datetime, act: Callable[[Tx], object] = lambda _tx: None
+    ) -> None:
         """Until then, counted from the first time it was asked for: a restart does not begin it anew."""
-        found = self._past.steps.get(key)
+        found = self._past.find(key)
         if found is None:
             payload = encode_payload("until", until.isoformat())
-            await self.note(key, payload, lambda _tx: None)
-        else:
-            until = datetime.fromisoformat(str(decode_payload(found.result)))
-        await self.pass_time(until)
+            found = await self.note(key, payload, act)
+        await self.pass_time(datetime.fromisoformat(str(decode_payload(found.result))))
 
     async def pass_time(self, until: datetime) -> None:
         """Short in memory, long without a claim."""
@@ -53,6 +53,9 @@ class Waits:
                 await self._give_up("sleep", until, TaskStatus.WAITING, look=lambda _tx: None)
             await self._live.place.sleep(remaining.total_seconds())
         self._live.check()
+        deadline = self._live.deadline
+        if deadline is not None and deadline <= self._live.clock.now():
+            raise TimeoutError("the task has taken longer than it may")
 
     async def until(
         self,
@@ -62,10 +65,10 @@ class Waits:
         look: Callable[[Tx], bytes | None],
         due_at: datetime | None = None,
         late: bytes | None = None,
-        status: TaskStatus = TaskStatus.WAITING,
+        when_late: Callable[[Tx], object] = lambda _tx: None,
     ) -> bytes:
         """What `look` finds, journalled under the key; `late` when it has not come by the due time."""
-        found = self._past.steps.get(key)
+        found = self._past.find(key)
         if found is not None:
             return found.result
         self._live.check()
@@ -73,26 +76,37 @@ class Waits:
 
         def look_or_be_late(tx: Tx) -> bytes | None:
             payload = look(tx)
-            return late if payload is None and due_at is not None and due_at <= now else payload
+            if payload is None and due_at is not None and due_at <= now:
+                when_late(tx)
+                return late
+            return payload
 
-        payload = await self._give_up(waits_on, due_at, status, look=look_or_be_late, key=key)
-        self._past.steps[key] = self._step(key, payload, now)
+        payload = await self._give_up(waits_on, due_at, TaskStatus.WAITING, look=look_or_be_late, key=key)
+        self._past.put(key, self.step(key, payload, now))
         return payload
 
-    async def note(self, key: Key, payload: bytes, act: Callable[[Tx], object]) -> None:
-        """Do something in the ledger and remember under the key that it was done, in one commit."""
+    async def note(self, key: Key, payload: bytes, act: Callable[[Tx], object]) -> Step:
+        """Do something in the ledger and remember under the key that it was done, in one commit.
+
+        Somebody beside us in this run may have done it first: then that holds.
+        """
         live, now, packed = self._live, self._live.clock.now(), pack(payload)
-        step = self._step(key, packed.stored, now)
+        step = self.step(key, packed.stored, now)
 
-        def note(tx: Tx) -> None:
+        def note(tx: Tx) -> bytes:
             tx.journal.require(live.claim)
-            if tx.journal.find_step(live.claim.task_id, *key) is None:
-                tx.blobs.keep(live.claim.task_id, packed)
-                act(tx)
-                tx.journal.put_step(step)
+            # First, because this is where whoever comes second waits for the other.
+            if not tx.journal.put_step(step):
+                before = tx.journal.find_step(live.claim.task_id, *key)
+                assert before is not None
+                return tx.blobs.open(before.result)
+            tx.blobs.keep(live.claim.task_id, packed)
+            act(tx)
+            return payload
 
-        await live.write(note)
-        self._past.steps[key] = msgspec.structs.replace(step, result=payload)
+        step = msgspec.structs.replace(step, result=await live.write(note))
+        self._past.put(key, step)
+        return step
 
     async def park(self, waits_on: str, look: Callable[[Tx], bytes | None]) -> None:
         """Wait for a person's review: the task says so."""
@@ -110,8 +124,8 @@ class Waits:
         """What it waits for, if it is there; else give the claim up and unwind. Both in one write, so that
         nothing can come in between and be missed."""
         live = self._live
-        # To unwind cancels what runs beside us; an effect in the middle would be left in doubt.
-        await live.until_calm()
+        # To unwind cuts short what runs beside us; an effect in the middle would be left in doubt.
+        await live.until_idle()
         live.check()
         now, waits_on = live.clock.now(), check_name("waits_on", waits_on)
         claim = live.claim
@@ -124,14 +138,16 @@ class Waits:
                 if was_given_up(tx, claim):
                     return None
                 raise ClaimLost(claim.run_id, claim.fence)
+            # Whoever brings what we wait for locks the task: it comes before we look, or finds us waiting.
+            tx.tasks.lock(claim.task_id)
             payload = look(tx)
             if payload is not None:
                 if key is not None:
                     packed = pack(payload)
                     tx.blobs.keep(claim.task_id, packed)
-                    tx.journal.put_step(self._step(key, packed.stored, now))
+                    tx.journal.put_step(self.step(key, packed.stored, now))
                 return payload
-            due = NEVER if due_at is None else due_at
+            due = min(one for one in (due_at, live.deadline, NEVER) if one is not None)
             if not tx.runs.wait(claim.run_id, claim.fence, waits_on=waits_on, due_at=due, now=now):
                 raise ClaimLost(claim.run_id, claim.fence)
             tx.emit(EventKind.RUN_WAITED, claim.run_id, at=now, task_id=claim.task_id, waits_on=waits_on)
@@ -143,7 +159,7 @@ class Waits:
             raise live.give_up("waiting")
         return payload
 
-    def _step(self, key: Key, stored: bytes, now: datetime) -> Step:
+    def step(self, key: Key, stored: bytes, now: datetime) -> Step:
         scope, name, occurrence = key
         return Step(
             task_id=self._live.claim.task_id,
@@ -171,7 +187,7 @@ class Waits:
     ) -> bytes:
         """A person's answer."""
         live, asked = self._live, (key[0], f"{key[1]}!asked", key[2])
-        found = self._past.steps.get(asked)
+        found = self._past.find(asked)
         if found is None:
             now = live.clock.now()
             fallback = encode_payload("default", default) if has_default else None
@@ -191,16 +207,22 @@ class Waits:
                 tx.emit(EventKind.QUESTION_ASKED, new.id, at=now, task_id=new.task_id, question=new.question)
 
             due = None if new.due_at is None else new.due_at.isoformat()
-            await self.note(asked, encode_payload("question", [new.id, due]), open_question)
-            found = self._past.steps[asked]
+            found = await self.note(asked, encode_payload("question", [new.id, due]), open_question)
         question_id, due = msgspec.json.decode(found.result, type=tuple[str, str | None])
-        late = encode_payload("default", default) if has_default else late_failure(f"question {question_id}")
+        default_answer = encode_payload("default", default)
+        late = default_answer if has_default else late_failure(f"an answer to {question[:200]!r}")
+
+        def close(tx: Tx) -> None:
+            # Nobody needs to answer it any more.
+            tx.questions.answer(question_id, default_answer, by="timeout", now=live.clock.now())
+
         return await self.until(
             key,
             waits_on=f"answer:{question_id}",
             look=lambda tx: tx.questions.get(question_id).answer,
             due_at=None if due is None else datetime.fromisoformat(due),
             late=late,
+            when_late=close,
         )
 
     # --- mail
@@ -211,12 +233,11 @@ class Waits:
         began = (key[0], f"{key[1]}!began", key[2])
         due_at: datetime | None = None
         if lasts is not None:
-            found = self._past.steps.get(began)
+            found = self._past.find(began)
             if found is None:
-                due_at = live.clock.now() + lasts
-                await self.note(began, encode_payload("due", due_at.isoformat()), lambda _tx: None)
-            else:
-                due_at = datetime.fromisoformat(str(decode_payload(found.result)))
+                due = (live.clock.now() + lasts).isoformat()
+                found = await self.note(began, encode_payload("due", due), lambda _tx: None)
+            due_at = datetime.fromisoformat(str(decode_payload(found.result)))
         now, task_id = live.clock.now(), live.claim.task_id
 
         def look(tx: Tx) -> bytes | None:
@@ -234,23 +255,32 @@ class Waits:
     async def spawn(self, key: Key, new: NewTask) -> str:
         """Start a child once: created and journalled in one commit."""
         live, now = self._live, self._live.clock.now()
-        create = creating([new], now=now)
+        creating([new], now=now)  # so that a mistake shows before the transaction
 
         def spawn(tx: Tx) -> str:
             tx.journal.require(live.claim)
-            (child,) = create(tx)
-            tx.journal.put_step(self._step(key, msgspec.json.encode(child.id), now))
+            before = tx.journal.find_step(live.claim.task_id, *key)
+            if before is not None:
+                return str(decode_payload(before.result))
+            (child,) = creating([new], now=now)(tx)
+            generation = 1
+            while child.has_ended and child.status is not TaskStatus.SUCCEEDED:
+                # It was forgotten because it failed and all is tried again; so it is, too.
+                generation += 1
+                again = msgspec.structs.replace(new, key=f"{new.key}|{generation}")
+                (child,) = creating([again], now=now)(tx)
+            tx.journal.put_step(self.step(key, msgspec.json.encode(child.id), now))
             return child.id
 
         child_id = await live.write(spawn)
-        self._past.steps[key] = self._step(key, msgspec.json.encode(child_id), now)
+        self._past.put(key, self.step(key, msgspec.json.encode(child_id), now))
         return child_id
 
     async def child_result(self, key: Key, child_id: str) -> bytes:
         """The stored result of a child that has ended, or its failure."""
 
         def look(tx: Tx) -> bytes | None:
-            child = tx.tasks.get(child_id)
+            child = tx.tasks.lock(child_id)  # it ends before we look, or finds us waiting
             return ended_as(tx, child) if child.has_ended else None
 
         return await self.until(key, waits_on=f"child:{child_id}", look=look)
@@ -260,13 +290,14 @@ class Waits:
         task_id = self._live.claim.task_id
 
         def look(tx: Tx) -> bytes | None:
-            return None if tx.tasks.children(task_id, only_alive=True) else b"null"
+            living = tx.tasks.children(task_id, only_alive=True)
+            return None if any(not tx.tasks.lock(child.id).has_ended for child in living) else b"null"
 
         await self._give_up("children", None, TaskStatus.WAITING, look=look)
 
 
 def late_failure(what: str) -> bytes:
-    failure = Failure(kind="builtins.TimeoutError", message=f"{what} did not come in time")
+    failure = Failure(kind="TimeoutError", message=f"{what} did not come in time")
     return FAILED + msgspec.json.encode(failure)
 
 
@@ -320,7 +351,8 @@ def answering(question_id: str, answer: object, *, by: str, now: datetime) -> Wr
 
 
 def wake_waiting(tx: Tx, task_id: str, waits_on: str, now: datetime) -> None:
-    """The run of a task goes on if it waits for exactly this."""
+    """The run of a task goes on if it waits for exactly this. It may be about to: that is waited for."""
+    tx.tasks.lock(task_id)
     run = tx.runs.live_of_task(task_id)
     if run is not None and run.waits_on == waits_on:
         wake_run(tx, run.id, now=now)

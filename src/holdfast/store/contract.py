@@ -21,6 +21,9 @@ Row: TypeAlias = Sequence[Any]
 Params: TypeAlias = Mapping[str, object]
 
 
+# A statement of a program's own, with values for its `:name` parameters.
+Execute: TypeAlias = "Callable[[str, Params | None], list[Row]]"
+
 # What callers hand to `Store.write`.
 Write: TypeAlias = "Callable[[Tx], T]"
 
@@ -69,6 +72,14 @@ class Statements(Protocol):
 
     def pack(self, values: Sequence[str], /) -> object:
         """A list as the value of a `:name[]` parameter."""
+        ...
+
+    def lend(self, act: Callable[[Execute], T], /) -> T:
+        """What a program's own function gives, which may say statements about its own tables meanwhile.
+
+        The ledger's tables are hidden from it, and so is the transaction. Raises what the function raised;
+        SqlFailed for a statement that the database refused, BadInput for one that is not a program's.
+        """
         ...
 
 

@@ -4,14 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
+from holdfast.core.ids import EffectId
 from holdfast.core.transitions import EffectStatus, sources_of
 from holdfast.store import rows
 from holdfast.store.records import Records
+from holdfast.store.tasks import resolve
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+
+class BeginEffect:
+    """The intent as a write of its own: one guarded statement."""
+
+    is_joined: ClassVar[bool] = True
+    __slots__ = ("_claim", "_effect")
+
+    def __init__(self, effect: Effect, claim: Claim) -> None:
+        self._effect = effect
+        self._claim = claim
+
+    def __call__(self, tx: Tx) -> bool:
+        return tx.effects.begin(self._effect, self._claim)
+
+    @staticmethod
+    def together(tx: Tx, writes: Sequence[BeginEffect]) -> Sequence[bool | ClaimLost]:
+        return [write.alone(tx) for write in writes]
+
+    def alone(self, tx: Tx) -> bool | ClaimLost:
+        try:
+            return self(tx)
+        except ClaimLost as error:
+            return error
 
 
 class Effects(Records[Effect]):
@@ -83,3 +113,12 @@ class Effects(Records[Effect]):
 
     def of_task(self, task_id: str) -> list[Effect]:
         return [rows.effect_from_row(row) for row in self._sql.all("effects_of_task", {"task_id": task_id})]
+
+    def newest_of_task(self, task_id: str, *, limit: int) -> list[Effect]:
+        """Newest first; for showing a task that may have had a great many."""
+        found = self._sql.all("newest_effects_of_task", {"task_id": task_id, "limit": limit})
+        return [rows.effect_from_row(row) for row in found]
+
+    def resolve(self, prefix: str) -> EffectId:
+        """The one id that begins so. A person knows effects by the reviews that they wait for."""
+        return EffectId(resolve(self._tx, "review", "find_effects", prefix))

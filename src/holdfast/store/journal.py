@@ -127,6 +127,11 @@ class Journal:
         found = self._sql.all("steps_of_task", {"task_id": task_id, "limit": limit})
         return [rows.step_from_row(row) for row in found]
 
+    def newest_steps(self, task_id: str, *, limit: int) -> list[Step]:
+        """The end of the journal, newest first; results are left as they are stored."""
+        found = self._sql.all("newest_steps_of_task", {"task_id": task_id, "limit": limit})
+        return [rows.step_from_row(row) for row in found]
+
     def steps_of(self, task_ids: Sequence[str]) -> dict[str, list[Step]]:
         """The journals of several tasks; results are left as they are stored."""
         return self._grouped("steps_of_tasks", task_ids, rows.step_from_row)

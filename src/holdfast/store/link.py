@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import psycopg
 from psycopg import errors, pq
-from psycopg.adapt import Transformer
+from psycopg.adapt import PyFormat, Transformer
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.core.errors import SettingsError, StoreUnavailable
-from holdfast.store.contract import Params, Row
+from holdfast.core.errors import BadInput, SettingsError, SqlFailed, StoreUnavailable
+from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.queries import numbered
 from holdfast.store.rows import STEP_COLUMNS
+from holdfast.store.user_sql import DatabaseFailed, Lent, numbered_for_user, refused, sql_failed
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
+
+T = TypeVar("T")
 
 SCHEMA = "holdfast"
 OLDEST_SERVER = 14
@@ -212,6 +216,24 @@ class Link:
             raise self._failure(result)
         return result
 
+    def say(self, sql: str, values: Sequence[object]) -> list[Row]:
+        """A statement of somebody else's, with values of any type; the protocol takes no second one."""
+        transformer = Transformer(self._connection)
+        dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        result = self.pgconn.exec_params(
+            sql.encode(), dumped, transformer.types, transformer.formats, pq.Format.TEXT
+        )
+        if result.status not in _DONE:
+            raise self._failure(result)
+        transformer.set_pgresult(result)
+        found: list[Row] = list(transformer.load_rows(0, result.ntuples, tuple))
+        return found
+
+    @property
+    def is_in_good_order(self) -> bool:
+        """Whether a transaction is open in which nothing has failed."""
+        return self.is_open and self.pgconn.transaction_status == pq.TransactionStatus.INTRANS
+
     def rows(self, result: PGresult) -> list[Row]:
         self._transformer.set_pgresult(result)
         found: list[Row] = list(self._transformer.load_rows(0, result.ntuples, tuple))
@@ -254,6 +276,12 @@ class Link:
         return psycopg.OperationalError(said or "the connection was lost")
 
 
+# A statement that names them could reach our tables, or have names looked for elsewhere. U& spells in code.
+_OURS = re.compile(rf"""\b{SCHEMA}"?\s*\.|\bsearch_path\b|\bset_config\b|\bU&["']""", re.IGNORECASE)
+# No permission, no such table: of a program's own tables, that is its own affair.
+_OF_THE_PROGRAM = frozenset({"42501", "42P01"})
+
+
 class PostgresStatements:
     """Named queries on one link."""
 
@@ -294,6 +322,31 @@ class PostgresStatements:
 
     def pack(self, values: Sequence[str]) -> object:
         return values
+
+    def lend(self, act: Callable[[Execute], T]) -> T:
+        """Ours are hidden by the search path and by their schema's name, which no statement may hold."""
+        self._link.command(b"SET LOCAL search_path = public")
+        answer = Lent(self._say).use(act)
+        if not self._link.is_in_good_order:
+            raise SqlFailed(
+                "InFailedSqlTransaction", "a statement failed and the step went on; let its error pass"
+            )
+        self._link.command(f"SET LOCAL search_path = {SEARCH_PATH}".encode())
+        return answer
+
+    def _say(self, sql: str, params: Params) -> list[Row]:
+        if _OURS.search(sql):
+            raise refused("it names the ledger's own schema, or where names are looked for")
+        text, names = numbered_for_user(sql)
+        missing = [name for name in names if name not in params]
+        if missing:
+            raise BadInput("params", f"there is no value for :{missing[0]}")
+        try:
+            return self._link.say(text, [params[name] for name in names])
+        except psycopg.Error as error:
+            if may_retry(error) or (explain(error) is not None and error.sqlstate not in _OF_THE_PROGRAM):
+                raise DatabaseFailed(error) from error
+            raise sql_failed(error) from error
 
 
 # --- failures

@@ -1,4 +1,4 @@
-"""Reads and writes of durable lists and values, and of how many operations a scope has had applied."""
+"""Reads and writes of durable lists and values, and of what a scope has had applied to them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ class Lists:
             found.setdefault(row[0], []).append(opened)
         return found
 
+    def lengths(self, task_id: str) -> dict[str, int]:
+        """How long each list of a task is; none of their items are read."""
+        found = self._sql.all("list_lengths_of_task", {"task_id": task_id})
+        return {str(row[0]): int(row[1]) for row in found}
+
     def append(self, delta: ListDelta, packed: Packed | None = None) -> None:
         """The same delta again changes nothing; raises Conflict when another one begins there.
 
@@ -57,13 +62,13 @@ class Lists:
         """Replaces what was set before. It stays in its row, however large: blobs would pile up."""
         self._sql.run("save_value", rows.row_from_value(value))
 
-    def ops(self, task_ids: Sequence[str]) -> dict[str, dict[str, int]]:
-        """For each open scope of each task, how many operations on lists and values were applied."""
-        found: dict[str, dict[str, int]] = {}
+    def ops(self, task_ids: Sequence[str]) -> dict[str, dict[str, bytes]]:
+        """For each open scope of each task, what was done to lists and values, as the engine wrote it."""
+        found: dict[str, dict[str, bytes]] = {}
         for row in self._sql.all("ops_of_tasks", {"ids": self._sql.pack(task_ids)}):
             scope, ops = rows.ops_from_row(row)
             found.setdefault(row[0], {})[scope] = ops
         return found
 
-    def set_ops(self, task_id: str, scope: str, ops: int) -> None:
+    def set_ops(self, task_id: str, scope: str, ops: bytes) -> None:
         self._sql.run("save_ops", rows.row_from_ops(task_id, scope, ops))

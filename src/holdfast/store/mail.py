@@ -44,6 +44,10 @@ class Mailbox:
         row = self._sql.one("next_mail", {"task_id": task_id, "topic": topic})
         return None if row is None else rows.mail_from_row(row)
 
+    def of_task(self, task_id: str) -> list[Mail]:
+        """Everything that was ever sent to it, in order, taken or not."""
+        return [rows.mail_from_row(row) for row in self._sql.all("mail_of_task", {"task_id": task_id})]
+
     def take(self, task_id: str, seq: int, now: datetime) -> bool:
         """True if it was not taken before."""
         params = {"task_id": task_id, "seq": seq, "now": to_micros(now)}

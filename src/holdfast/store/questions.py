@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import NotFound
+from holdfast.core.ids import QuestionId
 from holdfast.core.scope import Question
 from holdfast.store import rows
+from holdfast.store.tasks import resolve
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 class Questions:
     def __init__(self, tx: Tx) -> None:
+        self._tx = tx
         self._sql = tx.statements
 
     def create(self, question: Question) -> Question:
@@ -48,6 +51,15 @@ class Questions:
         """What nobody has answered, oldest first; the last id of a page is the page token of the next."""
         found = self._sql.all("open_questions", {"after": after, "limit": limit})
         return [rows.question_from_row(row) for row in found]
+
+    def open_of_task(self, task_id: str, *, limit: int = 50) -> list[Question]:
+        """What this task waits to hear, oldest first."""
+        found = self._sql.all("open_questions_of_task", {"task_id": task_id, "limit": limit})
+        return [rows.question_from_row(row) for row in found]
+
+    def resolve(self, prefix: str) -> QuestionId:
+        """The one id that begins so."""
+        return QuestionId(resolve(self._tx, "question", "find_questions", prefix))
 
     def of_task(self, task_id: str) -> list[Question]:
         found = self._sql.all("questions_of_task", {"task_id": task_id})

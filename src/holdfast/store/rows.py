@@ -27,7 +27,16 @@ from holdfast.core.payload import digest_of
 from holdfast.core.plan import Plan
 from holdfast.core.run import Queue, Run
 from holdfast.core.schedule import Wake, WakeReason
-from holdfast.core.scope import FinishedTurn, ListDelta, Loop, Mail, Question, StoredValue, TurnSummary
+from holdfast.core.scope import (
+    FinishedTurn,
+    ListDelta,
+    Loop,
+    Mail,
+    Question,
+    StoredValue,
+    TurnMarks,
+    TurnSummary,
+)
 from holdfast.core.session import Session
 from holdfast.core.step import Artifact, Note, NoteKind, Step
 from holdfast.core.task import Failure, NotifyPolicy, Origin, Progress, RuntimeName, Task
@@ -54,9 +63,17 @@ _artifact = msgspec.json.Decoder(Artifact).decode
 _facts = msgspec.json.Decoder(dict[str, object]).decode
 _summaries = msgspec.json.Decoder(tuple[TurnSummary, ...]).decode
 _choices = msgspec.json.Decoder(tuple[str, ...]).decode
+_turn_marks = msgspec.json.Decoder(TurnMarks).decode
 
 
 R = TypeVar("R")
+# Words to statuses: much quicker than to call the enumeration, and rows are read all the time.
+_RUNTIMES = {one.value: one for one in RuntimeName}
+_POLICIES = {one.value: one for one in NotifyPolicy}
+_TASK_STATUSES = {one.value: one for one in TaskStatus}
+_RUN_STATUSES = {one.value: one for one in RunStatus}
+_QUEUES = {one.value: one for one in Queue}
+
 # The end of the year 9999, which is the last that a datetime can hold.
 _LAST_MICROS = 253_402_300_799_999_999
 
@@ -75,9 +92,9 @@ def _reads(
         def guarded(row: Row) -> R:
             try:
                 return read(row)
-            except (ValueError, TypeError, OverflowError) as error:
+            except (KeyError, ValueError, TypeError, OverflowError) as error:
                 if mend is not None:
-                    with contextlib.suppress(ValueError, TypeError, OverflowError):
+                    with contextlib.suppress(KeyError, ValueError, TypeError, OverflowError):
                         return cast(R, msgspec.structs.replace(cast(Any, read(mend(row))), is_damaged=True))
                 raise RowDamaged(noun, str(row[0]), str(error)) from error
 
@@ -131,7 +148,7 @@ def task_from_row(row: Row) -> Task:
     return Task(
         id=row[0],
         owner=row[1],
-        runtime=RuntimeName(row[2]),
+        runtime=_RUNTIMES[row[2]],
         name=row[3],
         goal=row[4],
         arguments=row[5],
@@ -140,11 +157,11 @@ def task_from_row(row: Row) -> Task:
         parent_task_id=row[8],
         flow_id=row[9],
         dedup_key=row[10],
-        notify=NotifyPolicy(row[11]),
+        notify=_POLICIES[row[11]],
         created_at=from_micros(row[12]),
         is_damaged=digest_of(*row[:13]) != row[13]
         or (row[18] is not None and digest_of(row[0], row[18]) != row[19]),
-        status=TaskStatus(row[14]),
+        status=_TASK_STATUSES[row[14]],
         priority=row[15],
         waits_on=row[16],
         progress=None if row[17] is None else _progress(row[17]),
@@ -207,10 +224,10 @@ def run_from_row(row: Row) -> Run:
         seed=row[6],
         created_at=from_micros(row[7]),
         is_damaged=digest_of(*row[:8]) != row[8],
-        status=RunStatus(row[9]),
+        status=_RUN_STATUSES[row[9]],
         priority=row[10],
         due_at=from_micros(row[11]),
-        queue=Queue(row[12]),
+        queue=_QUEUES[row[12]],
         is_alone=bool(row[13]),
         idle_attempts=row[14],
         claimed_by=row[15],
@@ -385,9 +402,15 @@ def row_from_loop(task_id: str, loop: Loop, now: datetime) -> Params:
     return row | {"digest": digest_of(*row.values())}
 
 
+_TURN_COLUMNS = (
+    *("task_id", "loop", "seq", "turn", "run_id", "steps", "step_count", "last_step"),
+    *("began_at", "ended_at", "marks"),
+)
+
+
 @_reads("turn")
 def turn_from_row(row: Row) -> FinishedTurn:
-    if digest_of(*row[:10]) != row[10]:
+    if digest_of(*row[:11]) != row[11]:
         raise RowDamaged("turn", f"{row[0]}/{row[1]}/{row[2]}")
     return FinishedTurn(
         task_id=row[0],
@@ -398,11 +421,15 @@ def turn_from_row(row: Row) -> FinishedTurn:
         steps=_summaries(row[5]),
         began_at=from_micros(row[8]),
         ended_at=from_micros(row[9]),
+        marks=None if row[10] is None else _turn_marks(row[10]),
     )
 
 
-def row_from_turn(turn: FinishedTurn) -> Params:
-    """How many steps there were and the last one's name are columns of their own, for whoever only counts."""
+def row_from_turn(turn: FinishedTurn, *, steps_inside: int = 0) -> Params:
+    """How many steps there were and the last one's name are columns of their own, for whoever only counts.
+
+    Those of turns inside this one are counted, too, though not summed up: they may be many.
+    """
     row: Params = {
         "task_id": turn.task_id,
         "loop": turn.loop,
@@ -410,12 +437,19 @@ def row_from_turn(turn: FinishedTurn) -> Params:
         "turn": turn.turn,
         "run_id": turn.run_id,
         "steps": _encode(turn.steps),
-        "step_count": len(turn.steps),
+        "step_count": len(turn.steps) + steps_inside,
         "last_step": turn.steps[-1].name if turn.steps else None,
         "began_at": to_micros(turn.began_at),
         "ended_at": to_micros(turn.ended_at),
+        "marks": None if turn.marks is None else _encode(turn.marks),
     }
     return row | {"digest": digest_of(*row.values())}
+
+
+def turn_row_of(row: Row, task_id: str) -> Params:
+    """The row of a turn as another task's: a fork shares the turns of its source."""
+    copied = dict(zip(_TURN_COLUMNS, (task_id, *row[1:11]), strict=True))
+    return copied | {"digest": digest_of(*copied.values())}
 
 
 @_reads("list delta")
@@ -466,15 +500,15 @@ def row_from_value(value: StoredValue) -> Params:
     return row | {"digest": digest_of(*row.values())}
 
 
-@_reads("count of operations")
-def ops_from_row(row: Row) -> tuple[str, int]:
-    """The scope, and how many operations it has had applied."""
+@_reads("operations")
+def ops_from_row(row: Row) -> tuple[str, bytes]:
+    """The scope, and what it has had applied."""
     if digest_of(*row[:3]) != row[3]:
-        raise RowDamaged("count of operations", f"{row[0]}/{row[1]}")
-    return row[1], int(row[2])
+        raise RowDamaged("operations", f"{row[0]}/{row[1]}")
+    return row[1], row[2]
 
 
-def row_from_ops(task_id: str, scope: str, ops: int) -> Params:
+def row_from_ops(task_id: str, scope: str, ops: bytes) -> Params:
     row: Params = {"task_id": task_id, "scope": scope, "ops": ops}
     return row | {"digest": digest_of(*row.values())}
 

@@ -174,6 +174,13 @@ class Runs:
         self, run_id: str, fence: int, to: RunStatus, *, failure: Failure | None, now: datetime
     ) -> Run | None:
         """The holder ends its run; None when the fence is no longer the newest or the run has ended."""
+        is_ended = self.end_held(run_id, fence, to, failure=failure, now=now)
+        return self.look(run_id) if is_ended else None
+
+    def end_held(
+        self, run_id: str, fence: int, to: RunStatus, *, failure: Failure | None, now: datetime
+    ) -> bool:
+        """The same for who has the run already."""
         params = {
             "id": run_id,
             "fence": fence,
@@ -181,7 +188,7 @@ class Runs:
             "failure": _encode(failure),
             "now": to_micros(now),
         }
-        return self.look(run_id) if self._moved_one("end_run", params, RunStatus.RUNNING, to) else None
+        return self._moved_one("end_run", params, RunStatus.RUNNING, to)
 
     def end_idle(self, run: Run, to: RunStatus, *, failure: Failure | None, now: datetime) -> bool:
         """End a run that nobody holds."""
@@ -231,6 +238,19 @@ class Runs:
         """Waiting runs whose due time has come: run and task ids."""
         found = self._sql.all("waits_over", {"now": to_micros(now), "limit": limit})
         return [(row[0], row[1]) for row in found]
+
+    def next_due_at(self) -> datetime | None:
+        """When the next run is due that is not ready yet; None when there is none."""
+        found = self._sql.all("next_due_runs", {})
+        return min((from_micros(row[0]) for row in found if row[0] is not None), default=None)
+
+    def has_ready(self, names: Sequence[str]) -> bool:
+        """Whether something is there to be claimed by who knows these names."""
+        return self._sql.one("find_ready_run", {"names": self._sql.pack(names)}) is not None
+
+    def ready_names(self, *, limit: int = 1000) -> list[str]:
+        """The names of the tasks that have ready runs."""
+        return [row[0] for row in self._sql.all("names_of_ready_runs", {"limit": limit})]
 
     def of_boot(self, boot_id: str, *, limit: int) -> list[Run]:
         found = self._sql.all("runs_of_boot", {"boot_id": boot_id, "limit": limit})

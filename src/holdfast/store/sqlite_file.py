@@ -12,9 +12,10 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from holdfast.core.errors import RowDamaged, StoreUnavailable
-from holdfast.store.contract import Params, Row
+from holdfast.core.errors import BadInput, RowDamaged, SqlFailed, StoreUnavailable
+from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.transaction import Tx
+from holdfast.store.user_sql import DatabaseFailed, Lent, our_tables, refused, sql_failed
 
 T = TypeVar("T")
 
@@ -134,6 +135,7 @@ class SqliteStatements:
         self._cursor = connection.cursor()
         self._queries = queries
         self._save_step = queries["save_step"]
+        self._guest: Guest | None = None
 
     def one(self, query: str, params: Params) -> Row | None:
         found = self.all(query, params)
@@ -196,6 +198,126 @@ class SqliteStatements:
 
     def pack(self, values: Sequence[str]) -> object:
         return msgspec.json.encode(values).decode()
+
+    def lend(self, act: Callable[[Execute], T]) -> T:
+        if self._guest is None:
+            self._guest = Guest(self._connection)
+        return self._guest.use(act)
+
+
+# What SQLite says when a program's own statement is wrong; everything else is a failure of the database.
+_OF_THE_PROGRAM = (
+    apsw.ConstraintError,
+    apsw.SQLError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.TooBigError,
+    apsw.BindingsError,
+)
+# Of tables that are no table of anybody's: page by page, or where everything stands.
+_INTERNAL = frozenset({"sqlite_master", "sqlite_schema"})
+_HIDDEN = frozenset({"dbstat"})
+_FORBIDDEN = frozenset(
+    {
+        apsw.SQLITE_ATTACH,
+        apsw.SQLITE_DETACH,
+        apsw.SQLITE_PRAGMA,
+        apsw.SQLITE_TRANSACTION,
+        apsw.SQLITE_SAVEPOINT,
+        apsw.SQLITE_ANALYZE,
+        apsw.SQLITE_REINDEX,
+        # A temporary table would stand in front of one of ours with the same name.
+        apsw.SQLITE_CREATE_TEMP_INDEX,
+        apsw.SQLITE_CREATE_TEMP_TABLE,
+        apsw.SQLITE_CREATE_TEMP_TRIGGER,
+        apsw.SQLITE_CREATE_TEMP_VIEW,
+    }
+)
+# The table that each of these is about is named second; by all others that are about one, first.
+_NAMED_SECOND = frozenset(
+    {
+        apsw.SQLITE_CREATE_INDEX,
+        apsw.SQLITE_CREATE_TRIGGER,
+        apsw.SQLITE_DROP_INDEX,
+        apsw.SQLITE_DROP_TRIGGER,
+        apsw.SQLITE_ALTER_TABLE,
+    }
+)
+_NAMED_FIRST = frozenset(
+    {
+        apsw.SQLITE_READ,
+        apsw.SQLITE_INSERT,
+        apsw.SQLITE_UPDATE,
+        apsw.SQLITE_DELETE,
+        apsw.SQLITE_CREATE_TABLE,
+        apsw.SQLITE_CREATE_VIEW,
+        apsw.SQLITE_CREATE_VTABLE,
+        apsw.SQLITE_DROP_TABLE,
+        apsw.SQLITE_DROP_VIEW,
+        apsw.SQLITE_DROP_VTABLE,
+    }
+)
+
+
+class Guest:
+    """A program's own statements on the connection that writes: SQLite itself is asked what each touches."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._ours = {name.lower() for name in our_tables("sqlite")}
+        self._is_inside = False
+        # For good: to set it anew each time would have every prepared statement of ours prepared again.
+        connection.authorizer = self._authorize
+
+    def use(self, act: Callable[[Execute], T]) -> T:
+        self._is_inside = True
+        try:
+            answer = Lent(self._say).use(act)
+        finally:
+            self._is_inside = False
+        if not self._connection.in_transaction:
+            raise SqlFailed("RollbackError", "a statement ended the transaction and the step went on")
+        return answer
+
+    def _say(self, sql: str, params: Params) -> list[Row]:
+        cursor = self._connection.cursor()
+        statements = 0
+
+        def only_one(*_: object) -> bool:
+            nonlocal statements
+            statements += 1
+            return statements == 1
+
+        cursor.exec_trace = only_one
+        try:
+            # From no cache: what was prepared for us was not asked about.
+            return list(cursor.execute(sql, params, can_cache=False).fetchall())
+        except apsw.AuthError as error:
+            raise refused(str(error)) from error
+        except apsw.ExecTraceAbort as error:
+            raise refused("one statement at a time") from error
+        except KeyError as error:
+            raise BadInput("params", f"there is no value for :{error.args[0]}") from error
+        except _OF_THE_PROGRAM as error:
+            raise sql_failed(error) from error
+        except apsw.Error as error:
+            raise DatabaseFailed(error) from error
+        finally:
+            cursor.close(True)
+
+    def _authorize(
+        self, operation: int, one: str | None, two: str | None, _database: str | None, _inner: str | None
+    ) -> int:
+        if not self._is_inside:
+            return apsw.SQLITE_OK
+        if operation in _FORBIDDEN:
+            return apsw.SQLITE_DENY
+        if operation in _NAMED_FIRST or operation in _NAMED_SECOND:
+            table = ((two if operation in _NAMED_SECOND else one) or "").lower()
+            is_internal = table.startswith("sqlite_") and table not in _INTERNAL
+            if table in self._ours or table in _HIDDEN or is_internal:
+                return apsw.SQLITE_DENY
+        return apsw.SQLITE_OK
 
 
 def _value(kind: str, stored: bytes | None) -> object:

@@ -68,10 +68,19 @@ class Tasks:
         found = self._sql.all("get_tasks", {"ids": self._sql.pack(task_ids)})
         return {row[0]: rows.task_from_row(row) for row in found}
 
+    def ended_among(self, task_ids: Sequence[str]) -> list[str]:
+        """Which of these have ended."""
+        return [row[0] for row in self._sql.all("ended_tasks", {"ids": self._sql.pack(task_ids)})]
+
     def children(self, task_id: str, *, only_alive: bool = False) -> list[Task]:
         """The tasks that this one started, oldest first; all of them, because all must hear of its end."""
         query = "children_of_task_alive" if only_alive else "children_of_task"
         return [rows.task_from_row(row) for row in self._sql.all(query, {"task_id": task_id})]
+
+    def newest_children(self, task_id: str, *, limit: int) -> list[Task]:
+        """Newest first; for showing a task that may have started a great many."""
+        found = self._sql.all("newest_children_of_task", {"task_id": task_id, "limit": limit})
+        return [rows.task_from_row(row) for row in found]
 
     def resolve(self, prefix: str) -> TaskId:
         """The one id that begins so."""

@@ -22,6 +22,7 @@ from holdfast.store.flows import Flows
 from holdfast.store.journal import Journal
 from holdfast.store.lists import Lists
 from holdfast.store.mail import Mailbox
+from holdfast.store.pasts import Pasts
 from holdfast.store.questions import Questions
 from holdfast.store.runs import Runs
 from holdfast.store.schedules import Wakes
@@ -57,6 +58,7 @@ class Tx:
         self.flows = Flows(self)
         self.sessions = Sessions(self)
         self.wakes = Wakes(self)
+        self.pasts = Pasts(self)
 
     def seen_through(self, statements: Statements) -> Tx:
         """This transaction with its statements watched; what either collects is collected once."""

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.core.errors import Conflict
 from holdfast.core.scope import FinishedTurn, Loop
 from holdfast.store import rows
+from holdfast.store.contract import Params
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -31,13 +32,17 @@ class Turns:
             found.setdefault(row[0], {})[loop.loop] = loop
         return found
 
-    def commit(self, turn: FinishedTurn, scope: str, *, is_over: bool) -> None:
+    def commit(self, turn: FinishedTurn, scope: str, *, is_over: bool, has_loops: bool = True) -> None:
         """Keep the turn, move its loop on, and forget what only an open turn needs: all in its scope.
+
+        Who knows that it has no loops inside saves the look for them.
 
         The same turn again changes nothing. Raises Conflict when another one has its place. The caller holds
         the run.
         """
-        row = rows.row_from_turn(turn)
+        inside = {"task_id": turn.task_id, "low": scope + _INSIDE, "high": scope + _AFTER}
+        counted = self._sql.one("steps_below", inside) if has_loops else None
+        row = rows.row_from_turn(turn, steps_inside=0 if counted is None else int(counted[0]))
         if self._sql.one("insert_turn", row) is None:
             found = self._sql.one("get_turn", row)
             if found is None or rows.turn_from_row(found) != turn:
@@ -47,7 +52,7 @@ class Turns:
             return
         loop = Loop(loop=turn.loop, turns_done=turn.seq, is_over=is_over)
         self._sql.run("save_loop", rows.row_from_loop(turn.task_id, loop, turn.ended_at))
-        self._forget(turn.task_id, scope)
+        self._forget(inside, scope, has_loops)
 
     def set_over(self, task_id: str, loop: str, now: datetime) -> None:
         """The loop has no more turns; it may have had none at all. The caller holds the run."""
@@ -65,9 +70,8 @@ class Turns:
         found = self._sql.all("turns_of_task" if loop is None else "turns_of_loop", params)
         return [rows.turn_from_row(row) for row in found]
 
-    def _forget(self, task_id: str, scope: str) -> None:
-        inside = {"task_id": task_id, "low": scope + _INSIDE, "high": scope + _AFTER}
+    def _forget(self, inside: Params, scope: str, has_loops: bool) -> None:
         for noun in ("steps", "scope_ops"):
-            self._sql.run(f"delete_{noun}_of_scope", inside | {"scope": scope})
-        for noun in ("turns", "loops"):
+            self._sql.run(f"delete_{noun}_of_scope", {**inside, "scope": scope})
+        for noun in ("turns", "loops") if has_loops else ():
             self._sql.run(f"delete_{noun}_below", inside)

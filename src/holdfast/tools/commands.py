@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 
-import holdfast
 from holdfast.config import default_home
 from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput
@@ -141,15 +140,10 @@ async def find_outcome(key: str, receipts: Path, *, patience_s: float) -> Outcom
 
 async def _attend(order: Order) -> str:
     """Give the command to a witness and wait for it; what the witness itself had to complain about."""
-    witness = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _WITNESS, *_import_path()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        pass_fds=(order.started,),
-        # Neither a terminal's Ctrl-C nor a signal to our group is meant for it.
-        start_new_session=True,
-    )
+    try:
+        witness = await _start_witness(order.started)
+    except OSError as error:
+        raise CommandNotStarted(f"no process can be started: {error.strerror}") from error
     try:
         _, complaint = await witness.communicate(msgspec.json.encode(order))
     except asyncio.CancelledError:
@@ -160,9 +154,21 @@ async def _attend(order: Order) -> str:
     return complaint.decode("utf-8", "replace")
 
 
+async def _start_witness(receipt: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _WITNESS, *_import_path()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        pass_fds=(receipt,),
+        # Neither a terminal's Ctrl-C nor a signal to our group is meant for it.
+        start_new_session=True,
+    )
+
+
 def _import_path() -> list[str]:
     """Where the witness finds the same code as we do; first of all where we come from ourselves."""
-    return [str(Path(one).absolute()) for one in (str(Path(holdfast.__file__).parents[1]), *sys.path)]
+    return [str(Path(one).absolute()) for one in (str(Path(__file__).parents[2]), *sys.path)]
 
 
 def _seen(outcome: Outcome, said: str) -> Done:

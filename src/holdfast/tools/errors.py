@@ -3,7 +3,7 @@
 HoldfastError
 ├── Conflict
 │   └── FileChanged         the file is not what was recorded; it was left as it is
-├── FileNotWritten          nothing was replaced
+├── FileNotWritten          it cannot be written there
 ├── CommandFailed           asked to check, and the command's exit status was not 0
 ├── CommandNotStarted       the command never began
 ├── CommandCutShort         begun, and nobody saw its end (also an EOFError)
@@ -40,7 +40,7 @@ class FileChanged(Conflict):
 
 
 class FileNotWritten(HoldfastError):
-    """A file could not be written; what was there is still there."""
+    """A file could not be written for good; readers see the old content, or the new, and nothing between."""
 
     code = "file_not_written"
 

@@ -114,14 +114,16 @@ def _look(path: Path) -> Found | None:
         if error.errno == errno.ENXIO:
             raise FileNotWritten(str(path), "it is a socket, not a file; name a file") from error
         raise
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise FileNotWritten(str(path), f"it is a {_kind(status.st_mode)}, not a file; name a file")
         digest = hashlib.sha256()
-        while chunk := file.read(_CHUNK):
+        while chunk := os.read(descriptor, _CHUNK):
             digest.update(chunk)
         return Found(sha256=digest.hexdigest(), status=status)
+    finally:
+        os.close(descriptor)
 
 
 def _found_again(path: Path) -> Found:

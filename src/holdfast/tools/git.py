@@ -131,22 +131,18 @@ async def commit(
     trailer = f"--trailer={TRAILER}: {_checked_key(key)}"
     # Not through standard input: of a message that we died in the middle of, half would be committed.
     await git.change("commit", "--quiet", "--cleanup=whitespace", f"--message={text}", trailer, "--", *names)
-    return GitCommit(sha=await git.head())
+    # Not simply where HEAD stands: somebody else may have committed since. (A hook may remove the trailer.)
+    return GitCommit(sha=await git.find_key(key, "--max-count=1") or await git.head())
 
 
 async def find_commit(key: str, repo: str, *, timeout_s: float = TIMEOUT_S) -> Verdict:
     """Whether a commit with this key is anywhere in the repository."""
     git = Git(repo, timeout_s)
-    # One key may be the beginning of another: the search is for the text, the choice for the whole line.
-    mark = f"{TRAILER}: {_checked_key(key)}"
-    line = re.compile(rf"^\s*{re.escape(mark)}\s*$", re.MULTILINE)
-    search = ("log", "--all", "--format=%H%x00%B%x01", "--fixed-strings", f"--grep={mark}")
     try:
         for patience_s in (LOCK_PATIENCE_S, 0.0):
-            for found in (await git.run(*search)).split("\1"):
-                sha, _, message = found.strip().partition("\0")
-                if line.search(message):
-                    return Happened(GitCommit(sha=sha))
+            found = await git.find_key(key, "--all")
+            if found is not None:
+                return Happened(GitCommit(sha=found))
             lock = git.repo / await git.run("rev-parse", "--git-path", "index.lock")
             if not _is_there(lock):
                 return DidNotHappen()
@@ -194,8 +190,14 @@ async def git_push(
     git = Git(repo, timeout_s)
     ref, remote = await git.checked_ref(branch), await git.checked_remote(remote)
     wanted = await git.commit_of(ref, sha)
-    await git.run("push", "--quiet", "--no-follow-tags", "--", remote, f"{wanted}:{ref}")
-    return GitPush(sha=wanted, ref=ref, remote=remote)
+    pushed = GitPush(sha=wanted, ref=ref, remote=remote)
+    try:
+        await git.run("push", "--quiet", "--no-follow-tags", "--", remote, f"{wanted}:{ref}")
+    except GitFailed:
+        # Only its answer may have been lost.
+        if await find_push(repo, branch, remote=remote, sha=wanted, timeout_s=timeout_s) != Happened(pushed):
+            raise
+    return pushed
 
 
 async def find_push(
@@ -270,6 +272,18 @@ class Git:
             raise GitFailed(command, status, err or out)
         return status == 0
 
+    async def find_key(self, key: str, where: str) -> str | None:
+        """The newest commit that carries the key."""
+        # One key may be the beginning of another: the search is for the text, the choice for the whole line.
+        mark = f"{TRAILER}: {_checked_key(key)}"
+        line = re.compile(rf"^\s*{re.escape(mark)}\s*$", re.MULTILINE)
+        listed = await self.run("log", where, "--format=%H%x00%B%x01", "--fixed-strings", f"--grep={mark}")
+        for one in listed.split("\1"):
+            sha, _, message = one.strip().partition("\0")
+            if line.search(message):
+                return sha
+        return None
+
     async def head(self) -> str:
         return await self.run("rev-parse", "--verify", "HEAD")
 
@@ -323,7 +337,12 @@ class Git:
         try:
             async with asyncio.timeout(self._timeout_s):
                 out, err = await git.communicate()
-        except BaseException:
+        except TimeoutError:
+            await _stop(git)
+            raise TimeoutError(
+                f"git {command} took more than {self._timeout_s:g} s and was stopped"
+            ) from None
+        except asyncio.CancelledError:
             await _stop(git)
             raise
         status = git.returncode

@@ -19,7 +19,6 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 import msgspec
 
-import holdfast
 from holdfast.core.clock import SystemClock
 from holdfast.core.effect_class import keyed, read, tool
 from holdfast.core.errors import BadInput, PayloadTooLarge, RetryAfter
@@ -248,13 +247,17 @@ def _route(parts: SplitResult, timeout_s: float) -> tuple[http.client.HTTPConnec
     proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
     if not proxy:
         return _connection(parts.scheme, host, port, timeout_s), target, {}
-    through = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+    try:
+        through = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
+        through_port = through.port or 80
+    except ValueError as error:
+        raise HttpNotSent(parts.geturl(), f"the address of the proxy cannot be read: {error}") from error
     if through.scheme != "http" or not through.hostname:
         raise HttpNotSent(
             parts.geturl(), f"a proxy of the kind {through.scheme}: is not supported, only http:"
         )
     access = _proxy_access(through)
-    connection = _connection(parts.scheme, through.hostname, through.port or 80, timeout_s)
+    connection = _connection(parts.scheme, through.hostname, through_port, timeout_s)
     if parts.scheme == "https":
         connection.set_tunnel(host, port, headers=access)
         return connection, target, {}
@@ -371,7 +374,7 @@ def _checked_headers(headers: object, *, is_json: bool = False, has_text: bool =
     if len(names) != len(checked):
         raise BadInput("headers", "one name is there twice, in other letters")
     if "user-agent" not in names:
-        checked["User-Agent"] = f"holdfast/{holdfast.__version__}"
+        checked["User-Agent"] = "holdfast"
     if "content-type" not in names and (is_json or has_text):
         checked["Content-Type"] = "application/json" if is_json else "text/plain; charset=utf-8"
     return checked

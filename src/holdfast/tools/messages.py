@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,8 @@ from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict,
 from holdfast.core.errors import BadInput
 from holdfast.core.payload import check_name, check_text
 from holdfast.tools.inputs import current_key
+
+_MAX_ID_CHARS = 1000
 
 
 class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +41,7 @@ async def send_message(channel: Channel, to: str, text: str) -> SentMessage:
 
 def message_tool(
     channel: Channel, *, name: str = "send_message"
-) -> Callable[[str, str], Awaitable[SentMessage]]:
+) -> Callable[[str, str], Coroutine[Any, Any, SentMessage]]:
     """`send_message` for one channel, as a tool that an agent may call: with a receiver and a text."""
     checked = _checked_channel(channel)
 
@@ -53,9 +56,10 @@ def message_tool(
 
 
 async def send(key: str, channel: Channel, to: str, text: str) -> SentMessage:
-    to, text = check_name("to", to), check_text("text", text)
-    message_id = await _checked_channel(channel).send(to, text, key=key)
-    return SentMessage(message_id=check_name("message id", message_id))
+    # Only looked at: what is sent is what was given, with whatever secret somebody is waiting for.
+    check_name("to", to)
+    check_text("text", text)
+    return _sent(await _checked_channel(channel).send(to, text, key=key))
 
 
 async def find_message(key: str, channel: Channel) -> Verdict:
@@ -63,7 +67,7 @@ async def find_message(key: str, channel: Channel) -> Verdict:
     found = await _checked_channel(channel).find_sent(key)
     match found:
         case str():
-            return Happened(SentMessage(message_id=check_name("message id", found)))
+            return Happened(_sent(found))
         case None:
             return DidNotHappen()
         case CannotTell(why):
@@ -72,6 +76,11 @@ async def find_message(key: str, channel: Channel) -> Verdict:
             return Unknown(
                 f"the channel answered {type(found).__name__}; a message id, None or CannotTell is needed"
             )
+
+
+def _sent(message_id: object) -> SentMessage:
+    """It went out: an odd id is no reason to say otherwise."""
+    return SentMessage(message_id=str(message_id).encode("utf-8", "replace").decode()[:_MAX_ID_CHARS])
 
 
 def _checked_channel(channel: object) -> Channel:

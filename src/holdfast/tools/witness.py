@@ -120,8 +120,8 @@ class Witness:
                 command = self._start()
             except OSError as error:
                 self._write_done(Done(problem=f"{error.strerror}: {error.filename or self._order.argv[0]}"))
-            except _Stopped:
-                self._write_done(Done(problem="it was stopped before it began"))
+            except (ValueError, _Stopped) as error:
+                self._write_done(Done(problem=str(error)))
             else:
                 self._write_done(self._watch(command, signals))
 
@@ -167,7 +167,7 @@ class Witness:
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._was_stopped:
-            raise _Stopped
+            raise _Stopped("it was stopped before it began")
         order = self._order
         env = {name: value for name, value in {**os.environ, **order.env}.items() if value is not None}
         return subprocess.Popen(  # noqa: S603 - to run what it is told is what this is for

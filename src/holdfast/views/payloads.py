@@ -14,6 +14,8 @@ from holdfast.views.text import MAX_TEXT_CHARS, bounded, clean_json, clip, one_l
 MAX_SHOWN_BYTES = 64 * 1024
 MAX_PREVIEW_CHARS = 2000
 
+# No JSON begins with it: what follows is the failure of a step, which is remembered like a result.
+FAILED = b"!"
 # Control characters as JSON writes them.
 _ESCAPED = re.compile(r"\\u(00[0189][0-9a-fA-F]|007[fF])")
 
@@ -61,3 +63,11 @@ class FailureView(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def maybe(cls, failure: Failure | None) -> FailureView | None:
         return None if failure is None else cls.of(failure)
+
+
+def failure_in(payload: bytes) -> FailureView | None:
+    """The failure that stands where a result might; None for a result."""
+    if payload.startswith(FAILED):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            return FailureView.of(msgspec.json.decode(payload[len(FAILED) :], type=Failure))
+    return None

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.run import Run
 from holdfast.core.step import Step
-from holdfast.views.payloads import FailureView, PayloadView
+from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.text import maybe_line, one_line
 
 
@@ -65,7 +65,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
-    """One saved step: who saved it, when, and how its result begins."""
+    """One saved step: who saved it, when, and how its result begins; or how it failed."""
 
     name: str
     scope: str
@@ -74,9 +74,12 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     ended_at: datetime
     preview: str
+    failure: FailureView | None = None
 
     @classmethod
     def of(cls, step: Step, result: bytes) -> StepView:
+        failure = failure_in(result)
+        shown = f"failed: {failure.kind}: {failure.message}" if failure else PayloadView.of(result).preview
         return cls(
             name=one_line(step.name),
             scope=one_line(step.scope),
@@ -84,5 +87,6 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
             run_id=one_line(step.run_id),
             started_at=step.started_at,
             ended_at=step.ended_at,
-            preview=one_line(PayloadView.of(result).preview),
+            preview=one_line(shown),
+            failure=failure,
         )

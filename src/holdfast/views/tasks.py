@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from holdfast.core.task import Origin, Progress, Task
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
+from holdfast.views.effects import EffectView
 from holdfast.views.payloads import FailureView, PayloadView
+from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
+from holdfast.views.questions import QuestionView
 from holdfast.views.runs import RunView, StepView
-from holdfast.views.text import bounded, maybe_line, one_line
+from holdfast.views.text import bounded, clean_json, maybe_line, one_line
+from holdfast.views.waits import WaitView
 
 MAX_GOAL_CHARS = 2000
 
@@ -129,10 +134,62 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
     plan: PlanView | None
     runs: list[RunView]
     checkpoints: list[CheckpointLineView]
+    # Those of finished turns included.
     steps_saved: int
     latest_steps: list[StepView]
+    # In words, with the next command; null for who waits for nothing.
+    waits_for: WaitView | None = None
+    loops: list[LoopView] = []
+    lists: list[ListView] = []
+    values: list[ValueView] = []
+    # The newest of them, oldest first; `more` names what has more than is shown here.
+    effects: list[EffectView] = []
+    questions: list[QuestionView] = []
+    children: list[ChildView] = []
+    more: list[str] = []
     # What of it could not be read, in sentences; empty when all of it could.
     problems: list[str] = []
+
+
+class WaitedView(msgspec.Struct, frozen=True, kw_only=True):
+    """The task when the waiting was over: because it had ended, or because the time was up."""
+
+    has_ended: bool
+    task: TaskView
+    # Null unless it succeeded.
+    result: PayloadView | None
+
+
+class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that was started or followed here, with its whole result once it has one."""
+
+    id: str
+    status: str
+    result: Any
+    failure: FailureView | None
+    # How many are saved, those of finished turns included.
+    steps: int
+    name: str
+    goal: str
+    key: str | None
+    waits_on: str | None
+    # False when it was found: by its key, or because it was to be resumed.
+    is_new: bool
+
+    @classmethod
+    def of(cls, task: Task, *, result: Any, steps: int, is_new: bool) -> FollowedView:
+        return cls(
+            id=one_line(task.id),
+            status=task.status.value,
+            result=clean_json(result),
+            failure=FailureView.maybe(task.failure),
+            steps=steps,
+            name=one_line(task.name),
+            goal=bounded(task.goal, MAX_GOAL_CHARS),
+            key=maybe_line(task.dedup_key),
+            waits_on=maybe_line(task.waits_on),
+            is_new=is_new,
+        )
 
 
 class CancelView(msgspec.Struct, frozen=True, kw_only=True):

@@ -188,6 +188,7 @@ CREATE TABLE turns (
   last_step  TEXT COLLATE "C",
   began_at   BIGINT NOT NULL,
   ended_at   BIGINT NOT NULL,
+  marks      BYTEA,
   digest     BYTEA NOT NULL,
   PRIMARY KEY (task_id, loop, seq)
 );
@@ -214,11 +215,11 @@ CREATE TABLE durable_values (
   PRIMARY KEY (task_id, name)
 );
 
--- How many operations on lists and values an open scope has had applied: replay skips so many.
+-- What an open scope, or the finished turns of a loop, did to lists and values (JSON): a replay does the same.
 CREATE TABLE scope_ops (
   task_id TEXT COLLATE "C" NOT NULL,
   scope   TEXT COLLATE "C" NOT NULL,
-  ops     BIGINT NOT NULL,
+  ops     BYTEA NOT NULL,
   digest  BYTEA NOT NULL,
   PRIMARY KEY (task_id, scope)
 );

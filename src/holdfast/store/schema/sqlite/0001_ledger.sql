@@ -184,6 +184,7 @@ CREATE TABLE turns (
   last_step  TEXT,
   began_at   INTEGER NOT NULL,
   ended_at   INTEGER NOT NULL,
+  marks      BLOB,
   digest     BLOB NOT NULL,
   PRIMARY KEY (task_id, loop, seq)
 ) STRICT, WITHOUT ROWID;
@@ -210,11 +211,11 @@ CREATE TABLE durable_values (
   PRIMARY KEY (task_id, name)
 ) STRICT, WITHOUT ROWID;
 
--- How many operations on lists and values an open scope has had applied: replay skips so many.
+-- What an open scope, or the finished turns of a loop, did to lists and values (JSON): a replay does the same.
 CREATE TABLE scope_ops (
   task_id TEXT NOT NULL,
   scope   TEXT NOT NULL,
-  ops     INTEGER NOT NULL,
+  ops     BLOB NOT NULL,
   digest  BLOB NOT NULL,
   PRIMARY KEY (task_id, scope)
 ) STRICT, WITHOUT ROWID;

@@ -27,6 +27,10 @@ SELECT * FROM effects WHERE id = :id OR (idempotency_key = :idempotency_key AND 
 -- One effect.
 SELECT * FROM effects WHERE id = :id;
 
+-- name: find_effects
+-- Ids that begin with a prefix.
+SELECT id, task_id FROM effects WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
+
 -- name: move_effect
 -- To another status, from any that the table allows.
 UPDATE effects SET status = :to, updated_at = :now
@@ -56,6 +60,10 @@ SELECT * FROM effects WHERE status = 'unknown' AND id > :after ORDER BY id LIMIT
 -- name: effects_of_task
 -- All effects of a task, oldest first.
 SELECT * FROM effects WHERE task_id = :task_id ORDER BY id;
+
+-- name: newest_effects_of_task
+-- The newest effects of a task, for whoever looks.
+SELECT * FROM effects WHERE task_id = :task_id ORDER BY id DESC LIMIT :limit;
 
 -- name: delete_effects_of_tasks
 -- Retention.

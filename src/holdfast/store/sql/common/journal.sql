@@ -28,6 +28,10 @@ SELECT * FROM steps
 -- The journal of a task in the order it was written.
 SELECT * FROM steps WHERE task_id = :task_id ORDER BY seq, scope, name, occurrence LIMIT :limit;
 
+-- name: newest_steps_of_task
+-- The end of a task's journal, newest first, for whoever looks.
+SELECT * FROM steps WHERE task_id = :task_id ORDER BY seq DESC, scope DESC, name DESC, occurrence DESC LIMIT :limit;
+
 -- name: steps_of_tasks
 -- The journals of several tasks, each in the order it was written.
 SELECT * FROM steps WHERE task_id IN :ids[] ORDER BY task_id, seq, scope, name, occurrence;

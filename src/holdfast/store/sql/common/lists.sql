@@ -13,6 +13,10 @@ SELECT * FROM list_deltas WHERE task_id = :task_id AND list = :name AND start = 
 -- The durable lists of several tasks, in the order in which they grew.
 SELECT * FROM list_deltas WHERE task_id IN :ids[] ORDER BY task_id, list, start;
 
+-- name: list_lengths_of_task
+-- How long each durable list of a task is, without its items.
+SELECT list, MAX(start + count) FROM list_deltas WHERE task_id = :task_id GROUP BY list ORDER BY list;
+
 -- name: save_value
 -- A durable value as it stands now.
 INSERT INTO durable_values VALUES (:task_id, :name, :value, :written_at, :digest)
@@ -24,12 +28,12 @@ ON CONFLICT (task_id, name) DO UPDATE
 SELECT * FROM durable_values WHERE task_id IN :ids[] ORDER BY task_id, name;
 
 -- name: save_ops
--- How many operations a scope has had applied.
+-- What a scope has had applied.
 INSERT INTO scope_ops VALUES (:task_id, :scope, :ops, :digest)
 ON CONFLICT (task_id, scope) DO UPDATE SET ops = excluded.ops, digest = excluded.digest;
 
 -- name: ops_of_tasks
--- How many operations the open scopes of several tasks have had applied.
+-- What the open scopes of several tasks have had applied.
 SELECT * FROM scope_ops WHERE task_id IN :ids[] ORDER BY task_id, scope;
 
 -- name: delete_list_deltas_of_tasks

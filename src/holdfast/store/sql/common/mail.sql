@@ -18,6 +18,10 @@ SELECT * FROM mail
  WHERE task_id = :task_id AND topic = :topic AND taken_at IS NULL
  ORDER BY seq LIMIT 1;
 
+-- name: mail_of_task
+-- Everything that was ever sent to a task, in order.
+SELECT * FROM mail WHERE task_id = :task_id ORDER BY seq;
+
 -- name: take_mail
 -- It is taken once.
 UPDATE mail SET taken_at = :now

@@ -10,6 +10,10 @@ RETURNING id;
 -- One question.
 SELECT * FROM questions WHERE id = :id;
 
+-- name: find_questions
+-- Ids that begin with a prefix.
+SELECT id, task_id FROM questions WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
+
 -- name: answer_question
 -- The first answer stays.
 UPDATE questions
@@ -24,6 +28,10 @@ SELECT * FROM questions WHERE answered_at IS NULL AND id > :after ORDER BY id LI
 -- name: questions_of_task
 -- Everything that a task has asked.
 SELECT * FROM questions WHERE task_id = :task_id ORDER BY id;
+
+-- name: open_questions_of_task
+-- What a task has asked and nobody has answered, oldest first.
+SELECT * FROM questions WHERE task_id = :task_id AND answered_at IS NULL ORDER BY id LIMIT :limit;
 
 -- name: delete_questions_of_tasks
 -- Retention.

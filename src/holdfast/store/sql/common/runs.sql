@@ -210,6 +210,28 @@ SELECT id, task_id FROM runs
  WHERE status = 'waiting' AND due_at <= :now
  ORDER BY due_at, id LIMIT :limit;
 
+-- name: next_due_runs
+-- When the next run that waits for its time is due: one that was asked for later, and one that sleeps.
+SELECT MIN(due_at) FROM runs WHERE status = 'queued' AND queue = 'later'
+ UNION ALL
+SELECT MIN(due_at) FROM runs WHERE status = 'waiting' AND waits_on IS NOT NULL;
+
+-- name: find_ready_run
+-- Whether a run of these names is ready: one of many, or a suspect.
+SELECT 1 FROM runs
+ WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0 AND task_name IN :names[]
+ UNION ALL
+SELECT 1 FROM runs
+ WHERE status = 'queued' AND queue = 'ready' AND is_alone = 1 AND task_name IN :names[]
+ LIMIT 1;
+
+-- name: names_of_ready_runs
+-- Which tasks have runs that are ready.
+SELECT task_name FROM runs WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0
+ UNION
+SELECT task_name FROM runs WHERE status = 'queued' AND queue = 'ready' AND is_alone = 1
+ ORDER BY task_name LIMIT :limit;
+
 -- name: runs_of_boot
 -- What a boot carries, by priority.
 SELECT * FROM runs

@@ -16,6 +16,10 @@ SELECT * FROM tasks WHERE id = :id;
 -- Several tasks by their ids.
 SELECT * FROM tasks WHERE id IN :ids[] ORDER BY id;
 
+-- name: ended_tasks
+-- Which of several tasks have ended, for whoever waits for them.
+SELECT id FROM tasks WHERE id IN :ids[] AND ended_at IS NOT NULL;
+
 -- name: lock_task
 -- One task, to be changed in this transaction.
 SELECT * FROM tasks WHERE id = :id;
@@ -55,6 +59,10 @@ SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id;
 -- name: children_of_task_alive
 -- Of the tasks that a task started, those that have not ended.
 SELECT * FROM tasks WHERE parent_task_id = :task_id AND ended_at IS NULL ORDER BY id;
+
+-- name: newest_children_of_task
+-- The tasks that a task started last, for whoever looks.
+SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id DESC LIMIT :limit;
 
 -- name: move_task
 -- A task follows its run to another status; the guard names the status it was read in.

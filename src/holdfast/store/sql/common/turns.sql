@@ -1,7 +1,8 @@
 -- name: insert_turn
 -- What is left of a turn that has committed; the first one stays.
 INSERT INTO turns
-VALUES (:task_id, :loop, :seq, :turn, :run_id, :steps, :step_count, :last_step, :began_at, :ended_at, :digest)
+VALUES (:task_id, :loop, :seq, :turn, :run_id, :steps, :step_count, :last_step, :began_at, :ended_at,
+        :marks, :digest)
 ON CONFLICT (task_id, loop, seq) DO NOTHING
 RETURNING seq;
 
@@ -45,6 +46,11 @@ DELETE FROM steps
 -- The counts of a scope and of all below it.
 DELETE FROM scope_ops
  WHERE task_id = :task_id AND scope >= :scope AND scope < :high AND (scope = :scope OR scope >= :low);
+
+-- name: steps_below
+-- How many steps the turns of the loops inside a scope had.
+SELECT CAST(COALESCE(SUM(step_count), 0) AS BIGINT) FROM turns
+ WHERE task_id = :task_id AND loop >= :low AND loop < :high;
 
 -- name: delete_turns_below
 -- The turns of the loops inside a scope.

@@ -1,42 +1,24 @@
-"""For users' tests and ours: FakeClock, in-memory store, failpoints."""
+"""A store in memory, one that dies at chosen points, and one that runs every write twice."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
 from holdfast.core.clock import Clock
 from holdfast.core.errors import HoldfastError
-from holdfast.store.contract import Params, Row, Statements, Store, Write
+from holdfast.store.contract import Execute, Params, Row, Statements, Store, Write
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.transaction import Tx
 from holdfast.store.verify import scan
+from holdfast.testing.clocks import FakeClock
 
 T = TypeVar("T")
 
 Where = Literal["before", "inside", "after"]
-
-
-class FakeClock:
-    """A clock that stands still until it is told otherwise."""
-
-    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
-        self._now = start
-
-    def now(self) -> datetime:
-        return self._now
-
-    def set(self, moment: datetime) -> None:
-        self._now = moment
-
-    def advance(self, **by: float) -> datetime:
-        """`advance(minutes=5)`: five minutes later, at once. Returns the new time."""
-        self.set(self._now + timedelta(**by))
-        return self._now
 
 
 def memory_store(clock: Clock | None = None) -> SqliteStore:
@@ -89,7 +71,7 @@ def crash() -> NoReturn:
     raise Crashed
 
 
-class _StoreAround:
+class StoreAround:
     """A store around another one; each kind of call passes one place."""
 
     def __init__(self, inner: Store) -> None:
@@ -142,7 +124,7 @@ class _StoreAround:
         self.inner.close()
 
 
-class FailingStore(_StoreAround):
+class FailingStore(StoreAround):
     """A store in which the process dies, or anything else happens, at chosen points of a scenario.
 
     With an empty plan it only records: run the scenario once, then once for each of `failpoints()` with a
@@ -300,13 +282,24 @@ class _CountingStatements:
     def pack(self, values: Sequence[str]) -> object:
         return self._statements.pack(values)
 
+    def lend(self, act: Callable[[Execute], T]) -> T:
+        def watched(execute: Execute) -> T:
+            def counted(sql: str, params: Params | None) -> list[Row]:
+                answer = execute(sql, params)
+                self._ran()
+                return answer
+
+            return act(counted)
+
+        return self._statements.lend(watched)
+
 
 def name_of(write: Write[Any]) -> str:
     """How a write is called in a record: its function's qualified name, or its class."""
     return str(getattr(write, "__qualname__", type(write).__qualname__))
 
 
-class RepeatingStore(_StoreAround):
+class RepeatingStore(StoreAround):
     """Runs every write a second time after its own commit, as a caller does that lost the answer.
 
     Raises AssertionError unless the second run gives the same answer and changes nothing: no row, no event,

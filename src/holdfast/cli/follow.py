@@ -1,0 +1,378 @@
+"""Follows a task while this process carries it: shows how far it is, asks a person, stops when told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.cli.output import clock_time, is_terminal
+from holdfast.cli.screen import Glance, Screen
+from holdfast.core.effect import Effect
+from holdfast.core.errors import BadInput, HoldfastError, RowDamaged
+from holdfast.core.events import Event, EventKind
+from holdfast.core.scope import Question
+from holdfast.core.task import Task
+from holdfast.core.transitions import TaskStatus
+from holdfast.views.effects import ReviewView
+from holdfast.views.questions import QuestionView
+from holdfast.views.text import one_line
+from holdfast.views.waits import DECISIONS, brief_wait, kind_of
+
+if TYPE_CHECKING:
+    from holdfast.engine.handles import Holdfast
+    from holdfast.store.transaction import Tx
+
+SOONEST_LOOK_S = 0.02
+LOOK_EVERY_S = 0.25
+# The children are looked at less often, and only so many of them.
+LOOK_AT_TREE_EVERY_S = 1.0
+MAX_TREE = 200
+# A ledger that answers slowly is asked less often.
+SHARE_OF_LOOKING = 0.1
+
+# After these a person may be wanted.
+FOR_A_PERSON = frozenset({EventKind.QUESTION_ASKED, EventKind.EFFECT_IN_DOUBT, EventKind.RUN_WAITED})
+
+Command = Callable[..., str]
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """The task at one moment."""
+
+    task: Task
+    steps: int
+    last_step: str | None
+    turns: int
+    events: list[Event]
+    # Where the feed was read up to.
+    position: str
+    # Only a person can bring it further, and there is none here.
+    is_stuck: bool = False
+
+
+class Tree(msgspec.Struct, frozen=True, kw_only=True):
+    """A task and those of its descendants that have not ended: what they want from a person."""
+
+    tasks: list[Task]
+    questions: list[Question]
+    reviews: list[Effect]
+    is_whole: bool
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing in it can go on before a person has reviewed something."""
+        waits = [task for task in self.tasks if task.status is not TaskStatus.NEEDS_REVIEW]
+        for_others = [task for task in waits if kind_of(task.waits_on or "")[0] in ("child", "children")]
+        return self.is_whole and len(waits) < len(self.tasks) and len(for_others) == len(waits)
+
+
+def look(tx: Tx, task_id: str, after: str) -> Seen:
+    heads = tx.journal.heads([task_id])
+    loops = tx.turns.loops([task_id]).get(task_id, {})
+    task, events = tx.tasks.look(task_id), tx.events.of_task(task_id, after)
+    result = None if task.result is None else tx.blobs.open(task.result)
+    return Seen(
+        task=msgspec.structs.replace(task, result=result),
+        steps=heads[task_id].steps_saved if task_id in heads else 0,
+        last_step=heads[task_id].last_step if task_id in heads else None,
+        turns=sum(loop.turns_done for path, loop in loops.items() if "/" not in path),
+        events=events,
+        position=events[-1].position if events else after,
+    )
+
+
+def look_at_tree(tx: Tx, task: Task) -> Tree:
+    tasks, place = [task], 0
+    while place < len(tasks) and len(tasks) <= MAX_TREE:
+        tasks += tx.tasks.children(tasks[place].id, only_alive=True)
+        place += 1
+    is_whole, tasks = len(tasks) <= MAX_TREE, tasks[:MAX_TREE]
+    questions: list[Question] = []
+    reviews: list[Effect] = []
+    for one in tasks:
+        kind, subject = kind_of(one.waits_on or "")
+        # What is damaged cannot be shown here; `tasks show` and `store verify` name it.
+        with contextlib.suppress(RowDamaged):
+            questions += tx.questions.open_of_task(one.id)
+            if kind == "review":
+                reviews.append(tx.effects.get(subject))
+    return Tree(tasks=tasks, questions=questions, reviews=reviews, is_whole=is_whole)
+
+
+class Keyboard:
+    """Lines that a person types. The terminal itself does the editing, so the event loop never waits here."""
+
+    def __init__(self, nudge: asyncio.Event) -> None:
+        self._nudge = nudge
+        self._typed = b""
+        self.lines: list[str] = []
+        # They said that there is nothing more to come.
+        self.is_over = False
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sys.stdin.fileno(), self._read)
+        try:
+            yield
+        finally:
+            loop.remove_reader(sys.stdin.fileno())
+
+    def _read(self) -> None:
+        try:
+            piece = os.read(sys.stdin.fileno(), 4096)
+        except OSError:  # the terminal is gone
+            piece = b""
+        if not piece:
+            self.is_over = True
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+        *whole, self._typed = (self._typed + piece).split(b"\n")
+        self.lines += [line.decode("utf-8", "replace").strip() for line in whole]
+        self._nudge.set()
+
+
+def is_attended() -> bool:
+    """Whether somebody can be asked: they see our questions, and we see what they type."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+class Follower:
+    """Looks again and again, until the task has ended, a person wants to leave, or only a person can help."""
+
+    def __init__(
+        self,
+        holdfast: Holdfast,
+        task_id: str,
+        screen: Screen,
+        *,
+        after: str,
+        known: frozenset[str],
+        command: Command,
+        by: str,
+    ) -> None:
+        self._holdfast = holdfast
+        self._task_id = task_id
+        self._screen = screen
+        self._after = after
+        self._known = known
+        self._command = command
+        self._by = by
+        self._nudge = asyncio.Event()
+        self._is_stopping = False
+        self._keyboard = Keyboard(self._nudge) if is_attended() else None
+        self._asking: Question | None = None
+        self._last = ""
+        # What was told, answered or given up: once is enough.
+        self._settled: set[str] = set()
+        # Questions whose answers came from here.
+        self._answered: set[str] = set()
+
+    def stop(self) -> None:
+        self._is_stopping = True
+        self._nudge.set()
+
+    async def follow(self) -> Seen:
+        with contextlib.ExitStack() as watching:
+            if self._keyboard is not None:
+                watching.enter_context(self._keyboard.watched())
+            try:
+                return await self._follow()
+            finally:
+                self._ask_no_more()
+
+    async def _follow(self) -> Seen:
+        store, pause, look_at_tree_at = self._holdfast.store, SOONEST_LOOK_S, 0.0
+        while True:
+            began = time.monotonic()
+            seen = await store.read(lambda tx: look(tx, self._task_id, self._after))
+            self._show(seen)
+            if seen.task.has_ended or self._is_stopping:
+                return seen
+            if began >= look_at_tree_at or any(event.kind in FOR_A_PERSON for event in seen.events):
+                task = seen.task
+                tree = await store.read(lambda tx: look_at_tree(tx, task))  # noqa: B023 - read at once
+                self._show_tree(tree)
+                look_at_tree_at = began + LOOK_AT_TREE_EVERY_S
+                if tree.is_stuck and self._keyboard is None:
+                    return msgspec.structs.replace(seen, is_stuck=True)
+            await self._hear()
+            took = time.monotonic() - began
+            await self._wait(max(pause, took / SHARE_OF_LOOKING))
+            pause = min(LOOK_EVERY_S, pause * 2)
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._nudge.wait()
+        self._nudge.clear()
+
+    # --- showing
+
+    def _show(self, seen: Seen) -> None:
+        for event in seen.events:
+            self._after = event.position
+            words, is_remark = words_of(event)
+            if words and is_remark and event.subject_id not in self._answered:
+                self._screen.say(words)
+            self._last = words or self._last
+        task = seen.task
+        waits = "" if task.waits_on is None else f" for {brief_wait(task.waits_on)}"
+        progress = task.progress
+        self._screen.show(
+            Glance(
+                status=f"{task.status.value}{waits}",
+                done=0 if progress is None else progress.done,
+                total=None if progress is None else progress.total,
+                subtask=None if progress is None or not progress.subtask else one_line(progress.subtask, 60),
+                turns=seen.turns,
+                steps=seen.steps,
+                last_step=None if seen.last_step is None else one_line(seen.last_step, 40),
+                last_event=self._last,
+            )
+        )
+
+    def _show_tree(self, tree: Tree) -> None:
+        for effect in tree.reviews:
+            if self._is_new(effect.id):
+                self._show_review(effect)
+        for task in tree.tasks:
+            if task.status is TaskStatus.QUEUED and task.name not in self._known and self._is_new(task.id):
+                self._screen.say(
+                    f"{task.id} waits for a process that knows the task {one_line(task.name)!r}; we don't"
+                )
+        asked = {question.id for question in tree.questions}
+        if self._asking is not None and self._asking.id not in asked:
+            self._screen.say("somebody else has answered, or it is too late")
+            self._ask_no_more()
+        for question in tree.questions:
+            if question.id in self._settled or self._asking is not None:
+                continue
+            self._ask(question)
+
+    def _is_new(self, subject_id: str) -> bool:
+        is_new = subject_id not in self._settled
+        self._settled.add(subject_id)
+        return is_new
+
+    def _show_review(self, effect: Effect) -> None:
+        view = ReviewView.of(effect, None)
+        why = "" if view.why is None else f": {view.why}"
+        self._screen.say(f"nobody knows whether {view.effect.name}({view.asked or ''}) happened{why}")
+        self._screen.say(f"look, then: {self._command('reviews', 'resolve', effect.id, '|'.join(DECISIONS))}")
+
+    # --- asking
+
+    def _ask(self, question: Question) -> None:
+        view = QuestionView.of(question, None)
+        due = "" if view.due_at is None else f" (until {clock_time(view.due_at)})"
+        self._screen.say(f"? {view.question}{due}")
+        if self._keyboard is None or self._keyboard.is_over:
+            allowed = "ANSWER" if view.choices is None else "|".join(view.choices)
+            self._screen.say(f"to answer: {self._command('questions', 'answer', question.id, allowed)}")
+            self._settled.add(question.id)
+            return
+        for number, choice in enumerate(view.choices or (), start=1):
+            self._screen.say(f"{number}) {choice}")
+        self._keyboard.lines.clear()  # what was typed before was no answer to this
+        self._asking = question
+        self._prompt(view)
+
+    def _prompt(self, view: QuestionView) -> None:
+        hint = "" if view.choices is None else " (number or text)"
+        if view.has_default:
+            shown = msgspec.json.encode(view.default).decode()
+            hint += f" [Enter for {one_line(shown, 60)}]"
+        self._screen.ask(f"your answer{hint}: ")
+
+    def _ask_no_more(self) -> None:
+        if self._asking is not None:
+            self._asking = None
+            self._screen.go_on()
+
+    async def _hear(self) -> None:
+        """What was typed is the answer to what was asked."""
+        keyboard, question = self._keyboard, self._asking
+        if keyboard is None or question is None:
+            return
+        if keyboard.is_over and not keyboard.lines:
+            self._ask_no_more()
+            self._ask(question)  # says how to answer from elsewhere
+            return
+        if not keyboard.lines:
+            return
+        typed = keyboard.lines.pop(0)
+        try:
+            await self._holdfast.answer(question.id, answer_of(question, typed), by=self._by)
+            self._answered.add(question.id)
+        except BadInput as refusal:
+            self._screen.say(refusal.problem)
+            self._prompt(QuestionView.of(question, None))
+            return
+        except HoldfastError as error:
+            self._screen.say(str(error))
+        self._settled.add(question.id)
+        self._ask_no_more()
+
+
+def answer_of(question: Question, typed: str) -> object:
+    """A choice by its text or its number; nothing at all for the default. Raises BadInput."""
+    if not typed:
+        if question.default_answer is None:
+            raise BadInput("answer", "an answer is needed")
+        return msgspec.json.decode(question.default_answer)
+    if question.choices is None or typed in question.choices:
+        return typed
+    if typed.isdecimal() and 1 <= int(typed) <= len(question.choices):
+        return question.choices[int(typed) - 1]
+    raise BadInput("answer", f"choose one of: {', '.join(one_line(one) for one in question.choices)}")
+
+
+# --- events in words
+
+
+def words_of(event: Event) -> tuple[str, bool]:
+    """What happened, for a person who looks on; and whether it is worth a remark that stays."""
+    facts = {name: one_line(str(value), 120) for name, value in event.facts.items()}
+
+    def fact(name: str) -> str:
+        return facts.get(name, "?")
+
+    match event.kind:
+        case EventKind.RUN_RETRIED:
+            return f"it failed ({fact('why')}) and is tried again: {fact('rung')}", True
+        case EventKind.STEP_RETRIED:
+            return (
+                f"{fact('step')} failed ({fact('why')}), attempt {fact('attempt')}; it is tried again",
+                True,
+            )
+        case EventKind.STEP_DRIFTED:
+            return f"drift in {fact('step')}: {fact('why')}", True
+        case EventKind.EFFECT_REVIEWED:
+            return f"{fact('by')} reviewed {fact('step')}: {fact('decision')}", True
+        case EventKind.QUESTION_ANSWERED:
+            return f"{fact('by')} answered", True
+        case EventKind.TASK_CANCEL_REQUESTED:
+            return f"somebody wants it to end: {fact('reason')}", True
+        case EventKind.PROGRAM_TOLD:
+            return f"{fact('name')} {one_line(msgspec.json.encode(event.facts.get('told')).decode())}", True
+        case EventKind.CHECKPOINT_RESUMED:
+            return f"resumed after {fact('reason')}", True
+        case EventKind.CHECKPOINT_SAVED:
+            return f"checkpoint ({fact('saved')})", False
+        case EventKind.RUN_PAUSED:
+            return "paused", False
+        case EventKind.RUN_CLAIMED:
+            return "taken up", False
+        case EventKind.RUN_WOKEN:
+            return "woken", False
+        case EventKind.MAIL_SENT:
+            return f"mail on {fact('topic')} from {fact('sender')}", False
+        case _:
+            return "", False

@@ -1,0 +1,199 @@
+"""Finds the task that `module:task` names, and reads its arguments from the command line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from holdfast.cli.invocation import read_json
+from holdfast.core.errors import BadInput
+from holdfast.engine.definitions import TaskDefinition, by_name
+
+Definition = TaskDefinition[..., Any]
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """A module that was imported, and the tasks in it."""
+
+    place: str
+    module: ModuleType
+    # By the names that the module gives them.
+    tasks: dict[str, Definition]
+    # The same, and those of the modules that came with it: their children may be among them.
+    known: list[Definition]
+
+    def find(self, name: str | None) -> Definition:
+        """The task that the module calls so, or that calls itself so. Raises BadInput, which lists them."""
+        if name in self.tasks:
+            return self.tasks[name]
+        for definition in self.tasks.values():
+            if definition.name == name:
+                return definition
+        if name is None:
+            raise BadInput(self.place, f"name a task of it; {self._choice()}")
+        if hasattr(self.module, name):
+            raise BadInput(f"{self.place}:{name}", f"that is no task: put @hf.task on it; {self._choice()}")
+        raise BadInput(self.place, f"it has no task {name!r}; {self._choice()}")
+
+    def _choice(self) -> str:
+        if not self.tasks:
+            return "it has no task at all: put @hf.task on an async function"
+        return f"it has {', '.join(f'{self.place}:{name}' for name in sorted(self.tasks))}"
+
+
+def split_place(spec: str) -> tuple[str, str | None]:
+    """`module:task` or `path/to/file.py:task`; the task may be missing."""
+    place, _, name = spec.partition(":")
+    if not place:
+        raise BadInput("MODULE:TASK", "name a module or a file, a colon and a task: agents.research:research")
+    return place, name or None
+
+
+def load_program(place: str) -> Program:
+    """Import the module or the file. Raises BadInput for whatever keeps it from being imported."""
+    before = set(sys.modules)
+    is_file = place.endswith(".py") or os.sep in place
+    module = _import_file(place) if is_file else _import_module(place)
+    tasks = _tasks_in(module)
+    known = by_name(list(tasks.values()))
+    for name in sorted(set(sys.modules) - before):
+        for definition in _tasks_in(sys.modules[name]).values():
+            known.setdefault(definition.name, definition)
+    return Program(place=place, module=module, tasks=tasks, known=list(known.values()))
+
+
+def _import_module(name: str) -> ModuleType:
+    _put_first(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise BadInput(
+                name,
+                f"there is no such module in {Path.cwd()} or among what is installed; "
+                "for a file write path/to/file.py:task",
+            ) from error
+        raise _broken(name, error) from error
+    except (Exception, SystemExit) as error:  # the user's own code
+        raise _broken(name, error) from error
+
+
+def _import_file(place: str) -> ModuleType:
+    path = Path(place).absolute()
+    if not path.is_file():
+        raise BadInput(place, "there is no such file")
+    _put_first(path.parent)
+    # Under its own name, as if it were imported; unless somebody else has that name already.
+    name = path.stem if path.stem not in sys.modules else f"holdfast_run_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BadInput(place, "that is no Python file; its name ends with .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the user's own code
+        del sys.modules[name]
+        raise _broken(place, error) from error
+    return module
+
+
+def _put_first(directory: Path) -> None:
+    text = str(directory)
+    if sys.path[:1] != [text]:
+        sys.path.insert(0, text)
+
+
+def _broken(place: str, error: BaseException) -> BadInput:
+    if isinstance(error, SystemExit):
+        return BadInput(place, "it ended while it was imported; put what it does under `if __name__ == …`")
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
+    ]
+    where = ""
+    if isinstance(error, SyntaxError):
+        where = f" ({error.filename}, line {error.lineno})"
+    elif frames and frames[-1].filename != __file__:
+        where = f" ({frames[-1].filename}, line {frames[-1].lineno})"
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return BadInput(place, f"it cannot be imported: {type(error).__name__}: {said}{where}")
+
+
+def _tasks_in(module: object) -> dict[str, Definition]:
+    """Whatever stands under a name in `sys.modules`: some put other things there."""
+    names = getattr(module, "__dict__", None)
+    if not isinstance(names, dict):
+        return {}
+    return {name: value for name, value in list(names.items()) if isinstance(value, TaskDefinition)}
+
+
+# --- arguments
+
+
+def read_arguments(definition: Definition, plain: Sequence[str], as_json: Sequence[str]) -> dict[str, object]:
+    """`k=v` converted by the parameter's annotation, and `k=JSON` as it stands. Raises BadInput."""
+    parameters = list(inspect.signature(definition.fn).parameters)[1:]
+    hints = _hints_of(definition)
+    arguments: dict[str, object] = {}
+    for option, pairs in (("--arg", plain), ("--json-arg", as_json)):
+        for pair in pairs:
+            name, equals, text = pair.partition("=")
+            if not equals or not name:
+                raise BadInput(option, f"{pair!r:.100} has no value; write {option} name=value")
+            if name not in parameters:
+                raise BadInput(
+                    f"{option} {name}", f"{definition.name} has no such parameter; {_known(parameters)}"
+                )
+            if name in arguments:
+                raise BadInput(f"{option} {name}", "it is given twice")
+            field = f"{option} {name}"
+            arguments[name] = (
+                read_json(field, text)
+                if option == "--json-arg"
+                else _convert(field, text, hints.get(name, str))
+            )
+    return arguments
+
+
+def _known(parameters: list[str]) -> str:
+    return f"it has {', '.join(parameters)}" if parameters else "it has none"
+
+
+def _hints_of(definition: Definition) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(definition.fn)
+    except (NameError, TypeError):  # an annotation that is there for the type checker alone
+        return {}
+
+
+def _convert(field: str, text: str, hint: Any) -> object:
+    """A number, a truth, a moment or a text by its annotation; what is written otherwise is JSON."""
+    try:
+        return msgspec.convert(text, hint, strict=False)
+    except (msgspec.ValidationError, TypeError) as error:
+        problem = error
+    if hint in (int, float, bool):
+        wanted = {int: "a whole number", float: "a number", bool: "true or false"}[hint]
+        raise BadInput(field, f"{wanted} is needed, not {text!r:.100}") from problem
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        shown = inspect.formatannotation(hint)
+        raise BadInput(field, f"{text!r:.100} cannot be read as {shown}; write it as JSON") from error
+    try:
+        return msgspec.convert(value, hint, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(field, f"{error} ({inspect.formatannotation(hint)})") from error
+    except TypeError:  # a type that only the program itself can read
+        return value

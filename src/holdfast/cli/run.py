@@ -1,0 +1,413 @@
+"""run: starts a task of a Python program, or goes on with one, and follows it to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast import app
+from holdfast.cli.errors import DONE, FAILED
+from holdfast.cli.follow import Follower, Seen, look
+from holdfast.cli.invocation import Invocation, shared_options, task_prefix, whoever
+from holdfast.cli.output import Output, counted
+from holdfast.cli.programs import Program, load_program, read_arguments, split_place
+from holdfast.cli.screen import Screen, restore_cursor, screen_for
+from holdfast.config import MemoryPlace, SqlitePlace
+from holdfast.core.errors import BadInput, HoldfastError, NoLedger, NotFound, RowDamaged
+from holdfast.core.transitions import TaskStatus
+from holdfast.store.events import START
+from holdfast.views.tasks import FollowedView
+from holdfast.views.text import one_line
+from holdfast.views.waits import brief_wait
+
+if TYPE_CHECKING:
+    from holdfast.core.task import Task
+    from holdfast.engine.definitions import Call
+    from holdfast.engine.handles import Holdfast
+    from holdfast.store.transaction import Tx
+
+DEFAULT_OWNER = "system"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for: a new call, or a task that was started before."""
+
+    program: Program
+    call: Call[Any] | None
+    # The beginning of an id; only when there is no call.
+    task_id: str | None
+    # The name that a task to be resumed must have, if one was given.
+    name: str | None
+    key: str | None
+    goal: str | None
+    owner: str
+
+
+class Followed(msgspec.Struct, frozen=True, kw_only=True):
+    """How following ended."""
+
+    seen: Seen
+    is_new: bool
+    # The number of the signal by which somebody wanted to leave; None when nobody did.
+    left_by: int | None = None
+
+
+@click.command("run")
+@click.argument("place", metavar="MODULE:TASK")
+@click.option(
+    "--arg", "plain", multiple=True, metavar="NAME=VALUE", help="An argument, read by its annotation."
+)
+@click.option("--json-arg", "as_json_args", multiple=True, metavar="NAME=JSON", help="An argument as JSON.")
+@click.option("--key", help="The same key again finds the first task, also one that has ended.")
+@click.option("--goal", help="What it is about, in your words.")
+@click.option("--owner", help=f"On whose behalf. [default: {DEFAULT_OWNER}]")
+@click.option("--detach", is_flag=True, help="Only record it; a process that carries such tasks takes it.")
+@click.option(
+    "--resume", callback=task_prefix, metavar="ID", help="Go on with this task instead of starting one."
+)
+@shared_options
+@click.pass_context
+def run(
+    context: click.Context,
+    place: str,
+    plain: tuple[str, ...],
+    as_json_args: tuple[str, ...],
+    key: str | None,
+    goal: str | None,
+    owner: str | None,
+    resume: str | None,
+    *,
+    detach: bool,
+) -> None:
+    """Start a task and follow it. Its result goes to stdout; whatever it prints itself goes to stderr.
+
+    MODULE is a module that Python finds from here, or path/to/file.py; TASK is what has @hf.task on it.
+    While it runs, this process also carries other tasks of the module that wait in the ledger.
+
+    \b
+    holdfast run agents.research:research --arg topic=tides --arg depth=3
+    holdfast run agent.py:research --key tides-1 --json-arg tags='["sea"]'
+    holdfast run --resume task_01h8 agent.py:research
+
+    Ctrl-C pauses the task and says how to go on; a second one leaves at once. Status 0 when it succeeded,
+    1 when it failed, timed out or was cancelled, or when it needs a review and nobody is there to ask.
+    """
+    call: Invocation = context.obj
+    given = {"--arg": plain, "--json-arg": as_json_args, "--key": key, "--goal": goal, "--owner": owner}
+    if resume is not None:
+        clashing = [name for name, value in (given | {"--detach": detach}).items() if value]
+        if clashing:
+            raise click.UsageError(f"{', '.join(clashing)} belongs to a new task, not to one that is resumed")
+    with _stdout_kept():
+        asked = _ask(place, plain, as_json_args, key=key, goal=goal, owner=owner, resume=resume)
+        followed = _record(call, asked) if detach else _carried(call, asked)
+    _show(call, place, followed, is_detached=detach)
+    status = _exit_status(followed, is_detached=detach)
+    if status:
+        context.exit(status)
+
+
+def _ask(
+    spec: str,
+    plain: tuple[str, ...],
+    as_json_args: tuple[str, ...],
+    *,
+    key: str | None,
+    goal: str | None,
+    owner: str | None,
+    resume: str | None,
+) -> Asked:
+    place, name = split_place(spec)
+    program = load_program(place)
+    wanted = None if resume is not None and name is None else program.find(name)
+    call = None
+    if resume is None:
+        assert wanted is not None
+        call = wanted(**read_arguments(wanted, plain, as_json_args))
+    return Asked(
+        program=program,
+        call=call,
+        task_id=resume,
+        name=None if wanted is None else wanted.name,
+        key=key,
+        goal=goal,
+        owner=DEFAULT_OWNER if owner is None else owner,
+    )
+
+
+@contextlib.contextmanager
+def _stdout_kept() -> Iterator[None]:
+    """What a program prints, itself or by processes it starts, goes to stderr: stdout is for its result."""
+    sys.stdout.flush()
+    with contextlib.ExitStack() as undo:
+        with contextlib.suppress(OSError):  # somebody has closed one of them
+            kept = os.dup(1)
+            undo.callback(os.close, kept)
+            os.dup2(2, 1)
+            undo.callback(os.dup2, kept, 1)
+        undo.enter_context(contextlib.redirect_stdout(sys.stderr))
+        yield
+
+
+# --- only recorded
+
+
+def _record(call: Invocation, asked: Asked) -> Followed:
+    from holdfast.engine.ledger import NewTask, creating
+
+    assert asked.call is not None
+    if isinstance(call.settings.store, MemoryPlace):
+        raise BadInput("--detach", "a ledger in memory ends with this process; name a --store that stays")
+    new = NewTask(
+        name=asked.call.name,
+        goal=asked.call.goal if asked.goal is None else asked.goal,
+        owner=asked.owner,
+        arguments=asked.call.arguments,
+        key=asked.key,
+    )
+    now = call.clock.now()
+    with call.writing(may_upgrade=_is_new(call)) as store:
+        (task,) = store.write_now(creating([new], now=now))
+        seen = store.read_now(lambda tx: _look_at(tx, task.id, asked))
+    return Followed(seen=seen, is_new=seen.task.created_at >= now)
+
+
+def _is_new(call: Invocation) -> bool:
+    """Whether there is no ledger yet: the first task makes it. One that is there is not migrated here."""
+    try:
+        with call.reading():
+            return False
+    except NoLedger:
+        return True
+
+
+def _look_at(tx: Tx, task_id: str, asked: Asked) -> Seen:
+    try:
+        return look(tx, task_id, START)
+    except NotFound:
+        if asked.key is None:
+            raise
+        raise BadInput(
+            "--key", f"{asked.key!r:.100} belongs to {task_id}, which ended and was pruned; use another key"
+        ) from None
+
+
+# --- followed
+
+
+def _carried(call: Invocation, asked: Asked) -> Followed:
+    try:
+        return asyncio.run(_follow(call, asked))
+    except BaseExceptionGroup as group:
+        # What broke the carrying of runs comes out of its group of children; one of them is enough to say.
+        expected, _ = group.split(HoldfastError)
+        while isinstance(expected, BaseExceptionGroup):
+            expected = expected.exceptions[0]  # type: ignore[assignment]
+        if expected is None:
+            raise
+        raise expected from group
+
+
+async def _follow(call: Invocation, asked: Asked) -> Followed:
+    store = call.settings.store
+    after = _newest_position(call, must_exist=asked.call is None)
+    if isinstance(store, SqlitePlace) and call.settings.home in store.path.parents:
+        app.make_home(call.settings.home)
+    followed: Followed | HoldfastError
+    with screen_for(call.output) as screen, Leaving(screen).heard() as leaving:
+        async with app.open(
+            store.url,
+            tasks=asked.program.known,
+            home=call.settings.home,
+            clock=call.clock,
+            owner=asked.owner,
+            role="run",
+        ) as holdfast:
+            try:
+                followed = await _begin_and_follow(call, asked, holdfast, screen, leaving, after)
+            except HoldfastError as error:
+                # Kept from the group that carries runs, which would drop them instead of pausing them.
+                followed = error
+    if isinstance(followed, HoldfastError):
+        raise followed
+    followed = msgspec.structs.replace(followed, left_by=leaving.by)
+    if followed.seen.task.has_ended or isinstance(store, MemoryPlace):
+        return followed
+    # On the way out it was paused, or ended after all.
+    task_id = followed.seen.task.id
+    with call.reading() as ledger:
+        seen = ledger.read_now(lambda tx: look(tx, task_id, followed.seen.position))
+    return msgspec.structs.replace(
+        followed, seen=msgspec.structs.replace(seen, is_stuck=followed.seen.is_stuck)
+    )
+
+
+def _newest_position(call: Invocation, *, must_exist: bool) -> str:
+    """Where the feed ends before anything is resumed or begun here. Raises NoLedger if there must be one."""
+    try:
+        # A look of its own, because to open the store itself would make one that is not there.
+        with call.reading() as ledger:
+            newest = ledger.read_now(lambda tx: tx.events.newest(limit=1))
+    except NoLedger:
+        if must_exist:
+            raise
+        return START
+    return newest[-1].position if newest else START
+
+
+async def _begin_and_follow(
+    call: Invocation, asked: Asked, holdfast: Holdfast, screen: Screen, leaving: Leaving, after: str
+) -> Followed:
+    began_at = call.clock.now()
+    task = await _begin(asked, holdfast)
+    is_new = asked.call is not None and task.created_at >= began_at
+    how = "" if is_new else f" ({'its key was used before' if asked.call is not None else 'resumed'})"
+    screen.say(f"{task.id}: {one_line(task.goal)}{how}")
+    follower = Follower(
+        holdfast,
+        task.id,
+        screen,
+        after=after,
+        known=frozenset(definition.name for definition in asked.program.known),
+        command=call.command,
+        by=whoever(None),
+    )
+    leaving.on_stop(follower.stop)
+    return Followed(seen=await follower.follow(), is_new=is_new)
+
+
+async def _begin(asked: Asked, holdfast: Holdfast) -> Task:
+    """Start it, or find it."""
+    if asked.call is not None:
+        handle = await holdfast.start(asked.call, key=asked.key, goal=asked.goal)
+        return (await holdfast.store.read(lambda tx: _look_at(tx, handle.id, asked))).task
+    prefix = asked.task_id
+    assert prefix is not None
+    task = await holdfast.store.read(lambda tx: tx.tasks.look(tx.tasks.resolve(prefix)))
+    if asked.name is not None and task.name != asked.name:
+        raise BadInput(
+            "--resume", f"{task.id} is a task {task.name!r}, not {asked.name!r}; name the one that it is"
+        )
+    asked.program.find(task.name)
+    return task
+
+
+class Leaving:
+    """Ctrl-C, or whoever else wants this process to stop: once to pause the task, twice to leave at once."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._loop = asyncio.get_running_loop()
+        self._stop: Callable[[], None] | None = None
+        # The number of the signal.
+        self.by: int | None = None
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[Leaving]:
+        before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        # Who started us may have wished that we don't hear some of them (nohup, a shell's background).
+        heard = [number for number, now in before.items() if now is not signal.SIG_IGN]
+        for number in heard:
+            signal.signal(number, self._leave_note)
+        try:
+            yield self
+        finally:
+            for number in heard:
+                signal.signal(number, before[number])
+
+    def on_stop(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        if self.by is not None:
+            stop()
+
+    def _leave_note(self, number: int, _frame: FrameType | None) -> None:
+        if self.by is not None:
+            restore_cursor()
+            os._exit(128 + number)
+        self.by = number
+        self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        self._screen.say("pausing, so that it can go on later; once more leaves at once")
+        if self._stop is not None:
+            self._stop()
+
+
+# --- shown
+
+
+def _show(call: Invocation, spec: str, followed: Followed, *, is_detached: bool) -> None:
+    task = followed.seen.task
+    if task.is_damaged:
+        raise RowDamaged("task", task.id)
+    result = None if task.result is None else msgspec.json.decode(task.result)
+    view = FollowedView.of(task, result=result, steps=followed.seen.steps, is_new=followed.is_new)
+    output = call.output
+    if is_detached:
+        output.show(view, lambda: output.line(view.id))
+    else:
+        output.show(view, lambda: _print_result(output, view))
+    for remark in _remarks(call, spec, followed, view, is_detached=is_detached):
+        output.say(remark)
+
+
+def _print_result(output: Output, view: FollowedView) -> None:
+    """A text as it is, anything else as JSON; nothing for a task that returns nothing."""
+    if isinstance(view.result, str):
+        output.line(view.result)
+    elif view.result is not None:
+        output.line(msgspec.json.format(msgspec.json.encode(view.result), indent=2).decode())
+
+
+def _remarks(
+    call: Invocation, spec: str, followed: Followed, view: FollowedView, *, is_detached: bool
+) -> Iterator[str]:
+    task = followed.seen.task
+    if task.has_ended:
+        yield _ended(view)
+        if task.status is not TaskStatus.SUCCEEDED:
+            yield f"the whole story: {call.command('tasks', 'show', view.id)}"
+        return
+    if is_detached:
+        how = "recorded" if followed.is_new else f"it was recorded before, and is {view.status}"
+        yield f"{how}; a process that carries {view.name!r} takes it, or: {_go_on(call, spec, view)}"
+        return
+    waits = "" if view.waits_on is None else f" (waits for {brief_wait(view.waits_on)})"
+    yield f"{view.id} is now {view.status}{waits}; nothing of it is lost"
+    yield f"to go on: {_go_on(call, spec, view)}" + (
+        "" if view.key is None else ", or the same command again"
+    )
+
+
+def _ended(view: FollowedView) -> str:
+    steps = f", {counted(view.steps, 'step')}" if view.steps else ""
+    if view.failure is None:
+        return f"{view.id} {view.status}{steps}"
+    step = view.failure.facts.get("step")
+    where = f" in step {one_line(str(step))}" if step else ""
+    return (
+        f"{view.id} {view.status}{where}: {view.failure.kind}: {one_line(view.failure.message, 1000)}{steps}"
+    )
+
+
+def _go_on(call: Invocation, spec: str, view: FollowedView) -> str:
+    return call.command("run", "--resume", view.id, one_line(spec))
+
+
+def _exit_status(followed: Followed, *, is_detached: bool) -> int:
+    task = followed.seen.task
+    if is_detached:
+        return DONE
+    if task.has_ended:
+        return DONE if task.status is TaskStatus.SUCCEEDED else FAILED
+    return FAILED if followed.left_by is None else 128 + followed.left_by

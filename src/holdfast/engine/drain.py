@@ -1,0 +1,156 @@
+"""From "no new work" to "safe to stop": runs stop at their next call, are paused, and interrupted last."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.checkpoint import CheckpointKind, ResumeReason
+from holdfast.core.errors import CheckpointNotSaved, ClaimLost, StoreUnavailable
+from holdfast.core.task import Failure
+from holdfast.core.transitions import RunStatus
+from holdfast.engine.carried import Carried, Hands, interrupt
+from holdfast.engine.checkpoints import Checkpoints
+from holdfast.engine.codec import failure_of
+from holdfast.engine.ledger import Ledger
+from holdfast.engine.threads import StepThreads
+
+log = logging.getLogger("holdfast")
+
+# Between two looks at what is still in flight.
+_LOOK_EVERY_S = 0.05
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a stop waits, in seconds, and for what."""
+
+    # For effects in flight, and for functions in threads, which nobody can interrupt.
+    effects_s: float
+    # For other steps: what was not saved is done again.
+    steps_s: float
+    # For a program that was told, or interrupted, to end by itself.
+    grace_s: float
+
+
+class Drain:
+    """Stops everything that a process carries."""
+
+    def __init__(
+        self,
+        hands: Hands,
+        ledger: Ledger,
+        checkpoints: Checkpoints,
+        threads: StepThreads,
+        patience: Patience,
+    ) -> None:
+        self._hands = hands
+        self._ledger = ledger
+        self._checkpoints = checkpoints
+        self._threads = threads
+        self._patience = patience
+        self._is_hurried = False
+        # A child has ended, or somebody is in a hurry.
+        self.news = asyncio.Event()
+        self.reason = ResumeReason.EXPLICIT_RESTART
+
+    def hurry(self) -> None:
+        """Wait for nothing any more."""
+        self._is_hurried = True
+        self.news.set()
+
+    def tell(self) -> None:
+        """From now on the next call of every run raises Stopping."""
+        for one in self._hands.carried.values():
+            one.tell("draining")
+
+    async def run(self) -> None:
+        """Every run stops at its next call. Effects in flight are waited for before anything else.
+
+        At the deadline a checkpoint of each is saved and its fence raised, in one write; only then are they
+        interrupted, so that whatever a program does while it unwinds is not written. Raises
+        CheckpointNotSaved when one could not be saved; everything has stopped all the same.
+        """
+        self.tell()
+        began_at = _now()
+        problem = await self._pause_left_over()
+        while self._hands.carried and (left_s := self._time_left(began_at)) > 0:
+            self.news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, _LOOK_EVERY_S)):
+                    await self.news.wait()
+            problem = await self._pause_left_over() or problem
+        problem = await self.stop_now() or problem
+        if problem is not None:
+            raise problem
+
+    def _time_left(self, began_at: float) -> float:
+        if self._is_hurried:
+            return 0.0
+        # A function in a thread that was left alone would go on beside whoever repeats it.
+        is_busy = self._threads.busy or any(one.live.has_effects for one in self._hands.carried.values())
+        return began_at + (self._patience.effects_s if is_busy else self._patience.steps_s) - _now()
+
+    async def stop_now(self) -> CheckpointNotSaved | None:
+        """Pause everything where it is, then interrupt it. What could not be paused is rescued by others."""
+        left = self._hands.everyone()
+        try:
+            problem = await self._pause(left)
+        finally:
+            for one in left:
+                one.give_up("draining")
+            grace_s = min(1.0, self._patience.grace_s) if self._is_hurried else self._patience.grace_s
+            await interrupt(left, within_s=grace_s)
+            self._hands.let_go(left)
+        return problem
+
+    async def _pause_left_over(self) -> CheckpointNotSaved | None:
+        """Those that have stopped already need not wait for the others."""
+        some = list(self._hands.left_over.values())
+        problem = await self._pause(some)
+        if problem is None:
+            self._hands.let_go(some)
+        return problem
+
+    async def _pause(self, some: Sequence[Carried]) -> CheckpointNotSaved | None:
+        """Checkpoint and fence in one write. Cancel beats pause: who was to end, ends."""
+        try:
+            for one in some:
+                if one.is_to_be_cancelled:
+                    await self.end_cancelled(one)
+                elif one.trouble is not None:
+                    await self.pause_troubled(one)
+            paused = [one for one in some if not one.live.is_given_up]
+            if paused:
+                await self._checkpoints.pause([one.claim for one in paused], self.reason)
+        except CheckpointNotSaved as error:
+            return error
+        except StoreUnavailable as error:
+            return CheckpointNotSaved(", ".join(one.claim.run_id for one in some[:3]), str(error))
+        for one in paused:
+            one.give_up("draining")
+        return None
+
+    async def end_cancelled(self, one: Carried) -> None:
+        """The ledger does not wait for a program: its task ends, and its later writes are refused."""
+        if one.live.is_given_up:
+            return
+        failure = Failure(kind="cancelled", message=one.live.task.cancel_reason or "cancelled")
+        with contextlib.suppress(ClaimLost):
+            await self._ledger.fail(one.claim, failure, status=RunStatus.CANCELLED)
+        one.give_up("cancelled")
+
+    async def pause_troubled(self, one: Carried) -> None:
+        """Something went wrong that nobody foresaw: bounded, as a crash is, by attempts without progress."""
+        assert one.trouble is not None
+        failure = failure_of(one.trouble)
+        note = f"{failure.kind}: {failure.message}"[:2000]
+        await self._checkpoints.pause([one.claim], ResumeReason.CRASH, kind=CheckpointKind.CRASH, note=note)
+        one.give_up("crashed")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,150 @@
+"""Transactional effects: a function that says its own SQL inside the write that saves its step."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.errors import BadInput, Drift, RetryAfter
+from holdfast.core.ids import new_effect_id
+from holdfast.core.payload import encode_payload
+from holdfast.core.step import Step
+from holdfast.core.transitions import EffectStatus
+from holdfast.engine.codec import preview_of
+from holdfast.engine.effects import Request, key_of, keyed_by
+from holdfast.engine.live import Live
+from holdfast.engine.scopes import inside_step
+from holdfast.engine.stepper import Doing, Stepper, tell_drift
+from holdfast.store import Tx
+from holdfast.store.blobs import Packed
+from holdfast.store.contract import Execute
+
+
+class Transaction:
+    """What a transactional step is given first: the database that holds the ledger, and its own tables in it.
+
+    What it says is committed together with the step's result, or not at all. The ledger's tables are hidden.
+    """
+
+    __slots__ = ("_execute",)
+
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def execute(self, sql: str, params: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
+        """The rows of one statement; its parameters are written `:name`. Raises SqlFailed."""
+        return [tuple(row) for row in self._execute(sql, params)]
+
+
+class _Raised(Exception):
+    """Carries what the function raised through the write: nothing of it was committed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Transactions:
+    """The transactional steps of one run. None of them is ever in doubt."""
+
+    def __init__(self, live: Live, stepper: Stepper) -> None:
+        self._live = live
+        self._stepper = stepper
+
+    async def carry(self, doing: Doing) -> Any:
+        """Once it is done its result is remembered. What it raises leaves nothing behind."""
+        try:
+            is_known, result = self._stepper.remembered(doing)
+        except Drift as drift:
+            await self._report(doing, drift)
+            raise
+        if is_known:
+            return result
+        while True:
+            try:
+                return self._stepper.result_of(doing, await self._do(doing))
+            except _Raised as raised:
+                if isinstance(raised.error, RetryAfter):
+                    await self._stepper.pause_for(doing, raised.error.seconds)
+                else:
+                    await self._stepper.after_failure(doing, raised.error)
+
+    async def _do(self, doing: Doing) -> bytes:
+        """One attempt. The writer may call the function several times; all but one are rolled back."""
+        live = self._live
+        live.check()
+        args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs)
+        effect = self._effect(doing)
+        context = contextvars.copy_context()
+
+        def call(execute: Execute) -> bytes:
+            inside_step.set(doing.name)
+            try:
+                with keyed_by(effect.idempotency_key):
+                    value = doing.fn(Transaction(execute), *args, **kwargs)
+                    return doing.codec.encode(doing.name, value)
+            except Exception as error:
+                raise _Raised(error) from error
+
+        def write(tx: Tx) -> tuple[Step, bytes]:
+            tx.journal.require(live.claim)
+            found = tx.journal.find_step(live.claim.task_id, *doing.key)
+            if found is not None:  # the write runs a second time after its own commit
+                return found, tx.blobs.open(found.result)
+            # In a copy, because the context of an attempt that was interrupted cannot be entered again.
+            payload = tx.statements.lend(lambda execute: context.copy().run(call, execute))
+            step, packed = self._stepper.saving(doing, payload)
+            self._save(tx, step, packed, effect)
+            return step, payload
+
+        step, payload = await live.write(write)
+        self._stepper.remember(doing, step, payload)
+        return payload
+
+    def _save(self, tx: Tx, step: Step, packed: Packed, effect: Effect) -> None:
+        claim = self._live.claim
+        tx.blobs.keep(claim.task_id, packed)
+        tx.journal.put_step(step)
+        # Done when it is first noted: nobody will have to ask whether it happened.
+        done = msgspec.structs.replace(
+            effect, status=EffectStatus.DONE, outcome=packed.stored, updated_at=step.ended_at
+        )
+        if tx.effects.create(done).id != done.id:
+            raise Drift(f"step {step.name}", f"another effect has its key {done.idempotency_key}")
+        if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=step.ended_at):
+            tx.hint("runs")
+
+    async def _report(self, doing: Doing, drift: Drift) -> None:
+        """It was done with other arguments, in a commit that cannot be taken back: the run ends here."""
+        claim, now = self._live.claim, self._live.clock.now()
+        await self._live.write(lambda tx: tell_drift(tx, claim, doing, drift, now))
+
+    def _effect(self, doing: Doing) -> Effect:
+        if doing.is_coroutine:
+            raise BadInput(
+                f"step {doing.name}",
+                "a transactional effect runs inside a write and cannot await; write `def`",
+            )
+        claim, now = self._live.claim, self._live.clock.now()
+        scope, name, occurrence = doing.key
+        request = Request(
+            boot=claim.boot_id, input_digest=doing.digest.hex(), shown=preview_of(doing.args, doing.kwargs)
+        )
+        return Effect(
+            id=new_effect_id(now),
+            task_id=claim.task_id,
+            run_id=claim.run_id,
+            name=name,
+            scope=scope,
+            occurrence=occurrence,
+            effect_class=EffectClass.TRANSACTIONAL,
+            idempotency_key=key_of(claim.task_id, doing, 1),
+            request=encode_payload(f"request of {name}", msgspec.to_builtins(request)),
+            created_at=now,
+            fence=claim.fence,
+            updated_at=now,
+        )

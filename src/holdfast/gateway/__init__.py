@@ -1,0 +1,1 @@
+"""The long-lived process: boot, serve, drain, restart."""

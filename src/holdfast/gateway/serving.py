@@ -1,0 +1,91 @@
+"""Works until a signal or a run wants the process to end; a drain that is stuck is ended by a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+
+from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.clock import Clock
+from holdfast.core.errors import HoldfastError
+from holdfast.engine.beside import beside
+from holdfast.engine.carrier import Carrier
+from holdfast.engine.checkpoints import pausing
+from holdfast.gateway.signals import StopRequest
+from holdfast.store import Store
+
+log = logging.getLogger("holdfast")
+
+# What a drain may take beyond its own limits before it counts as stuck.
+SLACK_S = 5.0
+# The exit status of a process that had to be ended by force.
+STUCK = 70
+
+
+class Requests:
+    """What anybody wants of the process, in the order in which it was wanted."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[StopRequest] = asyncio.Queue()
+
+    def put(self, request: StopRequest) -> None:
+        self._queue.put_nowait(request)
+
+    def want_restart(self, why: str) -> None:
+        self.put(StopRequest(why=why, wants_restart=True))
+
+    async def next(self, unless: asyncio.Event | None = None) -> StopRequest | None:
+        """The next request; None when the event comes first."""
+        if unless is None:
+            return await self._queue.get()
+        waits = [asyncio.ensure_future(self._queue.get()), asyncio.ensure_future(unless.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+            answers = await asyncio.gather(*waits, return_exceptions=True)
+        return answers[0] if isinstance(answers[0], StopRequest) else None
+
+
+async def serve(carrier: Carrier, requests: Requests, store: Store, clock: Clock) -> StopRequest:
+    """Until the first request, then until everything is paused. A second stop is obeyed at once.
+
+    Returns what was wanted. Raises CheckpointNotSaved when what was in flight could not be paused.
+    """
+    async with beside(carrier):
+        request = await requests.next()
+        assert request is not None
+        log.info("stopping: %s", request.why)
+        carrier.stop(ResumeReason.EXPLICIT_RESTART if request.wants_restart else ResumeReason.SIGNAL)
+        with ended_by_force(carrier, store, clock):
+            while (again := await requests.next(carrier.has_ended)) is not None:
+                if not again.wants_restart:
+                    request = again
+                    carrier.hurry()
+    return request
+
+
+@contextlib.contextmanager
+def ended_by_force(carrier: Carrier, store: Store, clock: Clock) -> Iterator[None]:
+    """A program may keep the loop itself from going on. Then nothing but another thread can end the process:
+    it pauses what is in flight first."""
+
+    def end() -> None:
+        claims = carrier.claims_in_flight()
+        log.critical("the drain is stuck; %d runs are paused and the process is ended", len(claims))
+        with contextlib.suppress(HoldfastError):
+            store.write_now(pausing(claims, ResumeReason.SIGNAL, now=clock.now()))
+        os._exit(STUCK)
+
+    watch = threading.Timer(carrier.longest_stop_s + SLACK_S, end)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()

@@ -1,0 +1,49 @@
+"""Turns SIGTERM and SIGINT into stop requests, SIGUSR1 into restart requests; handlers only enqueue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+log = logging.getLogger("holdfast")
+
+
+class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants the process to end; and perhaps to be started again."""
+
+    why: str
+    wants_restart: bool = False
+
+
+REQUESTS = {
+    signal.SIGTERM: StopRequest(why="SIGTERM"),
+    signal.SIGINT: StopRequest(why="SIGINT"),
+    signal.SIGUSR1: StopRequest(why="SIGUSR1", wants_restart=True),
+}
+
+
+@contextlib.contextmanager
+def heard(enqueue: Callable[[StopRequest], None]) -> Iterator[None]:
+    """Signals become requests for as long as this lasts; then they mean what they meant before."""
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in REQUESTS}
+    try:
+        for number, request in REQUESTS.items():
+            loop.add_signal_handler(number, enqueue, request)
+    except (RuntimeError, ValueError, NotImplementedError):
+        # Python has signals only in its main thread; whoever serves in another one stops by cancelling.
+        log.warning("signals are not heard here: this is not the main thread")
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            if handler is not None:  # None: set by something that is not Python
+                signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Bridges to other gateways and frameworks. Each is optional and alone."""

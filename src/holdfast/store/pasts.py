@@ -1,0 +1,51 @@
+"""Writes the past of one task into another that nobody holds yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from holdfast.core.plan import Plan
+from holdfast.core.scope import Loop
+from holdfast.core.step import Artifact, Note
+from holdfast.store import rows
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+_PAGE = 1000
+
+
+class Pasts:
+    """What is under a run's fence elsewhere; here the caller has just made the task, and nobody holds it."""
+
+    def __init__(self, tx: Tx) -> None:
+        self._sql = tx.statements
+
+    def copy_turns(self, source_id: str, task_id: str, loop: str, *, up_to: int) -> None:
+        """The finished turns of a loop, as they are. Raises RowDamaged."""
+        after = 0
+        params = {"task_id": source_id, "loop": loop, "limit": _PAGE}
+        while found := self._sql.all("turns_of_loop", params | {"after": after}):
+            for row in found:
+                turn = rows.turn_from_row(row)
+                if turn.seq > up_to:
+                    return
+                self._sql.run("insert_turn", rows.turn_row_of(row, task_id))
+                after = turn.seq
+
+    def put_loop(self, task_id: str, loop: Loop, now: datetime) -> None:
+        self._sql.run("save_loop", rows.row_from_loop(task_id, loop, now))
+
+    def put_plan(self, task_id: str, run_id: str, plan: Plan, now: datetime) -> None:
+        self._sql.run("save_plan", rows.row_from_plan(task_id, run_id, plan, now))
+
+    def put_artifact(self, task_id: str, run_id: str, artifact: Artifact) -> None:
+        self._sql.run(
+            "save_artifact", rows.row_from_artifact(task_id, run_id, artifact, artifact.recorded_at)
+        )
+
+    def put_notes(self, task_id: str, run_id: str, notes: Sequence[Note]) -> None:
+        for seq, note in enumerate(notes, start=1):
+            self._sql.run("save_note", rows.row_from_note(task_id, run_id, seq, note))

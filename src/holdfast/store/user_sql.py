@@ -1,0 +1,114 @@
+"""What a program may say to the database that holds the ledger: one statement of its own at a time."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holdfast.core.errors import BadInput, SqlFailed
+from holdfast.store.contract import Execute, Params, Row
+from holdfast.store.migrations import load_migrations
+
+T = TypeVar("T")
+
+# All others control transactions, settings, other files or the server.
+_ALLOWED = frozenset({"select", "values", "with", "insert", "replace", "update", "delete", "merge"}) | {
+    "create",
+    "alter",
+    "drop",
+    "truncate",
+}
+_CREATED_TABLE = re.compile(r"^CREATE\s+TABLE\s+(\w+)", re.MULTILINE)
+_COMMENTS_FIRST = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
+# Whatever is no parameter though it may hold a colon; a parameter is what is left.
+_PARAMETER = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | ::
+    | (?<!\w):(?P<name>[A-Za-z_]\w*)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+_REMEDY = (
+    "a transactional step says SELECT, INSERT, UPDATE, DELETE and the like, about tables of its own; "
+    "the ledger's tables, transactions, settings and other files are not its"
+)
+
+
+class DatabaseFailed(BaseException):
+    """The database itself failed. No `except Exception` of a program's keeps it from whoever must know."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@functools.cache
+def our_tables(dialect: str) -> frozenset[str]:
+    """The names of the ledger's own tables."""
+    texts = (migration.sql for migration in load_migrations(dialect))
+    return frozenset({"schema_migrations"}.union(*map(_CREATED_TABLE.findall, texts)))
+
+
+def refused(why: str) -> BadInput:
+    return BadInput("sql", f"{why}; {_REMEDY}")
+
+
+def check_statement(sql: object) -> str:
+    """The statement, if it begins as one that a program may say. Raises BadInput."""
+    if not isinstance(sql, str):
+        raise BadInput("sql", f"text is needed, not {type(sql).__name__}")
+    begins_at = _COMMENTS_FIRST.match(sql)
+    assert begins_at is not None
+    word = re.match(r"\w*", sql[begins_at.end() :])
+    assert word is not None
+    if word[0].lower() not in _ALLOWED:
+        raise refused(f"{word[0].upper() or 'nothing'} is no statement for a program")
+    return sql
+
+
+def numbered_for_user(sql: str) -> tuple[str, tuple[str, ...]]:
+    """The text with `$1` for its first parameter and so on, and the parameters' names in that order."""
+    places: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        name = found["name"]
+        return found[0] if name is None else f"${places.setdefault(name, len(places) + 1)}"
+
+    return _PARAMETER.sub(number, sql), tuple(places)
+
+
+class Lent:
+    """The right to say statements, for as long as one function of a program's runs."""
+
+    def __init__(self, say: Callable[[str, Params], list[Row]]) -> None:
+        self._say = say
+        self._is_over = False
+        self._failure: Exception | None = None
+
+    def execute(self, sql: str, params: Params | None = None) -> list[Row]:
+        if self._is_over:
+            raise BadInput("sql", "the transaction is over; keep no `tx` longer than the step's own function")
+        try:
+            return self._say(check_statement(sql), {} if params is None else params)
+        except DatabaseFailed as failed:
+            self._failure = failed.error
+            raise
+
+    def use(self, act: Callable[[Execute], T]) -> T:
+        """What the function gives; what the database failed with, even if the function swallowed it."""
+        try:
+            answer = act(self.execute)
+        except DatabaseFailed as failed:
+            raise failed.error from failed
+        finally:
+            self._is_over = True
+        if self._failure is not None:
+            raise self._failure
+        return answer
+
+
+def sql_failed(error: Exception) -> SqlFailed:
+    """A program's own mistake, or a constraint of its own tables."""
+    said: Any = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return SqlFailed(type(error).__name__, said)

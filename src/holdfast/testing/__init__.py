@@ -1,0 +1,35 @@
+"""For users' tests and ours: FakeClock, in-memory store, failpoints, crash_everywhere."""
+
+from holdfast.testing.clocks import FakeClock
+from holdfast.testing.crashes import CrashPoint, CrashReport, crash_everywhere
+from holdfast.testing.stores import (
+    Call,
+    Crashed,
+    FailingStore,
+    Failpoint,
+    RepeatingStore,
+    StoreAround,
+    Where,
+    contents_of,
+    crash,
+    memory_store,
+    name_of,
+)
+
+__all__ = [
+    "Call",
+    "CrashPoint",
+    "CrashReport",
+    "Crashed",
+    "FailingStore",
+    "Failpoint",
+    "FakeClock",
+    "RepeatingStore",
+    "StoreAround",
+    "Where",
+    "contents_of",
+    "crash",
+    "crash_everywhere",
+    "memory_store",
+    "name_of",
+]

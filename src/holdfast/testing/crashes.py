@@ -1,0 +1,560 @@
+"""A task killed at every point where it persists something, resumed in a new life, and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.errors import BadInput, NotInRun
+from holdfast.core.payload import decode_payload
+from holdfast.core.run import Queue, Run
+from holdfast.core.task import Task
+from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
+from holdfast.engine.boots import Life
+from holdfast.engine.claims import NEVER, ClaimedRun, Claims
+from holdfast.engine.definitions import Call, TaskDefinition, by_name
+from holdfast.engine.effects import Decision, idempotency_key, resolving
+from holdfast.engine.execution import Execution
+from holdfast.engine.ledger import NewTask, creating, opened
+from holdfast.engine.live import Place
+from holdfast.engine.rescue import Rescuer
+from holdfast.engine.resume import Resumer
+from holdfast.engine.scopes import Key, Past, load_pasts
+from holdfast.engine.stepper import FREE, Doing, Stepper
+from holdfast.engine.threads import StepThreads
+from holdfast.engine.waits import answering, sending
+from holdfast.store import Store, Tx, rows
+from holdfast.store.effects import BeginEffect
+from holdfast.store.journal import SaveStep
+from holdfast.store.verify import scan
+from holdfast.testing.clocks import FakeClock
+from holdfast.testing.stores import FailingStore, Failpoint, RepeatingStore, memory_store, name_of
+
+T = TypeVar("T")
+
+# Nobody renews a claim here, and no lease may lapse although years pass.
+_LEASE = timedelta(days=36_500)
+_PATIENCE_S = 120.0
+_REMEDY = (
+    "What a turn leaves in local variables is gone after a restart: what crosses turns lives in run.list(…) "
+    "and run.value(…). And what is not the same each time (the clock, chance, the world) belongs into a step."
+)
+
+
+class CrashPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One life that was cut short, and what came of it."""
+
+    where: str
+    # Effects of which a person had to say whether they happened.
+    reviews: tuple[str, ...] = ()
+    # Steps that had to run again because their result was not saved yet.
+    repeated: tuple[str, ...] = ()
+
+
+class CrashReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Every crash ended as the life without one did."""
+
+    status: TaskStatus
+    result: Any
+    points: tuple[CrashPoint, ...]
+
+    @property
+    def reviews(self) -> int:
+        return sum(len(point.reviews) for point in self.points)
+
+    @property
+    def repeated(self) -> int:
+        return sum(len(point.repeated) for point in self.points)
+
+
+async def crash_everywhere(
+    task: TaskDefinition[..., Any] | Call[Any],
+    /,
+    *args: Any,
+    tasks: Sequence[TaskDefinition[..., Any]] = (),
+    answers: Mapping[str, object] | None = None,
+    mail: Sequence[tuple[str, object]] = (),
+    pairs: bool = False,
+    twice: bool = False,
+    store: Callable[[], AbstractContextManager[Store]] | None = None,
+    clock: FakeClock | None = None,
+    **kwargs: Any,
+) -> CrashReport:
+    """Run the task once; then once for each point before and after everything that it persists, and so also
+    before and after the function of each of its effects: kill it there, and resume it in a new life.
+
+    Raises AssertionError, and says where and why, unless every life ends with the same result, no step runs
+    again whose result was saved, no effect is repeated that must not be, and every effect whose outcome
+    nobody knows is in review. The reviews are then resolved as a person who looked would.
+
+    Time passes by itself. `tasks` are the other tasks that it spawns; `answers` are given to its questions,
+    by their text or a part of it; `mail` is sent when it waits for the topic. `pairs` kills the second life,
+    too, at each of its points. `twice` lets every write run a second time after its own commit. Each time
+    there is a fresh ledger in memory, unless `store` makes another, which may follow `clock`. A task whose
+    arguments have the names of these options is given as a call: `crash_everywhere(my_task(…), pairs=True)`.
+    """
+    stage = _Stage(_call_of(task, args, kwargs), tasks, answers or {}, mail, store, clock)
+    expected = await stage.play()
+    if twice:
+        stage.compare("when every write ran twice", expected, await stage.play(twice=True))
+    points: list[CrashPoint] = []
+    for first in expected.points:
+        played = await stage.play(first.point)
+        points.append(stage.compare(f"crashed {first}", expected, played))
+        for second in played.points if pairs else ():
+            where = f"crashed {first}, and its next life {second}"
+            points.append(stage.compare(where, expected, await stage.play(first.point, second.point)))
+    return CrashReport(status=expected.task.status, result=expected.result, points=tuple(points))
+
+
+def _call_of(
+    task: TaskDefinition[..., Any] | Call[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Call[Any]:
+    if isinstance(task, TaskDefinition):
+        return task(*args, **kwargs)
+    if not isinstance(task, Call):
+        raise BadInput("task", f"a task or a call of one is needed, not {type(task).__name__}")
+    if args or kwargs:
+        raise BadInput("task", "it is a call already, and has its arguments")
+    return task
+
+
+# --- what was seen
+
+
+class _Point(msgspec.Struct, frozen=True):
+    """A place where a life can be cut short, in words."""
+
+    point: Failpoint
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.point.where} write {self.point.call} ({self.what})"
+
+
+class _Ran(msgspec.Struct, kw_only=True):
+    """One call of a step's function."""
+
+    task_id: str
+    key: Key
+    is_effect: bool
+    life: int
+    idempotency_key: str | None
+    # Until it returns; a life may end before.
+    has_returned: bool = False
+    result: object = None
+
+    @property
+    def shown(self) -> str:
+        scope, name, occurrence = self.key
+        return f"step {name} ({occurrence}{f' in {scope}' if scope else ''})"
+
+
+class _Played(msgspec.Struct, frozen=True, kw_only=True):
+    """How it went: the end, where the last life could have been cut short, what ran."""
+
+    task: Task
+    points: list[_Point]
+    ran: list[_Ran]
+    reviewed: list[str]
+
+    @property
+    def result(self) -> object:
+        return None if self.task.result is None else decode_payload(self.task.result)
+
+    @property
+    def end(self) -> tuple[object, ...]:
+        failure = self.task.failure
+        return (self.task.status, self.result, failure and (failure.kind, failure.message))
+
+    @property
+    def shown(self) -> str:
+        if self.task.failure is not None:
+            return f"{self.task.status}: {self.task.failure.kind}: {self.task.failure.message}"
+        return f"{self.task.status} with {self.result!r}"
+
+
+class _Stage:
+    """One task, and how to set it up any number of times."""
+
+    def __init__(
+        self,
+        call: Call[Any],
+        tasks: Sequence[TaskDefinition[..., Any]],
+        answers: Mapping[str, object],
+        mail: Sequence[tuple[str, object]],
+        store: Callable[[], AbstractContextManager[Store]] | None,
+        clock: FakeClock | None,
+    ) -> None:
+        self._call = call
+        self._known = by_name([*dict.fromkeys([call.definition, *tasks])])
+        self._answers = answers
+        self._mail = mail
+        self._store = store
+        self._clock = clock
+
+    async def play(self, *plan: Failpoint, twice: bool = False) -> _Played:
+        """A fresh ledger, and as many lives as the plan cuts short, and one that goes to the end."""
+        clock = FakeClock() if self._clock is None else self._clock
+        start = clock.now()
+        fresh = self._store or (lambda: contextlib.closing(memory_store(clock)))
+        with fresh() as store, tempfile.TemporaryDirectory(prefix="holdfast-") as locks:
+            world = _World(store, clock, Path(locks), self._known, self._answers, self._mail, twice)
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    return await world.play(self._call, plan)
+            finally:
+                clock.set(start)
+
+    def compare(self, where: str, expected: _Played, played: _Played) -> CrashPoint:
+        if played.end != expected.end:
+            raise AssertionError(
+                f"{self._call.name}, {where}: it ended {played.shown}; without a crash it ends "
+                f"{expected.shown}.\n{_REMEDY}"
+            )
+        before = Counter(ran.key for ran in expected.ran)
+        again = Counter(ran.key for ran in played.ran) - before
+        names = {ran.key: ran.shown for ran in played.ran}
+        return CrashPoint(
+            where=where,
+            reviews=tuple(played.reviewed),
+            repeated=tuple(names[key] for key in again.elements()),
+        )
+
+
+class _World:
+    """One ledger, everything outside of it, and the lives that follow each other."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: FakeClock,
+        locks: Path,
+        known: Mapping[str, TaskDefinition[..., Any]],
+        answers: Mapping[str, object],
+        mail: Sequence[tuple[str, object]],
+        twice: bool,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.locks = locks
+        self.known = known
+        self.twice = twice
+        self.ran: list[_Ran] = []
+        self.reviewed: list[str] = []
+        self._answers = answers
+        self._mail = list(mail)
+        self._in_doubt: list[Effect] = []
+
+    async def play(self, call: Call[Any], plan: Sequence[Failpoint]) -> _Played:
+        new = NewTask(name=call.name, goal=call.goal, arguments=call.arguments)
+        (task,) = await self.store.write(creating([new], now=self.clock.now()))
+        for number, point in enumerate([*plan, None], start=1):
+            process = await _Process.begin(self, number, () if point is None else (point,))
+            if await process.work(task.id):
+                break
+            self._in_doubt += [one for one in await self._effects() if _needs_review(one)]
+        await process.life.end()
+        self._check_doubts(await self._effects())
+        if problems := self.store.verify():
+            raise AssertionError(f"the ledger is damaged: {'; '.join(problems)}")
+        ended = await self.store.read(lambda tx: opened(tx, tx.tasks.get(task.id)))
+        points = [] if self.twice else process.points
+        return _Played(task=ended, points=points, ran=self.ran, reviewed=self.reviewed)
+
+    # --- effects
+
+    async def _effects(self) -> list[Effect]:
+        return await self.store.read(lambda tx: [*map(rows.effect_from_row, scan(tx, "effects", 1))])
+
+    def _check_doubts(self, effects: Sequence[Effect]) -> None:
+        now = {effect.id: effect for effect in effects}
+        for effect in self._in_doubt:
+            found = now.get(effect.id, effect)
+            if found.review is None and found.status is not EffectStatus.UNKNOWN:
+                raise AssertionError(
+                    f"whether {effect.name} happened was unknown, and nobody was asked: it is {found.status}"
+                )
+
+    async def check_call(self, task_id: str, doing: Doing, ran: _Ran) -> None:
+        """A step must not run again once its result is saved, nor an effect that may have happened."""
+        if await self.store.read(lambda tx: _is_remembered(tx, task_id, doing.key)):
+            raise AssertionError(f"{ran.shown} runs again, although its result was saved")
+        before = [one for one in self.ran if (one.task_id, one.key) == (task_id, doing.key)]
+        if not ran.is_effect or not any(one.has_returned for one in before):
+            return
+        assert doing.effect is not None
+        match doing.effect.effect_class:
+            case EffectClass.VERIFIABLE:
+                raise AssertionError(f"{ran.shown} runs again: it had happened, but `verify` says otherwise")
+            case EffectClass.KEYED if before[-1].idempotency_key == ran.idempotency_key:
+                return
+            case _:
+                raise AssertionError(f"{ran.shown} runs again, although it had happened")
+
+    async def _resolve(self, effect: Effect) -> None:
+        """As a person who looked: it is done, with what it returned, or it never ran and may be tried."""
+        key = (effect.scope, effect.name, effect.occurrence)
+        done = [one for one in self.ran if (one.task_id, one.key) == (effect.task_id, key)]
+        done = [one for one in done if one.has_returned]
+        decision, result = (Decision.DONE, done[-1].result) if done else (Decision.RETRY, None)
+        self.reviewed.append(effect.name)
+        await self.store.write(
+            resolving(effect.id, decision, by="crash_everywhere", now=self.clock.now(), result=result)
+        )
+
+    # --- whoever is outside
+
+    async def help(self) -> None:
+        """Nothing goes on by itself: answer, send, review, or let time pass. Raises when nothing helps."""
+        runs = await self.store.read(lambda tx: [*map(rows.run_from_row, scan(tx, "runs", 1))])
+        waiting = [run for run in runs if run.status is RunStatus.WAITING]
+        for run in waiting:
+            if await self._bring(run):
+                return
+        due = [run.due_at for run in waiting]
+        due += [run.due_at for run in runs if run.status is RunStatus.QUEUED and run.queue is Queue.LATER]
+        if due and min(due) < NEVER:
+            self.clock.set(max(min(due), self.clock.now()))
+            return
+        raise AssertionError("; ".join(await self._why_stuck(runs, waiting)))
+
+    async def _bring(self, run: Run) -> bool:
+        what, _, name = (run.waits_on or "").partition(":")
+        match what:
+            case "review":
+                await self._resolve(await self.store.read(lambda tx: tx.effects.get(name)))
+                return True
+            case "answer":
+                question = await self.store.read(lambda tx: tx.questions.get(name))
+                for text, answer in self._answers.items():
+                    if text in question.question:
+                        await self.store.write(
+                            answering(name, answer, by="crash_everywhere", now=self.clock.now())
+                        )
+                        return True
+            case "mail":
+                for place, (topic, body) in enumerate(self._mail):
+                    if topic == name:
+                        del self._mail[place]
+                        await self.store.write(
+                            sending(
+                                run.task_id,
+                                topic=topic,
+                                body=body,
+                                sender="crash_everywhere",
+                                key=f"{len(self._mail)} left",
+                                now=self.clock.now(),
+                            )
+                        )
+                        return True
+        return False
+
+    async def _why_stuck(self, runs: Sequence[Run], waiting: Sequence[Run]) -> list[str]:
+        unknown = {run.task_name for run in runs if not run.has_ended} - self.known.keys()
+        why = [f"{name} is started, and nobody knows it here; give tasks=[{name}]" for name in unknown]
+        for run in waiting:
+            what, _, name = (run.waits_on or "").partition(":")
+            if what == "answer":
+                question = await self.store.read(lambda tx: tx.questions.get(name))  # noqa: B023 - read at once
+                why.append(f"{run.task_name} asks {question.question!r}; give answers={{…}}")
+            elif what == "mail":
+                why.append(f"{run.task_name} waits for mail on {name!r}; give mail=[({name!r}, …)]")
+        return why or [f"{run.task_name} is {run.status}" for run in runs if not run.has_ended]
+
+
+class _Process:
+    """One life on a ledger: it takes what is ready and carries it, until it is killed or all is done."""
+
+    def __init__(self, world: _World, number: int, life: Life, store: FailingStore) -> None:
+        self.life = life
+        self._world = world
+        self._number = number
+        self._store = store
+        self._whats: list[str] = []
+        self._claims = Claims(world.store, world.clock, life.id, names=sorted(world.known), lease=_LEASE)
+        self._rescuer = Rescuer(world.store, world.clock, life)
+        inner = RepeatingStore(store) if world.twice else store
+        self._place = Place(
+            store=_Telling(inner, self._whats),
+            clock=world.clock,
+            life=life,
+            threads=StepThreads(8),
+            digest_key=b"crash_everywhere",
+            newest=lambda claim: claim,
+            sleep=world.clock.sleep,
+        )
+        self._wrong: AssertionError | None = None
+
+    @classmethod
+    async def begin(cls, world: _World, number: int, plan: Sequence[Failpoint]) -> _Process:
+        """As every process begins: what a dead one left is rescued and resumed."""
+        life = await Life.begin(world.store, world.clock, locks=world.locks)
+        process = cls(world, number, life, FailingStore(world.store, plan))
+        await process._rescuer.rescue_dead_boots()
+        await Resumer(world.store, world.clock, life.id).resume_all(concurrency=1)
+        return process
+
+    @property
+    def points(self) -> list[_Point]:
+        return [
+            _Point(Failpoint(call=call.number, where=where), what)
+            for call, what in zip(self._store.calls, self._whats, strict=True)
+            for where in ("before", "after")
+        ]
+
+    async def work(self, task_id: str) -> bool:
+        """True when the task has ended; False when this life was cut short."""
+        others = asyncio.all_tasks()
+        carried: set[asyncio.Task[None]] = set()
+        try:
+            while not self._store.is_dead:
+                carried |= await self._take()
+                if carried:
+                    # Not only for their ends: what they start must be taken, too.
+                    done, carried = await asyncio.wait(
+                        carried, timeout=0.01, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    self._raise_from(done)
+                elif (await self._world.store.read(lambda tx: tx.tasks.get(task_id))).has_ended:
+                    return True
+                else:
+                    await self._world.help()
+        finally:
+            await _end_all(asyncio.all_tasks() - others)
+            self._place.threads.shutdown(wait=False)
+            if self._store.is_dead:
+                _let_die(self.life)
+        return False
+
+    def _raise_from(self, done: set[asyncio.Task[None]]) -> None:
+        for child in done:
+            error = None if child.cancelled() else child.exception()
+            if error is not None and not self._store.is_dead:
+                raise error
+        if self._wrong is not None:
+            raise self._wrong
+
+    async def _take(self) -> set[asyncio.Task[None]]:
+        await self._rescuer.ready_due()
+        claimed = await self._claims.take(100)
+        return {
+            asyncio.get_running_loop().create_task(self._begin(one, await self._past_of(one)).carry())
+            for one in claimed
+        }
+
+    async def _past_of(self, claimed: ClaimedRun) -> Past:
+        task_id = claimed.task.id
+        return (await self._world.store.read(lambda tx: load_pasts(tx, [task_id])))[task_id]
+
+    def _begin(self, claimed: ClaimedRun, past: Past) -> Execution:
+        execution = Execution(self._place, claimed, self._world.known[claimed.task.name], past)
+        stepper = execution.program.stepper
+
+        async def call(doing: Doing) -> Any:
+            return await self._watch(stepper, claimed.task.id, doing)
+
+        stepper.call = call  # type: ignore[method-assign]
+        return execution
+
+    async def _watch(self, stepper: Stepper, task_id: str, doing: Doing) -> Any:
+        is_effect = doing.effect is not None and doing.effect.effect_class not in FREE
+        ran = _Ran(
+            task_id=task_id, key=doing.key, is_effect=is_effect, life=self._number, idempotency_key=_key()
+        )
+        try:
+            await self._world.check_call(task_id, doing, ran)
+        except AssertionError as wrong:
+            self._wrong = wrong  # the program may swallow it
+            raise
+        self._world.ran.append(ran)
+        value = await Stepper.call(stepper, doing)
+        with contextlib.suppress(BadInput):  # what cannot be stored is said elsewhere
+            ran.result = decode_payload(doing.codec.encode(doing.name, value))
+        ran.has_returned = True
+        return value
+
+
+class _Telling:
+    """A store that notes what each write is about."""
+
+    def __init__(self, inner: Any, whats: list[str]) -> None:
+        self._inner = inner
+        self._whats = whats
+
+    async def write(self, write: Callable[[Tx], T]) -> T:
+        self._whats.append(_about(write))
+        answer: T = await self._inner.write(write)
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _about(write: Any) -> str:
+    """What a write does, in words: the name of its function, and of the step that it is about."""
+    if isinstance(write, SaveStep):
+        step = rows.step_from_row(write.row)
+        return f"save step {step.name}{f' of {step.scope}' if step.scope else ''}"
+    if isinstance(write, BeginEffect):
+        return f"begin effect of {write._effect.name}"  # noqa: SLF001 - only to be shown
+    words = name_of(write).rpartition(".")[2].replace("_", " ")
+    cells = (cell.cell_contents for cell in getattr(write, "__closure__", None) or ())
+    about = [one.name for one in cells if isinstance(one, (Doing, Effect))]
+    return f"{words} of {about[0]}" if about else words
+
+
+def _needs_review(effect: Effect) -> bool:
+    """Cut short, and only a person can find out whether it happened."""
+    return effect.effect_class is EffectClass.OPAQUE and effect.status is EffectStatus.INTENT
+
+
+def _is_remembered(tx: Tx, task_id: str, key: Key) -> bool:
+    if tx.journal.find_step(task_id, *key) is not None:
+        return True
+    parts = key[0].split("/")
+    for place in range(1, len(parts) + 1):
+        loop, _, turn = "/".join(parts[:place]).rpartition(":")
+        if loop and any(one.turn == turn for one in tx.turns.finished(task_id, loop)):
+            return True
+    return False
+
+
+def _key() -> str | None:
+    try:
+        return idempotency_key()
+    except NotInRun:
+        return None
+
+
+async def _end_all(children: set[asyncio.Task[Any]]) -> None:
+    """A dead process goes on with nothing, and looks at nobody's errors."""
+    for _ in range(10):
+        alive = [child for child in children if not child.done()]
+        if not alive:
+            break
+        for child in alive:
+            child.cancel()
+        await asyncio.wait(alive, timeout=1.0)
+    for child in children:
+        if child.done() and not child.cancelled():
+            child.exception()
+
+
+def _let_die(life: Life) -> None:
+    """What the kernel does for a process that is gone: its lock is free, its file stays."""
+    lock = life._lock  # noqa: SLF001 - nothing of it is called
+    if lock is not None and lock._descriptor is not None:  # noqa: SLF001
+        os.close(lock._descriptor)  # noqa: SLF001
+        lock._descriptor = None  # noqa: SLF001

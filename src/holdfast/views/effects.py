@@ -1,0 +1,156 @@
+"""EffectView, and what a person needs to decide about an effect whose outcome nobody knows."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.effect import Effect
+from holdfast.core.task import Failure, Task
+from holdfast.core.transitions import EffectStatus
+from holdfast.views.events import EventView
+from holdfast.views.payloads import FailureView, PayloadView
+from holdfast.views.text import bounded, one_line
+
+MAX_ASKED_CHARS = 500
+MAX_NOTE_CHARS = 2000
+
+
+class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person decided about an effect."""
+
+    decision: str
+    by: str
+    at: datetime
+    note: str = ""
+
+    @classmethod
+    def maybe(cls, review: bytes | None) -> DecisionView | None:
+        if review is None:
+            return None
+        try:
+            decided = msgspec.json.decode(review, type=DecisionView)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        return cls(
+            decision=one_line(decided.decision),
+            by=one_line(decided.by),
+            at=decided.at,
+            note=bounded(decided.note, MAX_NOTE_CHARS),
+        )
+
+
+class EffectView(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that changes the outside world, as a line of a list: what it was, and how it ended."""
+
+    id: str
+    task_id: str
+    run_id: str
+    name: str
+    scope: str
+    occurrence: str
+    effect_class: str
+    idempotency_key: str
+    # Rises when a definite failure is done again.
+    generation: int
+    status: str
+    begun_at: datetime
+    updated_at: datetime
+    decision: DecisionView | None
+
+    @classmethod
+    def of(cls, effect: Effect) -> EffectView:
+        return cls(
+            id=one_line(effect.id),
+            task_id=one_line(effect.task_id),
+            run_id=one_line(effect.run_id),
+            name=one_line(effect.name),
+            scope=one_line(effect.scope),
+            occurrence=one_line(effect.occurrence),
+            effect_class=effect.effect_class.value,
+            idempotency_key=one_line(effect.idempotency_key),
+            generation=effect.generation,
+            status=effect.status.value,
+            begun_at=effect.created_at,
+            updated_at=effect.updated_at,
+            decision=DecisionView.maybe(effect.review),
+        )
+
+
+class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
+    """An effect with what was asked of the world, and why nobody knows whether it happened."""
+
+    effect: EffectView
+    # Null when its task is gone.
+    task_name: str | None
+    task_status: str | None
+    # The arguments, redacted and cut.
+    asked: str | None
+    # Null once it is no longer in doubt and was not so before.
+    why: str | None
+
+    @classmethod
+    def of(cls, effect: Effect, task: Task | None) -> ReviewView:
+        failure = _failure_of(effect)
+        return cls(
+            effect=EffectView.of(effect),
+            task_name=None if task is None else one_line(task.name),
+            task_status=None if task is None else task.status.value,
+            asked=_asked(effect.request),
+            why=None if failure is None else one_line(failure.message, MAX_ASKED_CHARS),
+        )
+
+
+class ReviewPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of effects whose outcome nobody knows, oldest first."""
+
+    reviews: list[ReviewView] = []
+    # For `--page`: what follows this page; null at the end.
+    next_page_token: str | None = None
+    # What could not be read, in sentences; empty when all could.
+    problems: list[str] = []
+
+
+class ReviewDetailView(msgspec.Struct, frozen=True, kw_only=True):
+    """One effect with its task, its outcome so far, and everything that was seen of it."""
+
+    review: ReviewView
+    goal: str | None
+    failure: FailureView | None
+    # Null unless it is known to have happened.
+    result: PayloadView | None
+    # Until then whoever began it may still be at it.
+    settle_after: datetime | None
+    evidence: list[EventView]
+
+
+class ResolvedView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person decided, and what happens next."""
+
+    decision: str
+    review: ReviewView
+    next: str
+
+
+def failure_view_of(effect: Effect) -> FailureView | None:
+    return FailureView.maybe(_failure_of(effect))
+
+
+def _failure_of(effect: Effect) -> Failure | None:
+    if effect.status not in (EffectStatus.UNKNOWN, EffectStatus.FAILED) or effect.outcome is None:
+        return None
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(effect.outcome, type=Failure)
+    return None
+
+
+class _Request(msgspec.Struct, frozen=True):
+    shown: str = ""
+
+
+def _asked(request: bytes) -> str | None:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return one_line(msgspec.json.decode(request, type=_Request).shown, MAX_ASKED_CHARS) or None
+    return None

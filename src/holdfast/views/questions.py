@@ -1,0 +1,79 @@
+"""QuestionView: what a task wants to know from a person."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.scope import Question
+from holdfast.core.task import Task
+from holdfast.views.text import bounded, clean_json, maybe_line, one_line
+
+MAX_QUESTION_CHARS = 4000
+
+
+class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One question, with the answers that it allows and the one that it got."""
+
+    id: str
+    task_id: str
+    # Null when its task is gone.
+    task_name: str | None
+    task_status: str | None
+    question: str
+    # Null when any answer will do.
+    choices: list[str] | None
+    has_default: bool
+    default: Any
+    asked_at: datetime
+    # After that the default holds, or the step fails.
+    due_at: datetime | None
+    answered_at: datetime | None
+    answered_by: str | None
+    answer: Any
+
+    @classmethod
+    def of(cls, question: Question, task: Task | None) -> QuestionView:
+        return cls(
+            id=one_line(question.id),
+            task_id=one_line(question.task_id),
+            task_name=None if task is None else one_line(task.name),
+            task_status=None if task is None else task.status.value,
+            question=bounded(question.question, MAX_QUESTION_CHARS),
+            choices=None if question.choices is None else [one_line(one) for one in question.choices],
+            has_default=question.default_answer is not None,
+            default=_value_of(question.default_answer),
+            asked_at=question.asked_at,
+            due_at=question.due_at,
+            answered_at=question.answered_at,
+            answered_by=maybe_line(question.answered_by),
+            answer=_value_of(question.answer),
+        )
+
+
+class QuestionPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of questions of tasks that have not ended, oldest first."""
+
+    questions: list[QuestionView] = []
+    # For `--page`: what follows this page; null at the end.
+    next_page_token: str | None = None
+    # What could not be read, in sentences; empty when all could.
+    problems: list[str] = []
+
+
+class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
+    """A question with its answer, and what happens next."""
+
+    question: QuestionView
+    next: str
+
+
+def _value_of(stored: bytes | None) -> Any:
+    if stored is None:
+        return None
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return clean_json(msgspec.json.decode(stored))
+    return None

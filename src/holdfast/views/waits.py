@@ -1,0 +1,94 @@
+"""What a task waits for, in words: short for a list, whole with the next command for one task."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.effect import Effect
+from holdfast.core.scope import Question
+from holdfast.core.task import Task
+from holdfast.views.text import bounded, one_line
+
+MAX_WORDS_CHARS = 1000
+DECISIONS = ("done", "retry", "skip", "compensate")
+
+_BRIEF = {
+    "answer": "an answer",
+    "review": "a review",
+    "sleep": "its time",
+    "child": "a child",
+    "children": "its children",
+    "resume": "a resume",
+}
+
+
+class WaitView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a task waits for, until when at most, and the command by which a person ends the wait."""
+
+    kind: str
+    subject_id: str | None
+    words: str
+    until: datetime | None
+    command: str | None
+
+    @classmethod
+    def of(
+        cls, task: Task, about: Question | Effect | Task | None = None, *, until: datetime | None = None
+    ) -> WaitView | None:
+        """`about` is the record that it waits for, where there is one. None for who waits for nothing."""
+        if task.waits_on is None:
+            return None
+        kind, subject = kind_of(task.waits_on)
+        words, command = _words(task, kind, subject, about, until)
+        return cls(
+            kind=one_line(kind, 40),
+            subject_id=one_line(subject) or None,
+            words=bounded(words, MAX_WORDS_CHARS),
+            until=until,
+            command=None if command is None else one_line(command),
+        )
+
+
+def kind_of(waits_on: str) -> tuple[str, str]:
+    """`answer:ques_…` is of the kind `answer`, about `ques_…`."""
+    kind, _, subject = waits_on.partition(":")
+    return kind, subject
+
+
+def brief_wait(waits_on: str | None) -> str:
+    """For a cell; a dash for who waits for nothing."""
+    if waits_on is None:
+        return "-"
+    kind, subject = kind_of(waits_on)
+    if kind == "mail":
+        return one_line(f"mail {subject}", 40)
+    return _BRIEF.get(kind) or one_line(waits_on, 40)
+
+
+def _words(
+    task: Task, kind: str, subject: str, about: Question | Effect | Task | None, until: datetime | None
+) -> tuple[str, str | None]:
+    at_latest = "" if until is None else f" (until {until:%Y-%m-%d %H:%M:%S} UTC)"
+    match kind:
+        case "answer":
+            asked = about.question if isinstance(about, Question) else subject
+            return f"waits for an answer{at_latest}: {asked}", f"holdfast questions answer {subject} ANSWER"
+        case "review":
+            what = about.name if isinstance(about, Effect) else subject
+            command = f"holdfast reviews resolve {subject} {'|'.join(DECISIONS)}"
+            return f"waits for a review of {what}: run `{command}`", command
+        case "sleep":
+            return ("sleeps" if until is None else f"sleeps until {until:%Y-%m-%d %H:%M:%S} UTC"), None
+        case "mail":
+            return f"waits for mail on {subject!r}{at_latest}", None
+        case "child":
+            how = f" ({about.name}, {about.status.value})" if isinstance(about, Task) else ""
+            return f"waits for its child {subject}{how}", f"holdfast tasks show {subject}"
+        case "children":
+            return "waits for the end of its children", None
+        case "resume":
+            return f"is paused; whoever carries {task.name!r} next goes on with it", None
+        case _:
+            return f"waits for {task.waits_on}{at_latest}", None

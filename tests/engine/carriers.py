@@ -1,0 +1,73 @@
+"""A carrier over a store of a test: one process that carries tasks, as `open` and `serve` have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from holdfast.core.clock import Clock
+from holdfast.core.run import Run
+from holdfast.core.transitions import RunStatus
+from holdfast.engine.beside import beside
+from holdfast.engine.boots import Life
+from holdfast.engine.carrier import Carrier
+from holdfast.engine.definitions import TaskDefinition, by_name
+from holdfast.engine.handles import Holdfast
+from holdfast.store import Store
+
+T = TypeVar("T")
+
+# Long enough for a slow machine; nobody waits for it unless something is wrong.
+PATIENCE_S = 20.0
+
+
+class Process:
+    """One life on a ledger, with what it carries."""
+
+    def __init__(self, life: Life, holdfast: Holdfast, carrier: Carrier) -> None:
+        self.life = life
+        self.holdfast = holdfast
+        self.carrier = carrier
+
+    async def runs(self, task_id: str) -> list[Run]:
+        return await self.holdfast.store.read(lambda tx: tx.runs.of_task(task_id))
+
+
+@asynccontextmanager
+async def carrying(
+    store: Store, clock: Clock, *tasks: TaskDefinition[..., Any], **options: Any
+) -> AsyncIterator[Process]:
+    """Works while the block runs; what it carries then is paused, and its life is over."""
+    life = await Life.begin(store, clock, locks=None)
+    known = by_name(tasks)
+    holdfast = Holdfast(store, clock, known)
+    seconds = {"grace": 5.0, "drain_timeout": 10.0} | options
+    for name in ("grace", "drain_timeout", "step_patience", "lease"):
+        if name in seconds:
+            seconds[name] = timedelta(seconds=seconds[name])
+    carrier = Carrier(store, clock, life, known, on_let_go=holdfast.endings.tell, **seconds)
+    await carrier.take_over()
+    async with beside(carrier):
+        yield Process(life, holdfast, carrier)
+    await life.end()
+
+
+async def soon(awaited: Awaitable[T]) -> T:
+    """What must come; a test that hangs says so."""
+    async with asyncio.timeout(PATIENCE_S):
+        return await awaited
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for a fact that nobody tells."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_so():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.005)
+
+
+async def until_run(store: Store, task_id: str, *statuses: RunStatus) -> None:
+    """Wait until the first run of a task is in one of these statuses."""
+    await until(lambda: store.read_now(lambda tx: tx.runs.of_task(task_id))[0].status in statuses)

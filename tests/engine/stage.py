@@ -1,0 +1,225 @@
+"""One ledger and one process on it after another: for tests of programs, with a clock that obeys."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.effect import Effect
+from holdfast.core.events import Event, EventKind
+from holdfast.engine.boots import Life
+from holdfast.engine.checkpoints import Checkpoints
+from holdfast.engine.claims import NEVER, Claims
+from holdfast.engine.definitions import Call, TaskDefinition, by_name
+from holdfast.engine.execution import Execution
+from holdfast.engine.handles import Handle, Holdfast
+from holdfast.engine.live import Place
+from holdfast.engine.rescue import Rescuer
+from holdfast.engine.resume import Resumer
+from holdfast.engine.scopes import load_pasts
+from holdfast.engine.threads import StepThreads
+from holdfast.store import Store
+from holdfast.testing import Crashed, FailingStore, FakeClock
+from tests.engine.tables import dump
+
+LEASE = timedelta(days=3650)
+
+
+class Stage:
+    """Nothing happens unless a test says so: `settle` carries what is ready until nothing is."""
+
+    def __init__(self, store: Store, clock: FakeClock, locks: Path) -> None:
+        self.store = store
+        self.clock = clock
+        self.executions: list[Execution] = []
+        self.restarts: list[str] = []
+        self._locks = locks
+        self._life: Life | None = None
+
+    async def open(self, *tasks: TaskDefinition[..., Any]) -> Stage:
+        """A new process that knows these tasks. What one before it left goes on; that one is dead by now."""
+        self.kill()
+        self._known = by_name(tasks)
+        self._failing = FailingStore(self.store)
+        self._life = await Life.begin(self.store, self.clock, locks=self._locks)
+        self.holdfast = Holdfast(self.store, self.clock, self._known)
+        self._rescuer = Rescuer(self.store, self.clock, self._life)
+        self._resumer = Resumer(self.store, self.clock, self._life.id)
+        self._claims = Claims(
+            self.store, self.clock, self._life.id, names=sorted(self._known) or None, lease=LEASE
+        )
+        self._threads = StepThreads(4)
+        self._place = Place(
+            store=self._failing,
+            clock=self.clock,
+            life=self._life,
+            threads=self._threads,
+            digest_key=b"stage",
+            newest=lambda claim: claim,
+            sleep=self.clock.sleep,
+        )
+        await self._rescuer.rescue_dead_boots()
+        await self._resumer.resume_all(concurrency=1)
+        return self
+
+    def kill(self) -> None:
+        """What the kernel does for a process that is gone: its lock is free, its file stays."""
+        if self._life is None:
+            return
+        self._threads.shutdown()
+        lock = self._life._lock
+        if lock is not None:
+            assert lock._descriptor is not None
+            os.close(lock._descriptor)
+            self._life._lock = None
+        self._life = None
+
+    async def start(self, call: Call[Any], **options: Any) -> Handle[Any]:
+        return await self.holdfast.start(call, **options)
+
+    async def run(self, call: Call[Any], **options: Any) -> Any:
+        """Start it, let time pass as it needs, and return what it returns."""
+        handle = await self.start(call, **options)
+        while not (await handle.task()).has_ended:
+            await self.settle()
+            if not (await handle.task()).has_ended and not await self.pass_time():
+                break
+        return await self.result(handle)
+
+    async def result(self, handle: Handle[Any]) -> Any:
+        """What an ended task returned; one that has not ended is not waited for."""
+        task = await handle.task()
+        assert task.has_ended, f"{task.name} is {task.status}, and waits on {task.waits_on}"
+        return await handle.result()
+
+    async def rescue_lapsed(self) -> None:
+        await self._rescuer.rescue_lapsed()
+        await self._resumer.resume_all(concurrency=1)
+
+    async def settle(self) -> None:
+        """Until nothing goes on by itself. A Crashed that somebody raises ends the process."""
+        others, carried = asyncio.all_tasks(), set[asyncio.Task[None]]()
+        try:
+            while self._life is not None:
+                carried |= await self._take()
+                if not carried:
+                    return
+                done, carried = await asyncio.wait(carried, timeout=0.01)
+                for child in done:
+                    child.result()
+        except BaseException as error:
+            if not _is_crash(error):
+                raise
+            self._failing._died_at = self._failing._died_at or _NOWHERE
+            self.kill()
+        finally:
+            for child in asyncio.all_tasks() - others:
+                child.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Crashed, BaseExceptionGroup):
+                    await child
+
+    async def pass_time(self, **by: float) -> bool:
+        """So much later; or as late as the next thing is due. False when nothing ever is."""
+        if by:
+            self.clock.advance(**by)
+            return True
+        due_at = self.store.read_now(lambda tx: tx.runs.next_due_at())
+        if due_at is None or due_at >= NEVER:
+            return False
+        self.clock.set(max(due_at, self.clock.now()))
+        return True
+
+    async def _take(self) -> set[asyncio.Task[None]]:
+        await self._rescuer.ready_due()
+        taken = set()
+        for claimed in await self._claims.take(100):
+            task_id = claimed.task.id
+            pasts = await self.store.read(lambda tx: load_pasts(tx, [task_id]))  # noqa: B023 - read at once
+            execution = Execution(
+                self._place,
+                claimed,
+                self._known[claimed.task.name],
+                pasts[task_id],
+                on_restart=self.restarts.append,
+            )
+            self.executions.append(execution)
+            taken.add(asyncio.get_running_loop().create_task(execution.carry()))
+        return taken
+
+    @contextlib.asynccontextmanager
+    async def carrying(self, call: Call[Any]) -> AsyncIterator[Handle[Any]]:
+        """It is started, and carried while the body runs; at its end all has gone on as far as it can."""
+        handle = await self.start(call)
+        settling = asyncio.ensure_future(self.settle())
+        try:
+            yield handle
+        finally:
+            async with asyncio.timeout(30):
+                await settling
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for a fact of this process's own memory."""
+        async with asyncio.timeout(10):
+            while not is_so():  # noqa: ASYNC110 - nobody tells it
+                await asyncio.sleep(0)
+
+    async def tell_cancelled(self) -> None:
+        """What the heartbeat of a process does: its runs are told that somebody wants them to end."""
+        carried = [one for one in self.executions if not one.live.is_over]
+        wanted = await self.store.read(
+            lambda tx: tx.tasks.cancels_requested([one.live.task.id for one in carried])
+        )
+        for one in carried:
+            if one.live.task.id in wanted:
+                one.live.stop("cancelled")
+
+    def tell_to_drain(self) -> None:
+        """What is carried stops at its next call."""
+        for one in self.executions:
+            one.live.stop("draining")
+
+    async def pause(self) -> None:
+        """What has stopped is paused."""
+        claims = [one.live.claim for one in self.executions if not one.live.is_given_up]
+        await Checkpoints(self.store, self.clock).pause(claims, ResumeReason.SIGNAL)
+
+    # --- looking
+
+    async def events(self, handle: Handle[Any], *kinds: EventKind) -> list[Event]:
+        return [event for event in await handle.events() if not kinds or event.kind in kinds]
+
+    async def review(self) -> Effect:
+        """The one effect that waits for a person."""
+        (effect,) = await self.holdfast.reviews()
+        assert isinstance(effect, Effect)
+        return effect
+
+    async def question(self) -> str:
+        """The id of the one question that is open."""
+        (question,) = await self.holdfast.questions()
+        return question.id
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        return dump(self.store)[table]
+
+
+def _is_crash(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_is_crash, error.exceptions))
+    return isinstance(error, Crashed)
+
+
+_NOWHERE: Any = "in a step"
+
+
+@contextlib.contextmanager
+def killing() -> Iterator[None]:
+    """A step that dies inside: `with killing(): …` raises Crashed at its end."""
+    yield
+    raise Crashed

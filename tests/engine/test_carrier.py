@@ -1,0 +1,753 @@
+"""A carrier claims, carries, drains and cancels; nothing that one run does harms another."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+
+import holdfast as hf
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.engine import carried, carrier
+from holdfast.engine.execution import Execution
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.rescue import Reaper
+from holdfast.store import Store, Tx, Write
+from holdfast.testing import FakeClock, StoreAround, name_of
+from tests.builders import stored_run
+from tests.conftest import Ledger
+from tests.engine.carriers import carrying, soon, until, until_run
+from tests.engine.parts import Parts
+from tests.engine.test_damage import flip
+
+T = TypeVar("T")
+
+
+class Stage:
+    """What the programs of one test share with it: doors that open, and notes of what was done."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.open = asyncio.Event()
+        self.thread_open = threading.Event()
+        self.notes: list[str] = []
+
+    def count(self, note: str) -> int:
+        return self.notes.count(note)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+class WatchedStore(StoreAround):
+    """A store that can be away, and that tells what is written."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.is_away = False
+        self.writes: list[str] = []
+        self.reads = 0
+        self.after_write: Callable[[str], Awaitable[None]] | None = None
+
+    async def write(self, write: Write[T]) -> T:
+        self._refuse()
+        self.writes.append(name_of(write))
+        answer = await self.inner.write(write)
+        if self.after_write is not None:
+            await self.after_write(name_of(write))
+        return answer
+
+    async def read(self, read: Callable[[Tx], T]) -> T:
+        self._refuse()
+        self.reads += 1
+        return await self.inner.read(read)
+
+    def _refuse(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("it is away, says the test")
+
+
+@pytest.fixture
+def quick_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that does not want to stop is interrupted more often than every second."""
+    monkeypatch.setattr(carried, "FORCE_EVERY_S", 0.02)
+    monkeypatch.setattr(carrier, "FORCE_EVERY_S", 0.02)
+
+
+def note_step(stage: Stage) -> Callable[[str], Any]:
+    async def note(text: str) -> str:
+        stage.notes.append(text)
+        return text
+
+    return note
+
+
+def waiting_task(stage: Stage) -> hf.TaskDefinition[[], str]:
+    """Does one step, waits for the door in a second one, and does a third."""
+    note = note_step(stage)
+
+    async def wait() -> None:
+        stage.entered.set()
+        await stage.open.wait()
+
+    @hf.task(name="waiting")
+    async def waiting(run: hf.Run) -> str:
+        await run.step(hf.step(note, id="before"), "before")
+        await run.step(wait)
+        return await run.step(hf.step(note, id="after"), "after")
+
+    return waiting
+
+
+async def runs_of(store: Store, task_id: str) -> list[RunStatus]:
+    return [run.status for run in await store.read(lambda tx: tx.runs.of_task(task_id))]
+
+
+# --- taking
+
+
+async def test_a_ready_run_is_carried_to_its_end(store: Store, clock: FakeClock) -> None:
+    @hf.task
+    async def greet(run: hf.Run, name: str) -> str:
+        return f"hello {name}"
+
+    async with carrying(store, clock, greet) as process:
+        handle = await process.holdfast.start(greet("ada"))
+
+        assert await soon(handle.result()) == "hello ada"
+
+
+async def test_an_idle_process_only_looks(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrier, "ASK_EVERY_S", 0.01)
+    watched = WatchedStore(store)
+
+    @hf.task
+    async def greet(run: hf.Run) -> None: ...
+
+    async with carrying(watched, clock, greet) as process:
+        # Something that is due later must not make it write, either.
+        await process.holdfast.start(greet(), due_at=clock.now() + carrier.GRACE)
+        await until(lambda: watched.reads > 5)
+        before = list(watched.writes)
+        looked = watched.reads
+        await until(lambda: watched.reads > looked + 20)
+
+        # A hint of what was written before may come late, once.
+        asked = [name for name in watched.writes[len(before) :] if "take" in name or "ready" in name]
+        assert len(asked) <= 1
+
+
+async def test_a_hint_that_comes_between_looking_and_waiting_is_not_lost(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks again for an hour, so only the hint can tell."""
+    monkeypatch.setattr(carrier, "ASK_EVERY_S", 3600.0)
+    watched = WatchedStore(store)
+
+    @hf.task
+    async def greet(run: hf.Run) -> str:
+        return "hello"
+
+    async with carrying(watched, clock, greet) as process:
+        started: list[hf.Handle[str]] = []
+
+        async def start_one(name: str) -> None:
+            if name.endswith("take") and not started:
+                started.append(await process.holdfast.start(greet()))
+
+        watched.after_write = start_one
+        await process.holdfast.start(greet())
+        await until(lambda: bool(started))
+
+        assert await soon(started[0].result()) == "hello"
+
+
+async def test_a_wait_ends_soon_after_its_time_has_come(store: Store, clock: FakeClock) -> None:
+    @hf.task
+    async def nap(run: hf.Run) -> str:
+        await run.sleep("1h")
+        return "rested"
+
+    async with carrying(store, clock, nap) as process:
+        handle = await process.holdfast.start(nap())
+        await until_run(store, handle.id, RunStatus.WAITING)
+        clock.advance(hours=1)
+
+        assert await soon(handle.result()) == "rested"
+
+
+async def test_a_task_that_was_asked_for_later_begins_when_its_time_has_come(
+    store: Store, clock: FakeClock
+) -> None:
+    @hf.task
+    async def greet(run: hf.Run) -> str:
+        return "hello"
+
+    async with carrying(store, clock, greet) as process:
+        handle = await process.holdfast.start(greet(), due_at=clock.now() + carrier.GRACE)
+        clock.advance(minutes=1)
+
+        assert await soon(handle.result()) == "hello"
+
+
+async def test_no_more_runs_are_carried_at_once_than_there_is_room_for(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    inside: list[int] = [0]
+    most: list[int] = [0]
+
+    @hf.task
+    async def crowd(run: hf.Run) -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        await run.step(note_step(stage), "in")
+        await asyncio.sleep(0)
+        inside[0] -= 1
+
+    async with carrying(store, clock, crowd, capacity=2) as process:
+        handles = await process.holdfast.start_many([crowd() for _ in range(9)])
+        for handle in handles:
+            await soon(handle.result())
+
+    assert most[0] == 2
+
+
+async def test_a_suspect_is_carried_alone_and_then_the_others_go_on(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    carrying_now: set[str] = set()
+    seen: dict[str, set[str]] = {}
+
+    @hf.task
+    async def crowd(run: hf.Run) -> None:
+        carrying_now.add(run.task_id)
+        await asyncio.sleep(0.02)
+        seen[run.task_id] = set(carrying_now)
+        carrying_now.discard(run.task_id)
+
+    suspect = stored_run(store, is_alone=True, idle_attempts=2, task={"name": "crowd", "arguments": b"{}"})
+    others = [stored_run(store, task={"name": "crowd", "arguments": b"{}"}) for _ in range(3)]
+    async with carrying(store, clock, crowd) as process:
+        for run in (suspect, *others):
+            await soon(process.holdfast.handle(run.task_id).result())
+
+    assert seen[suspect.task_id] == {suspect.task_id}
+
+
+async def test_a_name_that_nobody_knows_waits_and_says_so_once(
+    store: Store, clock: FakeClock, parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @hf.task
+    async def known(run: hf.Run) -> None: ...
+
+    unknown = await parts.create(name="unheard-of", arguments={})
+    async with carrying(store, clock, known) as process:
+        for _ in range(2):
+            await soon((await process.holdfast.start(known())).result())
+        await until(lambda: "unheard-of" in caplog.text)
+
+        assert await process.holdfast.unknown_names() == ["unheard-of"]
+    assert caplog.text.count("unheard-of") == 1
+    assert (await parts.ledger.get(unknown.id)).status is TaskStatus.QUEUED
+
+
+# --- damage, bugs and a database that is away
+
+
+async def test_a_damaged_row_fails_its_own_task_and_no_other(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    waiting = waiting_task(stage)
+    async with carrying(store, clock, waiting, step_patience=0.0) as process:
+        damaged, good = await process.holdfast.start_many([waiting(), waiting()])
+        await until(lambda: stage.count("before") == 2)
+        await soon(stage.entered.wait())
+    flip(store, "steps", "result", f"task_id = '{damaged.id}'")
+
+    stage.open.set()
+    async with carrying(store, clock, waiting) as process:
+        assert await soon(process.holdfast.handle(good.id).result()) == "after"
+        with pytest.raises(hf.TaskFailed) as failed:
+            await soon(process.holdfast.handle(damaged.id).result())
+
+    assert failed.value.failure is not None
+    assert failed.value.failure.kind == "row_damaged"
+    assert stage.count("before") == 2
+
+
+async def test_what_nobody_foresaw_in_one_run_ends_no_other(
+    store: Store, clock: FakeClock, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry = Execution.carry
+
+    async def break_some(execution: Execution) -> None:
+        if execution.claimed.task.name == "cursed":
+            raise RuntimeError("a bug of ours")
+        await carry(execution)
+
+    monkeypatch.setattr(Execution, "carry", break_some)
+
+    @hf.task
+    async def cursed(run: hf.Run) -> None: ...
+
+    waiting = waiting_task(stage)
+    async with carrying(store, clock, waiting, cursed) as process:
+        good = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        bad = await process.holdfast.start(cursed())
+        # It became a crash, which is bounded by attempts; and nobody else has noticed.
+        await until_run(store, bad.id, RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING, RunStatus.RESUMED)
+        stage.open.set()
+
+        assert await soon(good.result()) == "after"
+
+
+async def test_a_program_that_calls_sys_exit_does_not_end_the_process(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    @hf.task
+    async def leaver(run: hf.Run) -> None:
+        raise SystemExit(3)
+
+    waiting = waiting_task(stage)
+    async with carrying(store, clock, waiting, leaver) as process:
+        good = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        bad = await process.holdfast.start(leaver())
+        await until_run(store, bad.id, RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING, RunStatus.RESUMED)
+        stage.open.set()
+
+        assert await soon(good.result()) == "after"
+
+
+async def test_a_database_that_is_away_for_a_while_costs_no_attempt(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    watched = WatchedStore(store)
+    waiting = waiting_task(stage)
+    async with carrying(watched, clock, waiting) as process:
+        handle = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        watched.is_away = True
+        stage.open.set()
+        # The step cannot be saved, so the program is given up here; the claim is not.
+        await until(lambda: not process.carrier.claims_in_flight() or not process.carrier._hands.carried)
+        watched.is_away = False
+
+        assert await soon(handle.result()) == "after"
+        (run,) = await process.runs(handle.id)
+    assert run.idle_attempts == 0
+    assert stage.count("before") == 1
+
+
+# --- drain
+
+
+async def test_a_drain_pauses_at_the_next_call_and_the_next_process_goes_on(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    waiting = waiting_task(stage)
+    async with carrying(store, clock, waiting, step_patience=10.0) as process:
+        handle = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        stage.open.set()
+    paused = await runs_of(store, handle.id)
+    async with carrying(store, clock, waiting) as process:
+        result = await soon(process.holdfast.handle(handle.id).result())
+
+    assert (paused, result) == ([RunStatus.PAUSED_FOR_RESTART], "after")
+    assert Counter(stage.notes) == {"before": 1, "after": 1}
+
+
+async def test_a_drain_waits_for_an_effect_in_flight_so_nobody_is_asked_about_it(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    @hf.opaque
+    async def pay() -> str:
+        stage.notes.append("pay")
+        stage.entered.set()
+        await stage.open.wait()
+        return "paid"
+
+    @hf.task
+    async def shop(run: hf.Run) -> str:
+        return await run.step(pay)
+
+    async with carrying(store, clock, shop, step_patience=0.0) as process:
+        handle = await process.holdfast.start(shop())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        asyncio.get_running_loop().call_later(0.2, stage.open.set)
+    async with carrying(store, clock, shop) as process:
+        result = await soon(process.holdfast.handle(handle.id).result())
+        reviews = await process.holdfast.reviews()
+
+    assert (result, reviews) == ("paid", [])
+    assert stage.count("pay") == 1
+
+
+async def test_a_drain_waits_for_a_function_in_a_thread(store: Store, clock: FakeClock, stage: Stage) -> None:
+    loop = asyncio.get_running_loop()
+
+    def grind() -> str:
+        loop.call_soon_threadsafe(stage.entered.set)
+        stage.thread_open.wait()
+        stage.notes.append("ground")
+        return "flour"
+
+    @hf.task
+    async def mill(run: hf.Run) -> str:
+        return await run.step(grind)
+
+    async with carrying(store, clock, mill, step_patience=0.0) as process:
+        handle = await process.holdfast.start(mill())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        loop.call_later(0.2, stage.thread_open.set)
+    async with carrying(store, clock, mill) as process:
+        assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
+
+    assert stage.count("ground") == 1
+
+
+async def test_at_the_deadline_the_checkpoint_is_saved_before_the_program_is_interrupted(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    seen: list[tuple[list[RunStatus], str]] = []
+
+    @hf.task
+    async def careful(run: hf.Run) -> None:
+        await run.step(note_step(stage), "before")
+        try:
+            stage.entered.set()
+            await asyncio.sleep(3600)
+        finally:
+            statuses = [one.status for one in store.read_now(lambda tx: tx.runs.of_task(run.task_id))]
+            try:
+                await run.step(note_step(stage), "late")
+            except hf.Stopping as stopping:
+                seen.append((statuses, stopping.reason))
+
+    async with carrying(store, clock, careful, step_patience=0.0) as process:
+        await process.holdfast.start(careful())
+        await soon(stage.entered.wait())
+
+    assert seen == [([RunStatus.PAUSED_FOR_RESTART], "draining")]
+    assert stage.notes == ["before"]
+
+
+async def test_a_program_that_swallows_every_interrupt_cannot_write_any_more(
+    store: Store, clock: FakeClock, stage: Stage, quick_force: None
+) -> None:
+    late: list[type[BaseException]] = []
+
+    @hf.task
+    async def stubborn(run: hf.Run) -> str:
+        await run.step(note_step(stage), "before")
+        while not stage.open.is_set():
+            stage.entered.set()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                try:
+                    await run.step(hf.step(note_step(stage), id="late"), "late")
+                except BaseException as error:  # noqa: BLE001
+                    late.append(type(error))
+        return "escaped"
+
+    async with carrying(store, clock, stubborn, step_patience=0.0, grace=0.1) as process:
+        handle = await process.holdfast.start(stubborn())
+        await soon(stage.entered.wait())
+    statuses = await runs_of(store, handle.id)
+
+    assert statuses == [RunStatus.PAUSED_FOR_RESTART]
+    assert set(late) == {hf.Stopping}
+    assert stage.notes == ["before"]
+
+
+async def test_a_short_sleep_does_not_hold_up_a_drain(ledger: Ledger, store: Store, stage: Stage) -> None:
+    @hf.task
+    async def nap(run: hf.Run) -> None:
+        stage.entered.set()
+        await run.sleep("29s")
+
+    # A real clock: one that stands still has no time to pass.
+    async with carrying(store, SystemClock(), nap, step_patience=3600.0, drain_timeout=3600.0) as process:
+        handle = await process.holdfast.start(nap())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        await soon(process.carrier.has_ended.wait())
+
+    assert await runs_of(store, handle.id) == [RunStatus.PAUSED_FOR_RESTART]
+
+
+async def test_cleanup_is_allowed_while_a_run_is_stopping(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    @hf.task
+    async def tidy(run: hf.Run) -> str:
+        try:
+            stage.entered.set()
+            await stage.open.wait()
+            await run.step(note_step(stage), "work")
+        finally:
+            async with run.cleanup():
+                await run.step(hf.step(note_step(stage), id="tidy"), "tidied")
+        return "done"
+
+    async with carrying(store, clock, tidy, step_patience=10.0) as process:
+        await process.holdfast.start(tidy())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        stage.open.set()
+
+    assert stage.notes == ["tidied"]
+
+
+async def test_somebody_in_a_hurry_waits_for_nothing(store: Store, clock: FakeClock, stage: Stage) -> None:
+    waiting = waiting_task(stage)
+    async with carrying(store, clock, waiting, step_patience=3600.0, drain_timeout=3600.0) as process:
+        handle = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        process.carrier.hurry()
+        await soon(process.carrier.has_ended.wait())
+
+    assert await runs_of(store, handle.id) == [RunStatus.PAUSED_FOR_RESTART]
+
+
+# --- cancel
+
+
+async def test_a_cancel_is_told_at_once_and_not_with_the_next_heartbeat(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    @hf.task
+    async def loop(run: hf.Run) -> None:
+        async for turn in run.turns():
+            stage.entered.set()
+            await turn.step(asyncio.sleep, 0.001)
+
+    async with carrying(store, clock, loop, lease=3600.0) as process:
+        handle = await process.holdfast.start(loop())
+        await soon(stage.entered.wait())
+        await handle.cancel("enough")
+        with pytest.raises(hf.TaskFailed) as failed:
+            await soon(handle.result())
+
+    assert failed.value.status == "cancelled"
+
+
+async def test_a_cancel_from_another_process_is_seen_with_the_next_look(
+    ledger: Ledger, store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    other = store if isinstance(store, WatchedStore) or getattr(store, "path", "") is None else ledger.open()
+
+    @hf.task
+    async def loop(run: hf.Run) -> None:
+        async for turn in run.turns():
+            stage.entered.set()
+            await turn.step(asyncio.sleep, 0.001)
+
+    async with carrying(store, clock, loop, lease=3600.0) as process:
+        handle = await process.holdfast.start(loop())
+        await soon(stage.entered.wait())
+        async with carrying(other, clock) as outsider:
+            await outsider.holdfast.cancel(handle.id)
+        with pytest.raises(hf.TaskFailed):
+            await soon(handle.result())
+
+
+async def test_a_program_that_waits_for_something_else_is_interrupted_after_the_grace(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    @hf.task
+    async def deaf(run: hf.Run) -> None:
+        stage.entered.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            stage.notes.append("unwound")
+
+    async with carrying(store, clock, deaf, grace=0.05) as process:
+        handle = await process.holdfast.start(deaf())
+        await soon(stage.entered.wait())
+        await handle.cancel()
+        with pytest.raises(hf.TaskFailed):
+            await soon(handle.result())
+
+    assert stage.notes == ["unwound"]
+
+
+async def test_a_program_that_swallows_its_cancel_does_not_escape_it(
+    store: Store, clock: FakeClock, stage: Stage, quick_force: None
+) -> None:
+    @hf.task
+    async def stubborn(run: hf.Run) -> str:
+        while not stage.open.is_set():
+            stage.entered.set()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                stage.notes.append("swallowed")
+        return "escaped"
+
+    async with carrying(store, clock, stubborn, grace=0.05) as process:
+        handle = await process.holdfast.start(stubborn())
+        await soon(stage.entered.wait())
+        await handle.cancel("enough")
+        with pytest.raises(hf.TaskFailed) as failed:
+            await soon(handle.result())
+
+    assert failed.value.status == "cancelled"
+    assert stage.notes
+    assert await runs_of(store, handle.id) == [RunStatus.CANCELLED]
+
+
+async def test_a_function_in_a_thread_does_not_keep_its_task_from_being_cancelled(
+    store: Store, clock: FakeClock, stage: Stage, quick_force: None
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def grind() -> None:
+        loop.call_soon_threadsafe(stage.entered.set)
+        stage.thread_open.wait()
+
+    @hf.task
+    async def mill(run: hf.Run) -> None:
+        await run.step(grind)
+
+    async with carrying(store, clock, mill, grace=0.05) as process:
+        handle = await process.holdfast.start(mill())
+        await soon(stage.entered.wait())
+        await handle.cancel("enough")
+        with pytest.raises(hf.TaskFailed):
+            await soon(handle.result())
+        stage.thread_open.set()
+
+    assert await runs_of(store, handle.id) == [RunStatus.CANCELLED]
+
+
+async def test_a_cancel_does_not_cut_an_effect_short(store: Store, clock: FakeClock, stage: Stage) -> None:
+    @hf.opaque
+    async def pay() -> str:
+        stage.entered.set()
+        await stage.open.wait()
+        stage.notes.append("paid")
+        return "paid"
+
+    @hf.task
+    async def shop(run: hf.Run) -> str:
+        return await run.step(pay)
+
+    async with carrying(store, clock, shop, grace=0.01) as process:
+        handle = await process.holdfast.start(shop())
+        await soon(stage.entered.wait())
+        await handle.cancel()
+        asyncio.get_running_loop().call_later(0.2, stage.open.set)
+        with pytest.raises(hf.TaskFailed):
+            await soon(handle.result())
+        reviews = await process.holdfast.reviews()
+
+    assert (stage.notes, reviews) == (["paid"], [])
+
+
+async def test_an_effect_that_never_ends_is_reviewed_when_its_task_is_cancelled_without_it(
+    store: Store, clock: FakeClock, stage: Stage, quick_force: None
+) -> None:
+    @hf.opaque
+    async def pay() -> None:
+        while not stage.open.is_set():
+            stage.entered.set()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                stage.notes.append("swallowed")
+
+    @hf.task
+    async def shop(run: hf.Run) -> None:
+        await run.step(pay)
+
+    async with carrying(store, clock, shop, grace=0.01, drain_timeout=0.05) as process:
+        handle = await process.holdfast.start(shop())
+        await soon(stage.entered.wait())
+        await handle.cancel()
+        with pytest.raises(hf.TaskFailed):
+            await soon(handle.result())
+        (review,) = await process.holdfast.reviews()
+        stage.open.set()  # or the loop of this test would wait for it, too
+
+    assert review.task_id == handle.id
+
+
+# --- several processes
+
+
+async def test_two_carriers_on_one_ledger_carry_every_run_once(ledger: Ledger, clock: FakeClock) -> None:
+    first = ledger.open()
+    second = first if getattr(first, "path", "") is None else ledger.open()
+    done: Counter[str] = Counter()
+    by: Counter[str] = Counter()
+
+    async def touch(task_id: str) -> None:
+        done[task_id] += 1
+
+    def crowd_of(who: str) -> hf.TaskDefinition[[], None]:
+        @hf.task(name="crowd")
+        async def crowd(run: hf.Run) -> None:
+            by[who] += 1
+            await run.step(touch, run.task_id)
+
+        return crowd
+
+    ours, theirs = crowd_of("first"), crowd_of("second")
+    async with (
+        carrying(first, clock, ours, capacity=8) as one,
+        carrying(second, clock, theirs, capacity=8) as other,
+    ):
+        handles = await one.holdfast.start_many([ours() for _ in range(60)])
+        handles += await other.holdfast.start_many([theirs() for _ in range(60)])
+        for handle in handles:
+            await soon(handle.result())
+
+    assert len(done) == 120
+    assert set(done.values()) == {1}
+    assert sum(by.values()) == 120
+
+
+async def test_a_program_whose_claim_was_taken_while_it_was_frozen_is_stopped_and_carried_elsewhere(
+    store: Store, clock: FakeClock, stage: Stage, others: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def freeze(_service: object) -> None: ...
+
+    renew = Heartbeat.run_once
+    monkeypatch.setattr(Heartbeat, "run_once", freeze)
+    monkeypatch.setattr(Reaper, "run_once", freeze)
+    waiting = waiting_task(stage)
+    async with carrying(store, clock, waiting) as process:
+        handle = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        clock.advance(minutes=2)
+        rescued = await others.rescuer.rescue_lapsed()
+        await others.resumer.resume_all()
+        await renew(process.carrier._heartbeat)
+        stage.open.set()
+
+        assert rescued.checkpointed == 1
+        assert await soon(handle.result()) == "after"
+        assert [run.status for run in await process.runs(handle.id)] == [
+            RunStatus.RESUMED,
+            RunStatus.SUCCEEDED,
+        ]
+    assert Counter(stage.notes) == {"before": 1, "after": 1}

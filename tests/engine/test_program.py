@@ -1,0 +1,912 @@
+"""Programs: keys of steps, lists, turns, plans, and what a program must not do, said with its remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast as hf
+from holdfast.core.events import EventKind
+from holdfast.core.run import Queue, Run
+from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.engine.handles import Handle
+from holdfast.store import Tx
+from holdfast.testing import Crashed
+from tests.engine.stage import Stage
+
+# --- steps
+
+
+async def add(one: int, other: int = 0) -> int:
+    return one + other
+
+
+async def fail(what: str) -> str:
+    raise ValueError(what)
+
+
+class Kept:
+    """What a program leaves for a test to look at."""
+
+    def __init__(self) -> None:
+        self.run: Any = None
+        self.seen: list[Any] = []
+
+    def __call__(self, what: Any) -> None:
+        self.seen.append(what)
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+async def failure_of(handle: Handle[Any]) -> str:
+    task = await handle.task()
+    assert task.failure is not None
+    return task.failure.message
+
+
+# --- keys
+
+
+async def test_a_step_of_one_name_in_flight_from_two_asyncio_tasks_is_refused(quick: Stage) -> None:
+    @hf.task
+    async def both(run: hf.Run) -> None:
+        async def one() -> int:
+            return await run.step(add, 1)
+
+        await asyncio.gather(one(), one())
+
+    await quick.open(both)
+    handle = await quick.start(both())
+    await quick.settle()
+
+    assert await handle.status() is TaskStatus.FAILED
+    assert await failure_of(handle) == (
+        "step add: is called by two asyncio tasks, so nobody can tell which is which after a restart; "
+        "give each an id: hf.step(fn, id=…), turn.tool(fn, …, id=…)"
+    )
+
+
+async def test_an_id_that_is_in_flight_cannot_be_used_again(quick: Stage) -> None:
+    @hf.task
+    async def both(run: hf.Run) -> None:
+        named = hf.step(add, id="a")
+        first = asyncio.ensure_future(run.step(named, 1))
+        await run.step(named, 2)
+        await first
+
+    await quick.open(both)
+    handle = await quick.start(both())
+    await quick.settle()
+
+    assert await failure_of(handle) == "step add: 'a' is in flight already; give each its own id"
+
+
+async def test_an_id_that_was_used_gives_what_it_gave(quick: Stage, kept: Kept) -> None:
+    @hf.task
+    async def twice(run: hf.Run) -> None:
+        for _ in range(2):
+            kept(await run.step(hf.step(add, id="a"), 1))
+
+    await quick.open(twice)
+    await quick.run(twice())
+
+    assert kept.seen == [1, 1]
+
+
+async def test_a_key_is_taken_when_the_step_is_called_and_not_when_it_is_awaited(quick: Stage) -> None:
+    order: list[int] = []
+
+    async def note(number: int) -> int:
+        order.append(number)
+        return number
+
+    @hf.task
+    async def backwards(run: hf.Run) -> list[int]:
+        first, second = run.step(note, 1), run.step(note, 2)
+        return [await second, await first]
+
+    await quick.open(backwards)
+
+    assert await quick.run(backwards()) == [2, 1]
+    assert order == [2, 1]
+    keys = {(row[2], row[3]) for row in quick.rows("steps")}
+    assert keys == {("note", "1"), ("note", "2")}
+
+
+async def test_a_step_inside_a_step_is_refused(quick: Stage) -> None:
+    @hf.task
+    async def outer(run: hf.Run) -> int:
+        async def work() -> int:
+            return await run.step(add, 1)
+
+        return await run.step(work)
+
+    await quick.open(outer)
+    handle = await quick.start(outer())
+    await quick.settle()
+    await quick.pass_time()
+
+    assert "step add: was called inside step work, which would hide it from a replay" in await failure_of_all(
+        quick, handle
+    )
+
+
+async def failure_of_all(stage: Stage, handle: Handle[Any]) -> str:
+    while not (await handle.task()).has_ended:
+        await stage.settle()
+        await stage.pass_time()
+    return await failure_of(handle)
+
+
+@pytest.mark.parametrize("what", ["append", "set", "ask", "sleep", "emit", "spend", "turns"])
+async def test_a_step_must_not_use_the_run_that_it_is_a_step_of(quick: Stage, what: str) -> None:
+    @hf.task(attempts=1)
+    async def misuse(run: hf.Run) -> None:
+        items, value = run.list("items"), run.value("value", 0)
+
+        async def work() -> None:
+            match what:
+                case "append":
+                    items.append(1)
+                case "set":
+                    value.set(1)
+                case "ask":
+                    await run.ask("why?")
+                case "sleep":
+                    await run.sleep(1)
+                case "emit":
+                    await run.emit("news")
+                case "spend":
+                    await run.spend(1)
+                case "turns":
+                    async for _ in run.turns(max=1):
+                        pass
+
+        await run.step(work)
+
+    await quick.open(misuse)
+    handle = await quick.start(misuse())
+    await quick.settle()
+
+    assert "step work" in await failure_of(handle) or "from work" in await failure_of(handle)
+
+
+async def test_a_turn_that_is_over_takes_no_more_steps(quick: Stage) -> None:
+    @hf.task
+    async def keeps(run: hf.Run) -> None:
+        turns = [turn async for turn in run.turns(max=2)]
+        await turns[0].step(add, 1)
+
+    await quick.open(keeps)
+    handle = await quick.start(keeps())
+    await quick.settle()
+
+    assert await failure_of(handle) == "step add: turn turns:1 is over; use the turn that the loop gives now"
+
+
+async def test_a_turn_waits_for_the_steps_that_nobody_waits_for(quick: Stage, kept: Kept) -> None:
+    async def slow(number: int) -> int:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        kept(number)
+        return number
+
+    @hf.task
+    async def forgets(run: hf.Run) -> None:
+        async for turn in run.turns(max=2):
+            kept.run = asyncio.ensure_future(turn.step(slow, turn.number))
+
+    await quick.open(forgets)
+    await quick.run(forgets())
+
+    assert kept.seen == [1, 2]
+    assert [turn.steps[0].name for turn in quick.store.read_now(finished_turns)] == ["slow", "slow"]
+
+
+def finished_turns(tx: Tx) -> list[Any]:
+    (task_id,) = [task.id for task in tx.tasks.page()]
+    return tx.turns.finished(task_id)
+
+
+# --- outside a run
+
+
+async def test_a_run_that_is_over_takes_no_more_calls(quick: Stage, kept: Kept) -> None:
+    @hf.task
+    async def short(run: hf.Run) -> None:
+        kept.run = run
+
+    await quick.open(short)
+    await quick.run(short())
+
+    with pytest.raises(hf.RunOver, match="is over; keep no run, turn or list longer than"):
+        await kept.run.step(add, 1)
+    with pytest.raises(hf.RunOver):
+        kept.run.list("items")
+    with pytest.raises(hf.RunOver):
+        await kept.run.sleep(1)
+
+
+async def test_a_call_cannot_be_awaited_and_says_what_can() -> None:
+    @hf.task
+    async def short(run: hf.Run) -> None: ...
+
+    with pytest.raises(hf.NotInRun, match=r"short\(\) was called outside a run; call it with"):
+        await short()  # type: ignore[misc]
+
+
+def test_an_idempotency_key_is_only_there_inside_an_effect() -> None:
+    with pytest.raises(hf.NotInRun, match="call it inside a tool"):
+        hf.idempotency_key()
+
+
+# --- results that cannot be kept
+
+
+class Handler:
+    """Has no JSON form."""
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (
+            Handler(),
+            "tests.engine.test_program.Handler has no JSON form; return plain JSON values, a dataclass",
+        ),
+        (float("nan"), "result of step give"),
+        ("x" * 40_000_000, "save it as a file and record an artifact that points to it"),
+    ],
+)
+async def test_a_result_that_cannot_be_stored_names_the_step_and_the_remedy(
+    quick: Stage, value: object, problem: str
+) -> None:
+    async def give() -> Any:
+        return value
+
+    @hf.task
+    async def gives(run: hf.Run) -> None:
+        await run.step(give)
+
+    await quick.open(gives)
+    handle = await quick.start(gives())
+    await quick.settle()
+
+    assert await handle.status() is TaskStatus.FAILED  # and was not tried again: it would be the same
+    assert problem in await failure_of(handle)
+
+
+async def test_an_effect_whose_result_cannot_be_stored_is_done_all_the_same(quick: Stage, kept: Kept) -> None:
+    @hf.opaque
+    async def send() -> Any:
+        kept("sent")
+        return Handler()
+
+    @hf.task
+    async def sends(run: hf.Run) -> None:
+        await run.step(send)
+
+    await quick.open(sends)
+    handle = await quick.start(sends())
+    message = await failure_of_all(quick, handle)
+
+    assert kept.seen == ["sent"]
+    assert "result of step send" in message
+
+
+# --- lists
+
+
+async def test_an_item_that_was_changed_after_it_was_appended_is_found(quick: Stage) -> None:
+    @hf.task
+    async def changes(run: hf.Run) -> None:
+        notes = run.list("notes")
+        async for _ in run.turns(max=3):
+            notes.append({"text": "calm"})
+            notes[-1]["text"] = "storm"
+
+    await quick.open(changes)
+    handle = await quick.start(changes())
+    await quick.settle()
+
+    assert await failure_of(handle) == (
+        "list notes: item 0 was changed after it was appended; append a new item instead, "
+        "or keep what changes in run.value(…)"
+    )
+
+
+async def test_an_item_that_is_changed_in_the_next_turn_is_found(quick: Stage) -> None:
+    @hf.task
+    async def changes(run: hf.Run) -> None:
+        notes = run.list("notes", [{"text": "calm"}])
+        async for turn in run.turns(max=3):
+            if turn.number == 2:
+                notes[0]["text"] = "storm"
+
+    await quick.open(changes)
+    handle = await quick.start(changes())
+    await quick.settle()
+
+    assert "list notes: item 0 was changed after it was appended" in await failure_of(handle)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda items: items.insert(0, 1),
+        lambda items: items.pop(),
+        lambda items: items.remove(1),
+        lambda items: items.clear(),
+        lambda items: items.sort(),
+        lambda items: items.reverse(),
+        lambda items: items.__setitem__(0, 5),
+        lambda items: items.__setitem__(slice(0, 1), [5]),
+        lambda items: items.__delitem__(0),
+        lambda items: items.__imul__(2),
+    ],
+)
+async def test_a_durable_list_only_grows(quick: Stage, change: Any) -> None:
+    @hf.task
+    async def changes(run: hf.Run) -> None:
+        change(run.list("notes", [1, 2]))
+
+    await quick.open(changes)
+    handle = await quick.start(changes())
+    await quick.settle()
+
+    message = await failure_of(handle)
+    assert message.startswith("list notes: a durable list only grows")
+    assert message.endswith("append, or keep what changes in run.value(…), or work on a copy: list(…)")
+
+
+async def test_a_copy_of_a_durable_list_is_a_plain_list(quick: Stage, kept: Kept) -> None:
+    @hf.task
+    async def copies(run: hf.Run) -> list[int]:
+        items = run.list("items", [1, 2])
+        items += [3]
+        items.extend(items)
+        for made in (copy.copy(items), copy.deepcopy(items), items.copy(), items[:], items * 1):
+            kept(type(made))
+            made.append(9)
+        return list(items)
+
+    await quick.open(copies)
+
+    assert await quick.run(copies()) == [1, 2, 3, 1, 2, 3]
+    assert set(kept.seen) == {list}
+
+
+class Message(msgspec.Struct):
+    role: str
+    text: str = ""
+
+
+async def test_items_of_a_list_come_back_as_what_they_are_said_to_be(quick: Stage) -> None:
+    @hf.task(attempts=1)
+    async def typed(run: hf.Run) -> None:
+        messages = run.list("messages", of=Message)
+        messages.append(Message("user", "hello"))
+        messages.append({"text": "in another order", "role": "user", "more": 1})  # type: ignore[arg-type]
+        assert messages[1] == Message("user", "in another order")
+        async for _ in run.turns(max=1):
+            messages.append(7)  # type: ignore[arg-type]
+
+    await quick.open(typed)
+    handle = await quick.start(typed())
+    await quick.settle()
+
+    assert "item 2 of list messages" in await failure_of(handle)
+
+
+async def test_a_value_that_is_got_is_a_copy(quick: Stage) -> None:
+    @hf.task
+    async def copies(run: hf.Run) -> list[Any]:
+        value: hf.DurableValue[dict[str, Any]] = run.value("value", {"a": [1]})
+        value.get()["a"].append(2)
+        value.update(lambda found: found | {"b": 1})
+        return [value.get(), repr(value)]
+
+    await quick.open(copies)
+
+    assert await quick.run(copies()) == [{"a": [1], "b": 1}, "<value value: {'a': [1], 'b': 1}>"]
+
+
+# --- loops
+
+
+async def test_a_loop_ends_after_its_most_turns_and_stays_over_when_the_program_allows_more(
+    stage: Stage, kept: Kept
+) -> None:
+    def loops(most: int, dies: bool) -> Any:
+        @hf.task
+        async def loop(run: hf.Run) -> None:
+            async for turn in run.turns(max=most):
+                kept(turn.number)
+            if dies:
+                await run.step(die)
+
+        return loop
+
+    async def die() -> None:
+        raise Crashed
+
+    loop = loops(2, dies=True)
+    await stage.open(loop)
+    handle = await stage.start(loop())
+    await stage.settle()
+    await stage.open(loops(5, dies=False))
+    await stage.settle()
+
+    assert await handle.status() is TaskStatus.SUCCEEDED
+    assert kept.seen == [1, 2]
+
+
+async def yielding() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_two_loops_in_two_asyncio_tasks_are_refused(quick: Stage) -> None:
+    @hf.task
+    async def both(run: hf.Run) -> None:
+        async def loop(name: str) -> None:
+            async for turn in run.turns(name, max=2):
+                await turn.step(yielding)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(loop("a"))
+            group.create_task(loop("b"))
+
+    await quick.open(both)
+    handle = await quick.start(both())
+    message = await failure_of_all(quick, handle)
+
+    assert "loop: a runs in another asyncio task; a run has one loop at a time" in message + str(
+        (await handle.task()).failure
+    )
+
+
+async def test_a_loop_over_the_plan_inside_a_loop_over_the_plan_is_refused(quick: Stage) -> None:
+    @hf.task
+    async def both(run: hf.Run) -> None:
+        plan = run.plan(["a", "b"])
+        async for _ in plan:
+            async for _ in plan:
+                pass
+
+    await quick.open(both)
+    handle = await quick.start(both())
+    await quick.settle()
+
+    assert await failure_of(handle) == "plan: this loop is inside a loop over the same plan"
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda run: run.turns("a:b"), "loop: 'a:b': such a name has no ':' and no '/'"),
+        (lambda run: run.turns(max=0), "max: a whole number of turns is needed, at least 1"),
+        (lambda run: run.plan("abc"), "plan: a list of items is needed"),
+        (lambda run: run.plan(["a", "a"]), "plan: two items are called 'a'; give each its own id"),
+        (lambda run: run.plan([7]), "plan item: a text or a PlanItem is needed, not int"),
+        (lambda run: run.turns(timeout="never"), "timeout"),
+        (lambda run: run.tool(add, [1]), "arguments: a tool's arguments have names; list has none"),
+        (lambda run: run.step(lambda: 1), "a lambda has no name to be remembered by"),
+        (lambda run: run.step(7), "step: a function is needed, not int"),
+    ],
+)
+async def test_what_a_program_cannot_mean_is_said(quick: Stage, call: Any, problem: str) -> None:
+    @hf.task
+    async def misuse(run: hf.Run) -> None:
+        call(run)
+
+    await quick.open(misuse)
+    handle = await quick.start(misuse())
+    await quick.settle()
+
+    assert problem in await failure_of(handle)
+
+
+async def test_many_steps_outside_turns_are_warned_of_once(
+    quick: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    @hf.task
+    async def many(run: hf.Run) -> None:
+        for number in range(1001):
+            await run.step(hf.step(add, pure=True), number)
+
+    await quick.open(many)
+    with caplog.at_level(logging.WARNING):
+        await quick.run(many())
+
+    (warning,) = [record for record in caplog.records if "outside turns" in record.message]
+    assert "put them into a loop: async for turn in run.turns()" in warning.message
+
+
+async def test_steps_of_finished_turns_and_of_turns_inside_them_are_counted(stage: Stage) -> None:
+    @hf.task
+    async def nested(run: hf.Run) -> None:
+        await run.step(add, 1)
+        async for outer in run.turns("outer", max=2):
+            await outer.step(add, 1)
+            async for inner in run.turns("inner", max=3):
+                await inner.step(add, 1)
+
+    await stage.open(nested)
+    handle = await stage.start(nested())
+    await stage.settle()
+
+    heads = stage.store.read_now(lambda tx: tx.journal.heads([handle.id]))
+    assert heads[handle.id].steps_saved == 1 + 2 * (1 + 3)
+
+
+# --- the database
+
+
+async def test_a_task_cannot_have_two_live_runs(stage: Stage, refusal: type[Exception]) -> None:
+    @hf.task
+    async def short(run: hf.Run) -> None: ...
+
+    await stage.open(short)
+    handle = await stage.start(short())
+    now = stage.clock.now()
+    second = Run(
+        id="run_second",  # type: ignore[arg-type]
+        task_id=handle.id,  # type: ignore[arg-type]
+        task_name="short",
+        number=2,
+        priority=100,
+        created_at=now,
+        due_at=now,
+        queue=Queue.READY,
+        updated_at=now,
+    )
+
+    with pytest.raises(refusal):
+        await stage.store.write(lambda tx: tx.runs.create(second))
+
+    runs = await stage.store.read(lambda tx: tx.runs.of_task(handle.id))
+    assert [run.status for run in runs] == [RunStatus.QUEUED]
+
+
+async def test_a_task_that_nobody_knows_here_waits_for_somebody_who_does(stage: Stage) -> None:
+    @hf.task
+    async def known(run: hf.Run) -> str:
+        return "carried"
+
+    @hf.task
+    async def other(run: hf.Run) -> str:
+        return "other"
+
+    await stage.open(other)
+    handle = await stage.start(known())
+    await stage.settle()
+    before = await handle.status()
+    await stage.open(known)
+    await stage.settle()
+
+    assert before is TaskStatus.QUEUED
+    assert await stage.result(handle) == "carried"
+
+
+# --- small calls
+
+
+async def test_progress_events_decisions_and_artifacts_are_told_once(stage: Stage, tmp_path: Path) -> None:
+    report = tmp_path / "report.txt"
+    deaths = 1
+
+    async def write() -> str:
+        report.write_text("calm")
+        return "written"
+
+    async def die_once() -> None:
+        nonlocal deaths
+        deaths -= 1
+        if deaths >= 0:
+            raise Crashed
+
+    @hf.task
+    async def tells(run: hf.Run) -> list[Any]:
+        await run.progress(done=1, total=3)
+        await run.emit("began", why="test")
+        await run.decide("use the tables")
+        await run.step(write)
+        artifact = await run.artifact(report)
+        output = await run.output("summary", "all is calm")
+        await run.checkpoint("half-way")
+        async for turn in run.turns(max=1):
+            await run.progress(done=2, total=3, subtask="turn")
+            await turn.step(die_once)
+        return [artifact.sha256[:6], output.content, run.number]
+
+    await stage.open(tells)
+    handle = await stage.start(tells())
+    await stage.settle()
+    between = (await handle.task()).progress
+    await stage.open(tells)
+    await stage.settle()
+
+    assert await stage.result(handle) == ["2b4b2e", "all is calm", 2]
+    assert between is not None
+    assert (between.done, between.subtask) == (1, None)
+    task = await handle.task()
+    assert task.progress is not None
+    assert (task.progress.done, task.progress.subtask) == (2, "turn")
+    told = await stage.events(handle, EventKind.PROGRAM_TOLD, EventKind.CHECKPOINT_SAVED)
+    assert [event.facts.get("name") for event in told] == ["began", None]
+    notes = stage.store.read_now(lambda tx: tx.journal.notes([handle.id]))
+    assert [note.text for note in notes[handle.id]] == ["use the tables"]
+    resumed = stage.executions[-1].run.resumed
+    assert resumed is not None
+    assert resumed.reason == "crash"
+    assert [decision.text for decision in resumed.decisions] == ["use the tables"]
+    assert {one.name: one.state.value for one in resumed.artifacts} == {
+        "report.txt": "same",
+        "summary": "same",
+    }
+
+
+async def test_a_program_that_wants_a_restart_goes_on_after_it_once(stage: Stage, kept: Kept) -> None:
+    @hf.task
+    async def upgrades(run: hf.Run) -> int:
+        kept(await run.step(add, 1))
+        await run.requires_restart("a new driver was installed")
+        kept(await run.step(add, 2))
+        return run.number
+
+    await stage.open(upgrades)
+    handle = await stage.start(upgrades())
+    await stage.settle()
+    paused = await handle.status()
+    await stage.open(upgrades)
+    await stage.settle()
+
+    assert (paused, stage.restarts) == (TaskStatus.PAUSED, ["a new driver was installed"])
+    assert await stage.result(handle) == 2
+    assert kept.seen == [1, 1, 2]
+    resumed = stage.executions[-1].run.resumed
+    assert resumed is not None
+    assert resumed.reason == "requires_restart"
+
+
+# --- versions
+
+
+async def test_arguments_of_an_older_version_are_migrated_and_told_once(stage: Stage) -> None:
+    @hf.task(name="survey")
+    async def old(run: hf.Run, city: str) -> str:
+        await run.sleep("1h")
+        return city
+
+    def migrate(arguments: dict[str, Any], version: int) -> dict[str, Any]:
+        return {"cities": [arguments["city"]], "from_version": version}
+
+    @hf.task(name="survey", version=2, migrate=migrate)
+    async def new(run: hf.Run, cities: list[str], from_version: int) -> str:
+        await run.sleep("1h")
+        await run.sleep("1h")
+        return f"{cities} from {from_version}"
+
+    await stage.open(old)
+    handle = await stage.start(old("Brest"))
+    await stage.settle()
+    await stage.open(new)
+    for _ in range(3):
+        await stage.pass_time()
+        await stage.settle()
+
+    assert await stage.result(handle) == "['Brest'] from 1"
+    (told,) = await stage.events(handle, EventKind.TASK_MIGRATED)
+    assert told.facts == {"version": 2, "migrated": 1}
+
+
+async def test_arguments_that_no_longer_fit_fail_the_task_and_say_why(quick: Stage) -> None:
+    @hf.task(name="survey")
+    async def old(run: hf.Run, city: str) -> str:
+        return city
+
+    @hf.task(name="survey")
+    async def new(run: hf.Run, number: int) -> int:
+        return number
+
+    await quick.open(new)
+    handle = await quick.start(old("Brest"))
+    await quick.settle()
+
+    assert await failure_of(handle) == "arguments of survey: Object missing required field `number`"
+
+
+# --- time
+
+
+async def test_a_step_that_takes_too_long_fails(quick: Stage) -> None:
+    @hf.step(timeout="10ms")
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    @hf.task
+    async def waits(run: hf.Run) -> str:
+        try:
+            await run.step(hang)
+        except TimeoutError as error:
+            return type(error).__name__
+        return "nothing"
+
+    await quick.open(waits)
+
+    assert await quick.run(waits()) == "StepFailed[TimeoutError]"
+
+
+async def test_a_turn_that_takes_too_long_begins_no_more_steps(quick: Stage) -> None:
+    async def takes(minutes: int) -> None:
+        quick.clock.advance(minutes=minutes)
+
+    @hf.task(attempts=1)
+    async def slow(run: hf.Run) -> str:
+        try:
+            async for turn in run.turns(timeout="10m"):
+                await turn.step(takes, 4)
+                await turn.step(takes, 4 * turn.number)
+                await turn.step(add, 1)
+        except TimeoutError as error:
+            return str(error)
+        return "never"
+
+    await quick.open(slow)
+
+    assert await quick.run(slow()) == "turn turns:2 took longer than it may; step add was not begun"
+
+
+async def test_a_step_has_no_more_time_than_its_turn(quick: Stage) -> None:
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    @hf.task(attempts=1)
+    async def slow(run: hf.Run) -> None:
+        async for turn in run.turns(timeout="10ms"):
+            await turn.step(hang)
+
+    await quick.open(slow)
+    handle = await quick.start(slow())
+    await quick.settle()
+
+    task = await handle.task()
+    assert task.failure is not None
+    assert task.failure.kind == "TimeoutError"
+
+
+async def test_a_task_that_takes_too_long_is_timed_out(quick: Stage) -> None:
+    @hf.task(timeout="10ms")
+    async def hangs(run: hf.Run) -> None:
+        await asyncio.Event().wait()
+
+    await quick.open(hangs)
+    handle = await quick.start(hangs())
+    await quick.settle()
+
+    assert await handle.status() is TaskStatus.TIMED_OUT
+
+
+@pytest.mark.parametrize("wait", ["sleep", "ask", "receive", "child"])
+async def test_a_task_that_waits_too_long_is_timed_out(stage: Stage, wait: str) -> None:
+    @hf.task
+    async def child(run: hf.Run) -> None:
+        await run.sleep("30d")
+
+    @hf.task(timeout="1h")
+    async def waits(run: hf.Run) -> None:
+        match wait:
+            case "sleep":
+                await run.sleep("2h")
+            case "ask":
+                await run.ask("why?")
+            case "receive":
+                await run.receive("news")
+            case "child":
+                await (await run.spawn(child()))
+
+    await stage.open(waits, child)
+    handle = await stage.start(waits())
+    await stage.settle()
+    before = await handle.status()
+    await stage.pass_time(hours=1)
+    await stage.settle()
+
+    assert before is TaskStatus.WAITING
+    assert await handle.status() is TaskStatus.TIMED_OUT
+    assert await failure_of(handle) == "it took longer than 1:00:00"
+
+
+async def test_a_short_sleep_beyond_the_limit_of_a_task_ends_it(quick: Stage) -> None:
+    @hf.task(timeout="10s")
+    async def sleeps(run: hf.Run) -> None:
+        await run.sleep("20s")
+
+    await quick.open(sleeps)
+    handle = await quick.start(sleeps())
+    await quick.settle()
+
+    assert await handle.status() is TaskStatus.TIMED_OUT
+
+
+# --- retries of steps
+
+
+async def test_a_step_is_tried_again_after_pauses_that_survive_a_crash(stage: Stage, kept: Kept) -> None:
+    @hf.step(retry=hf.retry(3, backoff="2h", most="8h"))
+    async def flaky() -> str:
+        kept(stage.clock.now())
+        if len(kept.seen) < 4:
+            raise ConnectionError("away")
+        return "there"
+
+    @hf.task
+    async def retries(run: hf.Run) -> str:
+        return await run.step(flaky)
+
+    await stage.open(retries)
+    handle = await stage.start(retries())
+    while not (await handle.task()).has_ended:
+        await stage.settle()
+        await stage.open(retries)  # a new process every time
+        await stage.pass_time()
+
+    assert await stage.result(handle) == "there"
+    assert len(kept.seen) == 4
+    retried = await stage.events(handle, EventKind.STEP_RETRIED)
+    assert [event.facts["attempt"] for event in retried] == [1, 2, 3]
+
+
+async def test_a_step_that_fails_for_good_is_tried_no_more_than_it_may(stage: Stage, kept: Kept) -> None:
+    @hf.step(retry=hf.retry(2, backoff="1h", most="1h"))
+    async def hopeless() -> str:
+        kept(1)
+        raise ConnectionError("away")
+
+    @hf.task(attempts=1)
+    async def retries(run: hf.Run) -> str:
+        return await run.step(hopeless)
+
+    await stage.open(retries)
+    handle = await stage.start(retries())
+    while not (await handle.task()).has_ended:
+        await stage.settle()
+        await stage.open(retries)
+        await stage.pass_time()
+
+    assert len(kept.seen) == 3
+    assert await failure_of(handle) == "away"
+
+
+async def test_a_provider_that_asks_for_patience_gets_it_without_an_attempt(stage: Stage, kept: Kept) -> None:
+    @hf.step(retry=hf.retry(1, backoff="1s"))
+    async def limited() -> str:
+        kept(stage.clock.now())
+        if len(kept.seen) < 4:
+            raise hf.RetryAfter(3600)
+        return "there"
+
+    @hf.task
+    async def patient(run: hf.Run) -> str:
+        return await run.step(limited)
+
+    await stage.open(patient)
+    handle = await stage.start(patient())
+    while not (await handle.task()).has_ended:
+        await stage.settle()
+        await stage.open(patient)
+        await stage.pass_time()
+
+    assert await stage.result(handle) == "there"
+    assert [at - kept.seen[0] for at in kept.seen] == [timedelta(hours=hours) for hours in range(4)]
+    assert await stage.events(handle, EventKind.STEP_RETRIED) == []

@@ -104,7 +104,8 @@ async def test_a_task_that_fails_must_fail_the_same_way_every_time() -> None:
 
 
 async def test_it_kills_tasks_on_a_ledger_on_disk(quick_path: Path) -> None:
-    clock, made = FakeClock(), []
+    clock = FakeClock()
+    made: list[Path] = []
 
     @contextlib.contextmanager
     def fresh() -> Iterator[Store]:

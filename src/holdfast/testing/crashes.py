@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -386,8 +386,9 @@ class _Process:
         self._claims = Claims(world.store, world.clock, life.id, names=sorted(world.known), lease=_LEASE)
         self._rescuer = Rescuer(world.store, world.clock, life)
         inner = RepeatingStore(store) if world.twice else store
+        self._telling = _Telling(inner, self._whats)
         self._place = Place(
-            store=_Telling(inner, self._whats),
+            store=cast(Store, self._telling),
             clock=world.clock,
             life=life,
             threads=StepThreads(8),
@@ -432,7 +433,8 @@ class _Process:
                 else:
                     await self._world.help()
         finally:
-            await _end_all(asyncio.all_tasks() - others)
+            await self._telling.until_quiet()
+            await _end_all(carried | (asyncio.all_tasks() - others))
             self._place.threads.shutdown(wait=False)
             if self._store.is_dead:
                 _let_die(self.life)
@@ -492,11 +494,24 @@ class _Telling:
     def __init__(self, inner: Any, whats: list[str]) -> None:
         self._inner = inner
         self._whats = whats
+        self._under_way = 0
+        self._news = asyncio.Event()
 
     async def write(self, write: Callable[[Tx], T]) -> T:
         self._whats.append(_about(write))
-        answer: T = await self._inner.write(write)
+        self._under_way += 1
+        try:
+            answer: T = await self._inner.write(write)
+        finally:
+            self._under_way -= 1
+            self._news.set()
         return answer
+
+    async def until_quiet(self) -> None:
+        """What was on its way to the database when its process died has arrived, or has not."""
+        while self._under_way:
+            self._news.clear()
+            await self._news.wait()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -120,6 +121,11 @@ async def commit(
     text, names = _checked_message(message), _checked_paths(paths)
     if is_all and names:
         raise BadInput("paths", "either these paths or all of them")
+    async with git.alone():
+        return await _commit(git, key, text, names, is_all=is_all)
+
+
+async def _commit(git: Git, key: str, text: str, names: Sequence[str], *, is_all: bool) -> GitCommit:
     if is_all or names:
         await git.change("add", "--all", *(("--", *names) if names else ()))
     is_merge = await git.succeeds("rev-parse", "--quiet", "--verify", "MERGE_HEAD")
@@ -139,19 +145,33 @@ async def find_commit(key: str, repo: str, *, timeout_s: float = TIMEOUT_S) -> V
     """Whether a commit with this key is anywhere in the repository."""
     git = Git(repo, timeout_s)
     try:
-        for patience_s in (LOCK_PATIENCE_S, 0.0):
-            found = await git.find_key(key, "--all")
-            if found is not None:
-                return Happened(GitCommit(sha=found))
-            lock = git.repo / await git.run("rev-parse", "--git-path", "index.lock")
-            if not _is_there(lock):
-                return DidNotHappen()
-            # A git that outlived its starter may be about to make the commit: look once more when it is done.
-            if patience_s and not await _vanishes(lock, patience_s):
-                break
+        # A git that outlived its starter holds this, too: it is done before we look.
+        async with git.alone():
+            return await _find_commit(git, key)
     except (GitFailed, TimeoutError) as error:
         return Unknown(str(error))
+
+
+async def _find_commit(git: Git, key: str) -> Verdict:
+    for patience_s in (LOCK_PATIENCE_S, 0.0):
+        found = await git.find_key(key, "--all")
+        if found is not None:
+            return Happened(GitCommit(sha=found))
+        lock = git.repo / await git.run("rev-parse", "--git-path", "index.lock")
+        if not _is_there(lock):
+            return DidNotHappen()
+        # Somebody else's git, or one that was killed: look once more when it is done.
+        if patience_s and not await _vanishes(lock, patience_s):
+            break
     return Unknown(f"{lock} is there: a git is at work or was killed; when none runs, remove it")
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 async def _vanishes(path: Path, patience_s: float) -> bool:
@@ -241,9 +261,30 @@ class Git:
     def __init__(self, repo: object, timeout_s: object) -> None:
         self.repo = check_directory("repo", repo).resolve()
         self._timeout_s = check_seconds("timeout_s", timeout_s)
+        self._inherited: tuple[int, ...] = ()
         env = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
         # The working tree is this directory, and not one that it happens to lie in.
         self._env = env | _QUIETLY | {"GIT_CEILING_DIRECTORIES": str(self.repo.parent)}
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """No other of our commits in this repository, nor a git of one that was killed, until the end.
+
+        The children inherit the lock, and the kernel drops it when the last of them is gone.
+        """
+        path = self.repo / await self.run("rev-parse", "--git-path", "holdfast.lock")
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            give_up_at = time.monotonic() + self._timeout_s
+            while not _try_lock(descriptor):
+                if time.monotonic() >= give_up_at:
+                    raise GitFailed("commit", 1, f"another commit holds {path}")
+                await asyncio.sleep(_BETWEEN_LOOKS_S)
+            self._inherited = (descriptor,)
+            yield
+        finally:
+            self._inherited = ()
+            os.close(descriptor)
 
     async def run(self, command: str, *arguments: str) -> str:
         """What it printed, without the last line's end. Raises GitFailed when it says no."""
@@ -331,6 +372,7 @@ class Git:
                 stderr=asyncio.subprocess.PIPE,
                 # Without a terminal there is no prompt, and no Ctrl-C that was meant for others.
                 start_new_session=True,
+                pass_fds=self._inherited,
             )
         except OSError as error:
             raise GitFailed(command, 127, f"git cannot be run: {error.strerror}") from error

@@ -28,14 +28,18 @@ if TYPE_CHECKING:
 BACKENDS = ("sqlite", "memory", "postgres")
 
 # The store's own suite runs on every backend before every commit. What stands on the store is tried there on
-# SQLite, and on the server with everything else that takes its time.
+# one of them, and on the others with everything else that takes its time.
 ON_THE_STORE = ("tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ids = {item.nodeid for item in items}
     for item in items:
-        case = getattr(item, "callspec", None)
-        if case is not None and "postgres" in case.id and item.nodeid.startswith(ON_THE_STORE):
+        if not item.nodeid.startswith(ON_THE_STORE):
+            continue
+        _, _, case = item.nodeid.partition("[")
+        has_twin = "memory" in case and item.nodeid.replace("memory", "sqlite") in ids
+        if "postgres" in case or has_twin:
             item.add_marker(pytest.mark.slow)
 
 

@@ -284,6 +284,7 @@ async def test_a_program_may_clean_up_when_it_is_cancelled(stage: Stage) -> None
 
     assert await handle.status() is TaskStatus.CANCELLED
     assert gate.seen == ["opened", "passed", "not outside", "closed"]
+    assert stage.rows("effects") == []
 
 
 async def test_what_was_cleaned_up_for_a_restart_is_cleaned_up_again_at_the_end(stage: Stage) -> None:

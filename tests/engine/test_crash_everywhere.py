@@ -20,6 +20,8 @@ from holdfast.store import Store
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock, crash_everywhere
 
+pytestmark = pytest.mark.slow
+
 
 async def add(one: int, other: int = 0) -> int:
     return one + other

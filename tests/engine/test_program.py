@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import logging
 from datetime import timedelta
@@ -910,3 +911,107 @@ async def test_a_provider_that_asks_for_patience_gets_it_without_an_attempt(stag
     assert await stage.result(handle) == "there"
     assert [at - kept.seen[0] for at in kept.seen] == [timedelta(hours=hours) for hours in range(4)]
     assert await stage.events(handle, EventKind.STEP_RETRIED) == []
+
+
+# --- how a loop is left
+
+
+@pytest.mark.parametrize(
+    ("way", "is_done"),
+    [
+        ("break", True),
+        ("break in with", True),
+        ("break in finally", True),
+        ("break in a nested loop's else", True),
+        ("return", True),
+        ("return a value in finally", True),
+        ("continue", True),
+        ("raise", False),
+        ("raise in with", False),
+        ("raise in finally", False),
+        ("a step that fails", False),
+        ("a step that fails in with", False),
+        ("another asyncio task", False),
+    ],
+)
+async def test_an_item_is_done_when_its_loop_is_left_unless_an_exception_left_it(
+    quick: Stage, way: str, is_done: bool
+) -> None:
+    @hf.task(attempts=1)
+    async def leaves(run: hf.Run) -> list[bool]:
+        plan = run.plan(["a"])
+
+        async def loop() -> int:
+            async for item in plan:
+                await item.step(add, 1)
+                match way:
+                    case "break":
+                        break
+                    case "break in with":
+                        with contextlib.suppress(KeyError):
+                            async with run.cleanup():
+                                break
+                    case "break in finally":
+                        try:
+                            await item.step(add, 2)
+                        finally:
+                            break  # noqa: B012 - what is tried here
+                    case "break in a nested loop's else":
+                        for _ in range(2):
+                            pass
+                        else:
+                            break
+                    case "return":
+                        return 1
+                    case "return a value in finally":
+                        try:
+                            return await item.step(add, 2)
+                        finally:
+                            await item.step(add, 3)
+                    case "continue":
+                        continue
+                    case "raise":
+                        raise KeyError(way)
+                    case "raise in with":
+                        with contextlib.suppress(TypeError):
+                            raise KeyError(way)
+                    case "raise in finally":
+                        try:
+                            await item.step(add, 2)
+                        finally:
+                            raise KeyError(way)
+                    case "a step that fails":
+                        await item.step(fail, way)
+                    case "a step that fails in with":
+                        async with run.cleanup():
+                            await item.step(fail, way)
+                    case "another asyncio task":
+                        await asyncio.wait_for(asyncio.Event().wait(), 0.001)
+            return 0
+
+        with contextlib.suppress(KeyError, ValueError, TimeoutError):
+            await loop()
+        await run.step(add, 9)
+        return [item.is_done for item in plan.items]
+
+    await quick.open(leaves)
+
+    assert await quick.run(leaves()) == [is_done]
+
+
+async def test_what_a_program_had_appended_is_kept_when_it_fails(stage: Stage) -> None:
+    @hf.task(attempts=1)
+    async def fails(run: hf.Run) -> None:
+        notes: hf.DurableList[Any] = run.list("notes", ["first"])
+        async for turn in run.turns():
+            notes.append(turn.number)
+            if turn.number == 2:
+                raise ValueError("rough sea")
+
+    await stage.open(fails)
+    handle = await stage.start(fails())
+    await stage.settle()
+
+    deltas = stage.store.read_now(lambda tx: tx.lists.deltas([handle.id]))[handle.id]
+    assert await handle.status() is TaskStatus.FAILED
+    assert b"".join(delta.items for delta in deltas) == b'["first",1][2]'

@@ -20,17 +20,14 @@ import holdfast as hf
 from holdfast.store import Store
 from holdfast.testing import FakeClock, crash_everywhere
 from tests.conftest import Ledger
+from tests.crash.invariants import assert_ledger_is_whole
+
+pytestmark = pytest.mark.slow
 
 Everywhere = Callable[..., Any]
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        pytest.param("sqlite", marks=pytest.mark.slow),
-        pytest.param("postgres", marks=pytest.mark.slow),
-    ]
-)
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
     ledger: Ledger = request.getfixturevalue(f"{request.param}_ledger")
     ledger.begin()
@@ -46,6 +43,7 @@ def everywhere(ledger: Ledger, store: Store, clock: FakeClock) -> Everywhere:
     def fresh() -> Iterator[Store]:
         ledger.empty(store)
         yield store
+        assert_ledger_is_whole(store)
 
     def factory() -> AbstractContextManager[Store]:
         return fresh()
@@ -488,3 +486,86 @@ async def test_an_item_is_done_when_its_loop_is_left_by_break_and_not_when_it_ra
     report = await everywhere(leaves_the_plan, twice=True)
 
     assert report.result == ["a 1", "b 1", "c 2", "c 3", "d 3"]
+
+
+@hf.task
+async def creates_in_a_turn_that_is_left(run: hf.Run) -> str:
+    async for outer in run.turns("outer", max=3):
+        async for inner in run.turns("inner"):
+            notes = run.list("notes")
+            count = run.value("count", 10)
+            notes.append(await inner.step(add, count.get(), outer.number))
+            break
+        count.set(count.get() + 1)
+        await outer.step(size_of, notes)
+    return f"{run.list('notes')[:]} {run.value('count', 0).get()}"
+
+
+async def test_what_was_made_in_a_turn_that_was_left_is_there_in_the_next(everywhere: Everywhere) -> None:
+    report = await everywhere(creates_in_a_turn_that_is_left, twice=True)
+
+    assert report.result == "[11, 13, 15] 13"
+
+
+async def slowly(number: int) -> int:
+    for _ in range(number % 4):
+        await asyncio.sleep(0)
+    return number
+
+
+@hf.task
+async def steps_beside_a_loop(run: hf.Run) -> list[Any]:
+    async def loop(name: str) -> int:
+        total = 0
+        async for turn in run.turns(name):
+            total = await run.step(slowly, turn.number)
+            await asyncio.gather(run.step(add, total, 1), run.step(size_of, [1]))
+            if turn.number == 2:
+                break
+        return total
+
+    async def beside() -> int:
+        # In no turn, whichever of the two comes first.
+        return sum([await run.step(slowly, number) for number in (3, 2)])
+
+    async with asyncio.TaskGroup() as group:
+        looping, other = group.create_task(loop("a")), group.create_task(beside())
+    nested = []
+    async for turn in run.turns("outer", max=1):
+        nested.append(await turn.step(add, turn.number, 0))
+        inner = await asyncio.wait_for(loop("inner"), 60)  # in an asyncio task of its own
+        await run.step(add, inner, 1)
+    return [looping.result(), other.result(), await run.step(add, 1, 1)]
+
+
+async def test_a_step_belongs_to_the_turn_that_its_own_asyncio_task_is_in(everywhere: Everywhere) -> None:
+    report = await everywhere(steps_beside_a_loop)
+
+    assert report.result == [2, 5, 2]
+
+
+# --- restarted everywhere
+
+EVERY_TRAP = [value for value in list(globals().values()) if isinstance(value, hf.TaskDefinition)]
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [pytest.param(trap, id=trap.name) for trap in EVERY_TRAP if trap is not carries_a_local],
+)
+async def test_a_restart_at_any_point_repeats_nothing_and_leaves_nothing_in_doubt(
+    trap: hf.TaskDefinition[..., Any],
+) -> None:
+    report = await crash_everywhere(trap, drain=True)
+
+    assert (report.reviews, report.repeated) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [pytest.param(trap, id=trap.name) for trap in (leaves_by_break, leaves_by_exception, nested_loops)],
+)
+async def test_the_second_life_may_be_killed_at_every_point_too(trap: hf.TaskDefinition[..., Any]) -> None:
+    report = await crash_everywhere(trap, pairs=True)
+
+    assert len(report.points) > 200

@@ -433,6 +433,7 @@ async def waits_for_everything(run: hf.Run) -> list[Any]:
     return list(got)
 
 
+@pytest.mark.slow
 async def test_every_wait_survives_a_crash_at_every_point() -> None:
     report = await crash_everywhere(
         waits_for_everything,

@@ -18,13 +18,11 @@ from holdfast.store import Store
 from holdfast.testing import CrashReport, crash_everywhere
 from tests.conftest import Ledger
 
+pytestmark = pytest.mark.slow
+
 on_every_backend = pytest.mark.parametrize(
     "ledger",
-    [
-        "memory",
-        pytest.param("sqlite", marks=pytest.mark.slow),
-        pytest.param("postgres", marks=pytest.mark.slow),
-    ],
+    ["memory", "sqlite", "postgres"],
     indirect=True,
 )
 

@@ -31,6 +31,8 @@ from holdfast.core.effect import Effect
 from holdfast.integrations import pydantic_ai as bridge
 from holdfast.integrations.pydantic_ai import HoldfastDurability, durable
 
+pytestmark = pytest.mark.slow
+
 
 class Diary:
     """What was really done, and what the model was told."""

@@ -207,6 +207,7 @@ def test_a_hot_query_has_its_index(many: SqliteStore, name: str, index: str) -> 
         ("delete_scope_ops_of_scope", "task_id=? AND scope>? AND scope<?"),
         ("delete_turns_below", "task_id=? AND loop>? AND loop<?"),
         ("delete_loops_below", "task_id=? AND loop>? AND loop<?"),
+        ("steps_below", "task_id=? AND loop>? AND loop<?"),
         ("turns_of_loop", "task_id=? AND loop=? AND seq>?"),
     ],
 )

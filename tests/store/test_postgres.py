@@ -54,6 +54,8 @@ from tests.builders import (
 from tests.servers import PostgresServer
 from tests.store.programs import send
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 Rival = psycopg.Connection[Any]
 

@@ -228,31 +228,26 @@ def _answer_of(fn: Callable[[], T]) -> T:
 
 async def sheltered(act: Coroutine[Any, Any, T]) -> T:
     """As `shielded`, but whoever cancels twice means it."""
+    return await _wait_out(act, is_forced_by_second=True)
+
+
+async def shielded(act: Coroutine[Any, Any, T]) -> T:
+    """Wait for it to the end, also when we are cancelled; then be cancelled."""
+    return await _wait_out(act, is_forced_by_second=False)
+
+
+async def _wait_out(act: Coroutine[Any, Any, T], *, is_forced_by_second: bool) -> T:
     child = asyncio.ensure_future(act)
     cancelled: asyncio.CancelledError | None = None
     while not child.done():
         try:
             await asyncio.wait([child])
         except asyncio.CancelledError as error:
-            if cancelled is not None:
+            if cancelled is not None and is_forced_by_second:
                 child.cancel()
             cancelled = error
     if cancelled is not None:
         if not child.cancelled():
             child.exception()  # looked at, so that nobody complains
-        raise cancelled
-    return child.result()
-
-
-async def shielded(act: Coroutine[Any, Any, T]) -> T:
-    """Wait for it to the end, also when we are cancelled; then be cancelled."""
-    child = asyncio.ensure_future(act)
-    cancelled: asyncio.CancelledError | None = None
-    while not child.done():
-        try:
-            await asyncio.wait([child])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
         raise cancelled
     return child.result()

@@ -24,7 +24,7 @@ from holdfast.core.transitions import EffectStatus
 from holdfast.engine.effects import Effects
 from holdfast.engine.lists import Memory
 from holdfast.engine.live import Live
-from holdfast.engine.scopes import SPENT, Key, Marks, Op, Past, Scope, inside_step
+from holdfast.engine.scopes import SPENT, Key, Marks, Op, Past, Scope, here, inside_step
 from holdfast.engine.stepper import FREE, Doing, Stepper
 from holdfast.engine.transactions import Transactions
 from holdfast.engine.waits import Waits
@@ -67,7 +67,6 @@ class Loop:
         self.around = around
         self.marks = marks
         self.limit: timedelta | None = None
-        self.child = asyncio.current_task()
         self.seq = 0
         self.is_over = False
         # Of the turn that is open.
@@ -96,8 +95,7 @@ class Program:
         self.skipped: list[str] = []
         # Told with the turn that is open.
         self.progress: Progress | None = None
-        # Where the program is: the innermost turn that is open, or the task itself.
-        self.scope = self._root = Scope("", past.ops_of(""))
+        self._root = Scope("", past.ops_of(""))
         self._cleaning = Scope(f"cleanup {live.run.id} {live.claim.fence}")
         self._child: asyncio.Task[Any] | None = None
         self._effects = Effects(live, past, self.stepper, park=self._park, sleep_until=self.waits.sleep_until)
@@ -115,9 +113,15 @@ class Program:
 
     def begin(self) -> None:
         """From here on the program runs, in the present asyncio task."""
+        here.set(self._root)
         self._child = self._root.child = self._cleaning.child = asyncio.current_task()
 
     # --- where we are
+
+    @property
+    def scope(self) -> Scope:
+        """The innermost turn that the caller is in, or the task itself."""
+        return here.get() or self._root
 
     @property
     def is_in_turn(self) -> bool:
@@ -187,7 +191,7 @@ class Program:
         self, scope: Scope, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
         if self.live.is_stopping:
-            return self._last_step(fn, args, kwargs, None)
+            return self._last(lambda last: self.stepper.begin(last, fn, args, kwargs))
         return self._carry(scope, self.stepper.begin(scope, fn, args, kwargs))
 
     def tool(
@@ -195,32 +199,20 @@ class Program:
     ) -> Coroutine[Any, Any, Any]:
         if arguments is not None and not isinstance(arguments, Mapping):
             raise BadInput("arguments", f"a tool's arguments have names; {type(arguments).__name__} has none")
-        given = dict(arguments or {})
-        if self.live.is_stopping:
-            return self._last_step(fn, (), given, tool_id)
-        return self._carry(scope, self._begin_tool(scope, fn, (), given, tool_id))
 
-    def _begin_tool(
-        self,
-        scope: Scope,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-        arguments: dict[str, Any],
-        tool_id: str | None,
-    ) -> Doing:
-        doing = self.stepper.begin(scope, fn, args, arguments, step_id=tool_id)
-        if doing.options.effect is None:
-            doing.effect = opaque
-        return doing
+        def begin(scope: Scope) -> Doing:
+            doing = self.stepper.begin(scope, fn, (), dict(arguments or {}), step_id=tool_id)
+            if doing.options.effect is None:
+                doing.effect = opaque
+            return doing
 
-    async def _last_step(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tool_id: str | None
-    ) -> Any:
+        return self._last(begin) if self.live.is_stopping else self._carry(scope, begin(scope))
+
+    async def _last(self, begin: Callable[[Scope], Doing]) -> Any:
         """The run must stop: refused, unless it cleans up. A scope of its own, because the same cleaning may
         have to be done again by whoever goes on."""
         await self.live.refuse()
-        scope = self._cleaning
-        return await self._carry(scope, self._begin_tool(scope, fn, args, kwargs, tool_id))
+        return await self._carry(self._cleaning, begin(self._cleaning))
 
     async def _carry(self, scope: Scope, doing: Doing) -> Any:
         key = doing.key
@@ -279,9 +271,9 @@ class Program:
         self.live.check()
         if inside_step.get() is not None:
             raise BadInput("loop", f"was begun inside step {inside_step.get()}; a step has no turns")
-        scope, child = self.scope, asyncio.current_task()
+        scope = self.scope
         for one in self._open:
-            if one.child is not child:
+            if not scope.is_inside(one.scope or one.around):
                 raise BadInput(
                     "loop",
                     f"{one.path} runs in another asyncio task; a run has one loop at a time: await that one "
@@ -309,10 +301,12 @@ class Program:
         place = self._open.index(loop)
         for one in reversed(self._open[place:]):
             if one.scope is not None:
+                one.around.changed |= one.scope.changed
                 self._left.append(one)
                 self._owes = True
         del self._open[place:]
-        self.scope = loop.around
+        if loop.scope is not None and self.scope.is_inside(loop.scope):
+            here.set(loop.around)
         if is_turn_done and loop.plan is not None and loop.item is not None:
             loop.plan.complete(loop.item.id)
 
@@ -352,7 +346,8 @@ class Program:
         loop.seq += 1
         loop.began_at = self.live.clock.now()
         path = f"{loop.path}:{loop.turn}"
-        self.scope = loop.scope = Scope(path, self.past.ops_of(path), self._child)
+        loop.scope = Scope(path, self.past.ops_of(path), around=loop.around, child=self._child)
+        here.set(loop.scope)
         loop.scope.has_loops = any(one.startswith(f"{path}/") for one in self.past.loops)
         loop.scope.due_at = None if loop.limit is None else loop.began_at + loop.limit
         return True
@@ -380,7 +375,8 @@ class Program:
         after()
         scope.is_over = True
         loop.around.changed |= scope.changed
-        self.scope, loop.scope = loop.around, None
+        loop.scope = None
+        here.set(loop.around)
         self._left = [one for one in self._left if not one.around.is_within(scope.path)]
         self.past.close(scope.path)
 

@@ -30,6 +30,10 @@ MANY_STEPS = 1000
 inside_step: contextvars.ContextVar[str | None] = contextvars.ContextVar("holdfast_step", default=None)
 
 
+# Where a program is: the turn that it is in, also for the asyncio tasks that it starts there.
+here: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("holdfast_scope", default=None)
+
+
 class Op(msgspec.Struct, frozen=True, array_like=True):
     """One thing that a program did to a list, a value or its plan: to which, and what came of it."""
 
@@ -186,8 +190,11 @@ def _opened(tx: Tx, step: Step) -> Step:
 class Scope:
     """Where step keys count: outside turns, or inside one of them."""
 
-    def __init__(self, path: str, past: Sequence[Op] = (), child: object = None) -> None:
+    def __init__(
+        self, path: str, past: Sequence[Op] = (), *, around: Scope | None = None, child: object = None
+    ) -> None:
         self.path = path
+        self.around = around
         # The asyncio task that the program itself runs in.
         self.child = child
         # What was done here to lists and values. What an earlier life did comes first, and is done again.
@@ -273,4 +280,12 @@ class Scope:
             await self.calm.wait()
 
     def is_within(self, path: str) -> bool:
+        """Whether it is the scope of that path, or inside it."""
         return self.path == path or self.path.startswith(f"{path}/")
+
+    def is_inside(self, scope: Scope) -> bool:
+        """Whether it is that very scope, or inside it: not one of an earlier life that has its path."""
+        inner: Scope | None = self
+        while inner is not None and inner is not scope:
+            inner = inner.around
+        return inner is scope

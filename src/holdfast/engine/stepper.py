@@ -190,6 +190,7 @@ class Stepper:
         if not self._past.is_empty:
             await self.go_on_waiting(doing)
         while True:
+            self._live.check()
             try:
                 return await self.call(doing)
             except RetryAfter as wait:
@@ -242,7 +243,6 @@ class Stepper:
     async def call(self, doing: Doing) -> Any:
         """The function itself: awaited, or in a thread with a copy of this context."""
         live = self._live
-        live.check()
         live.in_flight += 1
         token = inside_step.set(doing.name)
         try:
@@ -265,6 +265,7 @@ class Stepper:
     async def call_instead(self, fn: Callable[..., Any], doing: Doing) -> Any:
         """Another function with the arguments of a step: one that verifies it, or makes it undone."""
         stand_in = msgspec.structs.replace(doing, fn=fn, is_coroutine=inspect.iscoroutinefunction(fn))
+        self._live.check()
         return await Stepper.call(self, stand_in)
 
     async def failed(self, doing: Doing, error: Exception) -> StepFailed:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.errors import BadInput, NotInRun
 from holdfast.core.payload import decode_payload
@@ -22,6 +23,7 @@ from holdfast.core.run import Queue, Run
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.boots import Life
+from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.claims import NEVER, ClaimedRun, Claims
 from holdfast.engine.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.effects import Decision, idempotency_key, resolving
@@ -39,7 +41,7 @@ from holdfast.store.effects import BeginEffect
 from holdfast.store.journal import SaveStep
 from holdfast.store.verify import scan
 from holdfast.testing.clocks import FakeClock
-from holdfast.testing.stores import FailingStore, Failpoint, RepeatingStore, memory_store, name_of
+from holdfast.testing.stores import FailingStore, Failpoint, RepeatingStore, crash, memory_store, name_of
 
 T = TypeVar("T")
 
@@ -87,6 +89,7 @@ async def crash_everywhere(
     mail: Sequence[tuple[str, object]] = (),
     pairs: bool = False,
     twice: bool = False,
+    drain: bool = False,
     store: Callable[[], AbstractContextManager[Store]] | None = None,
     clock: FakeClock | None = None,
     **kwargs: Any,
@@ -100,11 +103,12 @@ async def crash_everywhere(
 
     Time passes by itself. `tasks` are the other tasks that it spawns; `answers` are given to its questions,
     by their text or a part of it; `mail` is sent when it waits for the topic. `pairs` kills the second life,
-    too, at each of its points. `twice` lets every write run a second time after its own commit. Each time
-    there is a fresh ledger in memory, unless `store` makes another, which may follow `clock`. A task whose
-    arguments have the names of these options is given as a call: `crash_everywhere(my_task(…), pairs=True)`.
+    too, at each of its points. `twice` lets every write run a second time after its own commit. With `drain`
+    a life is not killed at the point but told to stop there, as by a restart. Each time there is a fresh
+    ledger in memory, unless `store` makes another, which may follow `clock`. A task whose arguments have the
+    names of these options is given as a call: `crash_everywhere(my_task(…), pairs=True)`.
     """
-    stage = _Stage(_call_of(task, args, kwargs), tasks, answers or {}, mail, store, clock)
+    stage = _Stage(_call_of(task, args, kwargs), tasks, answers or {}, mail, store, clock, drain=drain)
     expected = await stage.play()
     if twice:
         stage.compare("when every write ran twice", expected, await stage.play(twice=True))
@@ -196,8 +200,11 @@ class _Stage:
         mail: Sequence[tuple[str, object]],
         store: Callable[[], AbstractContextManager[Store]] | None,
         clock: FakeClock | None,
+        *,
+        drain: bool,
     ) -> None:
         self._call = call
+        self._drain = drain
         self._known = by_name([*dict.fromkeys([call.definition, *tasks])])
         self._answers = answers
         self._mail = mail
@@ -210,7 +217,8 @@ class _Stage:
         start = clock.now()
         fresh = self._store or (lambda: contextlib.closing(memory_store(clock)))
         with fresh() as store, tempfile.TemporaryDirectory(prefix="holdfast-") as locks:
-            world = _World(store, clock, Path(locks), self._known, self._answers, self._mail, twice)
+            world = _World(store, clock, Path(locks), self._known, self._answers, self._mail)
+            world.twice, world.drain = twice, self._drain
             try:
                 async with asyncio.timeout(_PATIENCE_S):
                     return await world.play(self._call, plan)
@@ -244,13 +252,12 @@ class _World:
         known: Mapping[str, TaskDefinition[..., Any]],
         answers: Mapping[str, object],
         mail: Sequence[tuple[str, object]],
-        twice: bool,
     ) -> None:
         self.store = store
         self.clock = clock
         self.locks = locks
         self.known = known
-        self.twice = twice
+        self.twice = self.drain = False
         self.ran: list[_Ran] = []
         self.reviewed: list[str] = []
         self._answers = answers
@@ -264,19 +271,19 @@ class _World:
             process = await _Process.begin(self, number, () if point is None else (point,))
             if await process.work(task.id):
                 break
-            self._in_doubt += [one for one in await self._effects() if _needs_review(one)]
+            self._in_doubt += [one for one in self._effects() if _needs_review(one)]
         await process.life.end()
-        self._check_doubts(await self._effects())
+        self._check_doubts(self._effects())
         if problems := self.store.verify():
             raise AssertionError(f"the ledger is damaged: {'; '.join(problems)}")
-        ended = await self.store.read(lambda tx: opened(tx, tx.tasks.get(task.id)))
+        ended = self.store.read_now(lambda tx: opened(tx, tx.tasks.get(task.id)))
         points = [] if self.twice else process.points
         return _Played(task=ended, points=points, ran=self.ran, reviewed=self.reviewed)
 
     # --- effects
 
-    async def _effects(self) -> list[Effect]:
-        return await self.store.read(lambda tx: [*map(rows.effect_from_row, scan(tx, "effects", 1))])
+    def _effects(self) -> list[Effect]:
+        return self.store.read_now(lambda tx: [*map(rows.effect_from_row, scan(tx, "effects", 1))])
 
     def _check_doubts(self, effects: Sequence[Effect]) -> None:
         now = {effect.id: effect for effect in effects}
@@ -287,9 +294,9 @@ class _World:
                     f"whether {effect.name} happened was unknown, and nobody was asked: it is {found.status}"
                 )
 
-    async def check_call(self, task_id: str, doing: Doing, ran: _Ran) -> None:
+    def check_call(self, task_id: str, doing: Doing, ran: _Ran) -> None:
         """A step must not run again once its result is saved, nor an effect that may have happened."""
-        if await self.store.read(lambda tx: _is_remembered(tx, task_id, doing.key)):
+        if self.store.read_now(lambda tx: _is_remembered(tx, task_id, doing.key)):
             raise AssertionError(f"{ran.shown} runs again, although its result was saved")
         before = [one for one in self.ran if (one.task_id, one.key) == (task_id, doing.key)]
         if not ran.is_effect or not any(one.has_returned for one in before):
@@ -318,7 +325,7 @@ class _World:
 
     async def help(self) -> None:
         """Nothing goes on by itself: answer, send, review, or let time pass. Raises when nothing helps."""
-        runs = await self.store.read(lambda tx: [*map(rows.run_from_row, scan(tx, "runs", 1))])
+        runs = self.store.read_now(lambda tx: [*map(rows.run_from_row, scan(tx, "runs", 1))])
         waiting = [run for run in runs if run.status is RunStatus.WAITING]
         for run in waiting:
             if await self._bring(run):
@@ -328,16 +335,16 @@ class _World:
         if due and min(due) < NEVER:
             self.clock.set(max(min(due), self.clock.now()))
             return
-        raise AssertionError("; ".join(await self._why_stuck(runs, waiting)))
+        raise AssertionError("; ".join(self._why_stuck(runs, waiting)))
 
     async def _bring(self, run: Run) -> bool:
         what, _, name = (run.waits_on or "").partition(":")
         match what:
             case "review":
-                await self._resolve(await self.store.read(lambda tx: tx.effects.get(name)))
+                await self._resolve(self.store.read_now(lambda tx: tx.effects.get(name)))
                 return True
             case "answer":
-                question = await self.store.read(lambda tx: tx.questions.get(name))
+                question = self.store.read_now(lambda tx: tx.questions.get(name))
                 for text, answer in self._answers.items():
                     if text in question.question:
                         await self.store.write(
@@ -361,13 +368,13 @@ class _World:
                         return True
         return False
 
-    async def _why_stuck(self, runs: Sequence[Run], waiting: Sequence[Run]) -> list[str]:
+    def _why_stuck(self, runs: Sequence[Run], waiting: Sequence[Run]) -> list[str]:
         unknown = {run.task_name for run in runs if not run.has_ended} - self.known.keys()
         why = [f"{name} is started, and nobody knows it here; give tasks=[{name}]" for name in unknown]
         for run in waiting:
             what, _, name = (run.waits_on or "").partition(":")
             if what == "answer":
-                question = await self.store.read(lambda tx: tx.questions.get(name))  # noqa: B023 - read at once
+                question = self.store.read_now(lambda tx: tx.questions.get(name))  # noqa: B023 - read at once
                 why.append(f"{run.task_name} asks {question.question!r}; give answers={{…}}")
             elif what == "mail":
                 why.append(f"{run.task_name} waits for mail on {name!r}; give mail=[({name!r}, …)]")
@@ -396,13 +403,16 @@ class _Process:
             newest=lambda claim: claim,
             sleep=world.clock.sleep,
         )
+        self._executions: list[Execution] = []
+        self._is_draining = False
         self._wrong: AssertionError | None = None
 
     @classmethod
     async def begin(cls, world: _World, number: int, plan: Sequence[Failpoint]) -> _Process:
         """As every process begins: what a dead one left is rescued and resumed."""
         life = await Life.begin(world.store, world.clock, locks=world.locks)
-        process = cls(world, number, life, FailingStore(world.store, plan))
+        store = FailingStore(world.store, plan, act=lambda: process.stop() if world.drain else crash())
+        process = cls(world, number, life, store)
         await process._rescuer.rescue_dead_boots()
         await Resumer(world.store, world.clock, life.id).resume_all(concurrency=1)
         return process
@@ -415,21 +425,31 @@ class _Process:
             for where in ("before", "after")
         ]
 
+    def stop(self) -> None:
+        """From now on the next call of every run raises Stopping."""
+        self._is_draining = True
+        for execution in self._executions:
+            execution.live.stop("draining")
+
     async def work(self, task_id: str) -> bool:
         """True when the task has ended; False when this life was cut short."""
         others = asyncio.all_tasks()
         carried: set[asyncio.Task[None]] = set()
         try:
             while not self._store.is_dead:
-                carried |= await self._take()
+                if not self._is_draining:
+                    carried |= await self._take()
                 if carried:
                     # Not only for their ends: what they start must be taken, too.
                     done, carried = await asyncio.wait(
                         carried, timeout=0.01, return_when=asyncio.FIRST_COMPLETED
                     )
                     self._raise_from(done)
-                elif (await self._world.store.read(lambda tx: tx.tasks.get(task_id))).has_ended:
+                elif self._world.store.read_now(lambda tx: tx.tasks.get(task_id)).has_ended:
                     return True
+                elif self._is_draining:
+                    await self._pause()
+                    return False
                 else:
                     await self._world.help()
         finally:
@@ -439,6 +459,12 @@ class _Process:
             if self._store.is_dead:
                 _let_die(self.life)
         return False
+
+    async def _pause(self) -> None:
+        claims = [one.live.claim for one in self._executions if not one.live.is_given_up]
+        checkpoints = Checkpoints(self._world.store, self._world.clock)
+        await checkpoints.pause(claims, ResumeReason.EXPLICIT_RESTART)
+        await self.life.end()
 
     def _raise_from(self, done: set[asyncio.Task[None]]) -> None:
         for child in done:
@@ -452,16 +478,17 @@ class _Process:
         await self._rescuer.ready_due()
         claimed = await self._claims.take(100)
         return {
-            asyncio.get_running_loop().create_task(self._begin(one, await self._past_of(one)).carry())
+            asyncio.get_running_loop().create_task(self._begin(one, self._past_of(one)).carry())
             for one in claimed
         }
 
-    async def _past_of(self, claimed: ClaimedRun) -> Past:
+    def _past_of(self, claimed: ClaimedRun) -> Past:
         task_id = claimed.task.id
-        return (await self._world.store.read(lambda tx: load_pasts(tx, [task_id])))[task_id]
+        return self._world.store.read_now(lambda tx: load_pasts(tx, [task_id]))[task_id]
 
     def _begin(self, claimed: ClaimedRun, past: Past) -> Execution:
         execution = Execution(self._place, claimed, self._world.known[claimed.task.name], past)
+        self._executions.append(execution)
         stepper = execution.program.stepper
 
         async def call(doing: Doing) -> Any:
@@ -476,7 +503,7 @@ class _Process:
             task_id=task_id, key=doing.key, is_effect=is_effect, life=self._number, idempotency_key=_key()
         )
         try:
-            await self._world.check_call(task_id, doing, ran)
+            self._world.check_call(task_id, doing, ran)
         except AssertionError as wrong:
             self._wrong = wrong  # the program may swallow it
             raise

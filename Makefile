@@ -40,11 +40,12 @@ types: $(STAMP)
 layers: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
 
+# Three processes for two cores, because tests wait for disks as often as they compute.
 test-fast: $(STAMP)
-	@$(BIN)/pytest -q -m "not slow" --numprocesses 2 $(PYTEST)
+	@$(BIN)/pytest -q -m "not slow" --numprocesses 3 $(PYTEST)
 
 test-slow: $(STAMP)
-	@$(BIN)/pytest -q -m slow --numprocesses 2 $(PYTEST)
+	@$(BIN)/pytest -q -m slow --numprocesses 3 $(PYTEST)
 
 fix: $(STAMP) ## repair what machines can repair: format, simple lint, generated pages
 	@$(BIN)/ruff format --quiet .

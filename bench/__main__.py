@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from bench import history, programs, recovery, writes
+from bench import gateway, history, programs, recovery, writes
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
 from holdfast.store import Store
@@ -49,11 +49,17 @@ def main() -> int:
         programs.bench_sqlite(
             report, directory, open_sqlite, size=size, sizes=sizes, finished=min(finished, 100_000)
         )
+        gateway.bench_sqlite(
+            report, directory, open_sqlite, size=size, runs=sizes[0], finished=min(finished, 100_000)
+        )
         if options.only is None or "SQLite" not in options.only:
             with PostgresServer.start(directory / "postgres", durable=True) as server:
                 writes.bench_postgres(report, directory, server.create_database, open_postgres, size=size)
                 recovery.bench_postgres(report, directory, server.create_database, open_postgres, sizes=sizes)
                 programs.bench_postgres(report, server.create_database, open_postgres, size=size, sizes=sizes)
+                gateway.bench_postgres(
+                    report, directory, server.create_database, open_postgres, size=size, runs=sizes[0]
+                )
         history.bench(report, directory, open_sqlite, finished=finished)
     if options.json:
         print(msgspec.json.encode(report.rows).decode())

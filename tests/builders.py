@@ -22,7 +22,10 @@ from holdfast.core.ids import (
     BootId,
     DeliveryId,
     EffectId,
+    FiringId,
     FlowId,
+    MessageId,
+    RestartId,
     SessionId,
     WakeId,
     new_checkpoint_id,
@@ -30,9 +33,11 @@ from holdfast.core.ids import (
     new_run_id,
     new_task_id,
 )
+from holdfast.core.manifest import Manifest, Restart
+from holdfast.core.message import Message, Role
 from holdfast.core.plan import Cursor
 from holdfast.core.run import TASK_STATUS_OF, Run
-from holdfast.core.schedule import Wake, WakeReason
+from holdfast.core.schedule import Firing, Wake, WakeReason
 from holdfast.core.session import Session
 from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind, Step
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, RuntimeName, Task
@@ -40,7 +45,9 @@ from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     EffectStatus,
+    FiringStatus,
     FlowStatus,
+    MessageStatus,
     RunStatus,
     SessionStatus,
     TaskStatus,
@@ -242,6 +249,34 @@ def a_session(**changes: Any) -> Session:
     return Session(**session | changes)
 
 
+def a_message(**changes: Any) -> Message:
+    message: dict[str, Any] = {
+        "id": MessageId(new_id("msg", START)),
+        "session_key": "agent:scholar:main",
+        "position": int(unique()),
+        "role": Role.USER,
+        "channel": "console",
+        "body": b'"how do tides work?"',
+        "created_at": START,
+        "status": MessageStatus.QUEUED,
+        "updated_at": START,
+    }
+    return Message(**message | changes)
+
+
+def a_firing(**changes: Any) -> Firing:
+    firing: dict[str, Any] = {
+        "id": FiringId(new_id("fire", START)),
+        "schedule": f"schedule_{unique()}",
+        "occurrence_at": START,
+        "session_key": "agent:scholar:cron",
+        "created_at": START,
+        "status": FiringStatus.DUE,
+        "updated_at": START,
+    }
+    return Firing(**firing | changes)
+
+
 def a_wake(**changes: Any) -> Wake:
     wake: dict[str, Any] = {
         "id": WakeId(new_id("wake", START)),
@@ -253,6 +288,24 @@ def a_wake(**changes: Any) -> Wake:
         "updated_at": START,
     }
     return Wake(**wake | changes)
+
+
+def a_restart(**changes: Any) -> Restart:
+    restart_id = changes.get("id", new_id("rst", START))
+    restart: dict[str, Any] = {
+        "id": RestartId(restart_id),
+        "boot_id": BOOT,
+        "place": "here",
+        "requested_at": START,
+        "manifest": Manifest(
+            timestamp="2026-03-29T23:25:30Z",
+            reason="config-change",
+            triggered_by="agent:main:main",
+            restart_id=restart_id,
+        ),
+        "updated_at": START,
+    }
+    return Restart(**restart | changes)
 
 
 def write(store: Store, act: Callable[[Tx], T]) -> T:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import pytest
 
+from holdfast.core import redaction
 from holdfast.core.clock import to_micros
 from holdfast.store import Store
 from holdfast.store.sqlite import SqliteStore
@@ -29,7 +30,10 @@ BACKENDS = ("sqlite", "memory", "postgres")
 
 # The store's own suite runs on every backend before every commit. What stands on the store is tried there on
 # one of them, and on the others with everything else that takes its time.
-ON_THE_STORE = ("tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/")
+ON_THE_STORE = (
+    *("tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/", "tests/gateway/"),
+    *("tests/runtimes/", "tests/delivery/", "tests/schedule/"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -41,6 +45,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         has_twin = "memory" in case and item.nodeid.replace("memory", "sqlite") in ids
         if "postgres" in case or has_twin:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_known() -> Iterator[None]:
+    """What one test keeps secret, in the context that all tests share, is no secret of the next."""
+    before = redaction._known.set(())
+    yield
+    redaction._known.reset(before)
 
 
 class Ledger:

@@ -29,14 +29,17 @@ if TYPE_CHECKING:
     from holdfast.core.errors import (
         AmbiguousId,
         BadInput,
+        BadSignature,
         CheckpointError,
         CheckpointNotSaved,
         CheckpointUnreadable,
         ClaimLost,
         Conflict,
+        Draining,
         Drift,
         EffectsInTheWay,
         FeedGap,
+        GatewaySilent,
         HoldfastError,
         HomeInUse,
         IllegalMove,
@@ -45,10 +48,12 @@ if TYPE_CHECKING:
         NoLedger,
         NotFound,
         NotInRun,
+        NotReady,
         NotYours,
         OutcomeUnknown,
         PayloadTooLarge,
         Refused,
+        RestartBlocked,
         ResumesHeld,
         RetryAfter,
         RevisionMismatch,
@@ -62,6 +67,7 @@ if TYPE_CHECKING:
         TaskFailed,
     )
     from holdfast.core.ladder import Budget, ask, budget, decompose, replan, retry
+    from holdfast.core.message import Envelope
     from holdfast.core.plan import PlanItem
     from holdfast.core.secret import Secret, secret
     from holdfast.engine.boots import Life
@@ -80,11 +86,11 @@ if TYPE_CHECKING:
     from holdfast.gateway.signals import StopRequest
 
 _ERRORS = (
-    "AmbiguousId BadInput CheckpointError CheckpointNotSaved CheckpointUnreadable ClaimLost Conflict "
-    "Drift EffectsInTheWay FeedGap HoldfastError HomeInUse IllegalMove KeyConflict LedgerReplaced NoLedger "
-    "NotFound NotInRun NotYours OutcomeUnknown PayloadTooLarge Refused ResumesHeld RetryAfter "
-    "RevisionMismatch RowDamaged RunOver SchemaMismatch SettingsError SqlFailed "
-    "StepFailed StoreUnavailable TaskFailed"
+    "AmbiguousId BadInput BadSignature CheckpointError CheckpointNotSaved CheckpointUnreadable "
+    "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap GatewaySilent HoldfastError HomeInUse "
+    "IllegalMove KeyConflict LedgerReplaced NoLedger NotFound NotInRun NotReady NotYours OutcomeUnknown "
+    "PayloadTooLarge Refused RestartBlocked ResumesHeld RetryAfter RevisionMismatch RowDamaged RunOver "
+    "SchemaMismatch SettingsError SqlFailed StepFailed StoreUnavailable TaskFailed"
 )
 _WHERE = {
     "Budget": "holdfast.core.ladder",
@@ -120,6 +126,7 @@ _WHERE = {
     "Stopping": "holdfast.engine.stopping",
     "Transaction": "holdfast.engine.transactions",
     "PlanItem": "holdfast.core.plan",
+    "Envelope": "holdfast.core.message",
     "open": "holdfast.app",
     "serve": "holdfast.app",
     "StopRequest": "holdfast.gateway.signals",
@@ -160,6 +167,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "AmbiguousId",
     "BadInput",
+    "BadSignature",
     "Budget",
     "Call",
     "CheckpointError",
@@ -173,11 +181,14 @@ __all__ = [
     "Conflict",
     "Decision",
     "DidNotHappen",
+    "Draining",
     "Drift",
     "DurableList",
     "DurableValue",
     "EffectsInTheWay",
+    "Envelope",
     "FeedGap",
+    "GatewaySilent",
     "Handle",
     "Happened",
     "Holdfast",
@@ -193,6 +204,7 @@ __all__ = [
     "NoLedger",
     "NotFound",
     "NotInRun",
+    "NotReady",
     "NotYours",
     "OutcomeUnknown",
     "Parts",
@@ -201,6 +213,7 @@ __all__ = [
     "PlanTurn",
     "Refused",
     "Rescuer",
+    "RestartBlocked",
     "Resumer",
     "ResumesHeld",
     "RetryAfter",

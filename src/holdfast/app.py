@@ -25,7 +25,6 @@ from holdfast.config import (
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import HomeInUse, NoLedger, SettingsError, StoreUnavailable
-from holdfast.core.events import EventKind
 
 if TYPE_CHECKING:
     from holdfast.engine.boots import Life
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.engine.steps import Journal
     from holdfast.gateway.signals import StopRequest
     from holdfast.store.contract import Reader, Store
-    from holdfast.store.transaction import Tx
+    from holdfast.store.locks import HomeLock
 
 # Finds the value of a secret by its name; None when it does not know it.
 Resolve = Callable[[str], str | None]
@@ -135,7 +134,9 @@ def make_home(home: Path) -> None:
 
 
 @contextlib.contextmanager
-def writing(settings: Settings, *, clock: Clock, may_upgrade: bool = False) -> Iterator[Store]:
+def writing(
+    settings: Settings, *, clock: Clock, may_upgrade: bool = False, is_patient: bool = True
+) -> Iterator[Store]:
     """The store, for a command that writes while no gateway runs in the home. Raises HomeInUse when one does.
 
     PostgreSQL has many writers by design and needs no lock here.
@@ -144,48 +145,43 @@ def writing(settings: Settings, *, clock: Clock, may_upgrade: bool = False) -> I
         open_reader(settings.store).close()  # to open the store itself would make one that is not there
     with contextlib.ExitStack() as held:
         if isinstance(settings.store, SqlitePlace):
-            _take_home(settings, held)
+            _take_home(settings, held, LOCK_PATIENCE_S if is_patient else 0)
         store = open_place(settings.store, clock=clock, may_upgrade=may_upgrade)
         held.callback(store.close)
         yield store
 
 
-def _take_home(settings: Settings, held: contextlib.ExitStack) -> None:
+def _take_home(settings: Settings, held: contextlib.ExitStack, patience_s: float) -> None:
     """Nobody can hold a home that does not exist, and a ledger elsewhere is no reason to make one."""
-    import time
-
-    from holdfast.store.locks import HomeLock
-
     assert isinstance(settings.store, SqlitePlace)
     if settings.home in settings.store.path.parents:
         make_home(settings.home)
     elif not settings.home.is_dir():
         return
-    give_up_at = time.monotonic() + LOCK_PATIENCE_S
+    held.callback(take_home(settings.home, role="cli", patience_s=patience_s).release)
+
+
+def take_home(home: Path, *, role: str, patience_s: float = LOCK_PATIENCE_S) -> HomeLock:
+    """The home for us alone. A command that writes may hold it for a moment; raises HomeInUse after that."""
+    import time
+
+    from holdfast.store.locks import HomeLock
+
+    give_up_at = time.monotonic() + patience_s
     while True:
         try:
-            held.callback(HomeLock.take(settings.home, role="cli").release)
+            return HomeLock.take(home, role=role)
         except HomeInUse:
             if time.monotonic() >= give_up_at:
                 raise
             time.sleep(_ASK_AGAIN_S)
-        else:
-            return
 
 
 def accept(store: Store, *, clock: Clock) -> str | None:
     """A person accepts the database as it is; returns why resumes were held, None when they were not."""
-    why = store.held_why()
-    if why is not None:
-        now = clock.now()
+    from holdfast.api import upkeep
 
-        def note(tx: Tx) -> None:
-            subject = tx.boots.fact("ledger_id") or "ledger"
-            tx.emit(EventKind.STORE_ACCEPTED, subject, at=now, why=why)
-
-        store.write_now(note)
-        store.accept()
-    return why
+    return upkeep.accept(store, clock=clock)
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -356,6 +352,7 @@ __all__ = [
     "read_settings",
     "serve",
     "sqlite_version",
+    "take_home",
     "wire",
     "writing",
 ]

@@ -11,9 +11,11 @@ from pathlib import Path
 from holdfast.core.checkpoint import SCHEMA_VERSION, checkpoint_json_schema
 from holdfast.core.transitions import MOVES, TASK_REOPENS, is_terminal
 from holdfast.views.checkpoints import VIEW_VERSION, checkpoint_view_json_schema
+from tests.architecture.settings import settings_table
 from tests.architecture.source import DOCS, imports_between_parts, modules
 
 ARCHITECTURE = DOCS / "architecture.md"
+CONFIGURE = DOCS / "guides" / "configure.md"
 STATES = DOCS / "states.md"
 SCHEMA = DOCS / "schemas" / f"checkpoint.v{SCHEMA_VERSION}.json"
 VIEW_SCHEMA = DOCS / "schemas" / f"checkpoint-view.v{VIEW_VERSION}.json"
@@ -90,9 +92,14 @@ def architecture_page() -> str:
     return with_part(with_part(page, "diagram", diagram()), "map", map_of_modules())
 
 
+def configure_page() -> str:
+    return with_part(CONFIGURE.read_text(encoding="utf-8"), "settings", settings_table())
+
+
 # Every page that is made, or partly made, from the code, and how.
 GENERATED: dict[Path, Callable[[], str]] = {
     ARCHITECTURE: architecture_page,
+    CONFIGURE: configure_page,
     STATES: states_page,
     SCHEMA: lambda: as_json(checkpoint_json_schema()),
     VIEW_SCHEMA: lambda: as_json(checkpoint_view_json_schema()),

@@ -20,6 +20,9 @@ PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 ALLOWED = {
     ("core/step.py", "ArtifactState"): "not a status: whether a file is as a step left it",
     ("core/checkpoint.py", "state"): "the same, as a field of the report on an artifact",
+    ("core/manifest.py", "job_id"): "a field of the manifest, as the seed has it",
+    ("core/manifest.py", "job_name"): "a field of the manifest, as the seed has it",
+    ("views/wire.py", "state"): "a field of OpenClaw's protocol",
     ("integrations/pydantic_ai.py", "event_stream_handler"): "what pydantic-ai calls its own parameter",
 }
 

@@ -13,6 +13,7 @@ import pytest
 from holdfast.core.checkpoint import CheckpointKind
 from holdfast.core.effect import EffectClass
 from holdfast.core.flow import FlowMode
+from holdfast.core.message import Role
 from holdfast.core.run import Queue
 from holdfast.core.schedule import WakeReason
 from holdfast.core.step import NoteKind
@@ -31,7 +32,10 @@ TABLE_OF = {
     "delivery": "deliveries",
     "flow": "flows",
     "session": "sessions",
+    "message": "messages",
+    "firing": "firings",
     "wake": "wakes",
+    "restart": "restarts",
 }
 NOUN_OF = {table: noun for noun, table in TABLE_OF.items()}
 CHECKED_COLUMNS: list[tuple[str, str, type[StrEnum]]] = [
@@ -42,6 +46,7 @@ CHECKED_COLUMNS: list[tuple[str, str, type[StrEnum]]] = [
     ("run_checkpoints", "kind", CheckpointKind),
     ("effects", "effect_class", EffectClass),
     ("flows", "mode", FlowMode),
+    ("messages", "role", Role),
     ("wakes", "reason", WakeReason),
 ]
 FREE_NAMES = {"repos", "analysis_state", "migration_state", "agents", "checkpoints", "events"}

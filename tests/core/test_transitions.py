@@ -15,7 +15,10 @@ from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     EffectStatus,
+    FiringStatus,
     FlowStatus,
+    MessageStatus,
+    RestartStatus,
     RunStatus,
     SessionStatus,
     TaskStatus,
@@ -33,7 +36,10 @@ STATUSES: dict[str, type[StrEnum]] = {
     "delivery": DeliveryStatus,
     "flow": FlowStatus,
     "session": SessionStatus,
+    "message": MessageStatus,
+    "firing": FiringStatus,
     "wake": WakeStatus,
+    "restart": RestartStatus,
 }
 
 # Written out once more, by hand: a slip in the tables must not go unnoticed.
@@ -45,7 +51,10 @@ TERMINAL = {
     "delivery": {"delivered", "not_applicable", "dismissed"},
     "flow": {"succeeded", "failed", "cancelled", "lost"},
     "session": set[str](),
+    "message": {"answered", "noted"},
+    "firing": {"done", "missed"},
     "wake": {"fired", "cancelled", "expired"},
+    "restart": {"blocked", "recovered"},
 }
 
 

@@ -201,7 +201,11 @@ def be_killed_when_stuck() -> None:
 def _be_patient() -> None:
     """Suspect nobody: otherwise so many kills would soon have every run in quarantine."""
     resume.SUSPECT_AFTER = resume.MAX_RESUME_ATTEMPTS = PATIENCE
-    vars(carrier)["Resumer"] = partial(resume.Resumer, max_idle_attempts=PATIENCE)
+
+    def patient(*args: Any, **options: Any) -> resume.Resumer:
+        return resume.Resumer(*args, **options | {"max_idle_attempts": PATIENCE})
+
+    vars(carrier)["Resumer"] = patient
 
 
 async def _first_of(*acts: Coroutine[Any, Any, object]) -> None:

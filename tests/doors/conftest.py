@@ -14,7 +14,15 @@ from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock
 from tests.doors.calls import Call, Opens, Run
 
-VARIABLES = ("HOLDFAST_HOME", "HOLDFAST_STORE", "NO_COLOR", "XDG_STATE_HOME", "_HOLDFAST_COMPLETE")
+VARIABLES = (
+    "HOLDFAST_HOME",
+    "HOLDFAST_STORE",
+    "HOLDFAST_TOKEN",
+    "HOLDFAST_URL",
+    "NO_COLOR",
+    "XDG_STATE_HOME",
+    "_HOLDFAST_COMPLETE",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,16 @@ import msgspec
 from holdfast.cli.errors import ErrorDocument
 from holdfast.demo.stage import DemoView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
+from holdfast.views.config import ConfigCheckView, ExplainedView
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.events import EventPageView
+from holdfast.views.gateway import (
+    GatewayView,
+    LetResumeView,
+    RestartAnswerView,
+    RestartPageView,
+    StoppingView,
+)
 from holdfast.views.health import (
     AcceptedView,
     BackedUpView,
@@ -25,10 +33,32 @@ from holdfast.views.health import (
     VersionView,
 )
 from holdfast.views.questions import AnsweredView, QuestionPageView
+from holdfast.views.sessions import (
+    AgentPageView,
+    MessageView,
+    PostedView,
+    SessionDetailView,
+    SessionPageView,
+)
+from holdfast.views.status import StatusView
 from holdfast.views.tasks import CancelView, FollowedView, TaskDetailView, TaskPageView, WaitedView
+from holdfast.views.up import UnitView, UpView
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
 ANSWERS: dict[str, type[msgspec.Struct]] = {
+    "up": UpView,
+    "gateway unit": UnitView,
+    "status": StatusView,
+    "gateway restart": RestartAnswerView,
+    "gateway stop": StoppingView,
+    "gateway status": GatewayView,
+    "gateway restarts": RestartPageView,
+    "gateway resume": LetResumeView,
+    "chat SESSION": MessageView,
+    "sessions list": SessionPageView,
+    "sessions show SESSION": SessionDetailView,
+    "sessions send SESSION TEXT": PostedView,
+    "agents list": AgentPageView,
     "run MODULE:TASK": FollowedView,
     "tasks list": TaskPageView,
     "tasks show ID": TaskDetailView,
@@ -49,6 +79,8 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "store verify": VerifiedView,
     "store accept": AcceptedView,
     "doctor": DoctorView,
+    "config check": ConfigCheckView,
+    "config explain": ExplainedView,
     "demo": DemoView,
     "version": VersionView,
 }
@@ -60,6 +92,8 @@ This page is made from the views; `python -m tests.doors.json_page` writes it an
 With `--json` every command prints exactly one document on stdout, indented, in UTF-8; remarks stay on stderr.
 `holdfast run` prints it when the task has ended, was paused or needs a review: match its `status`.
 Only `holdfast events --follow --json` prints one `EventView` per line, for as long as it runs.
+`holdfast chat SESSION --json` prints one `MessageView` per line, for each answer.
+`holdfast gateway restart --plan --json` prints the `ReadinessView` alone.
 An error is a document, too: `ErrorDocument`, with the codes of the guide [operate](operate.md#error-codes).
 Fields are only ever added; a program should not mind those that it does not know.
 Times are ISO 8601 in UTC.

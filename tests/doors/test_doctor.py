@@ -181,3 +181,18 @@ def test_a_password_in_the_url_is_not_shown(run: Run) -> None:
 
     assert called.status == 1
     assert "hunter" not in called.out + called.err
+
+
+# --- the settings
+
+
+def test_settings_that_cannot_be_used_fail_with_what_looks_closer(run: Run, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    assert checks(run)["settings"]["verdict"] == "ok"
+    (home / "holdfast.toml").write_text("[gateway]\nport = 'x'")
+
+    found = checks(run)["settings"]
+
+    assert found["verdict"] == "fail"
+    assert found["message"] == f"gateway.port in {home}/holdfast.toml is 'x': a whole number is needed"
+    assert found["remedy"] == "holdfast config check"

@@ -15,6 +15,7 @@ from tests.doors.calls import Opens, environment
 HEAVY = {
     "asyncio",
     "concurrent.futures",
+    "cronsim",
     "importlib.metadata",
     "json",
     "jsonschema",
@@ -27,6 +28,9 @@ HEAVY = {
     "ssl",
     "subprocess",
     "tempfile",
+    "tomllib",
+    "yaml",
+    "zoneinfo",
     "zstandard",
 }
 LOOK = """
@@ -59,6 +63,9 @@ def modules_after(home: Path, *arguments: str) -> set[str]:
         ("reviews", "list"),
         ("questions", "list"),
         ("events",),
+        ("sessions", "list"),
+        ("gateway", "restarts"),
+        ("status",),
         ("version",),
     ],
     ids=" ".join,
@@ -79,6 +86,20 @@ def test_a_listing_imports_neither_the_engine_nor_the_writer(ledger: Opens, home
 
     assert not {name for name in found if name.startswith("holdfast.engine")}
     assert not {"holdfast.store.sqlite", "holdfast.store.writer", "holdfast.store.postgres"} & found
+
+
+def test_a_listing_reads_of_the_settings_only_where_the_ledger_is(ledger: Opens, home: Path) -> None:
+    with ledger() as store:
+        stored_run(store)
+    (home / "holdfast.toml").write_text('store = "sqlite:///ledger.db"')
+
+    found = modules_after(home, "tasks", "list")
+
+    assert found & HEAVY == {"tomllib"}
+    assert {name for name in found if name.startswith("holdfast.config.")} == {
+        "holdfast.config.documents",
+        "holdfast.config.places",
+    }
 
 
 def test_showing_a_task_needs_no_event_loop(ledger: Opens, home: Path) -> None:

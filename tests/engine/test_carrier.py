@@ -15,6 +15,9 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine import carried, carrier
+from holdfast.engine.boots import Life
+from holdfast.engine.carrier import Carrier
+from holdfast.engine.definitions import by_name
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.rescue import Reaper
@@ -368,6 +371,101 @@ async def test_a_drain_pauses_at_the_next_call_and_the_next_process_goes_on(
 
     assert (paused, result) == ([RunStatus.PAUSED_FOR_RESTART], "after")
     assert Counter(stage.notes) == {"before": 1, "after": 1}
+
+
+async def test_a_drain_that_cannot_save_is_taken_back_and_the_work_goes_on(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    watched = WatchedStore(store)
+    waiting = waiting_task(stage)
+    async with carrying(watched, clock, waiting, step_patience=10.0) as process:
+        handle = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        watched.is_away = True
+        process.carrier.stop(may_go_on=True)
+        stage.open.set()
+
+        problem = await soon(process.carrier.until_decided())
+
+        assert problem is not None
+        assert "it is away, says the test" in str(problem)
+        watched.is_away = False
+        assert await soon(handle.result()) == "after"
+        (run,) = await process.runs(handle.id)
+        assert (run.idle_attempts, stage.count("before")) == (0, 1)
+        # What was in the way is gone, and so is the refusal.
+        process.carrier.stop(may_go_on=True)
+        assert await soon(process.carrier.until_decided()) is None
+
+
+async def test_what_was_paused_before_a_drain_was_taken_back_is_resumed_here(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    quick, slow = asyncio.Event(), asyncio.Event()
+
+    async def wait(name: str) -> str:
+        stage.notes.append(name)
+        await (quick if name == "quick" else slow).wait()
+        return name
+
+    @hf.task(name="one")
+    async def one(run: hf.Run, name: str) -> str:
+        await run.step(wait, name)
+        return await run.step(note_step(stage), f"{name} ended")
+
+    watched = WatchedStore(store)
+    async with carrying(watched, clock, one, step_patience=10.0) as process:
+        first, other = [await process.holdfast.start(one(name)) for name in ("quick", "slow")]
+        await until(lambda: len(stage.notes) == 2)
+        process.carrier.stop(may_go_on=True)
+        quick.set()
+        await until(lambda: not process.carrier._hands.left_over and len(process.carrier._hands) == 1)
+        watched.is_away = True
+        slow.set()
+        assert await soon(process.carrier.until_decided()) is not None
+        watched.is_away = False
+
+        assert [await soon(one.result()) for one in (first, other)] == ["quick ended", "slow ended"]
+    # The result of the slow step could not be saved, so it was done again.
+    assert Counter(stage.notes) == {"quick": 1, "slow": 2, "quick ended": 1, "slow ended": 1}
+
+
+async def test_what_waits_for_a_restart_is_resumed_by_the_next_process_and_not_by_its_own(
+    store: Store, clock: FakeClock
+) -> None:
+    @hf.task(name="upgrade")
+    async def upgrade(run: hf.Run) -> str:
+        if run.resumed is None:
+            await run.requires_restart("a new driver")
+        return "upgraded"
+
+    async with carrying(store, clock, upgrade) as process:
+        handle = await process.holdfast.start(upgrade())
+        await until_run(store, handle.id, RunStatus.PAUSED_FOR_RESTART)
+
+        assert (await process.carrier._resumer.resume_all()).followed_up == {}
+    async with carrying(store, clock, upgrade) as process:
+        assert await soon(process.holdfast.handle(handle.id).result()) == "upgraded"
+
+
+async def test_resumes_that_are_held_back_wait_until_somebody_lets_them_go_on(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    waiting = waiting_task(stage)
+    async with carrying(store, clock, waiting, step_patience=10.0) as process:
+        handle = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        stage.open.set()
+    life = await Life.begin(store, clock, locks=None)
+    other = Carrier(store, clock, life, by_name([waiting]))
+    other.hold_resumes("it crashed five times")
+
+    assert (await other.take_over()).followed_up == {}
+    assert await runs_of(store, handle.id) == [RunStatus.PAUSED_FOR_RESTART]
+    other.hold_resumes(None)
+    assert len((await other.take_over()).followed_up) == 1
+    await life.end()
 
 
 async def test_a_drain_waits_for_an_effect_in_flight_so_nobody_is_asked_about_it(

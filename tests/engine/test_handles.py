@@ -134,7 +134,7 @@ async def test_when_the_work_itself_breaks_the_body_learns_it(
 async def test_a_pause_that_could_not_be_saved_is_an_error_unless_the_body_has_one(
     url: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(drain: Drain) -> None:
+    async def fail(drain: Drain, *, may_go_on: bool) -> None:
         raise CheckpointNotSaved("run_x", "says the test")
 
     monkeypatch.setattr(Drain, "run", fail)

@@ -237,14 +237,14 @@ async def test_restarts_that_somebody_else_wanted_are_never_counted(
 
 @pytest.mark.parametrize("reason", [ResumeReason.TIMEOUT, ResumeReason.REQUIRES_RESTART])
 async def test_a_run_that_gets_nowhere_is_given_up_after_three_attempts(
-    parts: Parts, store: Store, reason: ResumeReason
+    parts: Parts, others: Parts, store: Store, reason: ResumeReason
 ) -> None:
     await parts.create()
 
     for _ in range(3):
         (claimed,) = await parts.claims.take()
         await parts.checkpoints.pause([claimed.claim], reason, kind=CheckpointKind.TIMEOUT)
-        await parts.resumer.resume_all()
+        await others.resumer.resume_all()
 
     assert await parts.claims.take() == []
     failed = await only_checkpoint_with(store, CheckpointStatus.FAILED_RESUME)

@@ -12,8 +12,11 @@ from holdfast.core.effect import Effect
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound, RowDamaged
 from holdfast.core.ids import EffectId
 from holdfast.core.run import Run
+from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus
 from holdfast.store import Store, Tx
+from holdfast.store.effects import FinishEffect
+from holdfast.store.journal import SaveStep
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, an_effect, claim_of, later, running_run, stored_run
 from tests.store.programs import flip
@@ -182,6 +185,69 @@ def test_an_effect_that_was_never_noted_is_neither_settled_nor_reviewed(store: S
         )
     with pytest.raises(NotFound, match="eff_nothing"):
         store.write_now(lambda tx: tx.effects.set_review("eff_nothing", b"{}", START))
+
+
+# --- the outcome of one that went as it should
+
+
+def step_of(effect: Effect, **changes: Any) -> Step:
+    step: dict[str, Any] = {
+        "task_id": effect.task_id,
+        "scope": effect.scope,
+        "name": effect.name,
+        "occurrence": effect.occurrence,
+        "run_id": effect.run_id,
+        "seq": 1,
+        "result": b'"sent"',
+        "started_at": START,
+        "ended_at": later(seconds=1),
+    }
+    return Step(**step | changes)
+
+
+def test_an_effect_is_finished_together_with_its_step(store: Store) -> None:
+    effect, claim = begun(store)
+    step = step_of(effect)
+
+    RepeatingStore(store).write_now(FinishEffect(effect.id, step, claim.fence))
+
+    settled = get(store, effect)
+    assert (settled.status, settled.outcome, settled.updated_at) == (
+        EffectStatus.DONE,
+        b'"sent"',
+        later(seconds=1),
+    )
+    assert store.read_now(lambda tx: tx.journal.steps(effect.task_id)) == [step]
+
+
+def test_who_lost_the_claim_finishes_nothing(store: Store) -> None:
+    effect, claim = begun(store)
+    before = store.read_now(contents_of)
+
+    assert not store.write_now(FinishEffect(effect.id, step_of(effect), claim.fence + 1))
+    assert store.read_now(contents_of) == before
+
+
+@pytest.mark.parametrize("status", [EffectStatus.UNKNOWN, EffectStatus.FAILED])
+def test_an_effect_that_was_settled_otherwise_is_not_simply_finished(
+    store: Store, status: EffectStatus
+) -> None:
+    effect, claim = begun(store)
+    store.write_now(lambda tx: tx.effects.settle(effect.id, status, outcome=None, now=START))
+    before = store.read_now(contents_of)
+
+    assert not store.write_now(FinishEffect(effect.id, step_of(effect), claim.fence))
+    assert store.read_now(contents_of) == before
+
+
+def test_a_result_that_stands_there_stays_when_its_effect_is_finished(store: Store) -> None:
+    effect, claim = begun(store)
+    first = step_of(effect, result=b'"first"')
+    store.write_now(SaveStep(first, claim.fence))
+
+    assert store.write_now(FinishEffect(effect.id, step_of(effect), claim.fence))
+    assert get(store, effect).status is EffectStatus.DONE
+    assert store.read_now(lambda tx: tx.journal.steps(effect.task_id)) == [first]
 
 
 # --- reviews

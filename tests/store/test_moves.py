@@ -21,7 +21,10 @@ from holdfast.core.transitions import (
     CHECKPOINT_MOVES,
     DELIVERY_MOVES,
     EFFECT_MOVES,
+    FIRING_MOVES,
     FLOW_MOVES,
+    MESSAGE_MOVES,
+    RESTART_MOVES,
     RUN_MOVES,
     SESSION_MOVES,
     TASK_MOVES,
@@ -42,7 +45,10 @@ from tests.builders import (
     START,
     a_checkpoint,
     a_delivery,
+    a_firing,
     a_flow,
+    a_message,
+    a_restart,
     a_run,
     a_session,
     a_task,
@@ -354,7 +360,10 @@ OTHERS: dict[str, tuple[Callable[..., Any], Any]] = {
     "deliveries": (a_delivery, DELIVERY_MOVES),
     "flows": (a_flow, FLOW_MOVES),
     "sessions": (a_session, SESSION_MOVES),
+    "messages": (a_message, MESSAGE_MOVES),
+    "firings": (a_firing, FIRING_MOVES),
     "wakes": (a_wake, WAKE_MOVES),
+    "restarts": (a_restart, RESTART_MOVES),
 }
 
 

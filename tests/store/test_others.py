@@ -10,13 +10,16 @@ import pytest
 from holdfast.core.errors import IllegalMove, NotFound, RevisionMismatch
 from holdfast.core.flow import FlowMode
 from holdfast.core.ids import BootId
+from holdfast.core.message import Role
 from holdfast.core.schedule import WakeReason
 from holdfast.core.task import Origin
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     EffectStatus,
+    FiringStatus,
     FlowStatus,
+    MessageStatus,
     SessionStatus,
     WakeStatus,
 )
@@ -29,7 +32,9 @@ from tests.builders import (
     START,
     a_boot,
     a_delivery,
+    a_firing,
     a_flow,
+    a_message,
     a_session,
     a_wake,
     an_effect,
@@ -49,7 +54,25 @@ RECORDS: dict[str, Any] = {
         blocked_by_task_id="task_x",
         cancel_requested_at=START,
     ),
-    "session": a_session(parent_key="agent:scholar:main", waits_on="a turn"),
+    "session": a_session(
+        parent_key="agent:scholar:main",
+        waits_on="a turn",
+        origin=Origin(channel="hook", peer="group 7", account_id="team", thread="3"),
+        status=SessionStatus.PROCESSING,
+        task_id="task_x",
+        last_position=7,
+        queued=2,
+    ),
+    "message": a_message(
+        role=Role.AGENT,
+        account_id="team",
+        channel_message_id="m-1",
+        origin=Origin(channel="console", peer="group 7"),
+        reply_to="msg_x",
+        status=MessageStatus.TAKEN,
+        task_id="task_x",
+    ),
+    "firing": a_firing(message_id="msg_y", status=FiringStatus.RUNNING, task_id="task_x", is_retry=True),
     "wake": a_wake(checkpoint_id="ckpt_x", reason=WakeReason.DEPENDENCY_READY, attempt=3),
 }
 
@@ -60,6 +83,8 @@ def nouns(tx: Tx) -> dict[str, Records[Any]]:
         "delivery": tx.deliveries,
         "flow": tx.flows,
         "session": tx.sessions,
+        "message": tx.messages,
+        "firing": tx.firings,
         "wake": tx.wakes,
     }
 
@@ -87,7 +112,7 @@ def test_creating_a_record_again_finds_it_as_it_stands(store: Store, noun: str) 
     assert store.write_now(lambda tx: nouns(tx)[noun].create(changed)) == record
 
 
-@pytest.mark.parametrize("noun", ["effect", "delivery", "session"])
+@pytest.mark.parametrize("noun", ["effect", "delivery", "session", "message", "firing"])
 def test_the_same_key_under_another_id_finds_the_first(store: Store, noun: str) -> None:
     record = RECORDS[noun]
     twin = msgspec.structs.replace(record, id="another")
@@ -112,6 +137,8 @@ MOVES: list[tuple[str, Any, Any, Any]] = [
     ("delivery", a_delivery(), DeliveryStatus.ATTEMPTING, DeliveryStatus.DISMISSED),
     ("flow", a_flow(), FlowStatus.RUNNING, FlowStatus.RUNNING),
     ("session", a_session(), SessionStatus.DRAINING, SessionStatus.WAITING),
+    ("message", a_message(), MessageStatus.TAKEN, MessageStatus.QUEUED),
+    ("firing", a_firing(), FiringStatus.RUNNING, FiringStatus.MISSED),
     ("wake", a_wake(), WakeStatus.FIRED, WakeStatus.CANCELLED),
 ]
 

@@ -11,7 +11,16 @@ import pytest
 from holdfast.core.events import EventKind
 from holdfast.core.ids import RunId, TaskId
 from holdfast.core.run import Queue
-from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
+from holdfast.core.task import Origin
+from holdfast.core.transitions import (
+    CheckpointStatus,
+    DeliveryStatus,
+    FiringStatus,
+    MessageStatus,
+    RunStatus,
+    SessionStatus,
+    TaskStatus,
+)
 from holdfast.store import Tx, rows
 from holdfast.store.queries import load_queries
 from holdfast.store.sqlite import SqliteStore
@@ -22,7 +31,11 @@ from tests.builders import (
     LEASE,
     START,
     a_checkpoint,
+    a_delivery,
+    a_firing,
+    a_message,
     a_run,
+    a_session,
     a_task,
     later,
     stored_checkpoint,
@@ -32,6 +45,7 @@ from tests.builders import (
 
 MANY, FEW = 10_000, 1_000
 IN_FLIGHT = 20
+PEER = Origin(channel="hook", peer="ada")
 
 QUERIES = load_queries("sqlite")
 
@@ -41,6 +55,9 @@ VERIFICATION = re.compile(r"scan_\w+|count_(tasks|runs|checkpoints)|integrity_ch
 # These hold only what is in flight or ready, so that walking through them does not depend on history.
 PARTIAL = {
     "boots_alive",
+    "deliveries_attempting",
+    "deliveries_due",
+    "firings_open",
     "run_checkpoints_paused",
     "run_checkpoints_resuming",
     "runs_alone",
@@ -50,6 +67,8 @@ PARTIAL = {
     "runs_ready",
     "runs_suspect",
     "runs_waiting",
+    "sessions_busy",
+    "sessions_ready",
 }
 # From one end, and no further than the limit.
 FROM_ONE_END = {"newest_events", "oldest_event"}
@@ -66,6 +85,8 @@ MAY_SORT = {
     "claims_with_token",
     "find_delivery",
     "find_effect",
+    "find_firing",
+    "find_message",
     "find_session",
     "journal_heads",
     "lapsed_resumes",
@@ -105,8 +126,11 @@ def fill(store: SqliteStore, finished: int) -> None:
         )
         for run in runs:
             tx.emit(EventKind.RUN_ENDED, run.id, at=START, task_id=run.task_id)
+        for number in range(finished):
+            tell_old_story(tx, number)
 
     store.write_now(write)
+    store.write_now(begin_conversations)
     for _ in range(IN_FLIGHT):
         stored_run(store)
         stored_run(store, RunStatus.RUNNING)
@@ -114,6 +138,31 @@ def fill(store: SqliteStore, finished: int) -> None:
         stored_run(store, RunStatus.WAITING)
         stored_checkpoint(store)
         stored_checkpoint(store, CheckpointStatus.RESUMING)
+
+
+def tell_old_story(tx: Tx, number: int) -> None:
+    """A session in which somebody was answered, a schedule that fired, and nothing that is owed any more."""
+    key = f"agent:scholar:{number % 100}" if number % 10 else f"agent:scholar:old {number}"
+    tx.sessions.create(a_session(key=key, last_position=1))
+    tx.messages.create(
+        a_message(session_key=key, status=MessageStatus.ANSWERED, task_id=f"task_{number:06d}")
+    )
+    tx.firings.create(
+        a_firing(schedule="nightly", occurrence_at=later(minutes=number), status=FiringStatus.DONE)
+    )
+    tx.deliveries.create(a_delivery(origin=PEER, status=DeliveryStatus.DELIVERED))
+
+
+def begin_conversations(tx: Tx) -> None:
+    for number in range(IN_FLIGHT):
+        key = f"agent:scholar:ready {number}"
+        tx.sessions.create(a_session(key=key, queued=1, last_position=1, ready_at=START))
+        tx.messages.create(a_message(session_key=key))
+        busy = a_session(status=SessionStatus.PROCESSING, task_id=f"task_{number:06d}")
+        tx.sessions.create(busy)
+        tx.firings.create(a_firing(status=FiringStatus.RUNNING))
+        tx.deliveries.create(a_delivery(origin=PEER))
+        tx.deliveries.create(a_delivery(status=DeliveryStatus.ATTEMPTING))
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +243,17 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("children_of_task_alive", "tasks_by_parent"),
         ("newest_children_of_task", "tasks_by_parent"),
         ("newest_effects_of_task", "effects_by_task"),
+        ("ready_sessions", "sessions_ready"),
+        ("ended_sessions", "sessions_busy"),
+        ("busy_sessions", "sessions_busy"),
+        ("page_of_sessions", "sessions_by_time"),
+        ("page_of_sessions_of_agent", "sessions_by_agent"),
+        ("next_message", "messages_queued"),
+        ("message_of_task", "messages_taken"),
+        ("open_firings", "firings_open"),
+        ("due_deliveries", "deliveries_due"),
+        ("due_deliveries", "deliveries_open"),
+        ("lapsed_deliveries", "deliveries_attempting"),
     ],
 )
 def test_a_hot_query_has_its_index(many: SqliteStore, name: str, index: str) -> None:
@@ -246,6 +306,16 @@ ACTS: dict[str, Callable[[Tx], object]] = {
     "lapsed resumes": lambda tx: tx.checkpoints.lapsed(now=later(days=1), limit=1000),
     "the mover": lambda tx: tx.runs.ready_due(now=START, limit=5),
     "waits that are over": lambda tx: tx.runs.waits_over(now=START, limit=100),
+    "sessions that are ready": lambda tx: tx.sessions.ready(["scholar"], limit=100),
+    "sessions whose task has ended": lambda tx: tx.sessions.ended(limit=100),
+    "sessions in flight": lambda tx: tx.sessions.busy(limit=100),
+    "a page of sessions": lambda tx: tx.sessions.page(agent="scholar", limit=20),
+    "the next message": lambda tx: tx.messages.next_of("agent:scholar:ready 1"),
+    "the end of a transcript": lambda tx: tx.messages.before("agent:scholar:7", limit=5),
+    "the last firing": lambda tx: tx.firings.last_of("nightly"),
+    "firings in flight": lambda tx: tx.firings.open(limit=100),
+    "deliveries that are due": lambda tx: tx.deliveries.due(now=START, limit=100),
+    "deliveries in doubt": lambda tx: tx.deliveries.lapsed(now=later(days=1), limit=100),
     "nothing to prune": lambda tx: tx.tasks.to_prune(now=later(days=1), limit=100),
 }
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from holdfast.core.delivery import Delivery
 from holdfast.core.errors import IllegalMove, RevisionMismatch
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_run_id
 from holdfast.core.plan import plan_of
 from holdfast.core.run import Outcome, Queue
+from holdfast.core.session import Session
 from holdfast.core.task import Progress, Task
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     EffectStatus,
+    FiringStatus,
     FlowStatus,
     RunStatus,
     TaskStatus,
@@ -33,7 +37,9 @@ from tests.builders import (
     a_boot,
     a_checkpoint,
     a_delivery,
+    a_firing,
     a_flow,
+    a_message,
     a_note,
     a_run,
     a_session,
@@ -386,13 +392,94 @@ def set_fact(store: Store) -> Write:
 
 
 def create_others(store: Store) -> Write:
-    records = [an_effect(), a_delivery(), a_flow(), a_session(), a_wake()]
+    records = [an_effect(), a_delivery(), a_flow(), a_session(), a_message(), a_firing(), a_wake()]
 
     def create(tx: Tx) -> object:
-        nouns: list[Any] = [tx.effects, tx.deliveries, tx.flows, tx.sessions, tx.wakes]
+        nouns: list[Any] = [
+            *(tx.effects, tx.deliveries, tx.flows, tx.sessions),
+            *(tx.messages, tx.firings, tx.wakes),
+        ]
         return [noun.create(record) for noun, record in zip(nouns, records, strict=True)]
 
     return create
+
+
+def append_to_session(store: Store) -> Write:
+    session = a_session()
+    message = a_message(session_key=session.key)
+    store.write_now(lambda tx: tx.sessions.create(session))
+
+    def append(tx: Tx) -> object:
+        if tx.messages.find(message) is None:
+            place = tx.sessions.append(session.key, is_queued=True, origin=None, now=LATER)
+            tx.messages.create(msgspec.structs.replace(message, position=place.last_position))
+        return tx.messages.get(message.id)
+
+    return append
+
+
+def take_session(store: Store) -> Write:
+    session = waiting_session(store)
+    return lambda tx: tx.sessions.take(session.id, "task_x", now=LATER) is not None
+
+
+def free_session(store: Store) -> Write:
+    session = waiting_session(store)
+    store.write_now(lambda tx: tx.sessions.take(session.id, "task_x", now=LATER))
+    return lambda tx: tx.sessions.free(session.id, "task_x", now=LATER) is not None
+
+
+def drop_queued(store: Store) -> Write:
+    session = waiting_session(store)
+    return lambda tx: tx.sessions.drop_queued(session.key, now=LATER) is not None
+
+
+def take_message(store: Store) -> Write:
+    message = a_message()
+    store.write_now(lambda tx: tx.messages.create(message))
+    return lambda tx: tx.messages.take(message.id, "task_x", now=LATER) is not None
+
+
+def follow_message(store: Store) -> Write:
+    firing = a_firing(message_id="msg_x")
+    store.write_now(lambda tx: tx.firings.create(firing))
+    return lambda tx: (
+        tx.firings.follow("msg_x", FiringStatus.RUNNING, task_id="task_x", now=LATER) is not None
+    )
+
+
+def repost_firing(store: Store) -> Write:
+    firing = a_firing(status=FiringStatus.REQUEUED)
+    store.write_now(lambda tx: tx.firings.create(firing))
+    return lambda tx: tx.firings.repost(firing.id, "msg_y", now=LATER)
+
+
+def attempt_delivery(store: Store) -> Write:
+    delivery = a_delivery()
+    store.write_now(lambda tx: tx.deliveries.create(delivery))
+    return lambda tx: attempted(tx, delivery) is not None
+
+
+def reclaim_delivery(store: Store) -> Write:
+    delivery = a_delivery(status=DeliveryStatus.ATTEMPTING)
+    store.write_now(lambda tx: tx.deliveries.create(delivery))
+    return lambda tx: tx.deliveries.reclaim(delivery, boot_id=BOOT, lease_until=LATER, now=LATER) is not None
+
+
+def settle_delivery(store: Store) -> Write:
+    delivery = a_delivery(status=DeliveryStatus.ATTEMPTING)
+    store.write_now(lambda tx: tx.deliveries.create(delivery))
+    return lambda tx: tx.deliveries.settle(delivery, DeliveryStatus.DELIVERED, now=LATER) is not None
+
+
+def attempted(tx: Tx, delivery: Delivery) -> Delivery | None:
+    return tx.deliveries.attempt(delivery.id, boot_id=BOOT, lease_until=LATER, now=LATER)
+
+
+def waiting_session(store: Store) -> Session:
+    session = a_session(queued=1, last_position=1, ready_at=START)
+    store.write_now(lambda tx: tx.sessions.create(session))
+    return session
 
 
 def stored_task(store: Store) -> Task:
@@ -427,6 +514,8 @@ SAME_ANSWER: list[Callable[[Store], Write]] = [
     keep_blob,
     set_fact,
     create_others,
+    append_to_session,
+    repost_firing,
 ]
 # These say whether they did it just now; whoever calls them looks at the record when they did not.
 SAYS_SO: list[Callable[[Store], Write]] = [
@@ -458,6 +547,14 @@ SAYS_SO: list[Callable[[Store], Write]] = [
     send_mail,
     take_mail,
     answer_question,
+    take_session,
+    free_session,
+    drop_queued,
+    take_message,
+    follow_message,
+    attempt_delivery,
+    reclaim_delivery,
+    settle_delivery,
 ]
 
 

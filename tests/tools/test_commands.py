@@ -257,6 +257,18 @@ def test_a_lock_on_a_receipt_that_was_pruned_meanwhile_is_worth_nothing(quick_pa
 # --- what is wrong is said by name
 
 
+@pytest.mark.parametrize("text", ["", "tides?", "line\nline\n", "🌊" * 100_000])
+async def test_a_command_reads_what_it_is_given(receipts: str, text: str) -> None:
+    result = await call(shell, KEY, ["wc", "-c"], stdin=text, receipts=receipts)
+
+    assert result.stdout.strip() == str(len(text.encode()))
+    assert await verify(shell, KEY, ["wc", "-c"], stdin=text, receipts=receipts) == Happened(result)
+
+
+async def test_a_command_that_is_given_nothing_reads_nothing(receipts: str) -> None:
+    assert (await call(shell, KEY, ["cat"], receipts=receipts)).stdout == ""
+
+
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
@@ -296,6 +308,8 @@ def test_no_such_command(receipts: str, command: Any, problem: str) -> None:
         ({"timeout_s": float("nan")}, "timeout_s"),
         ({"timeout_s": "5"}, "timeout_s"),
         ({"timeout_s": True}, "timeout_s"),
+        ({"stdin": 7}, "stdin"),
+        ({"stdin": "\ud800"}, "stdin"),
         ({"receipts": ""}, "receipts"),
         ({"receipts": 7}, "receipts"),
         ({"receipts": "/dev/null"}, "receipts"),

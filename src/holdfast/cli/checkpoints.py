@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
+from holdfast.api.checkpoints import (
+    MAX_PREVIEWED,
+    CheckpointAsked,
+    PruneAsked,
+    moment_of,
+    prunable,
+    prune,
+    read_checkpoint,
+    read_page,
+    retrying_checkpoint,
+)
 from holdfast.cli.invocation import (
     Invocation,
     checkpoint_prefix,
@@ -16,19 +25,12 @@ from holdfast.cli.invocation import (
     task_prefix,
 )
 from holdfast.cli.output import Output, clock_time, counted
-from holdfast.cli.tasks import place_of, print_checkpoints, say_counts
-from holdfast.core.clock import EPOCH
-from holdfast.core.errors import HoldfastError, NoLedger
+from holdfast.cli.tasks import print_checkpoints, say_counts
+from holdfast.core.errors import NoLedger
 from holdfast.core.transitions import CheckpointStatus
-from holdfast.store.tasks import LAST
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 
-if TYPE_CHECKING:
-    from holdfast.core.checkpoint import Checkpoint
-    from holdfast.store.transaction import Tx
-
 STATUSES = [status.value for status in CheckpointStatus]
-MAX_PREVIEWED = 10_000
 
 
 @click.group("checkpoints")
@@ -65,28 +67,6 @@ def list_checkpoints(
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
 
 
-def read_page(
-    tx: Tx, *, status: CheckpointStatus | None, task_id: str | None, before: str | None, limit: int
-) -> CheckpointPageView:
-    of_task = None if task_id is None else tx.tasks.resolve(task_id)
-    place = LAST if before is None else place_of(before, tx.checkpoints.resolve)
-    found: list[Checkpoint] = []
-    while True:
-        # The store has no list by task and status, so those of a task are filtered here, page by page.
-        page = tx.checkpoints.page(
-            status=status if of_task is None else None, task_id=of_task, before=place, limit=limit + 1
-        )
-        found += [one for one in page if status is None or one.status is status]
-        if len(page) <= limit or len(found) > limit:
-            break
-        place = page[-1].id
-    return CheckpointPageView(
-        checkpoints=[CheckpointLineView.of(one) for one in found[:limit]],
-        counts=tx.events.counts("checkpoint"),
-        next_page_token=found[limit - 1].id if len(found) > limit else None,
-    )
-
-
 def _print_page(output: Output, view: CheckpointPageView, now: datetime) -> None:
     if view.checkpoints:
         print_checkpoints(output, view.checkpoints, now)
@@ -108,19 +88,8 @@ def show_checkpoint(call: Invocation, checkpoint_id: str) -> None:
     With --json it is a document of docs/schemas/checkpoint-view.v1.json.
     """
     with call.reading() as ledger:
-        view = ledger.read_now(
-            lambda tx: CheckpointView.of(_opened(tx, tx.checkpoints.resolve(checkpoint_id)))
-        )
+        view = ledger.read_now(lambda tx: read_checkpoint(tx, checkpoint_id))
     call.output.show(view, lambda: _print(call.output, view))
-
-
-def _opened(tx: Tx, checkpoint_id: str) -> Checkpoint:
-    """The checkpoint with its document in place of a reference."""
-    checkpoint = tx.checkpoints.get(checkpoint_id)
-    try:
-        return msgspec.structs.replace(checkpoint, document=tx.blobs.open(checkpoint.document))
-    except HoldfastError:
-        return msgspec.structs.replace(checkpoint, is_damaged=True)
 
 
 def _print(output: Output, view: CheckpointView) -> None:
@@ -175,12 +144,8 @@ def _print(output: Output, view: CheckpointView) -> None:
 @click.pass_obj
 def retry_checkpoint(call: Invocation, checkpoint_id: str) -> None:
     """Open a failed resume again: a new checkpoint that names the failed one, resumed at the next chance."""
-    from holdfast.engine.resume import retrying
-
-    with call.writing() as store:
-        whole_id = store.read_now(lambda tx: tx.checkpoints.resolve(checkpoint_id))
-        retried = store.write_now(retrying(whole_id, now=call.clock.now()))
-    view = CheckpointLineView.of(retried)
+    asked = CheckpointAsked(checkpoint_id=checkpoint_id)
+    view = call.change("checkpoints.retry", asked, retrying_checkpoint, CheckpointLineView)
     call.output.show(
         view, lambda: call.output.line(f"{view.id} retries {view.retry_of}; it is {view.status}")
     )
@@ -198,31 +163,29 @@ def retry_checkpoint(call: Invocation, checkpoint_id: str) -> None:
 @click.pass_obj
 def prune_checkpoints(call: Invocation, older_than: timedelta, *, is_dry_run: bool) -> None:
     """Remove settled checkpoints of tasks that have ended."""
-    moment = max(EPOCH, call.clock.now() - older_than)
-    if is_dry_run:
-        with call.listing() as ledger:
-            ids = [] if ledger is None else ledger.read_now(lambda tx: _prunable(tx, moment))
-    else:
-        ids = _prune(call, moment)
-    view = PrunedView(is_dry_run=is_dry_run, older_than=moment, count=len(ids), checkpoint_ids=ids)
+    asked = PruneAsked(older_than_s=older_than.total_seconds(), is_dry_run=is_dry_run)
+    view = _preview(call, asked) if is_dry_run else _prune(call, asked)
     call.output.show(view, lambda: _print_pruned(call.output, view))
 
 
-def _prunable(tx: Tx, moment: datetime) -> list[str]:
-    return [str(one.id) for one in tx.checkpoints.to_prune(older_than=moment, limit=MAX_PREVIEWED)]
+def _preview(call: Invocation, asked: PruneAsked) -> PrunedView:
+    moment = moment_of(asked, call.clock.now())
+    with call.listing() as ledger:
+        if ledger is not None:
+            return ledger.read_now(lambda tx: prunable(tx, moment))
+    return PrunedView(is_dry_run=True, older_than=moment, count=0, checkpoint_ids=[])
 
 
-def _prune(call: Invocation, moment: datetime) -> list[str]:
-    from holdfast.engine.retention import pruning_checkpoints
-
-    ids: list[str] = []
+def _prune(call: Invocation, asked: PruneAsked) -> PrunedView:
+    moment = moment_of(asked, call.clock.now())
     try:
-        with call.writing() as store:
-            while gone := store.write_now(pruning_checkpoints(older_than=moment)):
-                ids += gone
+        with call.writing_or_asking() as ledger:
+            if ledger is None:
+                return call.ask("checkpoints.prune", asked, PrunedView)
+            return prune(ledger.write_now, moment)
     except NoLedger as error:
         call.output.say(str(error))
-    return ids
+        return PrunedView(is_dry_run=False, older_than=moment, count=0, checkpoint_ids=[])
 
 
 def _print_pruned(output: Output, view: PrunedView) -> None:

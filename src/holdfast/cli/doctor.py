@@ -16,7 +16,7 @@ from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted, size
 from holdfast.config import SqlitePlace
-from holdfast.core.errors import HoldfastError, NoLedger
+from holdfast.core.errors import HoldfastError, NoLedger, SettingsError
 from holdfast.store.locks import holder_of, is_dead
 from holdfast.views.health import BootView, CheckView, DoctorView, Verdict
 from holdfast.views.text import one_line
@@ -37,9 +37,14 @@ OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 def doctor(context: click.Context) -> None:
     """Look at the home and the ledger, and say what is wrong. Status 1 when something fails."""
     call: Invocation = context.obj
-    checks = [*_look_at_home(call), *_look_at_ledger(call), *_look_at_disk(call)]
+    checks = [
+        *_look_at_home(call),
+        *_look_at_settings(call),
+        *_look_at_ledger(call),
+        *_look_at_disk(call),
+    ]
     view = DoctorView(
-        verdict=_worst(checks),
+        verdict=worst(checks),
         home=one_line(str(call.settings.home), 1000),
         store=one_line(call.settings.store.shown, 1000),
         checks=checks,
@@ -49,25 +54,30 @@ def doctor(context: click.Context) -> None:
         context.exit(FAILED)
 
 
-def _worst(checks: list[CheckView]) -> Verdict:
-    found = {check.verdict for check in checks}
+def worst(checks: list[CheckView]) -> Verdict:
+    found = {one.verdict for one in checks}
     return FAIL if FAIL in found else WARN if WARN in found else OK
 
 
 def _print(output: Output, view: DoctorView) -> None:
     output.fields([("home", view.home), ("store", view.store)])
     output.line()
-    width = max(len(check.name) for check in view.checks)
-    for check in view.checks:
-        verdict = output.paint_status(check.verdict.value) + " " * (4 - len(check.verdict))
-        output.line(f"{verdict}  {check.name.ljust(width)}  {check.message}")
-        if check.remedy is not None:
-            output.line(f"{' ' * (width + 6)}  {output.paint('do: ' + check.remedy, 'bold')}")
-    bad = sum(check.verdict is not OK for check in view.checks)
+    print_checks(output, view.checks)
+
+
+def print_checks(output: Output, checks: list[CheckView]) -> None:
+    """A line for each, with what to do about it; then how many there are to look at."""
+    width = max(len(one.name) for one in checks)
+    for one in checks:
+        verdict = output.paint_status(one.verdict.value) + " " * (4 - len(one.verdict))
+        output.line(f"{verdict}  {one.name.ljust(width)}  {one.message}")
+        if one.remedy is not None:
+            output.line(f"{' ' * (width + 6)}  {output.paint('do: ' + one.remedy, 'bold')}")
+    bad = sum(one.verdict is not OK for one in checks)
     output.say("all is well" if not bad else f"{counted(bad, 'thing')} to look at")
 
 
-def _check(name: str, verdict: Verdict, message: str, remedy: str | None = None) -> CheckView:
+def check(name: str, verdict: Verdict, message: str, remedy: str | None = None) -> CheckView:
     shown = None if remedy is None else one_line(remedy, 1000)
     return CheckView(name=name, verdict=verdict, message=one_line(message, 1000), remedy=shown)
 
@@ -78,17 +88,15 @@ def _check(name: str, verdict: Verdict, message: str, remedy: str | None = None)
 def _look_at_home(call: Invocation) -> Iterator[CheckView]:
     home = call.settings.home
     if not home.exists():
-        yield _check("home", OK, f"{home} is not there yet; the first start makes it")
+        yield check("home", OK, f"{home} is not there yet; the first start makes it")
         return
     yield _check_private("home", home, 0o700)
     try:
         holder = holder_of(home)
     except HoldfastError as error:
-        yield _check("lock", FAIL, str(error), f"check who owns {home}")
+        yield check("lock", FAIL, str(error), f"check who owns {home}")
         return
-    yield _check(
-        "lock", OK, "nobody holds the home" if holder is None else f"process {holder} holds the home"
-    )
+    yield check("lock", OK, "nobody holds the home" if holder is None else f"process {holder} holds the home")
 
 
 def _check_private(name: str, path: Path, mode: int) -> CheckView:
@@ -96,11 +104,25 @@ def _check_private(name: str, path: Path, mode: int) -> CheckView:
     found = path.stat()
     shown = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.geteuid():
-        return _check(name, WARN, f"{path} belongs to another user ({found.st_uid})", f"ls -ld {path}")
+        return check(name, WARN, f"{path} belongs to another user ({found.st_uid})", f"ls -ld {path}")
     if shown & 0o077:
         what = f"{path} is open to others (mode {shown:04o})"
-        return _check(name, WARN, what, f"chmod {mode:o} {path}")
-    return _check(name, OK, f"{path} is private (mode {shown:04o})")
+        return check(name, WARN, what, f"chmod {mode:o} {path}")
+    return check(name, OK, f"{path} is private (mode {shown:04o})")
+
+
+# --- the settings
+
+
+def _look_at_settings(call: Invocation) -> Iterator[CheckView]:
+    from holdfast.config.files import load
+
+    try:
+        loaded = load(call.settings.home, os.environ, {"store": call.store})
+    except SettingsError as error:
+        yield check("settings", FAIL, str(error), call.command("config", "check"))
+        return
+    yield check("settings", OK, f"{counted(len(loaded.sources), 'key')} set; `config check` looks closer")
 
 
 # --- the ledger
@@ -109,13 +131,13 @@ def _check_private(name: str, path: Path, mode: int) -> CheckView:
 def _look_at_ledger(call: Invocation) -> Iterator[CheckView]:
     try:
         with call.reading() as ledger:
-            yield _check("ledger", OK, "it answers")
+            yield check("ledger", OK, "it answers")
             for look in (_schema, _facts, _held, _boots, _owners, _damage, _work):
                 yield from _safely(look, call, ledger)
     except NoLedger as error:
-        yield _check("ledger", OK, str(error))
+        yield check("ledger", OK, str(error))
     except HoldfastError as error:
-        yield _check("ledger", FAIL, str(error), _remedy_for(error))
+        yield check("ledger", FAIL, str(error), _remedy_for(error))
 
 
 def _remedy_for(error: HoldfastError) -> str | None:
@@ -132,36 +154,36 @@ def _safely(
     try:
         yield from look(call, ledger)
     except HoldfastError as error:
-        yield _check(look.__name__.lstrip("_"), FAIL, str(error), "holdfast store verify")
+        yield check(look.__name__.lstrip("_"), FAIL, str(error), "holdfast store verify")
 
 
 def _schema(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     applied = ledger.applied_migrations()
-    yield _check("schema", OK, f"version {max(number for number, _ in applied)}, the newest that we know")
+    yield check("schema", OK, f"version {max(number for number, _ in applied)}, the newest that we know")
 
 
 def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     facts = ledger.facts()
     place = call.settings.store
     if not isinstance(place, SqlitePlace):
-        yield _check("database", OK, ", ".join(f"{name} {value}" for name, value in facts.items()))
+        yield check("database", OK, ", ".join(f"{name} {value}" for name, value in facts.items()))
         return
     yield _check_private("file", place.path, 0o600)
     mode = facts["journal_mode"]
     if mode != "wal":
-        yield _check(
+        yield check(
             "journal", FAIL, f"SQLite's journal mode is {mode}", "stop everyone, then holdfast store migrate"
         )
     else:
-        yield _check("journal", OK, f"WAL, SQLite {facts['sqlite_version']}")
+        yield check("journal", OK, f"WAL, SQLite {facts['sqlite_version']}")
 
 
 def _held(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     why = ledger.held_why()
     if why is None:
-        yield _check("resumes", OK, "not held")
+        yield check("resumes", OK, "not held")
     else:
-        yield _check("resumes", WARN, f"held: {why}", "look at it, then holdfast store accept")
+        yield check("resumes", WARN, f"held: {why}", "look at it, then holdfast store accept")
 
 
 def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
@@ -176,9 +198,9 @@ def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     words += [f"{unknown} elsewhere or without a lock"] if unknown else []
     if dead:
         words.append(f"{len(dead)} died without a word")
-        yield _check("boots", WARN, ", ".join(words), "start the gateway: it rescues what they carried")
+        yield check("boots", WARN, ", ".join(words), "start the gateway: it rescues what they carried")
     else:
-        yield _check("boots", OK, ", ".join(words))
+        yield check("boots", OK, ", ".join(words))
 
 
 def read_boots(call: Invocation, ledger: Reader) -> list[BootView]:
@@ -215,10 +237,10 @@ def _owners(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
 
     orphans, lapsed = ledger.read_now(count)
     if not orphans and not lapsed:
-        yield _check("owners", OK, "every running run has a living owner")
+        yield check("owners", OK, "every running run has a living owner")
         return
     message = f"{counted(orphans, 'run')} of dead boots, {lapsed:,} whose lease has lapsed"
-    yield _check("owners", WARN, message, "start the gateway: it rescues and resumes them")
+    yield check("owners", WARN, message, "start the gateway: it rescues and resumes them")
 
 
 def _is_gone(tx: Tx, boot_id: str, dead: set[str]) -> bool:
@@ -235,9 +257,9 @@ def _damage(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     looked_at, damaged = ledger.read_now(sample)
     if damaged:
         message = f"{damaged} of the newest {counted(looked_at, 'record')} do not match their digest"
-        yield _check("digests", FAIL, message, "holdfast store verify, then restore a backup")
+        yield check("digests", FAIL, message, "holdfast store verify, then restore a backup")
     else:
-        yield _check(
+        yield check(
             "digests", OK, f"the newest {counted(looked_at, 'record')} match theirs; `store verify` reads all"
         )
 
@@ -247,9 +269,9 @@ def _work(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     failed, paused = counts.get("failed_resume", 0), counts.get("paused_for_restart", 0)
     if failed:
         message = f"{counted(failed, 'checkpoint')} could not be resumed"
-        yield _check("checkpoints", WARN, message, "holdfast checkpoints list --status failed_resume")
+        yield check("checkpoints", WARN, message, "holdfast checkpoints list --status failed_resume")
     else:
-        yield _check("checkpoints", OK, f"{paused:,} wait to be resumed, none has failed")
+        yield check("checkpoints", OK, f"{paused:,} wait to be resumed, none has failed")
 
 
 # --- the disk
@@ -262,8 +284,8 @@ def _look_at_disk(call: Invocation) -> Iterator[CheckView]:
         where = where.parent
     free = shutil.disk_usage(where).free
     if free < NO_SPACE_BYTES:
-        yield _check("disk", FAIL, f"{size(free)} free at {where}", "free some space before work stops")
+        yield check("disk", FAIL, f"{size(free)} free at {where}", "free some space before work stops")
     elif free < LITTLE_SPACE_BYTES:
-        yield _check("disk", WARN, f"{size(free)} free at {where}", "free some space")
+        yield check("disk", WARN, f"{size(free)} free at {where}", "free some space")
     else:
-        yield _check("disk", OK, f"{size(free)} free at {where}")
+        yield check("disk", OK, f"{size(free)} free at {where}")

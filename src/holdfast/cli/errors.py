@@ -19,6 +19,7 @@ from holdfast.core.errors import (
     BadInput,
     Conflict,
     FeedGap,
+    GatewaySilent,
     HoldfastError,
     HomeInUse,
     NotFound,
@@ -34,6 +35,7 @@ PIPE_CLOSED = 141
 # The first kind that fits decides.
 _STATUS_OF: tuple[tuple[type[HoldfastError], int], ...] = (
     (HomeInUse, NOT_REACHABLE),
+    (GatewaySilent, NOT_REACHABLE),
     (NotFound, NOT_FOUND),
     (FeedGap, NOT_FOUND),
     (AmbiguousId, USAGE),
@@ -42,6 +44,17 @@ _STATUS_OF: tuple[tuple[type[HoldfastError], int], ...] = (
     (Conflict, REFUSED),
     (Refused, REFUSED),
 )
+
+
+# The same by what a gateway answered.
+_STATUS_OF_WIRE = {
+    "INVALID_REQUEST": USAGE,
+    "REFUSED": REFUSED,
+    "FORBIDDEN": REFUSED,
+    "UNAUTHORIZED": REFUSED,
+    "NOT_FOUND": NOT_FOUND,
+    "RATE_LIMITED": NOT_REACHABLE,
+}
 
 
 class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +69,9 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exit_status(error: HoldfastError) -> int:
+    # What a gateway answered has the status that its own error would have had here.
+    if (wire_code := getattr(error, "wire_code", None)) is not None:
+        return _STATUS_OF_WIRE.get(wire_code, FAILED)
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), FAILED)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from holdfast.api.events import read_events
 from holdfast.cli.invocation import Invocation, shared_options, task_prefix
 from holdfast.cli.output import Output
 from holdfast.store.events import START, parse_position
@@ -16,11 +17,9 @@ from holdfast.views.events import EventPageView, EventView
 if TYPE_CHECKING:
     from holdfast.core.events import Event
     from holdfast.store.contract import Reader
-    from holdfast.store.transaction import Tx
 
 LOOK_EVERY_S = 0.25
 FOLLOWED_AT_ONCE = 1000
-ALL_OF_A_TASK = 100_000
 
 
 @click.command("events")
@@ -51,16 +50,6 @@ def events(call: Invocation, task_id: str | None, after: str | None, limit: int,
                 next_position=found[-1].position if found else after or START,
             )
     call.output.show(view, lambda: _print_page(call.output, view))
-
-
-def read_events(tx: Tx, task_id: str | None, after: str | None, limit: int) -> list[Event]:
-    """In order. The limit cuts the end of what came after a position, and the beginning of everything."""
-    if task_id is None:
-        return tx.events.newest(limit=limit) if after is None else tx.events.after(after, limit=limit)
-    whole_id = tx.tasks.resolve(task_id)
-    if after is None:
-        return tx.events.of_task(whole_id, limit=ALL_OF_A_TASK)[-limit:]
-    return tx.events.of_task(whole_id, after, limit=limit)
 
 
 def _follow(call: Invocation, task_id: str | None, after: str | None, limit: int) -> None:

@@ -15,13 +15,16 @@ import click
 from holdfast import app
 from holdfast.cli.output import Output
 from holdfast.core.clock import SystemClock
-from holdfast.core.errors import BadInput, NoLedger
+from holdfast.core.errors import BadInput, HoldfastError, HomeInUse, NoLedger
 
 if TYPE_CHECKING:
+    import msgspec
+
     from holdfast.app import Settings
-    from holdfast.store.contract import Reader, Store
+    from holdfast.store.contract import Reader, Store, Write
 
 F = TypeVar("F", bound=Callable[..., Any])
+V = TypeVar("V", bound="msgspec.Struct")
 
 # Five digits: a moment before the first year cannot be computed.
 _DURATION = re.compile(r"(\d{1,5})([smhdw])")
@@ -45,6 +48,11 @@ class Invocation:
     @cached_property
     def output(self) -> Output:
         return Output(as_json=self.as_json)
+
+    @property
+    def gateway_url(self) -> str | None:
+        """A gateway that is asked over HTTP, with its token, because its home is not here."""
+        return os.environ.get("HOLDFAST_URL") or None
 
     def command(self, *words: str) -> str:
         """A command that a person may copy: about the same home and the same ledger as this one."""
@@ -84,6 +92,66 @@ class Invocation:
         """The ledger, to be changed while no gateway runs in this home. Raises HomeInUse when one does."""
         with app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade) as store:
             yield store
+
+    @contextlib.contextmanager
+    def writing_or_asking(self, *, may_upgrade: bool = False) -> Iterator[Store | None]:
+        """The ledger, to be changed here; None when a gateway holds the home and can be asked to.
+
+        Raises HomeInUse when somebody holds the home and nobody can be asked.
+        """
+        if self.gateway_url is not None:
+            yield None
+            return
+        with contextlib.ExitStack() as held:
+            yield self._take(held, may_upgrade=may_upgrade)
+
+    def _take(self, held: contextlib.ExitStack, *, may_upgrade: bool) -> Store | None:
+        may_ask = (self.settings.home / "gateway.sock").exists()
+        try:
+            return held.enter_context(
+                app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade, is_patient=not may_ask)
+            )
+        except HomeInUse:
+            if not may_ask:
+                raise
+        from holdfast.cli.client import is_listening
+
+        if is_listening(self.settings.home):
+            return None
+        # What is left of a gateway that died: whoever holds the home is another command.
+        return held.enter_context(app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade))
+
+    def change(
+        self, method: str, asked: msgspec.Struct, writing: Callable[..., Write[V]], answer: type[V]
+    ) -> V:
+        """One write: here while nobody holds the home, else through the gateway that does."""
+        with self.writing_or_asking() as store:
+            if store is not None:
+                return store.write_now(writing(asked, now=self.clock.now()))
+        return self.ask(method, asked, answer)
+
+    def ask(
+        self, method: str, asked: msgspec.Struct, answer: type[V], *, timeout_s: float | None = None
+    ) -> V:
+        """The answer of the gateway in the home, which must have the same ledger. Raises GatewaySilent."""
+        from holdfast.cli import client
+
+        patience = client.ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
+        if self.gateway_url is not None:
+            from holdfast.config.token import read_token
+
+            token = read_token(self.settings.home, os.environ, may_make=False)
+            return client.call_url(self.gateway_url, token, method, asked, answer, timeout_s=patience)
+        return client.call(
+            self.settings.home, method, asked, answer, ledger=self._ledger_id(), timeout_s=patience
+        )
+
+    def _ledger_id(self) -> str | None:
+        try:
+            with self.reading(must_be_current=False) as ledger:
+                return ledger.read_now(lambda tx: tx.boots.fact("ledger_id"))
+        except HoldfastError:  # there is none yet, or it cannot be read; the gateway knows its own
+            return None
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: object) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -16,6 +17,12 @@ from holdfast.core.errors import HoldfastError
 
 # Where each command is, and its line in the help: known without importing any.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("holdfast.cli.up:up", "Start the gateway, and keep it running."),
+    "gateway": ("holdfast.cli.main:gateway", "The gateway that runs: restart, stop, status, restarts, unit."),
+    "status": ("holdfast.cli.status:status", "One screen: gateway, sessions, tasks, last restart."),
+    "chat": ("holdfast.cli.sessions:chat", "Talk to an agent."),
+    "sessions": ("holdfast.cli.sessions:sessions", "Conversations of agents: list, show, send."),
+    "agents": ("holdfast.cli.sessions:agents", "Who answers: list."),
     "run": ("holdfast.cli.run:run", "Start a task of a Python program, and follow it to its end."),
     "tasks": ("holdfast.cli.tasks:tasks", "Work that someone asked for: list, show, wait, cancel."),
     "reviews": (
@@ -30,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "events": ("holdfast.cli.events:events", "What happened, in order."),
     "store": ("holdfast.cli.store:store", "The ledger itself: migrate, backup, verify, accept."),
     "doctor": ("holdfast.cli.doctor:doctor", "Look at the home and the ledger, and say what is wrong."),
+    "config": ("holdfast.cli.config:config", "The settings of the home: check, explain."),
     "demo": (
         "holdfast.cli.demo:demo",
         "Kill a process full of work, and watch each task go on exactly once.",
@@ -37,26 +45,51 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("holdfast.cli.version:version", "What runs here."),
 }
 
+GATEWAY: dict[str, tuple[str, str]] = {
+    "restart": ("holdfast.cli.gateway:restart", "Drain, restart, and go on."),
+    "stop": ("holdfast.cli.gateway:stop", "Drain, and end."),
+    "status": ("holdfast.cli.gateway:status", "How the gateway fares."),
+    "restarts": (
+        "holdfast.cli.gateway:restarts",
+        "Each restart, and what became of what it interrupted.",
+    ),
+    "resume": ("holdfast.cli.gateway:resume", "Let go on what is held back after a crash loop."),
+    "unit": ("holdfast.cli.units:unit", "Print a systemd unit, or with --launchd a plist for macOS."),
+    "child": ("holdfast.cli.child:child", ""),
+}
+
 
 class Program(click.Group):
-    """A group whose commands are imported only when they are used."""
+    """A group whose commands are imported only when they are used; one without a line is hidden."""
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
-        return list(COMMANDS)
+        return [name for name, (_, line) in self._table.items() if line]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self._table:
             return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        module, _, name = self._table[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in self._table.items() if line])
 
 
-@click.group("holdfast", cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("gateway", cls=Program, table=GATEWAY)
+@shared_options
+def gateway() -> None:
+    """The gateway that runs in this home."""
+
+
+@click.group(
+    "holdfast", cls=Program, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @shared_options
 def program() -> None:

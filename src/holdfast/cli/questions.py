@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
 
 import click
 
+from holdfast.api.questions import AnswerAsked, answering_question, read_page
 from holdfast.cli.invocation import Invocation, question_prefix, read_json, shared_options, whoever
 from holdfast.cli.output import Output, ago
-from holdfast.cli.pages import read_sound
-from holdfast.cli.reviews import what_next
-from holdfast.core.errors import IllegalMove, NotFound
 from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
-
-if TYPE_CHECKING:
-    from holdfast.core.scope import Question
-    from holdfast.core.task import Task
-    from holdfast.store.contract import Write
-    from holdfast.store.transaction import Tx
 
 
 @click.group("questions")
@@ -44,28 +36,6 @@ def list_questions(call: Invocation, limit: int, page: str | None) -> None:
         if ledger is not None:
             view = ledger.read_now(lambda tx: read_page(tx, after=page or "", limit=limit))
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
-
-
-def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
-    """Nobody waits for the answer to a question of a task that has ended."""
-    problems: list[str] = []
-    shown: list[QuestionView] = []
-    while len(shown) <= limit:
-        page = read_sound(tx.questions.open_page, after=after, limit=limit + 1, problems=problems)
-        tasks = tx.tasks.get_many([question.task_id for question in page])
-        shown += [
-            QuestionView.of(question, task)
-            for question in page
-            if (task := tasks.get(question.task_id)) is not None and not task.has_ended
-        ]
-        if len(page) <= limit:
-            break
-        after = page[-1].id
-    return QuestionPageView(
-        questions=shown[:limit],
-        next_page_token=shown[limit - 1].id if len(shown) > limit else None,
-        problems=problems,
-    )
 
 
 def _print_page(output: Output, view: QuestionPageView, now: datetime) -> None:
@@ -113,32 +83,6 @@ def answer_question(
     Status 2 when the question allows only other answers, 3 when it was answered before or its task has ended.
     """
     value = read_json("ANSWER", answer) if json_answer else answer
-    with call.writing() as store:
-        whole_id = store.read_now(lambda tx: tx.questions.resolve(question_id))
-        question = store.write_now(_answering(whole_id, value, by=whoever(by), now=call.clock.now()))
-        task = store.read_now(lambda tx: _task_of(tx, question))
-    view = AnsweredView(question=QuestionView.of(question, task), next=what_next(task))
-    call.output.show(view, lambda: call.output.line(f"{question.id} is answered; {view.next}"))
-
-
-def _answering(question_id: str, answer: object, *, by: str, now: datetime) -> Write[Question]:
-    from holdfast.engine.waits import answering
-
-    answer_it = answering(question_id, answer, by=by, now=now)
-
-    def answer_alive(tx: Tx) -> Question:
-        question = tx.questions.get(question_id)
-        task = _task_of(tx, question)
-        # An answer that is ours, from a commit whose answer was lost, stays ours.
-        if question.answered_at is None and task is not None and task.has_ended:
-            raise IllegalMove("task", task.id, task.status.value, "one that hears an answer")
-        return answer_it(tx)
-
-    return answer_alive
-
-
-def _task_of(tx: Tx, question: Question) -> Task | None:
-    try:
-        return tx.tasks.look(question.task_id)
-    except NotFound:
-        return None
+    asked = AnswerAsked(question_id=question_id, answer=value, by=whoever(by))
+    view = call.change("questions.answer", asked, partial(answering_question, by=whoever(by)), AnsweredView)
+    call.output.show(view, lambda: call.output.line(f"{view.question.id} is answered; {view.next}"))

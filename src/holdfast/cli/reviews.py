@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import click
+import msgspec
 
+from holdfast.api.reviews import ResolveAsked, read_detail, read_page, resolving_effect
 from holdfast.cli.invocation import Invocation, effect_prefix, read_json, shared_options, whoever
 from holdfast.cli.output import Output, ago, clock_time, size
-from holdfast.cli.pages import read_sound
-from holdfast.cli.tasks import SHOWN_AT_MOST, step_place
-from holdfast.core.errors import HoldfastError, IllegalMove, NotFound
-from holdfast.core.events import EventKind
-from holdfast.core.transitions import EffectStatus, TaskStatus
-from holdfast.views.effects import (
-    DecisionView,
-    ResolvedView,
-    ReviewDetailView,
-    ReviewPageView,
-    ReviewView,
-    failure_view_of,
-)
-from holdfast.views.events import EventView
-from holdfast.views.payloads import FailureView, PayloadView, failure_in
-from holdfast.views.tasks import MAX_GOAL_CHARS
-from holdfast.views.text import bounded, one_line
+from holdfast.cli.tasks import step_place
+from holdfast.core.transitions import EffectStatus
+from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
+from holdfast.views.payloads import PayloadView
+from holdfast.views.text import one_line
 from holdfast.views.waits import DECISIONS
-
-if TYPE_CHECKING:
-    from holdfast.core.effect import Effect
-    from holdfast.core.task import Task
-    from holdfast.store.transaction import Tx
-
-# What of a task's feed is about one of its effects.
-EVIDENCE = frozenset({EventKind.EFFECT_IN_DOUBT, EventKind.EFFECT_SEEN_LATE, EventKind.EFFECT_REVIEWED})
-EVENTS_READ = 10_000
 
 
 @click.group("reviews")
@@ -61,17 +43,6 @@ def list_reviews(call: Invocation, limit: int, page: str | None) -> None:
         if ledger is not None:
             view = ledger.read_now(lambda tx: read_page(tx, after=page or "", limit=limit))
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
-
-
-def read_page(tx: Tx, *, after: str, limit: int) -> ReviewPageView:
-    problems: list[str] = []
-    found = read_sound(tx.effects.reviews, after=after, limit=limit + 1, problems=problems)
-    tasks = tx.tasks.get_many([effect.task_id for effect in found])
-    return ReviewPageView(
-        reviews=[ReviewView.of(effect, tasks.get(effect.task_id)) for effect in found[:limit]],
-        next_page_token=found[limit - 1].id if len(found) > limit else None,
-        problems=problems,
-    )
 
 
 def _print_page(output: Output, view: ReviewPageView, now: datetime) -> None:
@@ -111,45 +82,6 @@ def show_review(call: Invocation, effect_id: str) -> None:
     with call.reading() as ledger:
         view = ledger.read_now(lambda tx: read_detail(tx, tx.effects.resolve(effect_id)))
     call.output.show(view, lambda: _print(call.output, view))
-
-
-def read_detail(tx: Tx, effect_id: str) -> ReviewDetailView:
-    effect = tx.effects.get(effect_id)
-    task = _task_of(tx, effect)
-    events = tx.events.of_task(effect.task_id, limit=EVENTS_READ)
-    seen = [
-        event
-        for event in events
-        if event.kind in EVIDENCE and effect_id in (event.subject_id, event.facts.get("effect_id"))
-    ]
-    result, failure = _outcome(tx, effect)
-    return ReviewDetailView(
-        review=ReviewView.of(effect, task),
-        goal=None if task is None else bounded(task.goal, MAX_GOAL_CHARS),
-        failure=failure,
-        result=result,
-        settle_after=effect.settle_after,
-        evidence=[EventView.of(event) for event in seen[-SHOWN_AT_MOST:]],
-    )
-
-
-def _task_of(tx: Tx, effect: Effect) -> Task | None:
-    try:
-        return tx.tasks.look(effect.task_id)
-    except NotFound:
-        return None
-
-
-def _outcome(tx: Tx, effect: Effect) -> tuple[PayloadView | None, FailureView | None]:
-    """What it returned, or how it failed, as far as either is known."""
-    if effect.status not in (EffectStatus.DONE, EffectStatus.CONFIRMED) or effect.outcome is None:
-        return None, failure_view_of(effect)
-    try:
-        payload = tx.blobs.open(effect.outcome)
-    except HoldfastError:  # `store verify` tells more
-        return None, None
-    failure = failure_in(payload)
-    return (PayloadView.of(payload), None) if failure is None else (None, failure)
 
 
 def _print(output: Output, view: ReviewDetailView) -> None:
@@ -210,7 +142,7 @@ def _brief(payload: PayloadView) -> str:
 @shared_options
 @click.pass_obj
 def resolve(
-    call: Invocation, effect_id: str, decision: str, result: str | None, note: str, by: str | None
+    call: Invocation, effect_id: str, decision: Any, result: str | None, note: str, by: str | None
 ) -> None:
     """Decide about an effect whose outcome nobody knows, once you have looked.
 
@@ -222,66 +154,11 @@ def resolve(
 
     The decision is recorded with who made it and when. Status 3 when the effect is not in doubt (any more).
     """
-    from holdfast.engine.effects import Decision, resolving
-
-    if result is not None and decision != Decision.DONE:
+    if result is not None and decision != "done":
         raise click.UsageError(
             f"--result says what the step returned, so it goes with `done`, not {decision}"
         )
-    value = None if result is None else read_json("--result", result)
-    with call.writing() as store:
-        whole_id = store.read_now(lambda tx: tx.effects.resolve(effect_id))
-        write = resolving(
-            whole_id, Decision(decision), result=value, by=whoever(by), note=note, now=call.clock.now()
-        )
-        try:
-            effect = store.write_now(write)
-        except IllegalMove as refusal:
-            raise _not_in_doubt(store.read_now(lambda tx: tx.effects.get(whole_id))) from refusal
-        task = store.read_now(lambda tx: _task_of(tx, effect))
-    has_result = result is not None
-    view = ResolvedView(
-        decision=decision,
-        review=ReviewView.of(effect, task),
-        next=f"{_meaning(decision, has_result=has_result)}; {what_next(task)}",
-    )
-    call.output.show(view, lambda: call.output.line(f"{effect.id} is resolved: {view.next}"))
-
-
-def _not_in_doubt(effect: Effect) -> IllegalMove:
-    decision = DecisionView.maybe(effect.review)
-    before = "only one of unknown outcome can be"
-    if decision is not None:
-        before = f"{decision.by} decided before: {decision.decision}"
-    return IllegalMove("effect", effect.id, effect.status.value, f"reviewed ({before})")
-
-
-def _meaning(decision: str, *, has_result: bool) -> str:
-    match decision:
-        case "done":
-            return (
-                "the step is done, with the result you gave"
-                if has_result
-                else ("the step is done, with null as its result (no --result was given)")
-            )
-        case "retry":
-            return "it will be done again, with a new idempotency key"
-        case "skip":
-            return "the step counts as done without having been, with null as its result"
-        case _:
-            return "its compensation runs, if it has one, and then its step fails"
-
-
-def what_next(task: Task | None) -> str:
-    """What becomes of a task for which somebody has just decided or answered something."""
-    if task is None:
-        return "its task is gone, so nothing goes on"
-    if task.has_ended:
-        return f"its task {task.id} is {task.status.value}, so nothing goes on"
-    if task.status is TaskStatus.QUEUED:
-        return (
-            f"task {task.id} is queued, and goes on in a process that carries {task.name!r} "
-            f"(none? `holdfast run --resume {task.id} MODULE:{task.name}`)"
-        )
-    waits = "" if task.waits_on is None else f" on {task.waits_on}"
-    return f"task {task.id} is {task.status.value}{waits}"
+    value = msgspec.UNSET if result is None else read_json("--result", result)
+    asked = ResolveAsked(effect_id=effect_id, decision=decision, result=value, note=note, by=whoever(by))
+    view = call.change("reviews.resolve", asked, partial(resolving_effect, by=whoever(by)), ResolvedView)
+    call.output.show(view, lambda: call.output.line(f"{view.review.effect.id} is resolved: {view.next}"))

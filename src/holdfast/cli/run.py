@@ -163,23 +163,30 @@ def _stdout_kept() -> Iterator[None]:
 
 
 def _record(call: Invocation, asked: Asked) -> Followed:
-    from holdfast.engine.ledger import NewTask, creating
+    from holdfast.api.upkeep import CreateAsked, creating_task
+    from holdfast.core.payload import decode_payload, encode_payload
+    from holdfast.views.tasks import CreatedView
 
     assert asked.call is not None
     if isinstance(call.settings.store, MemoryPlace):
         raise BadInput("--detach", "a ledger in memory ends with this process; name a --store that stays")
-    new = NewTask(
+    arguments = encode_payload("arguments", asked.call.arguments)
+    create = CreateAsked(
         name=asked.call.name,
         goal=asked.call.goal if asked.goal is None else asked.goal,
         owner=asked.owner,
-        arguments=asked.call.arguments,
+        arguments=decode_payload(arguments),
         key=asked.key,
     )
-    now = call.clock.now()
-    with call.writing(may_upgrade=_is_new(call)) as store:
-        (task,) = store.write_now(creating([new], now=now))
-        seen = store.read_now(lambda tx: _look_at(tx, task.id, asked))
-    return Followed(seen=seen, is_new=seen.task.created_at >= now)
+    with call.writing_or_asking(may_upgrade=_is_new(call)) as store:
+        if store is not None:
+            made = store.write_now(creating_task(create, now=call.clock.now()))
+            seen = store.read_now(lambda tx: _look_at(tx, made.task_id, asked))
+            return Followed(seen=seen, is_new=made.is_new)
+    made = call.ask("ledger.create", create, CreatedView)
+    with call.reading() as ledger:
+        seen = ledger.read_now(lambda tx: _look_at(tx, made.task_id, asked))
+    return Followed(seen=seen, is_new=made.is_new)
 
 
 def _is_new(call: Invocation) -> bool:

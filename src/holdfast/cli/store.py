@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from holdfast import app
+from holdfast.api.params import Nothing
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted, size
@@ -108,8 +109,11 @@ def _print_verified(output: Output, view: VerifiedView) -> None:
 @click.pass_obj
 def accept(call: Invocation) -> None:
     """Take a database that is older than its mark as it is, so that resumes go on."""
-    with call.writing() as ledger:
-        why = app.accept(ledger, clock=call.clock)
-    view = AcceptedView(was_held=why is not None, why=why)
-    sentence = "nothing was held" if why is None else f"accepted, although {why}"
+    with call.writing_or_asking() as ledger:
+        if ledger is None:
+            view = call.ask("store.accept", Nothing(), AcceptedView)
+        else:
+            why = app.accept(ledger, clock=call.clock)
+            view = AcceptedView(was_held=why is not None, why=why)
+    sentence = f"accepted, although {view.why}" if view.was_held else "nothing was held"
     call.output.show(view, lambda: call.output.line(sentence))

@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
+from holdfast.api.tasks import CancelAsked, cancelling_task, look_at, read_detail, read_page
 from holdfast.cli.errors import FAILED, REFUSED
 from holdfast.cli.invocation import Invocation, maybe_duration, shared_options, task_prefix
 from holdfast.cli.output import Output, ago, clock_time, counted, size
-from holdfast.core.errors import HoldfastError, NotFound, RowDamaged
 from holdfast.core.transitions import TaskStatus
-from holdfast.store.tasks import LAST
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
-from holdfast.views.effects import EffectView
 from holdfast.views.payloads import PayloadView
-from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
-from holdfast.views.questions import QuestionView
-from holdfast.views.runs import RunView, StepView
+from holdfast.views.programs import LoopView
+from holdfast.views.runs import RunView
 from holdfast.views.tasks import CancelView, TaskDetailView, TaskPageView, TaskView, WaitedView
 from holdfast.views.text import one_line
-from holdfast.views.waits import WaitView, brief_wait, kind_of
+from holdfast.views.waits import brief_wait
 
 if TYPE_CHECKING:
-    from holdfast.core.effect import Effect
-    from holdfast.core.scope import Question
-    from holdfast.core.task import Task
     from holdfast.store.contract import Reader
-    from holdfast.store.transaction import Tx
-
-T = TypeVar("T")
 
 STATUSES = [status.value for status in TaskStatus]
-LATEST_STEPS = 10
-# Of anything that a task may have thousands of, one that is shown has so many at most.
-SHOWN_AT_MOST = 20
 LOOK_EVERY_S = 0.25
-# A wait without a due time has one in the year 9999.
-NEVER_YEAR = 9999
 
 
 @click.group("tasks")
@@ -76,26 +60,6 @@ def list_tasks(
                 lambda tx: read_page(tx, statuses=wanted, owner=owner, before=before, limit=limit)
             )
     call.output.show(view, lambda: print_page(call.output, view, call.clock.now()))
-
-
-def read_page(
-    tx: Tx, *, statuses: tuple[TaskStatus, ...], owner: str | None, before: str | None, limit: int
-) -> TaskPageView:
-    end = LAST if before is None else place_of(before, tx.tasks.resolve)
-    found = tx.tasks.page(statuses=statuses, owner=owner, before=end, limit=limit + 1)
-    return TaskPageView(
-        tasks=[TaskView.of(task) for task in found[:limit]],
-        counts=tx.events.counts("task"),
-        next_page_token=found[limit - 1].id if len(found) > limit else None,
-    )
-
-
-def place_of(before: str, resolve: Callable[[str], str]) -> str:
-    """Where a page begins. The record that the last page ended with may have been pruned meanwhile."""
-    try:
-        return resolve(before)
-    except NotFound:
-        return before
 
 
 def print_page(output: Output, view: TaskPageView, now: datetime) -> None:
@@ -148,126 +112,6 @@ def show_task(call: Invocation, task_id: str) -> None:
     with call.reading() as ledger:
         view = ledger.read_now(lambda tx: read_detail(tx, tx.tasks.resolve(task_id)))
     call.output.show(view, lambda: print_detail(call.output, view, call.clock.now()))
-
-
-def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
-    """Everything that can be read; a damaged part is named and does not hide the others.
-
-    Of what may be endless only the newest is read, and `more` says so.
-    """
-    problems: list[str] = []
-    more: list[str] = []
-    task = tx.tasks.look(task_id)
-    if task.is_damaged:
-        problems.append(str(RowDamaged("task", task_id)))
-    view = TaskDetailView(
-        task=TaskView.of(task),
-        arguments=_payload(tx, task.arguments, problems),
-        result=None if task.result is None else _payload(tx, task.result, problems),
-        plan=None,
-        runs=[],
-        checkpoints=[],
-        steps_saved=0,
-        latest_steps=[],
-        more=more,
-        problems=problems,
-    )
-
-    def newest(what: str, found: list[T]) -> list[T]:
-        if len(found) > SHOWN_AT_MOST:
-            more.append(what)
-        return found[:SHOWN_AT_MOST][::-1]
-
-    def read_runs() -> dict[str, object]:
-        return {"runs": [RunView.of(run) for run in tx.runs.of_task(task_id)]}
-
-    def read_checkpoints() -> dict[str, object]:
-        found = tx.checkpoints.page(task_id=task_id, limit=100)
-        return {"checkpoints": [CheckpointLineView.of(one) for one in reversed(found)]}
-
-    def read_plan() -> dict[str, object]:
-        plans = tx.journal.plans([task_id])
-        return {"plan": PlanView.of(plans[task_id][1]) if task_id in plans else None}
-
-    def read_journal() -> dict[str, object]:
-        heads = tx.journal.heads([task_id])
-        found = tx.journal.newest_steps(task_id, limit=LATEST_STEPS)
-        return {
-            "steps_saved": heads[task_id].steps_saved if task_id in heads else 0,
-            "latest_steps": [StepView.of(step, tx.blobs.open(step.result)) for step in reversed(found)],
-        }
-
-    def read_memory() -> dict[str, object]:
-        loops = tx.turns.loops([task_id]).get(task_id, {})
-        values = tx.lists.values([task_id]).get(task_id, {})
-        lengths = tx.lists.lengths(task_id)
-        return {
-            "loops": [LoopView.of(loop) for loop in loops.values()],
-            "lists": [ListView(name=one_line(name), length=length) for name, length in lengths.items()],
-            "values": [ValueView.of(value) for value in values.values()],
-        }
-
-    def read_effects() -> dict[str, object]:
-        found = tx.effects.newest_of_task(task_id, limit=SHOWN_AT_MOST + 1)
-        return {"effects": [EffectView.of(effect) for effect in newest("effects", found)]}
-
-    def read_questions() -> dict[str, object]:
-        found = [] if task.has_ended else tx.questions.open_of_task(task_id, limit=SHOWN_AT_MOST)
-        return {"questions": [QuestionView.of(question, task) for question in found]}
-
-    def read_children() -> dict[str, object]:
-        found = tx.tasks.newest_children(task_id, limit=SHOWN_AT_MOST + 1)
-        return {"children": [ChildView.of(child) for child in newest("children", found)]}
-
-    for part in (
-        lambda: {"waits_for": read_wait(tx, task)},
-        read_runs,
-        read_checkpoints,
-        read_plan,
-        read_journal,
-        read_memory,
-        read_effects,
-        read_questions,
-        read_children,
-    ):
-        try:
-            view = msgspec.structs.replace(view, **part())
-        except HoldfastError as error:
-            problems.append(one_line(str(error)))
-    return view
-
-
-def read_wait(tx: Tx, task: Task) -> WaitView | None:
-    """What it waits for, with the question, the effect or the child looked up."""
-    if task.waits_on is None:
-        return None
-    run = tx.runs.live_of_task(task.id)
-    until = None if run is None or run.waits_on is None or run.due_at.year >= NEVER_YEAR else run.due_at
-    try:
-        about = _waited_for(tx, *kind_of(task.waits_on))
-    except HoldfastError:  # damaged or gone: its id is all there is to say
-        about = None
-    return WaitView.of(task, about, until=until)
-
-
-def _waited_for(tx: Tx, kind: str, subject: str) -> Question | Effect | Task | None:
-    match kind:
-        case "answer":
-            return tx.questions.get(subject)
-        case "review":
-            return tx.effects.get(subject)
-        case "child":
-            return tx.tasks.look(subject)
-        case _:
-            return None
-
-
-def _payload(tx: Tx, stored: bytes, problems: list[str]) -> PayloadView | None:
-    try:
-        return PayloadView.of(tx.blobs.open(stored))
-    except HoldfastError as error:
-        problems.append(one_line(str(error)))
-        return None
 
 
 def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
@@ -473,17 +317,11 @@ def wait_for_task(context: click.Context, task_id: str, timeout: timedelta | Non
 def _wait(ledger: Reader, task_id: str, timeout_s: float | None) -> WaitedView:
     give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        view = ledger.read_now(lambda tx: _look(tx, task_id))
+        view = ledger.read_now(lambda tx: look_at(tx, task_id))
         left = LOOK_EVERY_S if give_up_at is None else give_up_at - time.monotonic()
         if view.has_ended or left <= 0:
             return view
         time.sleep(min(LOOK_EVERY_S, left))
-
-
-def _look(tx: Tx, task_id: str) -> WaitedView:
-    task = tx.tasks.look(task_id)
-    result = None if task.result is None else PayloadView.of(tx.blobs.open(task.result))
-    return WaitedView(has_ended=task.has_ended, task=TaskView.of(task), result=result)
 
 
 def _print_waited(output: Output, view: WaitedView) -> None:
@@ -511,20 +349,9 @@ _ENDED |= {"cancelled": "was cancelled", "lost": "is lost"}
 @click.pass_obj
 def cancel_task(call: Invocation, task_id: str, reason: str) -> None:
     """Ask for the end of a task: at once when nobody carries it, else at its holder's next call."""
-    from holdfast.engine.ledger import cancelling
-
-    with call.writing() as store:
-        whole_id = store.read_now(lambda tx: tx.tasks.resolve(task_id))
-        outcome = store.write_now(cancelling(whole_id, reason=reason, owner=None, now=call.clock.now()))
-    view = CancelView(outcome=_OUTCOMES[type(outcome).__name__], task=TaskView.of(outcome.task))
+    asked = CancelAsked(task_id=task_id, reason=reason)
+    view = call.change("ledger.cancel", asked, cancelling_task, CancelView)
     call.output.show(view, lambda: call.output.line(_cancelled(view)))
-
-
-_OUTCOMES = {
-    "Cancelled": "cancelled",
-    "CancelRequested": "cancel_requested",
-    "AlreadyEnded": "already_ended",
-}
 
 
 def _cancelled(view: CancelView) -> str:

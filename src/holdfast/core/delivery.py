@@ -6,9 +6,18 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.ids import DeliveryId, TaskId
+from holdfast.core.ids import BootId, DeliveryId, TaskId
 from holdfast.core.task import Failure, Origin
 from holdfast.core.transitions import DeliveryStatus
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a delivery carries: the words, and which entry of which transcript they are."""
+
+    text: str
+    session_key: str | None = None
+    message_id: str | None = None
+    reply_to: str | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,4 +31,23 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     due_at: datetime
     failure: Failure | None = None
+    # The boot that attempts it.
+    claimed_by: BootId | None = None
     updated_at: datetime
+
+    @property
+    def letter(self) -> Letter:
+        """Raises msgspec.DecodeError for what is none."""
+        found = msgspec.json.decode(self.message, type=Letter | str)
+        return Letter(text=found) if isinstance(found, str) else found
+
+    @property
+    def target(self) -> str:
+        """Whom it goes to, as one text: what is owed to one of them is sent in order."""
+        return target_of(self.origin)
+
+
+def target_of(origin: Origin | None) -> str:
+    if origin is None:
+        return ""
+    return msgspec.json.encode((origin.channel, origin.account_id, origin.peer, origin.thread)).decode()

@@ -16,8 +16,13 @@ HoldfastError
 │   └── CheckpointUnreadable    becomes failed_resume, with the reason
 ├── Refused
 │   ├── NotYours                the record belongs to another owner
+│   ├── BadSignature            what came in was not signed with the channel's secret, or too long ago
 │   ├── EffectsInTheWay         a fork would pass effects that have happened
 │   ├── HomeInUse               another process holds the home directory
+│   ├── GatewaySilent           the gateway that should do it does not answer
+│   ├── Draining                messages are not queued while the gateway restarts, say the settings
+│   ├── NotReady                a restart would interrupt more than the settings allow
+│   ├── RestartBlocked          something could not be saved before a restart
 │   └── ResumesHeld             the database is older than its mark; a person must accept it
 ├── StepFailed              a step raised, and was not or will not be tried again
 ├── TaskFailed              whoever waited for a task's result learns that there is none
@@ -217,6 +222,17 @@ class NotYours(Refused):
         super().__init__(f"{noun} {record_id} does not belong to {owner!r}; only its owner may change it")
 
 
+class BadSignature(Refused):
+    """What came in was not signed as its channel signs, or too long ago; nothing was stored."""
+
+    code = "bad_signature"
+
+    def __init__(self, channel: str, why: str) -> None:
+        self.channel = channel
+        self.why = why
+        super().__init__(f"channel {channel}: {why}")
+
+
 class EffectsInTheWay(Refused):
     """A fork would go back to before effects that have happened, or may have; nothing was changed."""
 
@@ -241,14 +257,59 @@ class HomeInUse(Refused):
         super().__init__(f"{who} holds {home}; stop it, ask it, or choose another --home")
 
 
+class Draining(Refused):
+    """The gateway is about to restart, and the settings say that messages are not queued meanwhile."""
+
+    code = "draining"
+
+    def __init__(self) -> None:
+        super().__init__("the gateway drains, and drain_queue_messages is off; send it again in a moment")
+
+
+class GatewaySilent(Refused):
+    """Only a running gateway can do it, and none answers."""
+
+    code = "gateway_silent"
+
+    def __init__(self, home: str, why: str, *, was_there: bool = True) -> None:
+        self.home = home
+        self.why = why
+        # False when nobody listens at all.
+        self.was_there = was_there
+        super().__init__(f"no gateway answers in {home}: {why}; `holdfast up` starts one")
+
+
 class ResumesHeld(Refused):
-    """The database is older than its mark, so nothing is resumed until a person accepts it."""
+    """Nothing is resumed until a person allows it: the database is older than its mark, say."""
 
     code = "resumes_held"
 
+    def __init__(self, why: str, *, remedy: str = "holdfast store accept") -> None:
+        self.why = why
+        super().__init__(f"resumes are held: {why}; look at it, then `{remedy}`")
+
+
+class RestartBlocked(Refused):
+    """Something could not be made durable before a restart, so the gateway goes on working."""
+
+    code = "restart_blocked"
+
     def __init__(self, why: str) -> None:
         self.why = why
-        super().__init__(f"resumes are held: {why}; look at it, then `holdfast store accept`")
+        super().__init__(f"the gateway does not restart: {why}; see to that, then ask again")
+
+
+class NotReady(Refused):
+    """The readiness gate: a restart would interrupt more than the settings allow."""
+
+    code = "not_ready"
+
+    def __init__(self, summary: str, count: int, threshold: int) -> None:
+        self.count = count
+        self.threshold = threshold
+        super().__init__(
+            f"a restart would interrupt {count} of at most {threshold}: {summary}; wait, or use --force"
+        )
 
 
 class StepFailed(HoldfastError):

@@ -19,7 +19,10 @@ SessionId = NewType("SessionId", str)
 EffectId = NewType("EffectId", str)
 DeliveryId = NewType("DeliveryId", str)
 WakeId = NewType("WakeId", str)
+MessageId = NewType("MessageId", str)
+FiringId = NewType("FiringId", str)
 QuestionId = NewType("QuestionId", str)
+RestartId = NewType("RestartId", str)
 
 # Crockford's alphabet: no letter that is mistaken for a digit, and it sorts as its values do.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -55,6 +58,22 @@ def new_effect_id(now: datetime) -> EffectId:
 
 def new_question_id(now: datetime) -> QuestionId:
     return QuestionId(new_id("ques", now))
+
+
+def new_restart_id(now: datetime) -> RestartId:
+    return RestartId(new_id("rst", now))
+
+
+def new_session_id(now: datetime) -> SessionId:
+    return SessionId(new_id("sess", now))
+
+
+def new_message_id(now: datetime) -> MessageId:
+    return MessageId(new_id("msg", now))
+
+
+def new_firing_id(now: datetime) -> FiringId:
+    return FiringId(new_id("fire", now))
 
 
 def new_token() -> str:

@@ -232,8 +232,16 @@ _HINT = _any_of(
     ("@", ""),
     (r"\\", "/|u00[2-7]"),  # other encoders than ours may escape what needs no escape
 )
-_hint_in_text = re.compile(_HINT, re.ASCII).search
-_hint_in_json = re.compile(_HINT.encode()).search
+
+
+@functools.cache
+def _hint() -> Callable[[bytes], re.Match[bytes] | None]:
+    # Compiled when something is first looked at, and once for text and JSON: it takes milliseconds.
+    return re.compile(_HINT.encode()).search
+
+
+def _has_hint(text: str) -> bool:
+    return _hint()(text.encode("utf-8", "surrogatepass")) is not None
 
 
 # Values of secrets that were looked up in this context: whoever was given one may say it again.
@@ -256,7 +264,7 @@ def redact_text(text: str) -> str:
     for value in _known.get():
         if value in text:
             text = text.replace(value, "[redacted:secret]")
-    if _hint_in_text(text) is None:
+    if not _has_hint(text):
         return text
     # Nothing but a key block spans lines, so that only the lines with a hint are worth a closer look.
     redacted = "\n".join(map(_redact_line, PATTERNS[0].redact(text).split("\n")))
@@ -264,7 +272,7 @@ def redact_text(text: str) -> str:
 
 
 def _redact_line(line: str) -> str:
-    if _hint_in_text(line) is None:
+    if not _has_hint(line):
         return line
     for pattern in PATTERNS[1:]:
         line = pattern.redact(line)
@@ -274,7 +282,7 @@ def _redact_line(line: str) -> str:
 def redact_json(encoded: bytes) -> bytes:
     """Redacts a JSON document; one without secrets comes back as the same object, after a single search."""
     known = _known.get()
-    if _hint_in_json(encoded) is None and not (known and any(_in_json(one) in encoded for one in known)):
+    if _hint()(encoded) is None and not (known and any(_in_json(one) in encoded for one in known)):
         return encoded
     value = msgspec.json.decode(encoded)
     redacted = redact(value)

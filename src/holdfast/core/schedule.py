@@ -1,4 +1,4 @@
-"""Wake and WakeReason: an alarm that asks for one resume at one time, with a reason and a limit."""
+"""Wake and Firing: an alarm that asks for one resume, and one occurrence of a schedule."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.ids import CheckpointId, TaskId, WakeId
-from holdfast.core.transitions import WakeStatus
+from holdfast.core.ids import CheckpointId, FiringId, MessageId, TaskId, WakeId
+from holdfast.core.transitions import FiringStatus, WakeStatus
 
 
 class WakeReason(StrEnum):
@@ -27,3 +27,25 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True):
     status: WakeStatus = WakeStatus.PENDING
     due_at: datetime
     updated_at: datetime
+
+
+class Firing(msgspec.Struct, frozen=True, kw_only=True):
+    """One occurrence of a schedule: it fires once, whoever notices that it is due."""
+
+    id: FiringId
+    schedule: str
+    occurrence_at: datetime
+    session_key: str
+    # What it posted into its session; None for one that was missed.
+    message_id: MessageId | None = None
+    created_at: datetime
+    status: FiringStatus = FiringStatus.DUE
+    task_id: TaskId | None = None
+    # It was interrupted, and queued again.
+    is_retry: bool = False
+    updated_at: datetime
+
+
+def occurrence_id(schedule: str, occurrence_at: datetime) -> str:
+    """The one name of an occurrence: `<schedule>@<moment>`, in UTC."""
+    return f"{schedule}@{occurrence_at.isoformat()}"

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.ids import RunId, TaskId
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The smallest part of a run whose result is saved. Done once, then only remembered."""
 
     task_id: TaskId

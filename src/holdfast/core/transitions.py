@@ -89,6 +89,30 @@ class WakeStatus(StrEnum):
     EXPIRED = "expired"
 
 
+class MessageStatus(StrEnum):
+    QUEUED = "queued"
+    TAKEN = "taken"
+    ANSWERED = "answered"
+    FAILED = "failed"
+    NOTED = "noted"
+
+
+class FiringStatus(StrEnum):
+    DUE = "due"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    MISSED = "missed"
+    REQUEUED = "requeued"
+
+
+class RestartStatus(StrEnum):
+    DRAINING = "draining"
+    DRAINED = "drained"
+    BLOCKED = "blocked"
+    RECOVERED = "recovered"
+
+
 T, R, C, E = TaskStatus, RunStatus, CheckpointStatus, EffectStatus
 D, F, S, W = DeliveryStatus, FlowStatus, SessionStatus, WakeStatus
 
@@ -184,6 +208,37 @@ WAKE_MOVES: Mapping[WakeStatus, frozenset[WakeStatus]] = {
     W.EXPIRED: frozenset(),
 }
 
+RESTART_MOVES: Mapping[RestartStatus, frozenset[RestartStatus]] = {
+    # Recovered without having been drained: the gateway died on the way.
+    RestartStatus.DRAINING: frozenset(
+        {RestartStatus.DRAINED, RestartStatus.BLOCKED, RestartStatus.RECOVERED}
+    ),
+    RestartStatus.DRAINED: frozenset({RestartStatus.RECOVERED}),
+    RestartStatus.BLOCKED: frozenset(),
+    RestartStatus.RECOVERED: frozenset(),
+}
+
+MESSAGE_MOVES: Mapping[MessageStatus, frozenset[MessageStatus]] = {
+    # Only noted when whoever wrote it withdrew it.
+    MessageStatus.QUEUED: frozenset({MessageStatus.TAKEN, MessageStatus.NOTED}),
+    # Never back to queued: what came after it in its session would be answered before it.
+    MessageStatus.TAKEN: frozenset({MessageStatus.ANSWERED, MessageStatus.FAILED}),
+    MessageStatus.ANSWERED: frozenset(),
+    # A person retried the checkpoint of its task, and so it was answered after all.
+    MessageStatus.FAILED: frozenset({MessageStatus.ANSWERED}),
+    MessageStatus.NOTED: frozenset(),  # part of the transcript, and nobody owes it an answer
+}
+
+FIRING_MOVES: Mapping[FiringStatus, frozenset[FiringStatus]] = {
+    FiringStatus.DUE: frozenset({FiringStatus.RUNNING, FiringStatus.MISSED, FiringStatus.FAILED}),
+    FiringStatus.RUNNING: frozenset({FiringStatus.DONE, FiringStatus.FAILED, FiringStatus.REQUEUED}),
+    FiringStatus.REQUEUED: frozenset({FiringStatus.RUNNING, FiringStatus.DONE, FiringStatus.FAILED}),
+    FiringStatus.DONE: frozenset(),
+    # Answered after all, as its message; or queued again.
+    FiringStatus.FAILED: frozenset({FiringStatus.DONE, FiringStatus.REQUEUED}),
+    FiringStatus.MISSED: frozenset(),
+}
+
 MOVES: Mapping[str, Mapping[StrEnum, frozenset[StrEnum]]] = {
     "task": TASK_MOVES,  # type: ignore[dict-item]
     "run": RUN_MOVES,  # type: ignore[dict-item]
@@ -193,6 +248,9 @@ MOVES: Mapping[str, Mapping[StrEnum, frozenset[StrEnum]]] = {
     "flow": FLOW_MOVES,  # type: ignore[dict-item]
     "session": SESSION_MOVES,  # type: ignore[dict-item]
     "wake": WAKE_MOVES,  # type: ignore[dict-item]
+    "message": MESSAGE_MOVES,  # type: ignore[dict-item]
+    "firing": FIRING_MOVES,  # type: ignore[dict-item]
+    "restart": RESTART_MOVES,  # type: ignore[dict-item]
 }
 
 Status = TypeVar("Status", bound=StrEnum)

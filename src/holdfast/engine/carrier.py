@@ -11,10 +11,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS, ResumeReason
 from holdfast.core.claim import DEFAULT_LEASE, Claim
 from holdfast.core.clock import Clock
-from holdfast.core.errors import ClaimLost, HoldfastError, ResumesHeld, RowDamaged, StoreUnavailable
+from holdfast.core.errors import (
+    CheckpointNotSaved,
+    ClaimLost,
+    HoldfastError,
+    ResumesHeld,
+    RowDamaged,
+    StoreUnavailable,
+)
 from holdfast.core.task import Task
 from holdfast.engine.boots import Life
 from holdfast.engine.carried import FORCE_EVERY_S, Carried, Hands, Sleep
@@ -28,7 +35,7 @@ from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
 from holdfast.engine.live import Place, shielded
 from holdfast.engine.rescue import Reaper, Rescuer
-from holdfast.engine.resume import Resumer
+from holdfast.engine.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.scopes import Past, load_pasts
 from holdfast.engine.secrets import Secrets
 from holdfast.engine.threads import StepThreads
@@ -80,6 +87,8 @@ class Carrier:
         secrets: Callable[[str], str | None] | None = None,
         on_restart: Callable[[str], None] = lambda _why: None,
         on_let_go: Callable[[str, Task | None], None] = lambda _task_id, _ended: None,
+        max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
+        resume_concurrency: int = RESUME_CONCURRENCY,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -100,8 +109,16 @@ class Carrier:
             self._claims, on_lost=self._lost, on_cancelled=self._cancelled, lease=lease
         )
         self._rescuer = Rescuer(store, clock, life)
-        self._resumer = Resumer(store, clock, life.id, lease=lease)
-        self._reaper = Reaper(self._rescuer, self._resumer, clock, heartbeat=self._heartbeat, lease=lease)
+        self._resumer = Resumer(
+            store,
+            clock,
+            life.id,
+            lease=lease,
+            max_idle_attempts=max_idle_attempts,
+            concurrency=resume_concurrency,
+        )
+        self._lease = lease
+        self._reaper = self._make_reaper()
         self._ledger = Ledger(store, clock)
         self._threads = StepThreads(THREADS)
         self._hands = Hands(self._heartbeat)
@@ -116,19 +133,31 @@ class Carrier:
         self._news = asyncio.Event()
         self._cancels = asyncio.Event()
         self._is_stopping = False
+        # Whether a drain that could not save everything is taken back.
+        self._may_go_on = False
+        self._blocked: CheckpointNotSaved | None = None
+        self._is_decided = asyncio.Event()
         self.has_ended = asyncio.Event()
         self._look_at = 0.0
         self._has_warned = False
         # What is nobody's to raise in a run: it ends the whole process's work.
         self._fatal: BaseException | None = None
 
-    async def take_over(self) -> None:
-        """What a process before us left in flight goes on: rescued, resumed, ready to be claimed."""
+    async def take_over(self, *, is_allowed: bool = False) -> Resumed:
+        """What a process before us left in flight goes on: rescued, resumed, ready to be claimed.
+
+        What is held back is only rescued, unless a person has allowed it.
+        """
         await self._rescuer.rescue()
         try:
-            await self._resumer.resume_all()
+            return await self._resumer.resume_all(is_allowed=is_allowed)
         except ResumesHeld as held:
             log.warning("%s", held)
+            return Resumed()
+
+    def hold_resumes(self, why: str | None) -> None:
+        """Resume nothing until this is called with None: what was paused stays so, and says why."""
+        self._resumer.held = why
 
     async def run(self) -> None:
         """Until `stop`; complete when it returns: nothing is carried here any more.
@@ -150,6 +179,7 @@ class Carrier:
         finally:
             self._threads.shutdown()
             self.has_ended.set()
+            self._is_decided.set()
 
     async def _work(self, reaping: asyncio.Task[None]) -> None:
         self._beside.append(reaping)
@@ -162,13 +192,21 @@ class Carrier:
             self._start(act)
         await asyncio.sleep(0)  # they listen before anybody looks
         try:
-            await self._take_until_stopped()
-            self._drain.tell()  # also those that we were about to begin
-            # What we pause now is for whoever comes next, not for us.
-            self._reaper.stop()
-            await asyncio.wait([reaping], timeout=_REAPER_S)
-            reaping.cancel()
-            await self._drain.run()
+            while True:
+                await self._take_until_stopped()
+                self._drain.tell()  # also those that we were about to begin
+                # What we pause now is for whoever comes next, not for us.
+                self._reaper.stop()
+                await asyncio.wait([reaping], timeout=_REAPER_S)
+                reaping.cancel()
+                try:
+                    await self._drain.run(may_go_on=self._may_go_on)
+                except CheckpointNotSaved as problem:
+                    if not self._may_go_on or self._group is None:
+                        raise
+                    reaping = self._go_on(problem, self._group)
+                else:
+                    break
             self._raise_fatal()
         except BaseException:
             # Somebody ends more than our work. What can be saved at once is saved.
@@ -177,10 +215,38 @@ class Carrier:
             await shielded(self._drain.stop_now())
             raise
 
-    def stop(self, reason: ResumeReason = ResumeReason.EXPLICIT_RESTART) -> None:
-        """Take nothing new, and drain. Safe before `run` and twice; the first reason stays."""
+    def _make_reaper(self) -> Reaper:
+        return Reaper(self._rescuer, self._resumer, self._clock, heartbeat=self._heartbeat, lease=self._lease)
+
+    def _go_on(self, problem: CheckpointNotSaved, group: asyncio.TaskGroup) -> asyncio.Task[None]:
+        """Not everything could be paused, so nobody stops. Runs that have stopped already are given back
+        when the ledger can be written again, and replayed; those that were paused are resumed."""
+        log.error("the drain is taken back: %s", problem)
+        self._blocked = problem
+        self._is_stopping = self._may_go_on = False
+        self._reaper = self._make_reaper()
+        reaping = group.create_task(self._reaper.run())
+        self._beside.append(reaping)
+        self._news.set()
+        self._is_decided.set()
+        return reaping
+
+    async def until_decided(self) -> CheckpointNotSaved | None:
+        """After `stop`: None when it has ended; or what kept it from that, and it works again."""
+        await self._is_decided.wait()
+        return self._blocked
+
+    def stop(self, reason: ResumeReason = ResumeReason.EXPLICIT_RESTART, *, may_go_on: bool = False) -> None:
+        """Take nothing new, and drain. Safe before `run` and twice; the first reason stays.
+
+        With `may_go_on` it works on when not everything can be paused; else that is for others to rescue.
+        """
         if not self._is_stopping:
             self._drain.reason = reason
+            self._may_go_on = may_go_on
+            self._blocked = None
+            self._is_decided.clear()
+        self._may_go_on = self._may_go_on and may_go_on
         self._is_stopping = True
         self._drain.tell()
         self._news.set()
@@ -189,6 +255,12 @@ class Carrier:
         """Stop at once: what is in flight is paused where it is, and nothing is waited for."""
         self.stop()
         self._drain.hurry()
+
+    def be_patient(self, drain_timeout: timedelta) -> None:
+        """From now on a drain waits so long for effects and for steps."""
+        seconds = drain_timeout.total_seconds()
+        self._patience = msgspec.structs.replace(self._patience, effects_s=seconds, steps_s=seconds)
+        self._drain.patience = self._patience
 
     @property
     def longest_stop_s(self) -> float:
@@ -371,7 +443,8 @@ class Carrier:
         was_full = len(self._hands) >= self._capacity
         self._hands.put_down(one)
         self._on_let_go(one.claim.task_id, one.execution.ended)
-        if was_full or self._hands.left_over or self._fatal is not None:
+        # Who was carried alone has kept everybody else waiting.
+        if was_full or one.claim.is_alone or self._hands.left_over or self._fatal is not None:
             self._news.set()
         self._drain.news.set()
 

@@ -267,6 +267,8 @@ def to_checkpoint(tx: Tx, task: Task, document: CheckpointDocument, *, now: date
         created_at=now,
         status=CheckpointStatus.PAUSED_FOR_RESTART if document.kind.is_resumable else None,
         priority=task.priority,
+        # It waits for a restart of the process that carried it, so that one does not resume it.
+        claimed_by=document.boot_id if document.reason is ResumeReason.REQUIRES_RESTART else None,
         updated_at=now,
     )
 

@@ -321,6 +321,8 @@ def preview_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, max_chars: int 
 
 def _shown_value(name: str, value: object) -> str:
     try:
+        if type(value) is int:  # whatever its name, no text is removed from it
+            return str(value)
         # Under its name, because a name may be what tells that the value is a secret.
         entry = redact_json(b"{%b:%b}" % (_canonical(name), _tolerant(_with_digests(value))))
         return msgspec.json.encode(*msgspec.json.decode(entry).values()).decode()

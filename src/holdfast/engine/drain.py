@@ -51,7 +51,7 @@ class Drain:
         self._ledger = ledger
         self._checkpoints = checkpoints
         self._threads = threads
-        self._patience = patience
+        self.patience = patience
         self._is_hurried = False
         # A child has ended, or somebody is in a hurry.
         self.news = asyncio.Event()
@@ -67,12 +67,13 @@ class Drain:
         for one in self._hands.carried.values():
             one.tell("draining")
 
-    async def run(self) -> None:
+    async def run(self, *, may_go_on: bool = False) -> None:
         """Every run stops at its next call. Effects in flight are waited for before anything else.
 
         At the deadline a checkpoint of each is saved and its fence raised, in one write; only then are they
         interrupted, so that whatever a program does while it unwinds is not written. Raises
-        CheckpointNotSaved when one could not be saved; everything has stopped all the same.
+        CheckpointNotSaved when one could not be saved; everything has stopped all the same, unless we may
+        go on: then nothing is interrupted that was not paused.
         """
         self.tell()
         began_at = _now()
@@ -83,6 +84,12 @@ class Drain:
                 async with asyncio.timeout(min(left_s, _LOOK_EVERY_S)):
                     await self.news.wait()
             problem = await self._pause_left_over() or problem
+            if problem is not None and may_go_on:
+                raise problem
+        if may_go_on:
+            problem = await self._pause(self._hands.everyone())
+            if problem is not None:
+                raise problem
         problem = await self.stop_now() or problem
         if problem is not None:
             raise problem
@@ -92,7 +99,7 @@ class Drain:
             return 0.0
         # A function in a thread that was left alone would go on beside whoever repeats it.
         is_busy = self._threads.busy or any(one.live.has_effects for one in self._hands.carried.values())
-        return began_at + (self._patience.effects_s if is_busy else self._patience.steps_s) - _now()
+        return began_at + (self.patience.effects_s if is_busy else self.patience.steps_s) - _now()
 
     async def stop_now(self) -> CheckpointNotSaved | None:
         """Pause everything where it is, then interrupt it. What could not be paused is rescued by others."""
@@ -102,7 +109,7 @@ class Drain:
         finally:
             for one in left:
                 one.give_up("draining")
-            grace_s = min(1.0, self._patience.grace_s) if self._is_hurried else self._patience.grace_s
+            grace_s = min(1.0, self.patience.grace_s) if self._is_hurried else self.patience.grace_s
             await interrupt(left, within_s=grace_s)
             self._hands.let_go(left)
         return problem

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import DidNotHappen, EffectSpec, Happened, Unknown
@@ -21,6 +22,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_effect_id
 from holdfast.core.ladder import Retry, delay
 from holdfast.core.payload import check_name, check_text, encode_payload
+from holdfast.core.redaction import redact_json
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
@@ -32,8 +34,8 @@ from holdfast.engine.stepper import Doing, Stepper, failed_payload, pause_key, t
 from holdfast.engine.stopping import Stopping
 from holdfast.engine.waits import wake_waiting
 from holdfast.store import Tx, Write
-from holdfast.store.blobs import pack
-from holdfast.store.effects import BeginEffect
+from holdfast.store.blobs import Packed, pack
+from holdfast.store.effects import BeginEffect, FinishEffect
 from holdfast.store.journal import SaveStep
 
 # How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
@@ -41,6 +43,7 @@ DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
 # Between two calls with one key, while the answers leave the outcome open.
 _PATIENCE = Retry(attempts=1_000_000, backoff=timedelta(seconds=1), most=timedelta(minutes=5))
 
+_encode = msgspec.json.Encoder().encode
 _key: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_idempotency_key")
 
 
@@ -174,7 +177,7 @@ class Effects:
         doing.key = (scope, name, f"{occurrence}~{doing.digest.hex()[:12]}")
         is_known, result = self._stepper.remembered(doing)
         if not is_known and doing.key not in self._past.effects:
-            live, now, effect = self._live, self._live.clock.now(), self._intent(doing, spec, 1)
+            live, now, effect = self._live, self._live.clock.now(), self._intent(doing, spec, 1)[0]
 
             def note_doubt(tx: Tx) -> Effect:
                 if not tx.effects.begin(effect, live.claim):
@@ -205,9 +208,12 @@ class Effects:
                 await self._follow_review(doing, effect)
                 generation = effect.generation + 1
             # In flight from its intent on: whoever wants us to stop waits for it.
-            with self._live.effect():
+            self._live.effect_began()
+            try:
                 effect = await self._begin(doing, spec, generation)
                 outcome = await sheltered(self._do(doing, effect, is_first=True))
+            finally:
+                self._live.effect_ended()
         attempts = 0
         while isinstance(outcome, Open):
             outcome = await self._ask_world(doing, spec, effect, outcome)
@@ -225,10 +231,10 @@ class Effects:
         """The intent, durable before the world is touched; only with some of the lease left."""
         live = self._live
         live.check()
-        if live.place.newest(live.claim).has_lapsed(live.clock.now()):
+        effect, claim = self._intent(doing, spec, generation)
+        if claim.has_lapsed(effect.created_at):
             live.stop("lease lapsed")
             live.check()
-        effect = self._intent(doing, spec, generation)
         try:
             is_noted = await live.write(BeginEffect(effect, live.claim))
         except asyncio.CancelledError:
@@ -239,14 +245,15 @@ class Effects:
         self._past.effects[doing.key] = effect
         return effect
 
-    def _intent(self, doing: Doing, spec: EffectSpec, generation: int) -> Effect:
+    def _intent(self, doing: Doing, spec: EffectSpec, generation: int) -> tuple[Effect, Claim]:
+        """The effect as it will be noted, and the claim that it is noted under, with its present lease."""
         now, claim = self._live.clock.now(), self._live.place.newest(self._live.claim)
         timeout = doing.timeout or DEFAULT_EFFECT_TIMEOUT
         scope, name, occurrence = doing.key
         request = Request(
             boot=claim.boot_id, input_digest=doing.digest.hex(), shown=preview_of(doing.args, doing.kwargs)
         )
-        return Effect(
+        effect = Effect(
             id=new_effect_id(now),
             task_id=claim.task_id,
             run_id=claim.run_id,
@@ -256,12 +263,13 @@ class Effects:
             effect_class=spec.effect_class,
             idempotency_key=key_of(claim.task_id, doing, generation),
             generation=generation,
-            request=encode_payload(f"request of {name}", msgspec.to_builtins(request)),
+            request=redact_json(_encode(request)),
             created_at=now,
             fence=claim.fence,
             settle_after=claim.lease_until + timeout,
             updated_at=now,
         )
+        return effect, claim
 
     async def _take_back(self, effect: Effect) -> None:
         """We were stopped before the call: nothing has happened, that is known, and nobody need be asked."""
@@ -283,8 +291,10 @@ class Effects:
     async def _do(
         self, doing: Doing, effect: Effect, *, is_first: bool = False
     ) -> bytes | Open | Definite | Limited:
-        """Call it and save its outcome."""
-        with self._live.effect(), keyed_by(effect.idempotency_key):
+        """Call it and save its outcome. In a child of its own, so the key need not be taken back."""
+        _key.set(effect.idempotency_key)
+        self._live.effect_began()
+        try:
             if is_first:
                 try:
                     self._live.check()
@@ -309,11 +319,22 @@ class Effects:
             # The world has changed: that must be known, whoever wants us to stop; so we are sheltered here.
             await self._done(doing, effect, payload, EffectStatus.DONE)
             return payload
+        finally:
+            self._live.effect_ended()
 
     async def _done(self, doing: Doing, effect: Effect, payload: bytes, to: EffectStatus) -> None:
         step, packed = self._stepper.saving(doing, payload)
-        live, now = self._live, step.ended_at
+        live = self._live
+        is_simple = to is EffectStatus.DONE and packed.digest is None and not live.claim.is_alone
+        if not (is_simple and await live.write(FinishEffect(effect.id, step, live.claim.fence))):
+            await self._note_outcome(doing, effect, step, packed, to)
+        self._stepper.remember(doing, step, payload)
+        self._past.effects.pop(doing.key, None)
 
+    async def _note_outcome(
+        self, doing: Doing, effect: Effect, step: Step, packed: Packed, to: EffectStatus
+    ) -> None:
+        live, now = self._live, step.ended_at
         save = SaveStep(step, live.claim.fence)
 
         def note_outcome(tx: Tx) -> None:
@@ -334,8 +355,6 @@ class Effects:
                     EventKind.EFFECT_SEEN_LATE, effect_id=effect.id, step=doing.name, outcome=to.value
                 )
             raise
-        self._stepper.remember(doing, step, payload)
-        self._past.effects.pop(doing.key, None)
 
     async def _end(self, doing: Doing, effect: Effect, to: EffectStatus, failure: Failure) -> None:
         """A definite failure, or in doubt: noted with what was seen."""

@@ -153,7 +153,7 @@ class Execution:
             run = live.run
             result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
             outcome = Outcome(status=status, result=result, failure=failure)
-            end_task(tx, run, outcome, now=now, retention=DEFAULT_RETENTION)
+            end_task(tx, run, outcome, now=now, retention=DEFAULT_RETENTION, task=live.task)
             if self.program.has_doubts:
                 doubt_effects(tx, claim.task_id, now=now)
             return True

@@ -200,10 +200,26 @@ def creating(new: list[NewTask], *, now: datetime) -> Write[list[Task]]:
         raise BadInput("tasks", "a list of new tasks is needed")
     prepared = [prepare(one, now) for one in new]
 
+    are_many = len(prepared) > 1 and all(task.dedup_key is None for task, _, _ in prepared)
+
     def create(tx: Tx) -> list[Task]:
+        # If one is there, the write runs a second time after its own commit, and all of them are.
+        if are_many and not tx.tasks.get_many([prepared[0][0].id]):
+            return _create_all(tx, prepared, now)
         return [create_prepared(tx, task, run, packed, now)[0] for task, run, packed in prepared]
 
     return create
+
+
+def _create_all(tx: Tx, prepared: list[tuple[Task, Run, Packed]], now: datetime) -> list[Task]:
+    """Tasks of which none is there, and none has a key that may be taken: in a handful of statements."""
+    tasks = [task for task, _, _ in prepared]
+    tx.tasks.create_many(tasks)
+    tx.runs.create_many([run for _, run, _ in prepared])
+    for task, _, packed in prepared:
+        tx.blobs.keep(task.id, packed)
+        _tell_of_new(tx, task, now)
+    return tasks
 
 
 def create_prepared(tx: Tx, task: Task, run: Run, packed: Packed, now: datetime) -> tuple[Task, bool]:
@@ -212,9 +228,13 @@ def create_prepared(tx: Tx, task: Task, run: Run, packed: Packed, now: datetime)
     if is_new:
         tx.blobs.keep(task.id, packed)
         tx.runs.create(run)
-        tx.emit(EventKind.TASK_CREATED, task.id, at=now, task_id=task.id, name=task.name, owner=task.owner)
-        tx.hint("runs")
+        _tell_of_new(tx, task, now)
     return kept, is_new
+
+
+def _tell_of_new(tx: Tx, task: Task, now: datetime) -> None:
+    tx.emit(EventKind.TASK_CREATED, task.id, at=now, task_id=task.id, name=task.name, owner=task.owner)
+    tx.hint("runs")
 
 
 def prepare(new: NewTask, now: datetime) -> tuple[Task, Run, Packed]:
@@ -307,13 +327,21 @@ def cancel_idle_run(tx: Tx, run: Run, failure: Failure, *, now: datetime, retent
     return True
 
 
-def end_task(tx: Tx, run: Run, outcome: Outcome, *, now: datetime, retention: timedelta) -> None:
-    """The task follows its last run to the end, in the same transaction."""
-    task = tx.tasks.lock(run.task_id)
+def end_task(
+    tx: Tx, run: Run, outcome: Outcome, *, now: datetime, retention: timedelta, task: Task | None = None
+) -> None:
+    """The task follows its last run to the end, in the same transaction.
+
+    Who carried the run gives the task that came with its claim: it is running, as a rule, and then nobody
+    need read it again.
+    """
     to = TASK_STATUS_OF[outcome.status]
     tx.emit(EventKind.RUN_ENDED, run.id, at=now, task_id=run.task_id, status=outcome.status.value)
-    if not tx.tasks.end(task, to, outcome, now=now, cleanup_after=now + retention):
-        return
+    cleanup_after = now + retention
+    if task is None or not tx.tasks.end_running(task.id, to, outcome, now=now, cleanup_after=cleanup_after):
+        task = tx.tasks.lock(run.task_id)
+        if not tx.tasks.end(task, to, outcome, now=now, cleanup_after=cleanup_after):
+            return
     tx.emit(EventKind.TASK_ENDED, run.task_id, at=now, task_id=run.task_id, status=to.value)
     if to is not TaskStatus.SUCCEEDED:
         # Its children were to serve it. (What succeeded has waited for them.)
@@ -321,6 +349,8 @@ def end_task(tx: Tx, run: Run, outcome: Outcome, *, now: datetime, retention: ti
         doubt_effects(tx, task.id, now=now)
     if task.parent_task_id is not None:
         _wake_parent(tx, task, now=now)
+    if task.session_key is not None:
+        tx.hint("sessions")  # the next message of its session may be taken
 
 
 def _cancel_children(tx: Tx, parent: Task, *, now: datetime, retention: timedelta) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import datetime
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from holdfast.core.errors import ClaimLost, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.run import Run as RunRecord
 from holdfast.core.task import Task
+from holdfast.engine.begun import Begun
 from holdfast.engine.boots import Life
 from holdfast.engine.secrets import Secrets
 from holdfast.engine.stopping import Stopping
@@ -107,17 +108,21 @@ class Live:
         Raises Stopping when the claim is lost or the ledger is away: no `except Exception` of the program may
         take that for the failure of a step, and go on another way.
         """
-        saves, self._delayed = self._delayed, []
+        saves: list[Write[object]] = []
+        if self._delayed:
+            saves, self._delayed = self._delayed, saves
+            write = _all_of(saves, write)
         self.in_flight += 1
         try:
-            return await self.store.write(_all_of(saves, write) if saves else write)
+            return await self.store.write(write)
         except ClaimLost as error:
             raise self.give_up(CLAIM_LOST) from error
         except StoreUnavailable as error:
             self.stop("the ledger is away")
             raise Stopping("the ledger is away") from error
         except BaseException:
-            self._delayed = saves + self._delayed
+            if saves:
+                self._delayed = saves + self._delayed
             raise
         finally:
             self.landed()
@@ -167,17 +172,15 @@ class Live:
 
     # --- effects in flight
 
-    @contextlib.contextmanager
-    def effect(self) -> Iterator[None]:
+    def effect_began(self) -> None:
         self._effects += 1
         self._calm.clear()
-        try:
-            yield
-        finally:
-            self._effects -= 1
-            if not self._effects:
-                self._calm.set()
-                self._idle.set()
+
+    def effect_ended(self) -> None:
+        self._effects -= 1
+        if not self._effects:
+            self._calm.set()
+            self._idle.set()
 
     @property
     def has_effects(self) -> bool:
@@ -226,18 +229,21 @@ def _answer_of(fn: Callable[[], T]) -> T:
         raise RuntimeError("the function raised StopIteration") from error
 
 
-async def sheltered(act: Coroutine[Any, Any, T]) -> T:
+def sheltered(act: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     """As `shielded`, but whoever cancels twice means it."""
-    return await _wait_out(act, is_forced_by_second=True)
+    return _wait_out(act, is_forced_by_second=True)
 
 
-async def shielded(act: Coroutine[Any, Any, T]) -> T:
+def shielded(act: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     """Wait for it to the end, also when we are cancelled; then be cancelled."""
-    return await _wait_out(act, is_forced_by_second=False)
+    return _wait_out(act, is_forced_by_second=False)
 
 
 async def _wait_out(act: Coroutine[Any, Any, T], *, is_forced_by_second: bool) -> T:
-    child = asyncio.ensure_future(act)
+    begun = Begun(act)
+    if begun.is_over:
+        return begun.result()
+    child = begun.child
     cancelled: asyncio.CancelledError | None = None
     while not child.done():
         try:

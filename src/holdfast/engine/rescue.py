@@ -25,6 +25,8 @@ from holdfast.engine.service import Service
 from holdfast.store import Store, Tx, Write
 
 BATCH = 500
+# More than one process carries at a time.
+MOST_EVIDENCE = 100_000
 
 
 class Rescued(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +67,14 @@ class Rescuer:
         found = await self.rescue_dead_boots()
         found += await self.rescue_lapsed()
         return found + await self.ready_due()
+
+    async def evidence(self) -> list[Run]:
+        """What boots whose death is proved still carry: what a crash has interrupted. Only read."""
+        found: list[Run] = []
+        for boot in await self._store.read(_unburied):
+            if self._life.has_died(boot):
+                found += await self._store.read(lambda tx: tx.runs.of_boot(boot.id, limit=MOST_EVIDENCE))  # noqa: B023 - read at once
+        return found
 
     async def rescue_dead_boots(self) -> Rescued:
         """Crash evidence: everything that boots whose death is proved still carried."""

@@ -43,6 +43,8 @@ from holdfast.store.blobs import Packed, pack
 BATCH = 500
 MAX_BATCH = 10_000
 MAX_CONCURRENCY = 100
+# How many batches are resumed at a time, when nobody says it.
+RESUME_CONCURRENCY = 2
 # A resumer that dies with a checkpoint in hand, again and again, must not do so for ever.
 MAX_RESUME_ATTEMPTS = 5
 # After this many crashes without progress a run is a suspect: its follow-up is carried alone.
@@ -93,21 +95,30 @@ class Resumer:
         lease: timedelta = DEFAULT_LEASE,
         max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
         retention: timedelta = DEFAULT_RETENTION,
+        concurrency: int = RESUME_CONCURRENCY,
     ) -> None:
         self._store = store
         self._clock = clock
         self._boot_id = boot_id
+        self._concurrency = concurrency
+        # Why nothing is resumed for now; None when nothing is held.
+        self.held: str | None = None
         self._lease = lease
         self._max_idle_attempts = max_idle_attempts
         self._retention = retention
 
-    async def resume_all(self, *, batch: int = BATCH, concurrency: int = 2) -> Resumed:
+    async def resume_all(
+        self, *, batch: int = BATCH, concurrency: int | None = None, is_allowed: bool = False
+    ) -> Resumed:
         """Resume every paused checkpoint, most urgent first, a bounded number at a time.
 
         Raises StoreUnavailable when the store did not answer: what was claimed then is returned when its
         lease lapses, or when this boot ends.
         """
-        check_number("concurrency", concurrency, low=1, high=MAX_CONCURRENCY)
+        lanes_wanted = self._concurrency if concurrency is None else concurrency
+        check_number("concurrency", lanes_wanted, low=1, high=MAX_CONCURRENCY)
+        if self.held is not None and not is_allowed:
+            raise ResumesHeld(self.held, remedy="holdfast gateway resume")
         held = self._store.held_why()
         if held is not None:
             raise ResumesHeld(held)
@@ -120,7 +131,7 @@ class Resumer:
 
         try:
             async with asyncio.TaskGroup() as group:
-                lanes = [group.create_task(one_lane()) for _ in range(concurrency)]
+                lanes = [group.create_task(one_lane()) for _ in range(lanes_wanted)]
         except ExceptionGroup as errors:
             # What stopped one lane stopped all; callers know our errors, not groups of them.
             raise errors.exceptions[0] from errors

@@ -7,9 +7,9 @@ import contextvars
 import functools
 import inspect
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -247,18 +247,22 @@ class Stepper:
         token = inside_step.set(doing.name)
         try:
             if doing.timeout is None:
-                return await self._call(doing)
+                return await self._calling(doing)
             async with asyncio.timeout(doing.timeout.total_seconds()) as limit:
-                return await self._call(doing, limit)
+                return await self._calling(doing, limit)
         finally:
             inside_step.reset(token)
             live.landed()
 
-    async def _call(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Any:
+    def _calling(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
         args, kwargs = self._live.place.secrets.opened(doing.args, doing.kwargs)
         if doing.is_coroutine:
-            return await doing.fn(*args, **kwargs)
-        act = functools.partial(contextvars.copy_context().run, doing.fn, *args, **kwargs)
+            return cast(Awaitable[Any], doing.fn(*args, **kwargs))
+        act = functools.partial(doing.fn, *args, **kwargs)
+        return self._call_in_thread(act, limit)
+
+    async def _call_in_thread(self, fn: Callable[[], Any], limit: asyncio.Timeout | None) -> Any:
+        act = functools.partial(contextvars.copy_context().run, fn)
         answer = await self._live.call_in_thread(act, limit)
         return await answer if inspect.isawaitable(answer) else answer
 

@@ -24,6 +24,8 @@ log = logging.getLogger("holdfast")
 SLACK_S = 5.0
 # The exit status of a process that had to be ended by force.
 STUCK = 70
+# How long Python may take to end once everything is in order.
+END_WITHIN_S = 2.0
 
 
 class Requests:
@@ -89,3 +91,19 @@ def ended_by_force(carrier: Carrier, store: Store, clock: Clock) -> Iterator[Non
         yield
     finally:
         watch.cancel()
+
+
+def end_soon(status: int) -> None:
+    """Everything is saved and closed: the process ends now, whatever programs left behind in it.
+
+    asyncio waits for children that swallow every interrupt, and Python for threads that never return; the
+    next gateway would wait with them.
+    """
+
+    def end() -> None:
+        log.warning("something that a program left behind does not end; the process ends without it")
+        os._exit(status)
+
+    watch = threading.Timer(END_WITHIN_S, end)
+    watch.daemon = True
+    watch.start()

@@ -18,7 +18,7 @@ INLINE_BYTES = 16 * 1024
 _REFERENCE = b"\x00zstd:"
 
 
-class Packed(msgspec.Struct, frozen=True, kw_only=True):
+class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A payload ready to be stored: what goes into the row, and the blob that it may point to."""
 
     stored: bytes

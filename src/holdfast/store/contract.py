@@ -29,18 +29,20 @@ Write: TypeAlias = "Callable[[Tx], T]"
 
 
 class JoinedWrite(Protocol[T_co]):
-    """A write of a kind that comes in crowds: many of them become one statement where that is quicker.
-
-    It is one statement alone, too, so it needs no transaction around it.
-    """
+    """A write that is one statement when it is alone, so that it needs no transaction around it."""
 
     is_joined: ClassVar[bool]
+    # Where the database cannot say it in one statement, it is two, which need a transaction after all.
+    is_pair: ClassVar[bool]
+    # Whether it is of a kind that comes in crowds: many of them become one statement where that is quicker.
+    # Others share a transaction with everyone else who waits.
+    is_crowd: ClassVar[bool]
 
     def __call__(self, tx: Tx, /) -> T_co: ...
 
     @staticmethod
     def together(tx: Tx, writes: Sequence[Any], /) -> Sequence[Any]:
-        """The answers of all, in order; an exception among them is the answer of that one.
+        """The answers of a crowd, in order; an exception among them is the answer of that one.
 
         An exception that is raised means: nothing is known, run each alone.
         """
@@ -68,6 +70,16 @@ class Statements(Protocol):
         Says of each whether it was saved now, or raises when only each alone can tell. The one bulk write
         that each database does in its own quickest way.
         """
+        ...
+
+    def note_effect(self, row: Row, /) -> bool:
+        """Note an intent (columns in their order) if its run is held with the fence that is in it, and no
+        other has its id or its key."""
+        ...
+
+    def finish_effect(self, step: Row, fence: int, effect: Row, /) -> bool:
+        """Save the outcome of an effect that is open: the step (columns in their order), and the effect as
+        done (its id, the outcome, that one's digest, the moment). Only if its run is held with that fence."""
         ...
 
     def pack(self, values: Sequence[str], /) -> object:

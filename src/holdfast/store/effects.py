@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
+
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
 from holdfast.core.ids import EffectId
+from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, sources_of
 from holdfast.store import rows
 from holdfast.store.records import Records
@@ -24,6 +27,8 @@ class BeginEffect:
     """The intent as a write of its own: one guarded statement."""
 
     is_joined: ClassVar[bool] = True
+    is_pair: ClassVar[bool] = False
+    is_crowd: ClassVar[bool] = False
     __slots__ = ("_claim", "_effect")
 
     def __init__(self, effect: Effect, claim: Claim) -> None:
@@ -33,15 +38,37 @@ class BeginEffect:
     def __call__(self, tx: Tx) -> bool:
         return tx.effects.begin(self._effect, self._claim)
 
-    @staticmethod
-    def together(tx: Tx, writes: Sequence[BeginEffect]) -> Sequence[bool | ClaimLost]:
-        return [write.alone(tx) for write in writes]
 
-    def alone(self, tx: Tx) -> bool | ClaimLost:
-        try:
-            return self(tx)
-        except ClaimLost as error:
-            return error
+class FinishEffect:
+    """The outcome of an effect that went as it should: its step and the effect, both or none."""
+
+    is_joined: ClassVar[bool] = True
+    is_pair: ClassVar[bool] = True
+    is_crowd: ClassVar[bool] = False
+    __slots__ = ("_effect", "_fence", "_step")
+
+    def __init__(self, effect_id: str, step: Step, fence: int) -> None:
+        self._step = rows.row_from_step(step)
+        self._effect = (
+            effect_id,
+            step.result,
+            rows.digest_of_late(effect_id, step.result),
+            to_micros(step.ended_at),
+        )
+        self._fence = fence
+
+    @property
+    def name(self) -> str:
+        """Of its step."""
+        return str(self._step[2])
+
+    def __call__(self, tx: Tx) -> bool:
+        """False when it is not that simple: the claim is lost, or the effect was settled otherwise."""
+        if tx.statements.finish_effect(self._step, self._fence, self._effect):
+            return True
+        found = tx.statements.one("get_step", dict(zip(rows.STEP_COLUMNS, self._step, strict=True)))
+        # The same digest means the same write: it ran before, in a commit whose answer was lost.
+        return found is not None and found[-1] == self._step[-1]
 
 
 class Effects(Records[Effect]):
@@ -56,14 +83,17 @@ class Effects(Records[Effect]):
         True when it was noted now, or before in a commit whose answer was lost; False when another effect
         has its id or its key. Raises ClaimLost when the run is no longer held.
         """
-        row = rows.row_from_effect(effect) | {"fence": claim.fence}
-        if self._sql.one("begin_effect", row) is not None:
+        if effect.fence != claim.fence:
+            effect = msgspec.structs.replace(effect, fence=claim.fence)
+        row = rows.values_from_effect(effect)
+        if self._sql.note_effect(row):
             return True
-        found = self._sql.one("find_effect", row)
+        params = dict(zip(rows.EFFECT_COLUMNS, row, strict=True))
+        found = self._sql.one("find_effect", params)
         if found is None or not self._tx.journal.holds(effect.run_id, effect.task_id, claim.fence):
             raise ClaimLost(effect.run_id, claim.fence)
         noted = rows.row_from_effect(rows.effect_from_row(found))
-        return bool(noted["digest"] == row["digest"])
+        return bool(noted["digest"] == params["digest"])
 
     def settle(self, effect_id: str, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
         """The effect with what came of it. Settling it so again changes nothing.

@@ -48,6 +48,8 @@ class SaveStep:
     """The hottest write: one guarded statement, and one for a whole crowd where that is quicker."""
 
     is_joined: ClassVar[bool] = True
+    is_pair: ClassVar[bool] = False
+    is_crowd: ClassVar[bool] = True
     __slots__ = ("fence", "row")
 
     def __init__(self, step: Step, fence: int) -> None:

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.core.errors import BadInput, SettingsError, SqlFailed, StoreUnavailable
 from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.queries import numbered
-from holdfast.store.rows import STEP_COLUMNS
+from holdfast.store.rows import EFFECT_COLUMNS, STEP_COLUMNS
 from holdfast.store.user_sql import DatabaseFailed, Lent, numbered_for_user, refused, sql_failed
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _SETTINGS = {
     "default_transaction_isolation": "read\\ committed",
     "enable_seqscan": "off",
     "jit": "off",
-    "idle_in_transaction_session_timeout": "60s",
+    "idle_in_transaction_session_timeout": "10s",
 }
 
 _EXPECTED = {
@@ -319,6 +319,15 @@ class PostgresStatements:
             return [True] * len(rows)
         saved = {tuple(row) for row in self._link.rows(result)}
         return [(*row[:4], row[10]) in saved for row in rows]
+
+    def note_effect(self, row: Row) -> bool:
+        return self.one("begin_effect", dict(zip(EFFECT_COLUMNS, row, strict=True))) is not None
+
+    def finish_effect(self, step: Row, fence: int, effect: Row) -> bool:
+        params = dict(zip(STEP_COLUMNS, step, strict=True))
+        params["fence"] = fence
+        params["id"], params["outcome"], params["outcome_digest"], params["now"] = effect
+        return self.one("finish_effect", params) is not None
 
     def pack(self, values: Sequence[str]) -> object:
         return values

@@ -7,8 +7,8 @@ import contextlib
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -256,8 +256,8 @@ class PostgresStore:
 
     # --- writing
 
-    async def write(self, write: Write[T]) -> T:
-        return await self._writer.write(write)
+    def write(self, write: Write[T]) -> Coroutine[Any, Any, T]:
+        return self._writer.write(write)
 
     def write_now(self, write: Write[T]) -> T:
         return self._writer.write_now(write)

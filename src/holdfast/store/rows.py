@@ -23,10 +23,13 @@ from holdfast.core.errors import RowDamaged
 from holdfast.core.events import Event, EventKind
 from holdfast.core.flow import Flow, FlowMode
 from holdfast.core.ids import BootId
+from holdfast.core.manifest import Manifest, Restart, Trigger
+from holdfast.core.manifest import Outcome as RestartOutcome
+from holdfast.core.message import Message, Role
 from holdfast.core.payload import digest_of
 from holdfast.core.plan import Plan
 from holdfast.core.run import Queue, Run
-from holdfast.core.schedule import Wake, WakeReason
+from holdfast.core.schedule import Firing, Wake, WakeReason
 from holdfast.core.scope import (
     FinishedTurn,
     ListDelta,
@@ -44,7 +47,10 @@ from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     EffectStatus,
+    FiringStatus,
     FlowStatus,
+    MessageStatus,
+    RestartStatus,
     RunStatus,
     SessionStatus,
     TaskStatus,
@@ -664,50 +670,81 @@ def effect_from_row(row: Row) -> Effect:
     )
 
 
+EFFECT_COLUMNS = (
+    "id",
+    "task_id",
+    "run_id",
+    "scope",
+    "name",
+    "occurrence",
+    "effect_class",
+    "idempotency_key",
+    "generation",
+    "request",
+    "created_at",
+    "digest",
+    "status",
+    "fence",
+    "outcome",
+    "outcome_digest",
+    "review",
+    "review_digest",
+    "settle_after",
+    "updated_at",
+)
+
+
+def values_from_effect(effect: Effect) -> tuple[Any, ...]:
+    """In the order of EFFECT_COLUMNS."""
+    created_at = to_micros(effect.created_at)
+    row = (
+        effect.id,
+        effect.task_id,
+        effect.run_id,
+        effect.scope,
+        effect.name,
+        effect.occurrence,
+        effect.effect_class.value,
+        effect.idempotency_key,
+        effect.generation,
+        effect.request,
+        created_at,
+    )
+    return (
+        *row,
+        digest_of(*row),
+        effect.status.value,
+        effect.fence,
+        effect.outcome,
+        digest_of_late(effect.id, effect.outcome),
+        effect.review,
+        digest_of_late(effect.id, effect.review),
+        _micros(effect.settle_after),
+        created_at if effect.updated_at is effect.created_at else to_micros(effect.updated_at),
+    )
+
+
 def row_from_effect(effect: Effect) -> Params:
-    row: Params = {
-        "id": effect.id,
-        "task_id": effect.task_id,
-        "run_id": effect.run_id,
-        "scope": effect.scope,
-        "name": effect.name,
-        "occurrence": effect.occurrence,
-        "effect_class": effect.effect_class.value,
-        "idempotency_key": effect.idempotency_key,
-        "generation": effect.generation,
-        "request": effect.request,
-        "created_at": to_micros(effect.created_at),
-    }
-    digest = digest_of(*row.values())
-    return row | {
-        "digest": digest,
-        "status": effect.status.value,
-        "fence": effect.fence,
-        "outcome": effect.outcome,
-        "outcome_digest": digest_of_late(effect.id, effect.outcome),
-        "review": effect.review,
-        "review_digest": digest_of_late(effect.id, effect.review),
-        "settle_after": _micros(effect.settle_after),
-        "updated_at": to_micros(effect.updated_at),
-    }
+    return dict(zip(EFFECT_COLUMNS, values_from_effect(effect), strict=True))
 
 
 @_reads("delivery")
 def delivery_from_row(row: Row) -> Delivery:
-    if digest_of(*row[:6]) != row[6]:
+    if digest_of(*row[:7]) != row[7]:
         raise RowDamaged("delivery", row[0])
     return Delivery(
         id=row[0],
         task_id=row[1],
         idempotency_key=row[2],
         origin=None if row[3] is None else _origin(row[3]),
-        message=row[4],
-        created_at=from_micros(row[5]),
-        status=DeliveryStatus(row[7]),
-        attempts=row[8],
-        due_at=from_micros(row[9]),
-        failure=None if row[10] is None else _failure(row[10]),
-        updated_at=from_micros(row[11]),
+        message=row[5],
+        created_at=from_micros(row[6]),
+        status=DeliveryStatus(row[8]),
+        attempts=row[9],
+        due_at=from_micros(row[10]),
+        failure=None if row[11] is None else _failure(row[11]),
+        claimed_by=row[12],
+        updated_at=from_micros(row[13]),
     )
 
 
@@ -717,6 +754,7 @@ def row_from_delivery(delivery: Delivery) -> Params:
         "task_id": delivery.task_id,
         "idempotency_key": delivery.idempotency_key,
         "origin": _json(delivery.origin),
+        "target": delivery.target,
         "message": delivery.message,
         "created_at": to_micros(delivery.created_at),
     }
@@ -727,6 +765,7 @@ def row_from_delivery(delivery: Delivery) -> Params:
         "attempts": delivery.attempts,
         "due_at": to_micros(delivery.due_at),
         "failure": _json(delivery.failure),
+        "claimed_by": delivery.claimed_by,
         "updated_at": to_micros(delivery.updated_at),
     }
 
@@ -788,7 +827,12 @@ def session_from_row(row: Row) -> Session:
         created_at=from_micros(row[4]),
         status=SessionStatus(row[6]),
         waits_on=row[7],
-        updated_at=from_micros(row[8]),
+        origin=None if row[8] is None else _origin(row[8]),
+        task_id=row[9],
+        last_position=row[10],
+        queued=row[11],
+        ready_at=_moment(row[12]),
+        updated_at=from_micros(row[13]),
     )
 
 
@@ -805,7 +849,94 @@ def row_from_session(session: Session) -> Params:
         "digest": digest,
         "status": session.status.value,
         "waits_on": session.waits_on,
+        "origin": _json(session.origin),
+        "task_id": session.task_id,
+        "last_position": session.last_position,
+        "queued": session.queued,
+        "ready_at": _micros(session.ready_at),
         "updated_at": to_micros(session.updated_at),
+    }
+
+
+@_reads("message")
+def message_from_row(row: Row) -> Message:
+    if digest_of(*row[:11]) != row[11]:
+        raise RowDamaged("message", row[0])
+    return Message(
+        id=row[0],
+        session_key=row[1],
+        position=row[2],
+        role=Role(row[3]),
+        channel=row[4],
+        account_id=row[5],
+        channel_message_id=row[6],
+        origin=None if row[7] is None else _origin(row[7]),
+        body=row[8],
+        reply_to=row[9],
+        created_at=from_micros(row[10]),
+        status=MessageStatus(row[12]),
+        task_id=row[13],
+        updated_at=from_micros(row[14]),
+    )
+
+
+def row_from_message(message: Message) -> Params:
+    row: Params = {
+        "id": message.id,
+        "session_key": message.session_key,
+        "position": message.position,
+        "role": message.role.value,
+        "channel": message.channel,
+        "account_id": message.account_id,
+        "channel_message_id": message.channel_message_id,
+        "origin": _json(message.origin),
+        "body": message.body,
+        "reply_to": message.reply_to,
+        "created_at": to_micros(message.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": message.status.value,
+        "task_id": message.task_id,
+        "updated_at": to_micros(message.updated_at),
+    }
+
+
+@_reads("firing")
+def firing_from_row(row: Row) -> Firing:
+    if digest_of(*row[:5]) != row[5]:
+        raise RowDamaged("firing", row[0])
+    return Firing(
+        id=row[0],
+        schedule=row[1],
+        occurrence_at=from_micros(row[2]),
+        session_key=row[3],
+        created_at=from_micros(row[4]),
+        status=FiringStatus(row[6]),
+        message_id=row[7],
+        task_id=row[8],
+        is_retry=bool(row[9]),
+        updated_at=from_micros(row[10]),
+    )
+
+
+def row_from_firing(firing: Firing) -> Params:
+    row: Params = {
+        "id": firing.id,
+        "schedule": firing.schedule,
+        "occurrence_at": to_micros(firing.occurrence_at),
+        "session_key": firing.session_key,
+        "created_at": to_micros(firing.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": firing.status.value,
+        "message_id": firing.message_id,
+        "task_id": firing.task_id,
+        "is_retry": int(firing.is_retry),
+        "updated_at": to_micros(firing.updated_at),
     }
 
 
@@ -841,6 +972,43 @@ def row_from_wake(wake: Wake) -> Params:
         "status": wake.status.value,
         "due_at": to_micros(wake.due_at),
         "updated_at": to_micros(wake.updated_at),
+    }
+
+
+@_reads("restart")
+def restart_from_row(row: Row) -> Restart:
+    if digest_of(*row[:5]) != row[5]:
+        raise RowDamaged("restart", row[0])
+    return Restart(
+        id=row[0],
+        boot_id=row[1],
+        place=row[2],
+        requested_at=from_micros(row[3]),
+        manifest=msgspec.json.decode(row[4], type=Manifest),
+        status=RestartStatus(row[6]),
+        triggers=msgspec.json.decode(row[7], type=tuple[Trigger, ...]),
+        outcome=None if row[8] is None else msgspec.json.decode(row[8], type=RestartOutcome),
+        recovered_by=row[9],
+        updated_at=from_micros(row[10]),
+    )
+
+
+def row_from_restart(restart: Restart) -> Params:
+    row: Params = {
+        "id": restart.id,
+        "boot_id": restart.boot_id,
+        "place": restart.place,
+        "requested_at": to_micros(restart.requested_at),
+        "manifest": _encode(restart.manifest),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": restart.status.value,
+        "triggers": _encode(restart.triggers),
+        "outcome": None if restart.outcome is None else _encode(restart.outcome),
+        "recovered_by": restart.recovered_by,
+        "updated_at": to_micros(restart.updated_at),
     }
 
 

@@ -1,13 +1,73 @@
-"""Reads and writes of wakes."""
+"""Reads and writes of wakes, and of the firings of schedules."""
 
 from __future__ import annotations
 
-from holdfast.core.schedule import Wake
+from datetime import datetime
+
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import IllegalMove
+from holdfast.core.schedule import Firing, Wake
+from holdfast.core.transitions import FiringStatus, sources_of
 from holdfast.store import rows
 from holdfast.store.records import Records
+
+_LAST_MICROS = 2**62
 
 
 class Wakes(Records[Wake]):
     noun = "wake"
     from_row = staticmethod(rows.wake_from_row)
     to_row = staticmethod(rows.row_from_wake)
+
+
+class Firings(Records[Firing]):
+    noun = "firing"
+    has_key = True
+    from_row = staticmethod(rows.firing_from_row)
+    to_row = staticmethod(rows.row_from_firing)
+
+    def find(self, firing: Firing) -> Firing | None:
+        """The firing that has its id, or is its occurrence."""
+        row = self._sql.one("find_firing", rows.row_from_firing(firing))
+        return None if row is None else rows.firing_from_row(row)
+
+    def follow(
+        self, message_id: str, to: FiringStatus, *, task_id: str | None, now: datetime
+    ) -> Firing | None:
+        """The firing that posted this message goes with it; None when none did, or when it went before."""
+        params = {
+            "message_id": message_id,
+            "to": to.value,
+            "task_id": task_id,
+            "sources": self._sql.pack(sources_of(to)),
+            "now": to_micros(now),
+        }
+        row = self._sql.one("move_firing_of_message", params)
+        return None if row is None else rows.firing_from_row(row)
+
+    def repost(self, firing_id: str, message_id: str, *, now: datetime) -> Firing:
+        """It was queued again, and has posted this. Raises IllegalMove unless it was."""
+        params = {"id": firing_id, "message_id": message_id, "now": to_micros(now)}
+        row = self._sql.one("repost_firing", params)
+        if row is None:
+            status = self.get(firing_id).status.value
+            raise IllegalMove("firing", firing_id, status, FiringStatus.REQUEUED.value)
+        return rows.firing_from_row(row)
+
+    def last_of(self, schedule: str) -> Firing | None:
+        """The latest occurrence that is known."""
+        row = self._sql.one("last_firing", {"schedule": schedule})
+        return None if row is None else rows.firing_from_row(row)
+
+    def page(self, schedule: str, *, before: datetime | None = None, limit: int = 50) -> list[Firing]:
+        """Latest first; the moment of the last one leads to the next page."""
+        params = {
+            "schedule": schedule,
+            "before": _LAST_MICROS if before is None else to_micros(before),
+            "limit": limit,
+        }
+        return [rows.firing_from_row(row) for row in self._sql.all("page_of_firings", params)]
+
+    def open(self, *, limit: int) -> list[Firing]:
+        """What is due, running or queued again, oldest first."""
+        return [rows.firing_from_row(row) for row in self._sql.all("open_firings", {"limit": limit})]

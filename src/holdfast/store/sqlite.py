@@ -7,10 +7,10 @@ import contextlib
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -96,6 +96,8 @@ class SqliteSession:
         return bool(self.connection.in_transaction)
 
     def alone(self, write: Write[T], *, may_wait: bool) -> T:
+        if getattr(write, "is_pair", False):
+            return self.crowd(write, may_wait=may_wait)
         self._set_patience(may_wait=may_wait)
         try:
             answer = write(self.tx)
@@ -222,8 +224,8 @@ class SqliteStore:
 
     # --- writing
 
-    async def write(self, write: Write[T]) -> T:
-        return await self._writer.write(write)
+    def write(self, write: Write[T]) -> Coroutine[Any, Any, T]:
+        return self._writer.write(write)
 
     def write_now(self, write: Write[T]) -> T:
         return self._writer.write_now(write)

@@ -134,6 +134,7 @@ class SqliteStatements:
         self._connection = connection
         self._cursor = connection.cursor()
         self._queries = queries
+        self._changes = connection.changes
         self._save_step = queries["save_step"]
         self._guest: Guest | None = None
 
@@ -175,11 +176,14 @@ class SqliteStatements:
         self._cursor.execute(self._queries[query], params).fetchall()
 
     def many(self, query: str, rows: Iterable[Params]) -> None:
-        self._cursor.executemany(self._queries[query], rows).fetchall()
+        # Row by row in any case, but some return nothing when there are many.
+        sql = self._queries.get(f"{query}_many") or self._queries[query]
+        self._cursor.executemany(sql, rows).fetchall()
 
     def save_step(self, row: Row, fence: int) -> bool:
         # By place, which is quicker: the query names its parameters first in the order of the columns.
-        return bool(self._cursor.execute(self._save_step, (*row, fence)).fetchall())
+        self._cursor.execute(self._save_step, (*row, fence))
+        return self._changes() == 1
 
     def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
         """Nobody else writes while we do, so each run's fence is looked at once, then all go in."""
@@ -195,6 +199,18 @@ class SqliteStatements:
         if self._connection.total_changes() - before != len(rows):
             raise NotAllSaved
         return [True] * len(rows)
+
+    def note_effect(self, row: Row) -> bool:
+        self._cursor.execute(self._queries["begin_effect"], row)
+        return self._changes() == 1
+
+    def finish_effect(self, step: Row, fence: int, effect: Row) -> bool:
+        self._cursor.execute(self._queries["finish_effect"], (*effect, step[4], fence, step[0]))
+        if self._changes() != 1:
+            return False
+        # The run is held, and nobody else writes while we do. A result that stands there stays.
+        self._cursor.execute(self._queries["insert_step"], step)
+        return True
 
     def pack(self, values: Sequence[str]) -> object:
         return msgspec.json.encode(values).decode()

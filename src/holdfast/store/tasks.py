@@ -43,6 +43,12 @@ class Tasks:
         self._tx.count("task", task.status, 1)
         return task, True
 
+    def create_many(self, tasks: Sequence[Task]) -> None:
+        """Tasks without dedup keys, of which the caller knows that none is there already."""
+        self._sql.many("insert_task", [rows.row_from_task(task) for task in tasks])
+        for task in tasks:
+            self._tx.count("task", task.status, 1)
+
     def get(self, task_id: str) -> Task:
         """Raises RowDamaged rather than hand out what was not written."""
         task = self.look(task_id)
@@ -107,6 +113,12 @@ class Tasks:
             found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
         return [rows.task_from_row(row) for row, _ in zip(found, range(limit), strict=False)]
 
+    def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
+        """Those that have ended, last ended first, each with its place; the last place leads on."""
+        params = {"cleanup_after": before[0], "before": before[1], "limit": limit}
+        found = [rows.task_from_row(row) for row in self._sql.all("page_of_tasks_by_end", params)]
+        return [(task, (to_micros(task.cleanup_after), task.id)) for task in found if task.cleanup_after]
+
     def move(self, task: Task, to: TaskStatus, *, now: datetime, waits_on: str | None = None) -> None:
         """Follow the run. The caller holds the task or its run, so the guard must hold."""
         if task.status == to:
@@ -148,20 +160,21 @@ class Tasks:
         self, task: Task, to: TaskStatus, outcome: Outcome, *, now: datetime, cleanup_after: datetime
     ) -> bool:
         """Reach the end, once."""
-        params = {
-            "id": task.id,
-            "from": task.status.value,
-            "to": to.value,
-            "sources": self._sql.pack(sources_of(to)),
-            "result": outcome.result,
-            "result_digest": None if outcome.result is None else digest_of(task.id, outcome.result),
-            "failure": None if outcome.failure is None else msgspec.json.encode(outcome.failure),
-            "now": to_micros(now),
-            "cleanup_after": to_micros(cleanup_after),
-        }
-        if self._sql.one("end_task", params) is None:
+        guard = {"from": task.status.value, "sources": self._sql.pack(sources_of(to))}
+        params = _end_params(task.id, to, outcome, now, cleanup_after)
+        if self._sql.one("end_task", params | guard) is None:
             return False
         self._tx.moved("task", task.status, to)
+        return True
+
+    def end_running(
+        self, task_id: str, to: TaskStatus, outcome: Outcome, *, now: datetime, cleanup_after: datetime
+    ) -> bool:
+        """The same for a task that is running; False when it is not."""
+        params = _end_params(task_id, to, outcome, now, cleanup_after)
+        if self._sql.one("end_running_task", params) is None:
+            return False
+        self._tx.moved("task", TaskStatus.RUNNING, to)
         return True
 
     def reopen(self, task: Task, *, now: datetime, waits_on: str) -> bool:
@@ -230,6 +243,20 @@ class Tasks:
             raise KeyConflict(key, row[0])
         first = self._sql.one("get_task", {"id": row[0]})
         return _from_tombstone(task, row) if first is None else rows.task_from_row(first)
+
+
+def _end_params(
+    task_id: str, to: TaskStatus, outcome: Outcome, now: datetime, cleanup_after: datetime
+) -> dict[str, object]:
+    return {
+        "id": task_id,
+        "to": to.value,
+        "result": outcome.result,
+        "result_digest": None if outcome.result is None else digest_of(task_id, outcome.result),
+        "failure": None if outcome.failure is None else msgspec.json.encode(outcome.failure),
+        "now": to_micros(now),
+        "cleanup_after": to_micros(cleanup_after),
+    }
 
 
 def _from_tombstone(task: Task, row: Row) -> Task:

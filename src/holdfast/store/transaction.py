@@ -22,10 +22,12 @@ from holdfast.store.flows import Flows
 from holdfast.store.journal import Journal
 from holdfast.store.lists import Lists
 from holdfast.store.mail import Mailbox
+from holdfast.store.manifests import Restarts
+from holdfast.store.messages import Messages
 from holdfast.store.pasts import Pasts
 from holdfast.store.questions import Questions
 from holdfast.store.runs import Runs
-from holdfast.store.schedules import Wakes
+from holdfast.store.schedules import Firings, Wakes
 from holdfast.store.sessions import Sessions
 from holdfast.store.tasks import Tasks
 from holdfast.store.turns import Turns
@@ -57,7 +59,10 @@ class Tx:
         self.deliveries = Deliveries(self)
         self.flows = Flows(self)
         self.sessions = Sessions(self)
+        self.messages = Messages(self)
+        self.firings = Firings(self)
         self.wakes = Wakes(self)
+        self.restarts = Restarts(self)
         self.pasts = Pasts(self)
 
     def seen_through(self, statements: Statements) -> Tx:

@@ -33,7 +33,10 @@ _NOUNS: tuple[tuple[str, int, Callable[[Row], object]], ...] = (
     ("deliveries", 1, rows.delivery_from_row),
     ("flows", 1, rows.flow_from_row),
     ("sessions", 1, rows.session_from_row),
+    ("messages", 1, rows.message_from_row),
+    ("firings", 1, rows.firing_from_row),
     ("wakes", 1, rows.wake_from_row),
+    ("restarts", 1, rows.restart_from_row),
 )
 
 # Which column of a key is a number; all others are text.

@@ -3,7 +3,7 @@
 Callers hand over a write and wait. Whoever holds a session takes everything that waits, runs each write
 inside one transaction (a savepoint each, so that a bad one harms no other), commits once, and only then
 answers. An error that ended the transaction acknowledges nobody: each member is run again, alone.
-Where a database can, writes of one kind become one statement instead (see JoinedWrite).
+Where a database can, a crowd of writes of one kind becomes one statement instead (see JoinedWrite).
 """
 
 from __future__ import annotations
@@ -113,11 +113,23 @@ class CommitUnknown(Exception):
 class Pending(Generic[T]):
     """One write that waits, and where its answer goes."""
 
-    __slots__ = ("answer", "cause", "error", "future", "is_joined", "is_settled", "loop", "ready", "write")
+    __slots__ = (
+        "answer",
+        "cause",
+        "error",
+        "future",
+        "is_crowd",
+        "is_joined",
+        "is_settled",
+        "loop",
+        "ready",
+        "write",
+    )
 
     def __init__(self, write: Write[T]) -> None:
         self.write = write
         self.is_joined: bool = getattr(write, "is_joined", False)
+        self.is_crowd: bool = getattr(write, "is_crowd", False)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.future: asyncio.Future[T] | None = None
         self.ready: threading.Event | None = None
@@ -181,8 +193,8 @@ class Writer:
 
     async def write(self, write: Write[T]) -> T:
         loop = asyncio.get_running_loop()
-        pending = Pending(write)
-        caller = asyncio.current_task(loop)
+        caller = _whose(asyncio.current_task(loop))
+        cause: Exception | None = None
         if self._may_inline(caller):
             if self._served is None:
                 self._served, self._pass_until = caller, time.perf_counter() + INLINE_PASS_S
@@ -190,11 +202,13 @@ class Writer:
             try:
                 return self._write_inline(write)
             except _Elsewhere as elsewhere:
-                pending.cause = elsewhere.cause
+                cause = elsewhere.cause
             finally:
                 if time.perf_counter() > self._pass_until:
                     # Give the others of this loop their turn, as a hop to the writer's thread would have.
                     await asyncio.sleep(0)
+        pending = Pending(write)
+        pending.cause = cause
         future = pending.on_loop(loop)
         self._enqueue(pending)
         return await future
@@ -242,8 +256,8 @@ class Writer:
         return (
             self._lonely >= _LONELY_GROUPS
             and not self._waiting
-            and self._served in (None, caller)
             and self._commit_s < INLINE_COMMIT_S
+            and (self._served is None or self._served is caller)
         )
 
     def _end_pass(self) -> None:
@@ -254,7 +268,8 @@ class Writer:
         for session, lock in self._pairs:
             if lock.acquire(blocking=False):
                 try:
-                    self._refuse_when_closed()
+                    if self._is_closed:
+                        raise StoreUnavailable("the store is closed")
                     started = time.perf_counter()
                     answer = self._run_inline(session, write)
                     self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
@@ -341,7 +356,7 @@ class Writer:
             group: list[Pending[Any]] = []
             singles = 0
             while len(group) < share:
-                singles += not self._waiting[0].is_joined
+                singles += not self._waiting[0].is_crowd
                 if singles > self._max_transaction:
                     break
                 group.append(self._waiting.popleft())
@@ -371,7 +386,7 @@ class Writer:
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
 
     def _run_together(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
-        if session.joins and part[0].is_joined:
+        if session.joins and (part[0].is_crowd or (part[0].is_joined and len(part) == 1)):
             self._run_joined(cast(JoiningSession, session), part, may_wait=may_wait)
             return
         session.begin(may_wait=may_wait)
@@ -488,12 +503,17 @@ class Writer:
         raise AssertionError("pauses never end")
 
 
+def _whose(caller: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
+    """Who asks: a child whose parent does nothing but wait for it says who that is."""
+    return None if caller is None else getattr(caller.get_coro(), "parent", caller)
+
+
 def _parts(session: Session, group: list[Pending[Any]]) -> Iterator[list[Pending[Any]]]:
-    """Those not tried yet: a part for each kind that can be joined, and one for all others."""
+    """Those not tried yet: a part for each kind that comes in crowds, and one for all others."""
     kinds: dict[type | None, list[Pending[Any]]] = {}
     for member in group:
         if member.cause is None:
-            kind = type(member.write) if session.joins and member.is_joined else None
+            kind = type(member.write) if session.joins and member.is_crowd else None
             kinds.setdefault(kind, []).append(member)
     yield from kinds.values()
 

@@ -37,7 +37,7 @@ from holdfast.engine.stepper import FREE, Doing, Stepper
 from holdfast.engine.threads import StepThreads
 from holdfast.engine.waits import answering, sending
 from holdfast.store import Store, Tx, rows
-from holdfast.store.effects import BeginEffect
+from holdfast.store.effects import BeginEffect, FinishEffect
 from holdfast.store.journal import SaveStep
 from holdfast.store.verify import scan
 from holdfast.testing.clocks import FakeClock
@@ -551,6 +551,8 @@ def _about(write: Any) -> str:
         return f"save step {step.name}{f' of {step.scope}' if step.scope else ''}"
     if isinstance(write, BeginEffect):
         return f"begin effect of {write._effect.name}"  # noqa: SLF001 - only to be shown
+    if isinstance(write, FinishEffect):
+        return f"note outcome of {write.name}"
     words = name_of(write).rpartition(".")[2].replace("_", " ")
     cells = (cell.cell_contents for cell in getattr(write, "__closure__", None) or ())
     about = [one.name for one in cells if isinstance(one, (Doing, Effect))]

@@ -279,6 +279,16 @@ class _CountingStatements:
         self._ran()
         return answer
 
+    def note_effect(self, row: Row) -> bool:
+        answer = self._statements.note_effect(row)
+        self._ran()
+        return answer
+
+    def finish_effect(self, step: Row, fence: int, effect: Row) -> bool:
+        answer = self._statements.finish_effect(step, fence, effect)
+        self._ran()
+        return answer
+
     def pack(self, values: Sequence[str]) -> object:
         return self._statements.pack(values)
 
@@ -369,6 +379,9 @@ _KEY_WIDTHS = {
     "deliveries": 1,
     "flows": 1,
     "sessions": 1,
+    "messages": 1,
+    "firings": 1,
     "wakes": 1,
+    "restarts": 1,
     "blobs": 1,
 }

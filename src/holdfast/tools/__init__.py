@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.tools.git import GitCommit, GitPush, git_commit, git_push
     from holdfast.tools.http import HttpResponse, http_get, http_request
     from holdfast.tools.messages import SentMessage, message_tool, send_message
+    from holdfast.tools.restart import RestartAsked, restart_gateway
 
 _MODULES = {
     "commands": "ShellResult shell",
@@ -34,6 +35,7 @@ _MODULES = {
     "git": "GitCommit GitPush git_commit git_push",
     "http": "HttpResponse http_get http_request",
     "messages": "SentMessage message_tool send_message",
+    "restart": "RestartAsked restart_gateway",
 }
 _WHERE = {name: f"holdfast.tools.{module}" for module, names in _MODULES.items() for name in names.split()}
 
@@ -65,6 +67,7 @@ __all__ = [
     "HttpFailed",
     "HttpNotSent",
     "HttpResponse",
+    "RestartAsked",
     "SentMessage",
     "ShellResult",
     "git_commit",
@@ -72,6 +75,7 @@ __all__ = [
     "http_get",
     "http_request",
     "message_tool",
+    "restart_gateway",
     "send_message",
     "shell",
     "write_file",

@@ -51,8 +51,9 @@ async def _verify_shell(
     timeout_s: float | None = None,
     check: bool = False,
     receipts: str | None = None,
+    stdin: str | None = None,
 ) -> Verdict:
-    del command, cwd, env
+    del command, cwd, env, stdin
     patience_s = PATIENCE_S if timeout_s is None else timeout_s + 2 * GRACE_S
     outcome = await find_outcome(current_key(), _receipts(receipts), patience_s=patience_s)
     match outcome:
@@ -82,11 +83,12 @@ async def shell(
     timeout_s: float | None = None,
     check: bool = False,
     receipts: str | None = None,
+    stdin: str | None = None,
 ) -> ShellResult:
     """Run a command, at most once for each effect, and remember how it ended even if we die meanwhile.
 
     A text is given to /bin/sh, a list is run as it stands. `env` is added to our own environment; a value of
-    None takes a name away. It gets no input and no terminal.
+    None takes a name away. It reads `stdin`, or nothing, and has no terminal.
 
     The command belongs to a process of its own that survives ours and writes a receipt. After a crash the
     receipt tells the outcome; a command that still runs is waited for. Only when that process was killed too
@@ -100,7 +102,7 @@ async def shell(
     `receipts` is a directory on a local file system, `receipts` in Holdfast's home unless given. It must be
     the same in the next life: elsewhere, or on another machine, nothing is known of the command.
     """
-    order = _checked_order(command, cwd=cwd, env=env, timeout_s=timeout_s)
+    order = _checked_order(command, cwd=cwd, env=env, timeout_s=timeout_s, stdin=stdin)
     done = await run_with_receipt(current_key(), order, _receipts(receipts))
     if check and (failure := _failure_of(done)):
         raise failure
@@ -197,7 +199,12 @@ def _result(done: Done) -> ShellResult:
 
 
 def _checked_order(
-    command: object, *, cwd: object = None, env: object = None, timeout_s: object = None
+    command: object,
+    *,
+    cwd: object = None,
+    env: object = None,
+    timeout_s: object = None,
+    stdin: object = None,
 ) -> Order:
     return Order(
         started=-1,
@@ -208,6 +215,7 @@ def _checked_order(
         timeout_s=None if timeout_s is None else check_seconds("timeout_s", timeout_s),
         grace_s=GRACE_S,
         max_output_bytes=MAX_OUTPUT_BYTES,
+        stdin=None if stdin is None else _checked_stdin(stdin),
     )
 
 
@@ -222,6 +230,16 @@ def _checked_command(command: object) -> list[str]:
     if not words or not words[0].strip():
         raise BadInput("command", "is empty")
     return words
+
+
+def _checked_stdin(stdin: object) -> str:
+    if not isinstance(stdin, str):
+        raise BadInput("stdin", f"text is needed, not {type(stdin).__name__}")
+    try:
+        stdin.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput("stdin", f"half of a surrogate pair at {error.start}; it is not valid text") from error
+    return stdin
 
 
 def _checked_env(env: object) -> dict[str, str | None]:

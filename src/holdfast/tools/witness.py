@@ -13,6 +13,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None
     grace_s: float
     max_output_bytes: int
+    # What the command reads; nothing unless given.
+    stdin: str | None = None
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -170,16 +173,17 @@ class Witness:
             raise _Stopped("it was stopped before it began")
         order = self._order
         env = {name: value for name, value in {**os.environ, **order.env}.items() if value is not None}
-        return subprocess.Popen(  # noqa: S603 - to run what it is told is what this is for
-            order.argv,
-            cwd=order.cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            # A group of its own: we stop all of it, and stay ourselves to write down how it ended.
-            process_group=0,
-        )
+        with _file_of(order.stdin) as stdin:
+            return subprocess.Popen(  # noqa: S603 - to run what it is told is what this is for
+                order.argv,
+                cwd=order.cwd,
+                env=env,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # A group of its own: we stop all of it, and stay ourselves to write down how it ended.
+                process_group=0,
+            )
 
     def _watch(self, command: subprocess.Popen[bytes], signals: int) -> Done:
         assert command.stdout is not None
@@ -232,6 +236,18 @@ class Witness:
 
 class _Stopped(Exception):
     """Stopped before the command began."""
+
+
+@contextlib.contextmanager
+def _file_of(text: str | None) -> Iterator[int | IO[bytes]]:
+    """What a command reads: a file without a name. A pipe would wait for a command that does not read it."""
+    if text is None:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode())
+        file.seek(0)
+        yield file
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

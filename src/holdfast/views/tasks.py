@@ -192,6 +192,13 @@ class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class CreatedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that is recorded now, or was before under the same key."""
+
+    task_id: str
+    is_new: bool
+
+
 class CancelView(msgspec.Struct, frozen=True, kw_only=True):
     """What a cancel did: `cancelled`, `cancel_requested`, or `already_ended` and changed nothing."""
 

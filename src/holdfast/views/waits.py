@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.effect import Effect
 from holdfast.core.scope import Question
 from holdfast.core.task import Task
+from holdfast.core.transitions import TaskStatus
 from holdfast.views.text import bounded, one_line
 
 MAX_WORDS_CHARS = 1000
@@ -49,6 +50,21 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
             until=until,
             command=None if command is None else one_line(command),
         )
+
+
+def what_next(task: Task | None) -> str:
+    """What becomes of a task for which somebody has just decided or answered something."""
+    if task is None:
+        return "its task is gone, so nothing goes on"
+    if task.has_ended:
+        return f"its task {task.id} is {task.status.value}, so nothing goes on"
+    if task.status is TaskStatus.QUEUED:
+        return (
+            f"task {task.id} is queued, and goes on in a process that carries {task.name!r} "
+            f"(none? `holdfast run --resume {task.id} MODULE:{task.name}`)"
+        )
+    waits = "" if task.waits_on is None else f" on {task.waits_on}"
+    return f"task {task.id} is {task.status.value}{waits}"
 
 
 def kind_of(waits_on: str) -> tuple[str, str]:

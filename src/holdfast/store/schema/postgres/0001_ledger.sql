@@ -326,6 +326,7 @@ CREATE TABLE deliveries (
   task_id         TEXT COLLATE "C" NOT NULL,
   idempotency_key TEXT COLLATE "C" NOT NULL UNIQUE,
   origin          BYTEA,
+  target          TEXT COLLATE "C" NOT NULL,
   message         BYTEA NOT NULL,
   created_at      BIGINT NOT NULL,
   digest          BYTEA NOT NULL,
@@ -335,9 +336,13 @@ CREATE TABLE deliveries (
   attempts        BIGINT NOT NULL,
   due_at          BIGINT NOT NULL,
   failure         BYTEA,
+  claimed_by      TEXT COLLATE "C",
   updated_at      BIGINT NOT NULL
 );
 CREATE INDEX deliveries_due ON deliveries (due_at, id) WHERE status = 'pending';
+CREATE INDEX deliveries_attempting ON deliveries (due_at, id) WHERE status = 'attempting';
+-- What is owed to one target is sent in order.
+CREATE INDEX deliveries_open ON deliveries (target, created_at, id) WHERE status IN ('pending', 'attempting');
 CREATE INDEX deliveries_by_task ON deliveries (task_id, id);
 
 CREATE TABLE flows (
@@ -363,17 +368,72 @@ CREATE INDEX flows_by_status ON flows (status, id);
 CREATE INDEX flows_by_owner ON flows (owner, id);
 
 CREATE TABLE sessions (
-  id         TEXT COLLATE "C" PRIMARY KEY,
-  key        TEXT COLLATE "C" NOT NULL UNIQUE,
-  agent      TEXT COLLATE "C" NOT NULL,
-  parent_key TEXT COLLATE "C",
-  created_at BIGINT NOT NULL,
-  digest     BYTEA NOT NULL,
-  status     TEXT COLLATE "C" NOT NULL CHECK (status IN ('idle', 'processing', 'draining', 'interrupted', 'waiting')),
-  waits_on   TEXT COLLATE "C",
-  updated_at BIGINT NOT NULL
+  id            TEXT COLLATE "C" PRIMARY KEY,
+  key           TEXT COLLATE "C" NOT NULL UNIQUE,
+  agent         TEXT COLLATE "C" NOT NULL,
+  parent_key    TEXT COLLATE "C",
+  created_at    BIGINT NOT NULL,
+  digest        BYTEA NOT NULL,
+  status        TEXT COLLATE "C" NOT NULL
+    CHECK (status IN ('idle', 'processing', 'draining', 'interrupted', 'waiting')),
+  waits_on      TEXT COLLATE "C",
+  origin        BYTEA,
+  task_id       TEXT COLLATE "C",
+  last_position BIGINT NOT NULL,
+  queued        BIGINT NOT NULL CHECK (queued >= 0),
+  ready_at      BIGINT,
+  updated_at    BIGINT NOT NULL,
+  CHECK (status <> 'idle' OR task_id IS NULL),
+  CHECK ((ready_at IS NOT NULL) = (task_id IS NULL AND queued > 0))
 );
 CREATE INDEX sessions_by_status ON sessions (status, id);
+CREATE INDEX sessions_by_time ON sessions (updated_at, id);
+CREATE INDEX sessions_by_agent ON sessions (agent, updated_at, id);
+-- A task answers in one session.
+CREATE UNIQUE INDEX sessions_busy ON sessions (task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX sessions_ready ON sessions (ready_at, id) WHERE ready_at IS NOT NULL;
+
+CREATE TABLE messages (
+  id                 TEXT COLLATE "C" PRIMARY KEY,
+  session_key        TEXT COLLATE "C" NOT NULL,
+  position           BIGINT NOT NULL,
+  role               TEXT COLLATE "C" NOT NULL CHECK (role IN ('user', 'agent', 'system')),
+  channel            TEXT COLLATE "C" NOT NULL,
+  account_id         TEXT COLLATE "C" NOT NULL,
+  channel_message_id TEXT COLLATE "C",
+  origin             BYTEA,
+  body               BYTEA NOT NULL,
+  reply_to           TEXT COLLATE "C",
+  created_at         BIGINT NOT NULL,
+  digest             BYTEA NOT NULL,
+  status             TEXT COLLATE "C" NOT NULL
+    CHECK (status IN ('queued', 'taken', 'answered', 'failed', 'noted')),
+  task_id            TEXT COLLATE "C",
+  updated_at         BIGINT NOT NULL,
+  UNIQUE (session_key, position)
+);
+-- A message enters once, however often its channel hands it in.
+CREATE UNIQUE INDEX messages_once ON messages (channel, account_id, channel_message_id)
+  WHERE channel_message_id IS NOT NULL;
+CREATE INDEX messages_queued ON messages (session_key, position) WHERE status = 'queued';
+CREATE INDEX messages_taken ON messages (task_id) WHERE status = 'taken';
+
+CREATE TABLE firings (
+  id            TEXT COLLATE "C" PRIMARY KEY,
+  schedule      TEXT COLLATE "C" NOT NULL,
+  occurrence_at BIGINT NOT NULL,
+  session_key   TEXT COLLATE "C" NOT NULL,
+  created_at    BIGINT NOT NULL,
+  digest        BYTEA NOT NULL,
+  status        TEXT COLLATE "C" NOT NULL
+    CHECK (status IN ('due', 'running', 'done', 'failed', 'missed', 'requeued')),
+  message_id    TEXT COLLATE "C" UNIQUE,
+  task_id       TEXT COLLATE "C",
+  is_retry      BIGINT NOT NULL CHECK (is_retry IN (0, 1)),
+  updated_at    BIGINT NOT NULL,
+  UNIQUE (schedule, occurrence_at)
+);
+CREATE INDEX firings_open ON firings (occurrence_at, id) WHERE status IN ('due', 'running', 'requeued');
 
 CREATE TABLE wakes (
   id            TEXT COLLATE "C" PRIMARY KEY,
@@ -390,6 +450,21 @@ CREATE TABLE wakes (
 );
 CREATE INDEX wakes_due ON wakes (due_at, id) WHERE status = 'pending';
 CREATE INDEX wakes_by_task ON wakes (task_id, id);
+
+CREATE TABLE restarts (
+  id           TEXT COLLATE "C" PRIMARY KEY,
+  boot_id      TEXT COLLATE "C" NOT NULL,
+  place        TEXT COLLATE "C" NOT NULL,
+  requested_at BIGINT NOT NULL,
+  manifest     BYTEA NOT NULL,
+  digest       BYTEA NOT NULL,
+  status       TEXT COLLATE "C" NOT NULL CHECK (status IN ('draining', 'drained', 'blocked', 'recovered')),
+  triggers     BYTEA NOT NULL,
+  outcome      BYTEA,
+  recovered_by TEXT COLLATE "C",
+  updated_at   BIGINT NOT NULL
+);
+CREATE INDEX restarts_open ON restarts (place, id) WHERE status IN ('draining', 'drained');
 
 CREATE TABLE blobs (
   digest     TEXT COLLATE "C" PRIMARY KEY,

@@ -311,7 +311,7 @@ CREATE TABLE effects (
   settle_after    INTEGER,
   updated_at      INTEGER NOT NULL,
   UNIQUE (idempotency_key, generation)
-) STRICT;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX effects_by_task ON effects (task_id, id);
 CREATE INDEX effects_unsettled ON effects (task_id, id) WHERE status <> 'done';
 CREATE INDEX effects_unknown ON effects (status, id) WHERE status = 'unknown';
@@ -321,6 +321,7 @@ CREATE TABLE deliveries (
   task_id         TEXT NOT NULL,
   idempotency_key TEXT NOT NULL UNIQUE,
   origin          BLOB,
+  target          TEXT NOT NULL,
   message         BLOB NOT NULL,
   created_at      INTEGER NOT NULL,
   digest          BLOB NOT NULL,
@@ -330,9 +331,13 @@ CREATE TABLE deliveries (
   attempts        INTEGER NOT NULL,
   due_at          INTEGER NOT NULL,
   failure         BLOB,
+  claimed_by      TEXT,
   updated_at      INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX deliveries_due ON deliveries (due_at, id) WHERE status = 'pending';
+CREATE INDEX deliveries_attempting ON deliveries (due_at, id) WHERE status = 'attempting';
+-- What is owed to one target is sent in order.
+CREATE INDEX deliveries_open ON deliveries (target, created_at, id) WHERE status IN ('pending', 'attempting');
 CREATE INDEX deliveries_by_task ON deliveries (task_id, id);
 
 CREATE TABLE flows (
@@ -358,17 +363,72 @@ CREATE INDEX flows_by_status ON flows (status, id);
 CREATE INDEX flows_by_owner ON flows (owner, id);
 
 CREATE TABLE sessions (
-  id         TEXT PRIMARY KEY,
-  key        TEXT NOT NULL UNIQUE,
-  agent      TEXT NOT NULL,
-  parent_key TEXT,
-  created_at INTEGER NOT NULL,
-  digest     BLOB NOT NULL,
-  status     TEXT NOT NULL CHECK (status IN ('idle', 'processing', 'draining', 'interrupted', 'waiting')),
-  waits_on   TEXT,
-  updated_at INTEGER NOT NULL
+  id            TEXT PRIMARY KEY,
+  key           TEXT NOT NULL UNIQUE,
+  agent         TEXT NOT NULL,
+  parent_key    TEXT,
+  created_at    INTEGER NOT NULL,
+  digest        BLOB NOT NULL,
+  status        TEXT NOT NULL
+    CHECK (status IN ('idle', 'processing', 'draining', 'interrupted', 'waiting')),
+  waits_on      TEXT,
+  origin        BLOB,
+  task_id       TEXT,
+  last_position INTEGER NOT NULL,
+  queued        INTEGER NOT NULL CHECK (queued >= 0),
+  ready_at      INTEGER,
+  updated_at    INTEGER NOT NULL,
+  CHECK (status <> 'idle' OR task_id IS NULL),
+  CHECK ((ready_at IS NOT NULL) = (task_id IS NULL AND queued > 0))
 ) STRICT;
 CREATE INDEX sessions_by_status ON sessions (status, id);
+CREATE INDEX sessions_by_time ON sessions (updated_at, id);
+CREATE INDEX sessions_by_agent ON sessions (agent, updated_at, id);
+-- A task answers in one session.
+CREATE UNIQUE INDEX sessions_busy ON sessions (task_id) WHERE task_id IS NOT NULL;
+CREATE INDEX sessions_ready ON sessions (ready_at, id) WHERE ready_at IS NOT NULL;
+
+CREATE TABLE messages (
+  id                 TEXT PRIMARY KEY,
+  session_key        TEXT NOT NULL,
+  position           INTEGER NOT NULL,
+  role               TEXT NOT NULL CHECK (role IN ('user', 'agent', 'system')),
+  channel            TEXT NOT NULL,
+  account_id         TEXT NOT NULL,
+  channel_message_id TEXT,
+  origin             BLOB,
+  body               BLOB NOT NULL,
+  reply_to           TEXT,
+  created_at         INTEGER NOT NULL,
+  digest             BLOB NOT NULL,
+  status             TEXT NOT NULL
+    CHECK (status IN ('queued', 'taken', 'answered', 'failed', 'noted')),
+  task_id            TEXT,
+  updated_at         INTEGER NOT NULL,
+  UNIQUE (session_key, position)
+) STRICT;
+-- A message enters once, however often its channel hands it in.
+CREATE UNIQUE INDEX messages_once ON messages (channel, account_id, channel_message_id)
+  WHERE channel_message_id IS NOT NULL;
+CREATE INDEX messages_queued ON messages (session_key, position) WHERE status = 'queued';
+CREATE INDEX messages_taken ON messages (task_id) WHERE status = 'taken';
+
+CREATE TABLE firings (
+  id            TEXT PRIMARY KEY,
+  schedule      TEXT NOT NULL,
+  occurrence_at INTEGER NOT NULL,
+  session_key   TEXT NOT NULL,
+  created_at    INTEGER NOT NULL,
+  digest        BLOB NOT NULL,
+  status        TEXT NOT NULL
+    CHECK (status IN ('due', 'running', 'done', 'failed', 'missed', 'requeued')),
+  message_id    TEXT UNIQUE,
+  task_id       TEXT,
+  is_retry      INTEGER NOT NULL CHECK (is_retry IN (0, 1)),
+  updated_at    INTEGER NOT NULL,
+  UNIQUE (schedule, occurrence_at)
+) STRICT;
+CREATE INDEX firings_open ON firings (occurrence_at, id) WHERE status IN ('due', 'running', 'requeued');
 
 CREATE TABLE wakes (
   id            TEXT PRIMARY KEY,
@@ -385,6 +445,21 @@ CREATE TABLE wakes (
 ) STRICT;
 CREATE INDEX wakes_due ON wakes (due_at, id) WHERE status = 'pending';
 CREATE INDEX wakes_by_task ON wakes (task_id, id);
+
+CREATE TABLE restarts (
+  id           TEXT PRIMARY KEY,
+  boot_id      TEXT NOT NULL,
+  place        TEXT NOT NULL,
+  requested_at INTEGER NOT NULL,
+  manifest     BLOB NOT NULL,
+  digest       BLOB NOT NULL,
+  status       TEXT NOT NULL CHECK (status IN ('draining', 'drained', 'blocked', 'recovered')),
+  triggers     BLOB NOT NULL,
+  outcome      BLOB,
+  recovered_by TEXT,
+  updated_at   INTEGER NOT NULL
+) STRICT;
+CREATE INDEX restarts_open ON restarts (place, id) WHERE status IN ('draining', 'drained');
 
 CREATE TABLE blobs (
   digest     TEXT PRIMARY KEY,

@@ -50,14 +50,14 @@ SELECT * FROM run_checkpoints
  ORDER BY priority, created_at, id;
 
 -- name: claim_checkpoints
--- Hand the most urgent paused checkpoints to one resumer.
+-- Hand the most urgent paused checkpoints to one resumer; what waits for its own end is not for it.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
    SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,
        attempts = attempts + 1, updated_at = :now
  WHERE id IN (
          SELECT id FROM run_checkpoints
-          WHERE status = 'paused_for_restart'
+          WHERE status = 'paused_for_restart' AND (claimed_by IS NULL OR claimed_by <> :boot_id)
           ORDER BY priority, created_at, id
           LIMIT :limit
        )

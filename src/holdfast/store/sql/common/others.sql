@@ -1,8 +1,8 @@
 -- name: insert_delivery
 -- An update that is owed.
 INSERT INTO deliveries
-VALUES (:id, :task_id, :idempotency_key, :origin, :message, :created_at, :digest, :status, :attempts, :due_at,
-        :failure, :updated_at)
+VALUES (:id, :task_id, :idempotency_key, :origin, :target, :message, :created_at, :digest, :status, :attempts,
+        :due_at, :failure, :claimed_by, :updated_at)
 ON CONFLICT DO NOTHING
 RETURNING id;
 
@@ -45,7 +45,8 @@ RETURNING *;
 -- name: insert_session
 -- One conversation of one agent.
 INSERT INTO sessions
-VALUES (:id, :key, :agent, :parent_key, :created_at, :digest, :status, :waits_on, :updated_at)
+VALUES (:id, :key, :agent, :parent_key, :created_at, :digest, :status, :waits_on, :origin, :task_id,
+        :last_position, :queued, :ready_at, :updated_at)
 ON CONFLICT DO NOTHING
 RETURNING id;
 

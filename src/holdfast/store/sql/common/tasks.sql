@@ -52,6 +52,12 @@ SELECT * FROM tasks
  WHERE owner = :owner AND status = :status AND id < :before
  ORDER BY id DESC LIMIT :limit;
 
+-- name: page_of_tasks_by_end
+-- Those that have ended, last ended first: every end stamps its task for clean-up after the same time.
+SELECT * FROM tasks
+ WHERE cleanup_after IS NOT NULL AND (cleanup_after, id) < (:cleanup_after, :before)
+ ORDER BY cleanup_after DESC, id DESC LIMIT :limit;
+
 -- name: children_of_task
 -- The tasks that a task started.
 SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id;
@@ -86,6 +92,15 @@ UPDATE tasks
    SET status = :to, waits_on = NULL, result = :result, result_digest = :result_digest, failure = :failure,
        updated_at = :now, ended_at = :now, cleanup_after = :cleanup_after
  WHERE id = :id AND status = :from AND status IN :sources[]
+RETURNING id;
+
+-- name: end_running_task
+-- The same for a task whose run was carried to its end.
+-- moves: task running -> succeeded|failed|timed_out|cancelled|lost
+UPDATE tasks
+   SET status = :to, waits_on = NULL, result = :result, result_digest = :result_digest, failure = :failure,
+       updated_at = :now, ended_at = :now, cleanup_after = :cleanup_after
+ WHERE id = :id AND status = 'running' AND :to IN ('succeeded', 'failed', 'timed_out', 'cancelled', 'lost')
 RETURNING id;
 
 -- name: reopen_task

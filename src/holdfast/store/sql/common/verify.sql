@@ -70,9 +70,21 @@ SELECT * FROM flows WHERE id > :after0 ORDER BY id LIMIT :limit;
 -- Every row, a page at a time, to be verified.
 SELECT * FROM sessions WHERE id > :after0 ORDER BY id LIMIT :limit;
 
+-- name: scan_messages
+-- Every row, a page at a time, to be verified.
+SELECT * FROM messages WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_firings
+-- Every row, a page at a time, to be verified.
+SELECT * FROM firings WHERE id > :after0 ORDER BY id LIMIT :limit;
+
 -- name: scan_wakes
 -- Every row, a page at a time, to be verified.
 SELECT * FROM wakes WHERE id > :after0 ORDER BY id LIMIT :limit;
+
+-- name: scan_restarts
+-- Every row, a page at a time, to be verified.
+SELECT * FROM restarts WHERE id > :after0 ORDER BY id LIMIT :limit;
 
 -- name: scan_blobs
 -- Every blob, a page at a time, to be verified.

@@ -20,12 +20,13 @@ SELECT * FROM run_checkpoints WHERE id IN :ids[] AND status = 'resuming' ORDER B
 SELECT id FROM run_checkpoints WHERE id IN :ids[] AND token = :token AND status = 'resuming' ORDER BY id FOR UPDATE;
 
 -- name: claim_checkpoints
--- Hand the most urgent paused checkpoints to one resumer.
+-- Hand the most urgent paused checkpoints to one resumer; what waits for its own end is not for it.
 -- Differs: rows that another resumer is taking are skipped, not waited for; leases follow the database's clock.
 -- moves: checkpoint paused_for_restart -> resuming
 WITH picked AS MATERIALIZED (
        SELECT id FROM run_checkpoints
         WHERE status = 'paused_for_restart' AND resumed_run_id IS NULL
+          AND (claimed_by IS NULL OR claimed_by <> :boot_id)
         ORDER BY priority, created_at, id
         LIMIT :limit
           FOR NO KEY UPDATE SKIP LOCKED

@@ -38,3 +38,19 @@ SELECT id, status, owner FROM tasks
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
  ORDER BY cleanup_after, id LIMIT :limit
    FOR UPDATE SKIP LOCKED;
+
+-- name: insert_task_many
+-- Many new tasks; those whose id is there already change nothing.
+-- Differs: one statement for all rows is five times as quick here as one statement for each.
+INSERT INTO tasks
+SELECT * FROM unnest(
+         CAST(:id AS text[]), CAST(:owner AS text[]), CAST(:runtime AS text[]), CAST(:name AS text[]),
+         CAST(:goal AS text[]), CAST(:arguments AS bytea[]), CAST(:origin AS bytea[]),
+         CAST(:session_key AS text[]), CAST(:parent_task_id AS text[]), CAST(:flow_id AS text[]),
+         CAST(:dedup_key AS text[]), CAST(:notify AS text[]), CAST(:created_at AS bigint[]),
+         CAST(:digest AS bytea[]), CAST(:status AS text[]), CAST(:priority AS bigint[]),
+         CAST(:waits_on AS text[]), CAST(:progress AS bytea[]), CAST(:result AS bytea[]),
+         CAST(:result_digest AS bytea[]), CAST(:failure AS bytea[]), CAST(:cancel_requested_at AS bigint[]),
+         CAST(:cancel_reason AS text[]), CAST(:updated_at AS bigint[]), CAST(:started_at AS bigint[]),
+         CAST(:ended_at AS bigint[]), CAST(:cleanup_after AS bigint[]))
+ON CONFLICT (id) DO NOTHING;

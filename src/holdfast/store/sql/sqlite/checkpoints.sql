@@ -1,5 +1,5 @@
 -- name: claim_checkpoints
--- Hand the most urgent paused checkpoints to one resumer.
+-- Hand the most urgent paused checkpoints to one resumer; what waits for its own end is not for it.
 -- Differs: SQLite would take the index by status and sort all that are paused for every batch.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
@@ -7,7 +7,7 @@ UPDATE run_checkpoints
        attempts = attempts + 1, updated_at = :now
  WHERE id IN (
          SELECT id FROM run_checkpoints INDEXED BY run_checkpoints_paused
-          WHERE status = 'paused_for_restart'
+          WHERE status = 'paused_for_restart' AND (claimed_by IS NULL OR claimed_by <> :boot_id)
           ORDER BY priority, created_at, id
           LIMIT :limit
        )

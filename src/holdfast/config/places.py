@@ -1,4 +1,4 @@
-"""Settings as frozen structs, parsed and checked once: the home, and where the ledger is."""
+"""Where the home and the ledger are: all that a command needs to know which only looks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast.config import documents
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import redact_text
 
@@ -70,13 +71,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def read_settings(
     environ: Mapping[str, str], *, home: str | None = None, store: str | None = None
 ) -> Settings:
-    """What was said on the command line, else in the environment, else the default."""
-    at = _directory("--home", home) if home is not None else default_home(environ)
+    """What the command line says, else the environment, else the home's document, else the default."""
+    at = read_home(environ, home=home)
     if store is not None:
         return Settings(home=at, store=read_store_url(store, key="--store"))
     if environ.get(STORE_VARIABLE):
         return Settings(home=at, store=read_store_url(environ[STORE_VARIABLE], key=STORE_VARIABLE))
+    document = documents.find(at, documents.MAIN)
+    url = None if document is None else documents.read(document).get("store")
+    if isinstance(url, str):
+        # Everyone who uses the home means the same file, wherever they stand.
+        return Settings(home=at, store=read_store_url(url, key=f"store in {document}", base=at))
+    if url is not None:
+        raise SettingsError(f"store in {document} is no text: use {_FORMS}")
     return Settings(home=at, store=SqlitePlace(path=_path("--home", str(at / LEDGER_NAME))))
+
+
+def read_home(environ: Mapping[str, str], *, home: str | None = None) -> Path:
+    """What was said on the command line, else in the environment, else the default."""
+    return _directory("--home", home) if home is not None else default_home(environ)
 
 
 def default_home(environ: Mapping[str, str]) -> Path:
@@ -92,12 +105,12 @@ def default_home(environ: Mapping[str, str]) -> Path:
     return platformdirs.user_state_path("holdfast", appauthor=False)
 
 
-def read_store_url(url: str, *, key: str = "store") -> StorePlace:
+def read_store_url(url: str, *, key: str = "store", base: Path | None = None) -> StorePlace:
     """The place that a URL names.
 
     As elsewhere in Python, a path follows `sqlite:///`: `sqlite:///work.db` is relative to the working
-    directory, `sqlite:////var/lib/work.db` is absolute. The path is taken as it stands, nothing in it is
-    decoded. `sqlite:work.db` and `sqlite:/var/lib/work.db` say the same.
+    directory, or to `base`, and `sqlite:////var/lib/work.db` is absolute. The path is taken as it stands,
+    nothing in it is decoded. `sqlite:work.db` and `sqlite:/var/lib/work.db` say the same.
     """
     if url == "memory:":
         return MemoryPlace()
@@ -114,10 +127,15 @@ def read_store_url(url: str, *, key: str = "store") -> StorePlace:
         raise _unusable(key, url, f"write sqlite:///{rest.strip('/')} (or four slashes for an absolute path)")
     if not rest.strip("/"):
         raise _unusable(key, url, "name a file: sqlite:///relative/path or sqlite:////absolute/path")
-    path = _path(key, rest)
+    path = _path(key, rest, base)
     if path.is_dir():
         raise _unusable(key, url, f"that is a directory; name a file in it: sqlite:///{path / LEDGER_NAME}")
     return SqlitePlace(path=path)
+
+
+def in_home(home: Path, path: str, *, key: str) -> Path:
+    """The path that a setting names: a relative one begins at the home, and ~ is the user's own directory."""
+    return _path(key, path, home)
 
 
 def without_password(url: str) -> str:
@@ -134,9 +152,10 @@ def _directory(key: str, value: str) -> Path:
     return path
 
 
-def _path(key: str, value: str) -> Path:
+def _path(key: str, value: str, base: Path | None = None) -> Path:
     try:
-        return Path(value).expanduser().resolve()
+        path = Path(value).expanduser()
+        return (path if base is None else base / path).resolve()
     except (RuntimeError, ValueError, OSError) as error:  # no such user, a NUL, a loop of links
         raise _unusable(key, value, f"it cannot be read as a path ({error})") from error
 

@@ -1,0 +1,1 @@
+"""The door for programs: one table of methods behind every wire."""

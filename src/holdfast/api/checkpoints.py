@@ -1,0 +1,119 @@
+"""Checkpoints for every door: a page of them, one in full, retry and prune."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from holdfast.api.params import IdText, PageSize, Params
+from holdfast.api.tasks import place_of
+from holdfast.core.clock import EPOCH
+from holdfast.core.errors import HoldfastError
+from holdfast.core.transitions import CheckpointStatus
+from holdfast.store.tasks import LAST
+from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.core.checkpoint import Checkpoint
+    from holdfast.store.contract import Write
+    from holdfast.store.transaction import Tx
+
+MAX_PREVIEWED = 10_000
+DEFAULT_KEPT_S = 30 * 86_400.0
+
+
+class CheckpointsAsked(Params, frozen=True, kw_only=True):
+    """Which checkpoints, newest first."""
+
+    status: CheckpointStatus | None = None
+    task_id: IdText | None = None
+    limit: PageSize = 50
+    # The `next_page_token` of the page before.
+    before: IdText | None = None
+
+
+class CheckpointAsked(Params, frozen=True, kw_only=True):
+    """One checkpoint."""
+
+    checkpoint_id: IdText
+
+
+class PruneAsked(Params, frozen=True, kw_only=True):
+    """Settled checkpoints of ended tasks that are older than so many seconds."""
+
+    older_than_s: Annotated[float, msgspec.Meta(ge=0, le=1e10)] = DEFAULT_KEPT_S
+    is_dry_run: bool = False
+
+
+def read_page(
+    tx: Tx, *, status: CheckpointStatus | None, task_id: str | None, before: str | None, limit: int
+) -> CheckpointPageView:
+    of_task = None if task_id is None else tx.tasks.resolve(task_id)
+    place = LAST if before is None else place_of(before, tx.checkpoints.resolve)
+    found: list[Checkpoint] = []
+    while True:
+        # The store has no list by task and status, so those of a task are filtered here, page by page.
+        page = tx.checkpoints.page(
+            status=status if of_task is None else None, task_id=of_task, before=place, limit=limit + 1
+        )
+        found += [one for one in page if status is None or one.status is status]
+        if len(page) <= limit or len(found) > limit:
+            break
+        place = page[-1].id
+    return CheckpointPageView(
+        checkpoints=[CheckpointLineView.of(one) for one in found[:limit]],
+        counts=tx.events.counts("checkpoint"),
+        next_page_token=found[limit - 1].id if len(found) > limit else None,
+    )
+
+
+def read_checkpoint(tx: Tx, prefix: str) -> CheckpointView:
+    return CheckpointView.of(_opened(tx, tx.checkpoints.resolve(prefix)))
+
+
+def _opened(tx: Tx, checkpoint_id: str) -> Checkpoint:
+    """The checkpoint with its document in place of a reference."""
+    checkpoint = tx.checkpoints.get(checkpoint_id)
+    try:
+        return msgspec.structs.replace(checkpoint, document=tx.blobs.open(checkpoint.document))
+    except HoldfastError:
+        return msgspec.structs.replace(checkpoint, is_damaged=True)
+
+
+def retrying_checkpoint(asked: CheckpointAsked, *, now: datetime) -> Write[CheckpointLineView]:
+    """The write of a person's retry; a second one finds what the first one wrote."""
+    from holdfast.engine.resume import retrying
+
+    def retry(tx: Tx) -> CheckpointLineView:
+        checkpoint_id = tx.checkpoints.resolve(asked.checkpoint_id)
+        return CheckpointLineView.of(retrying(checkpoint_id, now=now)(tx))
+
+    return retry
+
+
+def moment_of(asked: PruneAsked, now: datetime) -> datetime:
+    """What was settled before it goes."""
+    try:
+        return max(EPOCH, now - timedelta(seconds=asked.older_than_s))
+    except OverflowError:
+        return EPOCH
+
+
+def prunable(tx: Tx, moment: datetime) -> PrunedView:
+    found = tx.checkpoints.to_prune(older_than=moment, limit=MAX_PREVIEWED)
+    ids = [str(one.id) for one in found]
+    return PrunedView(is_dry_run=True, older_than=moment, count=len(ids), checkpoint_ids=ids)
+
+
+def prune(write: Callable[[Write[list[str]]], list[str]], moment: datetime) -> PrunedView:
+    """Batch by batch, until nothing is left to remove."""
+    from holdfast.engine.retention import pruning_checkpoints
+
+    ids: list[str] = []
+    while gone := write(pruning_checkpoints(older_than=moment)):
+        ids += gone
+    return PrunedView(is_dry_run=False, older_than=moment, count=len(ids), checkpoint_ids=ids)

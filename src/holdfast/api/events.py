@@ -1,0 +1,43 @@
+"""The feed for every door: a page of what happened, by its end or after a position."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from holdfast.api.params import IdText, PageSize, Params
+from holdfast.store.events import START
+from holdfast.views.events import EventPageView, EventView
+
+if TYPE_CHECKING:
+    from holdfast.core.events import Event
+    from holdfast.store.transaction import Tx
+
+ALL_OF_A_TASK = 100_000
+
+
+class EventsAsked(Params, frozen=True, kw_only=True):
+    """What happened, in order: the newest, or what came after a position."""
+
+    task_id: IdText | None = None
+    after: Annotated[str, msgspec.Meta(max_length=64)] | None = None
+    limit: PageSize = 50
+
+
+def read_page(tx: Tx, asked: EventsAsked) -> EventPageView:
+    found = read_events(tx, asked.task_id, asked.after, asked.limit)
+    return EventPageView(
+        events=[EventView.of(event) for event in found],
+        next_position=found[-1].position if found else asked.after or START,
+    )
+
+
+def read_events(tx: Tx, task_id: str | None, after: str | None, limit: int) -> list[Event]:
+    """In order. The limit cuts the end of what came after a position, and the beginning of everything."""
+    if task_id is None:
+        return tx.events.newest(limit=limit) if after is None else tx.events.after(after, limit=limit)
+    whole_id = tx.tasks.resolve(task_id)
+    if after is None:
+        return tx.events.of_task(whole_id, limit=ALL_OF_A_TASK)[-limit:]
+    return tx.events.of_task(whole_id, after, limit=limit)

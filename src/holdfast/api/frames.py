@@ -1,0 +1,72 @@
+"""The frames of protocol v4: request, response, event, and the error in a response."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+PROTOCOL = 4
+NO_PARAMS = msgspec.Raw(b"{}")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a client asks. Its parameters stay as they are until the method is known."""
+
+    type: Literal["req"]
+    id: str | int
+    method: str
+    params: msgspec.Raw = NO_PARAMS
+    # Only on the unix socket: which ledger the client means. A gateway on another one refuses.
+    ledger: str | None = None
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Why a request was not done. `details.code` is the code that the commands print, too."""
+
+    code: str
+    message: str
+    details: dict[str, Any] | None = None
+    retryable: bool | None = None
+    retry_after_ms: int | None = None
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="res"):
+    """The answer to one request; it has its id."""
+
+    id: str | int | None = None
+    ok: bool
+    payload: Any = msgspec.UNSET
+    error: ErrorBody | None = None
+
+
+class EventFrame(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="event"
+):
+    """What the server says unasked."""
+
+    event: str
+    payload: Any = msgspec.UNSET
+    seq: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A response as a client reads it."""
+
+    ok: bool
+    id: str | int | None = None
+    payload: msgspec.Raw = NO_PARAMS
+    error: ErrorBody | None = None
+
+
+_ENCODER = msgspec.json.Encoder()
+_REQUESTS = msgspec.json.Decoder(Request)
+
+
+def read_request(frame: bytes | str) -> Request:
+    """Raises msgspec.DecodeError, UnicodeError or RecursionError for what is none."""
+    return _REQUESTS.decode(frame)
+
+
+def encode(frame: Response | EventFrame) -> bytes:
+    return _ENCODER.encode(frame)

@@ -1,0 +1,161 @@
+"""The unix socket in the home: frames as on the WebSocket, one on each line, for the user of this machine.
+
+There is no handshake and no token: the kernel says who is at the other end, and only the gateway's own user
+and root are heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import pwd
+import socket
+import struct
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from holdfast.api.contract import ALL_SCOPES, Caller, Gateway
+from holdfast.api.frames import Request, Response, encode, read_request
+from holdfast.api.rpc import INVALID_REQUEST, REFUSED, UNAVAILABLE, RpcError, dispatch
+
+log = logging.getLogger("holdfast")
+
+# As large as whoever bound the socket made it: to listen again must not make it smaller.
+BACKLOG = 4096
+# A command has one connection; so many at once is a mistake of somebody's.
+MAX_CONNECTIONS = 256
+# A peer that does not read what it asked for is let go.
+SEND_TIMEOUT_S = 30.0
+_MACOS_LOCAL_PEERCRED = 1
+
+
+class LocalDoor:
+    """Answers the connections of one listening unix socket until it is closed."""
+
+    def __init__(self, gateway: Gateway, *, max_frame_bytes: int) -> None:
+        self._gateway = gateway
+        self._max_frame_bytes = max_frame_bytes
+        self._connections: set[asyncio.StreamWriter] = set()
+        self._busy = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._ledger: str | None = None
+
+    @contextlib.asynccontextmanager
+    async def open(self, listening: socket.socket) -> AsyncIterator[None]:
+        """Requests that are under way at the end are answered before it returns."""
+        listening.setblocking(False)
+        server = await asyncio.start_unix_server(
+            self._serve, sock=listening, limit=self._max_frame_bytes, backlog=BACKLOG
+        )
+        try:
+            yield
+        finally:
+            server.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await self._idle.wait()
+            for writer in list(self._connections):
+                writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(writer)
+        try:
+            caller = self._caller(writer)
+            await self._answer_all(reader, writer, caller)
+        except RpcError as error:
+            with contextlib.suppress(OSError, TimeoutError):
+                await self._send(writer, Response(ok=False, error=error.body))
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # whoever asked has gone
+        finally:
+            self._connections.discard(writer)
+            writer.close()
+
+    def _caller(self, writer: asyncio.StreamWriter) -> Caller:
+        uid = peer_uid(writer.get_extra_info("socket"))
+        if uid is None or uid not in (os.geteuid(), 0):
+            log.warning("a process of user %s asked at the unix socket, and was not heard", uid)
+            raise RpcError(
+                REFUSED, "this socket is for the gateway's own user", details={"code": "not_yours"}
+            )
+        if len(self._connections) > MAX_CONNECTIONS:
+            raise RpcError(UNAVAILABLE, "too many connections; close some", retryable=True)
+        return Caller(who=_name_of(uid), scopes=ALL_SCOPES)
+
+    async def _answer_all(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: Caller
+    ) -> None:
+        while True:
+            try:
+                line = await reader.readline()
+            except ValueError as error:  # longer than the limit; where the next frame begins nobody knows
+                why = f"a frame has at most {self._max_frame_bytes:,} bytes"
+                raise RpcError(INVALID_REQUEST, why, details={"code": "payload_too_large"}) from error
+            if not line.endswith(b"\n"):
+                return
+            self._busy += 1
+            self._idle.clear()
+            try:
+                await self._send(writer, await self._answer(line, caller))
+            finally:
+                self._busy -= 1
+                if not self._busy:
+                    self._idle.set()
+
+    async def _answer(self, line: bytes, caller: Caller) -> Response:
+        request_id: str | int | None = None
+        try:
+            request = _read(line)
+            request_id = request.id
+            await self._check_ledger(request)
+            payload = await dispatch(self._gateway, request.method, request.params, caller)
+        except RpcError as error:
+            return Response(id=request_id, ok=False, error=error.body)
+        return Response(id=request_id, ok=True, payload=payload)
+
+    async def _check_ledger(self, request: Request) -> None:
+        """A command that means another ledger than ours must not write into ours."""
+        if request.ledger is None:
+            return
+        if self._ledger is None:
+            self._ledger = await self._gateway.store.read(lambda tx: tx.boots.fact("ledger_id"))
+        if request.ledger != self._ledger:
+            why = "the gateway that holds this home has another ledger; stop it, or choose another --home"
+            raise RpcError(REFUSED, why, details={"code": "home_in_use"})
+
+    async def _send(self, writer: asyncio.StreamWriter, response: Response) -> None:
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            writer.write(encode(response) + b"\n")
+            await writer.drain()
+
+
+def _read(line: bytes) -> Request:
+    try:
+        return read_request(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise RpcError(
+            INVALID_REQUEST, f"that is no request frame: {error}", details={"code": "bad_input"}
+        ) from error
+
+
+def peer_uid(connection: socket.socket) -> int | None:
+    """The user at the other end, as the kernel knows it; None where it does not tell."""
+    try:
+        if hasattr(socket, "SO_PEERCRED"):
+            found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            return int(struct.unpack("3i", found)[1])
+        found = connection.getsockopt(0, _MACOS_LOCAL_PEERCRED, struct.calcsize("2I"))
+        return int(struct.unpack("2I", found)[1])
+    except OSError:
+        return None
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

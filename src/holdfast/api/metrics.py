@@ -1,0 +1,55 @@
+"""What Prometheus reads: requests by method and code, connections, and the counts that the ledger keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from holdfast.api.contract import Gateway
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Those that the ledger counts.
+NOUNS = ("task", "run", "checkpoint")
+
+
+class Metrics:
+    """The numbers of one gateway; each has a collection of its own."""
+
+    def __init__(self) -> None:
+        self._all = CollectorRegistry()
+        self.requests = Counter(
+            "holdfast_requests", "Requests by method and code.", ("method", "code"), registry=self._all
+        )
+        self.connections = Gauge("holdfast_websockets", "WebSockets that are open.", registry=self._all)
+        self._ledger = _LedgerCounts()
+        self._all.register(self._ledger)
+
+    async def text(self, gateway: Gateway) -> bytes:
+        status = gateway.status()
+        counts = await gateway.store.read(lambda tx: {noun: tx.events.counts(noun) for noun in NOUNS})
+        self._ledger.counts = counts
+        self._ledger.gateway = {
+            "holdfast_ready": float(status.is_ready),
+            "holdfast_resumes_held": float(status.holds_resumes),
+            "holdfast_runs_in_flight": float(status.in_flight),
+            "holdfast_started_at_seconds": status.started_at.timestamp(),
+        }
+        return generate_latest(self._all)
+
+
+class _LedgerCounts(Collector):
+    def __init__(self) -> None:
+        self.counts: dict[str, dict[str, int]] = {}
+        self.gateway: dict[str, float] = {}
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for noun, by_status in self.counts.items():
+            family = GaugeMetricFamily(f"holdfast_{noun}s", f"How many {noun}s there are.", labels=["status"])
+            for status, number in by_status.items():
+                family.add_metric([status], number)
+            yield family
+        for name, value in self.gateway.items():
+            yield GaugeMetricFamily(name, "How the gateway fares.", value=value)

@@ -1,0 +1,235 @@
+"""tasks.*: the tasks of the ledger as clients of OpenClaw's protocol ask for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+
+from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, ShortText
+from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
+from holdfast.core.transitions import CheckpointStatus, TaskStatus, is_terminal
+from holdfast.store.tasks import LAST
+from holdfast.views.wire import (
+    WIRE_STATUS,
+    TaskCancelled,
+    TaskFound,
+    TaskListed,
+    TaskRetried,
+    TasksRetried,
+    TaskSummary,
+    WireStatus,
+    agent_of,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.core.task import Task
+    from holdfast.store.contract import Write
+    from holdfast.store.transaction import Tx
+
+# However rare what is asked for, one call looks at no more tasks than this; its page token goes on there.
+LOOKED_AT = 5000
+_BATCH = 500
+_AGE_TOKEN = re.compile(r"(\d{1,19})\.([a-z0-9_-]{1,64})")
+_ID_TOKEN = re.compile(r"[a-z0-9_-]{1,64}")
+_ALIVE = tuple(status for status in TaskStatus if not is_terminal(status))
+
+
+class ListAsked(Params, frozen=True, kw_only=True):
+    """A page of tasks, newest first, or by when they changed or ended."""
+
+    status: WireStatus | list[WireStatus] | None = None
+    agent_id: NameText | None = None
+    session_key: NameText | None = None
+    limit: PageSize = 100
+    cursor: PageToken | None = None
+    sort_by: Literal["updatedAt", "endedAt"] | None = None
+
+
+class GetAsked(Params, frozen=True, kw_only=True):
+    """One task."""
+
+    task_id: ShortText
+
+
+class WireCancelAsked(Params, frozen=True, kw_only=True):
+    """The end of one task."""
+
+    task_id: ShortText
+    reason: ShortText | None = None
+
+
+class SeveralAsked(Params, frozen=True, kw_only=True):
+    """Up to ten tasks."""
+
+    task_ids: Annotated[list[IdText], msgspec.Meta(min_length=1, max_length=10)]
+
+
+class NoSuchTask(BadInput):
+    """The protocol calls it a wrong request, in these words."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__("taskId", "no such task")
+        self.args = (f"task not found: {task_id}",)
+
+
+def list_tasks(tx: Tx, asked: ListAsked) -> TaskListed:
+    found: list[TaskSummary] = []
+    statuses = _statuses(asked.status)
+    for number, (task, token) in enumerate(_in_order(tx, asked, statuses), 1):
+        if _fits(task, asked, statuses):
+            found.append(TaskSummary.of(task))
+        if len(found) == asked.limit or number == LOOKED_AT:
+            return TaskListed(tasks=found, next_cursor=token)
+    return TaskListed(tasks=found)
+
+
+def get_task(tx: Tx, asked: GetAsked) -> TaskFound:
+    return TaskFound(task=TaskSummary.of(_find(tx, asked.task_id)))
+
+
+def cancelling_wire_task(asked: WireCancelAsked, *, now: datetime) -> Write[TaskCancelled]:
+    """A task that is not there is no error of the protocol, but an answer."""
+    from holdfast.engine.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
+
+    def cancel(tx: Tx) -> TaskCancelled:
+        try:
+            task_id = _find(tx, asked.task_id).id
+        except NoSuchTask:
+            return TaskCancelled(found=False, cancelled=False, reason="Task not found.")
+        reason = asked.reason or "cancelled by an operator"
+        match cancelling(task_id, reason=reason, owner=None, now=now)(tx):
+            case Cancelled(task=task):
+                return TaskCancelled(found=True, cancelled=True, task=TaskSummary.of(task))
+            case CancelRequested(task=task):
+                why = "Cancel requested; its holder is told at its next call."
+                return TaskCancelled(found=True, cancelled=True, reason=why, task=TaskSummary.of(task))
+            case AlreadyEnded(task=task):
+                why = f"Task has ended before as {task.status.value}."
+                return TaskCancelled(found=True, cancelled=False, reason=why, task=TaskSummary.of(task))
+
+    return cancel
+
+
+def retrying_tasks(asked: SeveralAsked, *, now: datetime) -> Write[TasksRetried]:
+    """Each task whose resume failed is opened again from its checkpoint; nothing else can be retried."""
+    from holdfast.engine.resume import retrying
+
+    def retry_one(tx: Tx, task_id: str) -> TaskRetried:
+        try:
+            task = _find(tx, task_id)
+            checkpoint = next(
+                (
+                    one
+                    for one in tx.checkpoints.page(task_id=task.id, limit=20)
+                    if one.status is CheckpointStatus.FAILED_RESUME
+                ),
+                None,
+            )
+            if checkpoint is None:
+                raise IllegalMove("task", task.id, task.status.value, "retried: no resume of it has failed")
+            retrying(checkpoint.id, now=now)(tx)
+        except HoldfastError as error:
+            return TaskRetried(task_id=task_id, ok=False, reason=str(error))
+        again = TaskSummary.of(tx.tasks.look(task.id))
+        return TaskRetried(task_id=task_id, ok=True, duplicate_risk=False, task=again)
+
+    def retry(tx: Tx) -> TasksRetried:
+        return TasksRetried(results=[retry_one(tx, task_id) for task_id in dict.fromkeys(asked.task_ids)])
+
+    return retry
+
+
+def _find(tx: Tx, task_id: str) -> Task:
+    try:
+        return tx.tasks.look(tx.tasks.resolve(task_id))
+    except (NotFound, BadInput) as error:
+        raise NoSuchTask(task_id) from error
+
+
+def _statuses(asked: str | list[WireStatus] | None) -> frozenset[TaskStatus]:
+    if asked is None:
+        return frozenset(TaskStatus)
+    wanted = {asked} if isinstance(asked, str) else set(asked)
+    return frozenset(ours for ours, theirs in WIRE_STATUS.items() if theirs in wanted)
+
+
+def _fits(task: Task, asked: ListAsked, statuses: frozenset[TaskStatus]) -> bool:
+    return (
+        task.status in statuses
+        and (asked.agent_id is None or agent_of(task) == asked.agent_id)
+        and (asked.session_key is None or task.session_key == asked.session_key)
+    )
+
+
+def _in_order(tx: Tx, asked: ListAsked, statuses: frozenset[TaskStatus]) -> Iterator[tuple[Task, str]]:
+    """Each task with the page token of what comes after it."""
+    match asked.sort_by:
+        case None:
+            yield from _newest_first(tx, asked.cursor, statuses)
+        case "endedAt":
+            yield from _last_ended_first(tx, asked.cursor)
+        case "updatedAt":
+            yield from _last_changed_first(tx, asked.cursor)
+
+
+def _newest_first(tx: Tx, token: str | None, statuses: frozenset[TaskStatus]) -> Iterator[tuple[Task, str]]:
+    before = LAST if token is None else token
+    if token is not None and not _ID_TOKEN.fullmatch(token):
+        raise _bad_token()
+    wanted = () if len(statuses) == len(TaskStatus) else tuple(statuses)
+    while page := tx.tasks.page(statuses=wanted, before=before, limit=_BATCH):
+        for task in page:
+            before = task.id
+            yield task, before
+        if len(page) < _BATCH:
+            return
+
+
+def _last_ended_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:
+    place = _read_age(token)
+    while page := tx.tasks.page_by_end(before=place, limit=_BATCH):
+        for task, place in page:
+            yield task, f"{place[0]}.{place[1]}"
+        if len(page) < _BATCH:
+            return
+
+
+def _last_changed_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:
+    """Who is alive, by the last change, together with who has ended: an ended task changes no more.
+
+    There is no index of changes, which every step would have to pay for; so of a great many that are alive
+    only the newest are put in order.
+    """
+    from heapq import merge
+
+    from holdfast.core.clock import to_micros
+    from holdfast.engine.ledger import DEFAULT_RETENTION
+
+    def place_of(task: Task) -> tuple[int, str]:
+        # An ended task is found by the time of its clean-up, so all are compared by what that is or would be.
+        return to_micros(task.cleanup_after or task.updated_at + DEFAULT_RETENTION), task.id
+
+    place = _read_age(token)
+    alive = [(place_of(task), task) for task in tx.tasks.page(statuses=_ALIVE, limit=LOOKED_AT)]
+    alive = sorted((one for one in alive if one[0] < place), key=lambda one: one[0], reverse=True)
+    ended = ((place_of(task), task) for task, _ in _last_ended_first(tx, token))
+    for key, task in merge(alive, ended, key=lambda one: one[0], reverse=True):
+        yield task, f"{key[0]}.{key[1]}"
+
+
+def _read_age(token: str | None) -> tuple[int, str]:
+    if token is None:
+        return 2**62, LAST
+    found = _AGE_TOKEN.fullmatch(token)
+    if found is None:
+        raise _bad_token()
+    return int(found[1]), found[2]
+
+
+def _bad_token() -> BadInput:
+    return BadInput("cursor", "that is no nextCursor of this list; ask for its first page")

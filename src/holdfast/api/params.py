@@ -1,0 +1,26 @@
+"""What every method's parameters have in common: closed objects, in the spelling of the wire."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+
+MAX_TEXT_CHARS = 4000
+MAX_PAGE = 500
+
+# A whole id, or a beginning of one that fits only one record.
+IdText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_-]{1,64}$", max_length=64)]
+NameText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+KeyText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[ -~]+$", min_length=1, max_length=128)]
+ShortText: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARS)]
+PageSize: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
+PageToken: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A closed object: a property that the method does not know is refused."""
+
+
+class Nothing(Params, frozen=True, kw_only=True):
+    """No parameters."""

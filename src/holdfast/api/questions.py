@@ -1,0 +1,82 @@
+"""Questions for every door: what tasks want to know from a person, and the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.api.pages import read_sound
+from holdfast.api.params import IdText, NameText, PageSize, Params
+from holdfast.core.errors import IllegalMove, NotFound
+from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
+from holdfast.views.waits import what_next
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.core.scope import Question
+    from holdfast.core.task import Task
+    from holdfast.store.contract import Write
+    from holdfast.store.transaction import Tx
+
+
+class QuestionsAsked(Params, frozen=True, kw_only=True):
+    """What tasks that have not ended ask, oldest first."""
+
+    limit: PageSize = 50
+    # The `next_page_token` of the page before.
+    after: IdText | None = None
+
+
+class AnswerAsked(Params, frozen=True, kw_only=True):
+    """The answer to one question: any JSON that it allows."""
+
+    question_id: IdText
+    answer: Any
+    by: NameText | None = None
+
+
+def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
+    """Nobody waits for the answer to a question of a task that has ended."""
+    problems: list[str] = []
+    shown: list[QuestionView] = []
+    while len(shown) <= limit:
+        page = read_sound(tx.questions.open_page, after=after, limit=limit + 1, problems=problems)
+        tasks = tx.tasks.get_many([question.task_id for question in page])
+        shown += [
+            QuestionView.of(question, task)
+            for question in page
+            if (task := tasks.get(question.task_id)) is not None and not task.has_ended
+        ]
+        if len(page) <= limit:
+            break
+        after = page[-1].id
+    return QuestionPageView(
+        questions=shown[:limit],
+        next_page_token=shown[limit - 1].id if len(shown) > limit else None,
+        problems=problems,
+    )
+
+
+def answering_question(asked: AnswerAsked, *, by: str, now: datetime) -> Write[AnsweredView]:
+    """The write of an answer; the first one stays. Raises IllegalMove when its task has ended."""
+    from holdfast.engine.waits import answering
+
+    def answer(tx: Tx) -> AnsweredView:
+        question_id = tx.questions.resolve(asked.question_id)
+        question = tx.questions.get(question_id)
+        task = _task_of(tx, question)
+        # An answer that is ours, from a commit whose answer was lost, stays ours.
+        if question.answered_at is None and task is not None and task.has_ended:
+            raise IllegalMove("task", task.id, task.status.value, "one that hears an answer")
+        answered = answering(question_id, asked.answer, by=asked.by or by, now=now)(tx)
+        task = _task_of(tx, answered)
+        return AnsweredView(question=QuestionView.of(answered, task), next=what_next(task))
+
+    return answer
+
+
+def _task_of(tx: Tx, question: Question) -> Task | None:
+    try:
+        return tx.tasks.look(question.task_id)
+    except NotFound:
+        return None

@@ -1,0 +1,98 @@
+"""gateway.*: how the process fares, whom a restart would interrupt, restart and stop."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from holdfast.api.contract import Caller, Gateway
+from holdfast.api.params import Nothing, Params, ShortText
+from holdfast.views.gateway import (
+    GatewayView,
+    HealthView,
+    LetResumeView,
+    PreflightView,
+    ReadinessView,
+    RestartAnswerView,
+    RestartPageView,
+    RestartView,
+    StoppingView,
+)
+from holdfast.views.wire import millis
+
+
+class RestartAsked(Params, frozen=True, kw_only=True):
+    """A restart: why, and whether it passes the readiness gate."""
+
+    reason: ShortText = "asked for by an operator"
+    force: bool = False
+    # For the session that asks: what to go on with afterwards.
+    continuation: ShortText | None = None
+
+
+class StopAsked(Params, frozen=True, kw_only=True):
+    """A drain, and then the end of the gateway."""
+
+    reason: ShortText = "asked for by an operator"
+
+
+class RestartsAsked(Params, frozen=True, kw_only=True):
+    """Restarts, newest first."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 20
+
+
+async def status(gateway: Gateway, asked: Nothing, caller: Caller) -> GatewayView:  # noqa: ARG001 - a method
+    found = gateway.status()
+    # The ledger may not be there yet while the gateway starts.
+    newest = [] if found.status == "starting" else await gateway.restarts(1)
+    return GatewayView.of(found, newest[0] if newest else None)
+
+
+async def health(gateway: Gateway, asked: Nothing, caller: Caller) -> HealthView:  # noqa: ARG001 - a method
+    found = gateway.status()
+    now = millis(gateway.clock.now())
+    assert now is not None
+    return HealthView(ok=True, status=found.status, is_ready=found.is_ready, ts=now)
+
+
+async def preflight(gateway: Gateway, asked: Nothing, caller: Caller) -> PreflightView:  # noqa: ARG001 - a method
+    return PreflightView.of(await gateway.preflight())
+
+
+async def readiness(gateway: Gateway, asked: Nothing, caller: Caller) -> ReadinessView:  # noqa: ARG001 - a method
+    return ReadinessView.of(await gateway.preflight())
+
+
+async def restart(gateway: Gateway, asked: RestartAsked, caller: Caller) -> RestartAnswerView:
+    """Answered when everything is drained and the process is about to end, or when it goes on."""
+    from holdfast.gateway.gateway import RestartRequest
+
+    answer = await gateway.restart(
+        RestartRequest(
+            reason=asked.reason,
+            triggered_by=caller.who,
+            force=asked.force,
+            continuation=asked.continuation,
+        )
+    )
+    return RestartAnswerView(
+        is_accepted=answer.is_accepted,
+        why=answer.why,
+        restart_id=answer.restart_id,
+        readiness=ReadinessView.of(answer.readiness),
+    )
+
+
+async def stop(gateway: Gateway, asked: StopAsked, caller: Caller) -> StoppingView:
+    await gateway.stop(asked.reason, triggered_by=caller.who)
+    return StoppingView(is_accepted=True)
+
+
+async def let_resume(gateway: Gateway, asked: Nothing, caller: Caller) -> LetResumeView:  # noqa: ARG001 - a method
+    return LetResumeView(resumed=await gateway.let_resume())
+
+
+async def restarts(gateway: Gateway, asked: RestartsAsked, caller: Caller) -> RestartPageView:  # noqa: ARG001 - a method
+    return RestartPageView(restarts=[RestartView.of(one) for one in await gateway.restarts(asked.limit)])

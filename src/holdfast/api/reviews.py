@@ -1,0 +1,171 @@
+"""Reviews for every door: effects whose outcome nobody knows, and what a person decides about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from holdfast.api.pages import read_sound
+from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText
+from holdfast.api.tasks import SHOWN_AT_MOST
+from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
+from holdfast.core.events import EventKind
+from holdfast.core.transitions import EffectStatus
+from holdfast.views.effects import (
+    DecisionView,
+    ResolvedView,
+    ReviewDetailView,
+    ReviewPageView,
+    ReviewView,
+    failure_view_of,
+)
+from holdfast.views.events import EventView
+from holdfast.views.payloads import FailureView, PayloadView, failure_in
+from holdfast.views.tasks import MAX_GOAL_CHARS
+from holdfast.views.text import bounded
+from holdfast.views.waits import what_next
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.core.effect import Effect
+    from holdfast.core.task import Task
+    from holdfast.store.contract import Write
+    from holdfast.store.transaction import Tx
+
+# What of a task's feed is about one of its effects.
+EVIDENCE = frozenset({EventKind.EFFECT_IN_DOUBT, EventKind.EFFECT_SEEN_LATE, EventKind.EFFECT_REVIEWED})
+EVENTS_READ = 10_000
+
+
+class ReviewsAsked(Params, frozen=True, kw_only=True):
+    """What waits for a decision, oldest first."""
+
+    limit: PageSize = 50
+    # The `next_page_token` of the page before.
+    after: IdText | None = None
+
+
+class ReviewAsked(Params, frozen=True, kw_only=True):
+    """One effect."""
+
+    effect_id: IdText
+
+
+class ResolveAsked(Params, frozen=True, kw_only=True):
+    """A person's decision about an effect; `result` only with `done`."""
+
+    effect_id: IdText
+    decision: Literal["done", "retry", "skip", "compensate"]
+    result: Any | msgspec.UnsetType = msgspec.UNSET
+    note: ShortText = ""
+    by: NameText | None = None
+
+
+def read_page(tx: Tx, *, after: str, limit: int) -> ReviewPageView:
+    problems: list[str] = []
+    found = read_sound(tx.effects.reviews, after=after, limit=limit + 1, problems=problems)
+    tasks = tx.tasks.get_many([effect.task_id for effect in found])
+    return ReviewPageView(
+        reviews=[ReviewView.of(effect, tasks.get(effect.task_id)) for effect in found[:limit]],
+        next_page_token=found[limit - 1].id if len(found) > limit else None,
+        problems=problems,
+    )
+
+
+def read_detail(tx: Tx, effect_id: str) -> ReviewDetailView:
+    effect = tx.effects.get(effect_id)
+    task = _task_of(tx, effect)
+    events = tx.events.of_task(effect.task_id, limit=EVENTS_READ)
+    seen = [
+        event
+        for event in events
+        if event.kind in EVIDENCE and effect_id in (event.subject_id, event.facts.get("effect_id"))
+    ]
+    result, failure = _outcome(tx, effect)
+    return ReviewDetailView(
+        review=ReviewView.of(effect, task),
+        goal=None if task is None else bounded(task.goal, MAX_GOAL_CHARS),
+        failure=failure,
+        result=result,
+        settle_after=effect.settle_after,
+        evidence=[EventView.of(event) for event in seen[-SHOWN_AT_MOST:]],
+    )
+
+
+def _task_of(tx: Tx, effect: Effect) -> Task | None:
+    try:
+        return tx.tasks.look(effect.task_id)
+    except NotFound:
+        return None
+
+
+def _outcome(tx: Tx, effect: Effect) -> tuple[PayloadView | None, FailureView | None]:
+    """What it returned, or how it failed, as far as either is known."""
+    if effect.status not in (EffectStatus.DONE, EffectStatus.CONFIRMED) or effect.outcome is None:
+        return None, failure_view_of(effect)
+    try:
+        payload = tx.blobs.open(effect.outcome)
+    except HoldfastError:  # `store verify` tells more
+        return None, None
+    failure = failure_in(payload)
+    return (PayloadView.of(payload), None) if failure is None else (None, failure)
+
+
+def resolving_effect(asked: ResolveAsked, *, by: str, now: datetime) -> Write[ResolvedView]:
+    """The write of a person's decision. Raises IllegalMove, with who decided before, for one not in doubt."""
+    from holdfast.engine.effects import Decision, resolving
+
+    has_result = asked.result is not msgspec.UNSET
+    if has_result and asked.decision != "done":
+        raise BadInput(
+            "result", f"it says what the step returned, so it goes with `done`, not {asked.decision}"
+        )
+
+    def resolve(tx: Tx) -> ResolvedView:
+        effect_id = tx.effects.resolve(asked.effect_id)
+        settle = resolving(
+            effect_id,
+            Decision(asked.decision),
+            result=asked.result if has_result else None,
+            by=asked.by or by,
+            note=asked.note,
+            now=now,
+        )
+        try:
+            effect = settle(tx)
+        except IllegalMove as refusal:
+            raise _not_in_doubt(tx.effects.get(effect_id)) from refusal
+        task = _task_of(tx, effect)
+        return ResolvedView(
+            decision=asked.decision,
+            review=ReviewView.of(effect, task),
+            next=f"{_meaning(asked.decision, has_result=has_result)}; {what_next(task)}",
+        )
+
+    return resolve
+
+
+def _not_in_doubt(effect: Effect) -> IllegalMove:
+    decision = DecisionView.maybe(effect.review)
+    before = "only one of unknown outcome can be"
+    if decision is not None:
+        before = f"{decision.by} decided before: {decision.decision}"
+    return IllegalMove("effect", effect.id, effect.status.value, f"reviewed ({before})")
+
+
+def _meaning(decision: str, *, has_result: bool) -> str:
+    match decision:
+        case "done":
+            return (
+                "the step is done, with the result you gave"
+                if has_result
+                else ("the step is done, with null as its result (no --result was given)")
+            )
+        case "retry":
+            return "it will be done again, with a new idempotency key"
+        case "skip":
+            return "the step counts as done without having been, with null as its result"
+        case _:
+            return "its compensation runs, if it has one, and then its step fails"

@@ -1,0 +1,175 @@
+"""One request from its name and its parameters to its answer or its error, the same behind every wire."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.api.contract import Caller, Gateway
+from holdfast.api.frames import ErrorBody
+from holdfast.api.methods import METHODS, Method
+from holdfast.core.errors import (
+    AmbiguousId,
+    BadInput,
+    BadSignature,
+    Conflict,
+    Draining,
+    FeedGap,
+    HoldfastError,
+    NotFound,
+    Refused,
+    SettingsError,
+    StoreUnavailable,
+)
+from holdfast.views.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger("holdfast")
+
+INVALID_REQUEST = "INVALID_REQUEST"
+UNAVAILABLE = "UNAVAILABLE"
+NOT_FOUND = "NOT_FOUND"
+FORBIDDEN = "FORBIDDEN"
+UNAUTHORIZED = "UNAUTHORIZED"
+REFUSED = "REFUSED"
+RATE_LIMITED = "RATE_LIMITED"
+FAILED = "FAILED"
+
+# What each code is over HTTP; a code that stands nowhere else stands here.
+HTTP_STATUS: Mapping[str, int] = {
+    INVALID_REQUEST: 400,
+    UNAUTHORIZED: 401,
+    FORBIDDEN: 403,
+    NOT_FOUND: 404,
+    REFUSED: 409,
+    RATE_LIMITED: 429,
+    FAILED: 500,
+    UNAVAILABLE: 503,
+}
+
+MAX_MESSAGE_CHARS = 1000
+RETRY_AFTER_MS = 500
+# What a gateway answers while it starts; everything else needs the ledger.
+ANSWERED_AT_START = frozenset({"health", "gateway.status", "rpc.describe"})
+
+# The first kind that fits decides.
+_CODE_OF: tuple[tuple[type[HoldfastError], str], ...] = (
+    (BadSignature, UNAUTHORIZED),
+    (NotFound, NOT_FOUND),
+    (FeedGap, NOT_FOUND),
+    (AmbiguousId, INVALID_REQUEST),
+    (BadInput, INVALID_REQUEST),
+    (SettingsError, INVALID_REQUEST),
+    (Conflict, REFUSED),
+    (Draining, UNAVAILABLE),
+    (Refused, REFUSED),
+    (StoreUnavailable, UNAVAILABLE),
+)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING_FIELD = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_PLACE = re.compile(r"^(.*) - at `\$\.?(.*)`$", re.DOTALL)
+
+
+class RpcError(Exception):
+    """A request that was not done, as the client is told."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        details: dict[str, Any] | None = None,
+        retryable: bool | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.body = ErrorBody(
+            code=code,
+            message=one_line(message, MAX_MESSAGE_CHARS),
+            details=details,
+            retryable=retryable,
+            retry_after_ms=retry_after_ms,
+        )
+
+
+async def dispatch(
+    gateway: Gateway, name: str, params: bytes | msgspec.Raw, caller: Caller
+) -> msgspec.Struct:
+    """The answer of a method. Raises RpcError and nothing else."""
+    method = METHODS.get(name)
+    if method is None:
+        shown = one_line(name, 80)
+        raise RpcError(INVALID_REQUEST, f"unknown method: {shown}", details={"code": "unknown_method"})
+    if method.scope not in caller.scopes:
+        raise RpcError(
+            FORBIDDEN, f"missing scope: {method.scope}", details={"code": "forbidden", "scope": method.scope}
+        )
+    asked = read_params(method, params)
+    if name not in ANSWERED_AT_START and gateway.status().status == "starting":
+        raise starting()
+    try:
+        return await method.call(gateway, asked, caller)
+    except RpcError:
+        raise
+    except HoldfastError as error:
+        raise translated(error) from error
+    except Exception as error:
+        # The door's outermost edge: whatever nobody foresaw is the log's, never the client's.
+        log.exception("%s failed", name)
+        why = "the gateway failed on this request; its log says more"
+        raise RpcError(FAILED, why, details={"code": "internal"}) from error
+
+
+def read_params(method: Method, params: bytes | msgspec.Raw) -> Any:
+    """Raises RpcError, in the protocol's words, for parameters that the method does not take."""
+    raw = bytes(params)
+    try:
+        return msgspec.json.decode(b"{}" if raw in {b"", b"null"} else raw, type=method.params)
+    except msgspec.ValidationError as error:
+        message = f"invalid {method.name} params: {_in_words(str(error))}"
+    except (msgspec.DecodeError, UnicodeError):
+        message = f"invalid {method.name} params: that is no JSON"
+    except RecursionError:
+        message = f"invalid {method.name} params: nested too deep"
+    raise RpcError(INVALID_REQUEST, message, details={"code": "bad_input"})
+
+
+def translated(error: HoldfastError) -> RpcError:
+    """What an error of ours is on the wire. The one place where that is decided."""
+    code = next((code for kind, code in _CODE_OF if isinstance(error, kind)), FAILED)
+    is_away = code == UNAVAILABLE
+    return RpcError(
+        code,
+        str(error),
+        details={"code": error.code},
+        retryable=True if is_away else None,
+        retry_after_ms=RETRY_AFTER_MS if is_away else None,
+    )
+
+
+def starting() -> RpcError:
+    return RpcError(
+        UNAVAILABLE,
+        "the gateway is starting; ask again in a moment",
+        details={"code": "starting", "reason": "startup-sidecars"},
+        retryable=True,
+        retry_after_ms=RETRY_AFTER_MS,
+    )
+
+
+def _in_words(problem: str) -> str:
+    """The first thing that is wrong, and where, as the protocol's own server says it."""
+    where = "at root"
+    if (placed := _PLACE.match(problem)) is not None:
+        problem, place = placed[1], placed[2]
+        where = f"at /{place.replace('.', '/')}" if place else "at root"
+    if (found := _UNKNOWN_FIELD.match(problem)) is not None:
+        return f"{where}: unexpected property '{found[1]}'"
+    if (found := _MISSING_FIELD.match(problem)) is not None:
+        return f"{where}: must have required property '{found[1]}'"
+    return f"{where}: {problem[:1].lower()}{problem[1:]}"

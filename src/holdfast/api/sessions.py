@@ -1,0 +1,221 @@
+"""Conversations for every door: post a message, read a transcript, list sessions and agents."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import msgspec
+
+from holdfast.api.contract import Caller, Gateway
+from holdfast.api.params import KeyText, NameText, Nothing, PageSize, PageToken, Params
+from holdfast.core.errors import NotFound
+from holdfast.core.message import MAX_MESSAGE_BYTES
+from holdfast.core.session import agent_of, session_key
+from holdfast.core.task import Origin
+from holdfast.store.sessions import page_token
+from holdfast.views.sessions import (
+    AgentPageView,
+    AgentView,
+    MessageView,
+    PostedView,
+    SessionDetailView,
+    SessionPageView,
+    SessionView,
+    TranscriptView,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.config.gateway import AgentSettings, Config
+    from holdfast.store.contract import Write
+    from holdfast.store.transaction import Tx
+
+CONSOLE = "console"
+SHOWN_MESSAGES = 50
+MAX_WAIT_MS = 25_000
+_LOOK_EVERY_S = 1.0
+
+# `agent:<agent>:<name>`, or the name of an agent for its main session.
+SessionText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class ChatAsked(Params, frozen=True, kw_only=True):
+    """A message to a session. The same key again is the same message."""
+
+    session_key: SessionText
+    message: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_MESSAGE_BYTES)]
+    idempotency_key: KeyText | None = None
+
+
+class HistoryAsked(Params, frozen=True, kw_only=True):
+    """The end of a transcript, or what follows a position; waits a while when nothing does."""
+
+    session_key: SessionText
+    after: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    limit: PageSize = 100
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+class SessionsAsked(Params, frozen=True, kw_only=True):
+    """Which sessions, last spoken in first."""
+
+    agent_id: NameText | None = None
+    active_minutes: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    limit: PageSize = 50
+    # The `next_page_token` of the page before.
+    before: PageToken | None = None
+
+
+class SessionAsked(Params, frozen=True, kw_only=True):
+    """One session."""
+
+    session_key: SessionText
+    limit: PageSize = SHOWN_MESSAGES
+
+
+# --- what methods do
+
+
+async def send(gateway: Gateway, asked: ChatAsked, caller: Caller) -> PostedView:
+    """Durable before it is answered. During drain, too: it is stored, and answered after the restart."""
+    key = known_key(gateway.config, asked.session_key)
+    posted = await gateway.inbox.post(
+        key,
+        asked.message,
+        Origin(channel=CONSOLE, peer=caller.who),
+        channel_message_id=_message_id(key, asked),
+    )
+    return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
+
+
+async def history(gateway: Gateway, asked: HistoryAsked, caller: Caller) -> TranscriptView:  # noqa: ARG001 - a method
+    key = full_key(gateway.config, asked.session_key)
+    give_up_at = time.monotonic() + asked.wait_ms / 1000
+    while True:
+        view = await gateway.store.read(lambda tx: read_transcript(tx, key, asked.after, asked.limit))
+        left = give_up_at - time.monotonic()
+        if view.messages or left <= 0:
+            return view
+        await gateway.store.wait_for("events", min(left, _LOOK_EVERY_S))
+
+
+async def page(gateway: Gateway, asked: SessionsAsked, caller: Caller) -> SessionPageView:  # noqa: ARG001 - a method
+    now = gateway.clock.now()
+    since = None if asked.active_minutes is None else timedelta(minutes=asked.active_minutes)
+    return await gateway.store.read(
+        lambda tx: read_page(
+            tx,
+            agent=asked.agent_id,
+            active_since=None if since is None else now - since,
+            before=asked.before,
+            limit=asked.limit,
+        )
+    )
+
+
+async def get(gateway: Gateway, asked: SessionAsked, caller: Caller) -> SessionDetailView:  # noqa: ARG001 - a method
+    key = full_key(gateway.config, asked.session_key)
+    return await gateway.store.read(lambda tx: read_session(tx, key, asked.limit))
+
+
+async def agents(gateway: Gateway, asked: Nothing, caller: Caller) -> AgentPageView:  # noqa: ARG001 - a method
+    return list_agents(gateway.config)
+
+
+# --- what commands do and read, too
+
+
+def posting(asked: ChatAsked, *, by: str, now: datetime) -> Write[PostedView]:
+    """The write of a message while no gateway runs: it is answered when one does. The key is a whole one."""
+    from holdfast.engine.transcripts import new_message, post
+
+    origin = Origin(channel=CONSOLE, peer=by)
+    message_id = _message_id(asked.session_key, asked)
+    message = new_message(asked.session_key, asked.message, origin, channel_message_id=message_id, now=now)
+
+    def send_it(tx: Tx) -> PostedView:
+        posted = post(tx, message)
+        return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
+
+    return send_it
+
+
+def read_page(
+    tx: Tx, *, agent: str | None, active_since: datetime | None, before: str | None, limit: int
+) -> SessionPageView:
+    found = tx.sessions.page(agent=agent, active_since=active_since, before=before, limit=limit + 1)
+    return SessionPageView(
+        sessions=[SessionView.of(session) for session in found[:limit]],
+        next_page_token=page_token(found[limit - 1]) if len(found) > limit else None,
+    )
+
+
+def read_session(tx: Tx, key: str, limit: int = SHOWN_MESSAGES) -> SessionDetailView:
+    session = tx.sessions.of_key(key)
+    found = tx.messages.before(key, limit=limit)
+    return SessionDetailView(
+        session=SessionView.of(session), messages=[MessageView.of(message) for message in found]
+    )
+
+
+def read_transcript(tx: Tx, key: str, after: int | None, limit: int) -> TranscriptView:
+    """The end of it, or what follows a position; empty for a session that nobody has spoken in yet."""
+    session = tx.sessions.find(key)
+    if after is None:
+        found = tx.messages.before(key, limit=limit)
+    else:
+        found = tx.messages.after(key, after, limit=limit)
+    return TranscriptView(
+        session_key=key,
+        messages=[MessageView.of(message) for message in found],
+        next_after=found[-1].position if found else after or 0,
+        status=None if session is None else session.status.value,
+    )
+
+
+def list_agents(config: Config) -> AgentPageView:
+    shown = [
+        AgentView(
+            name=name,
+            runtime=(kind := _kind_of(agent)),
+            target=agent.command[0] if kind == "command" else str(getattr(agent, kind)),
+            main_session=session_key(name, agent.session),
+        )
+        for name, agent in sorted(config.agents.items())
+    ]
+    return AgentPageView(agents=shown)
+
+
+def full_key(config: Config, text: str) -> str:
+    """The key of a session; an agent's name alone is its main session. Raises BadInput."""
+    if ":" not in text:
+        agent = config.agents.get(text)
+        return session_key(text, "main" if agent is None else agent.session)
+    agent_of(text)
+    return text
+
+
+def known_key(config: Config, text: str) -> str:
+    """The same for a message: somebody must be there to answer it. Raises NotFound, BadInput."""
+    key = full_key(config, text)
+    agent = agent_of(key)
+    if agent not in config.agents:
+        raise NotFound("agent", agent)
+    return key
+
+
+def _message_id(key: str, asked: ChatAsked) -> str | None:
+    """A client's key counts in its session; another client may use the same in another."""
+    if asked.idempotency_key is None:
+        return None
+    return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}:{asked.idempotency_key}"
+
+
+def _kind_of(agent: AgentSettings) -> str:
+    if agent.command:
+        return "command"
+    return "callable" if agent.callable is not None else "pydantic_ai"

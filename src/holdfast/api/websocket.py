@@ -1,0 +1,276 @@
+"""One WebSocket: the handshake of protocol v4, requests in frames, ticks and changed tasks as events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from holdfast.api.contract import READ, Gateway, our_version
+from holdfast.api.feed import Feed
+from holdfast.api.frames import PROTOCOL, EventFrame, Request, Response, encode, read_request
+from holdfast.api.methods import METHODS
+from holdfast.api.rpc import INVALID_REQUEST, UNAUTHORIZED, RpcError, dispatch, starting
+from holdfast.api.security import Admitted, Doorkeeper
+from holdfast.views.text import one_line
+from holdfast.views.wire import TaskEvent, millis
+
+HANDSHAKE_S = 15.0
+MAX_HANDSHAKE_BYTES = 64 * 1024
+TICK_S = 15.0
+MAX_BUFFERED_BYTES = 52_428_800
+# A client that takes nothing for so long is let go.
+SEND_TIMEOUT_S = 20.0
+# So many of its requests are worked on at once; the next frame is read when one is answered.
+AT_ONCE = 16
+# Their order is the order of a conversation.
+IN_ORDER = frozenset({"chat.send", "sessions.send"})
+EVENTS = ("connect.challenge", "tick", "task")
+
+# Of RFC 6455: a message of a kind that we cannot take, and one that breaks our rules.
+UNSUPPORTED, POLICY, GOING_AWAY = 1003, 1008, 1012
+
+
+class _Auth(msgspec.Struct, frozen=True, kw_only=True):
+    token: str | None = None
+
+
+class _Connect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What we need of `connect`; clients say more, which is no concern of ours."""
+
+    min_protocol: int
+    max_protocol: int
+    role: Literal["operator"] = "operator"
+    scopes: list[str] = []
+    auth: _Auth = _Auth()
+
+
+class _Closed(Exception):
+    """The connection is at its end."""
+
+
+class Connection:
+    """One client, from its first frame to its last."""
+
+    def __init__(
+        self,
+        socket: WebSocket,
+        gateway: Gateway,
+        keeper: Doorkeeper,
+        feed: Feed,
+        stopping: asyncio.Event,
+        *,
+        peer: str,
+        max_frame_bytes: int,
+        count: Callable[[str, str], None],
+    ) -> None:
+        self._socket = socket
+        self._gateway = gateway
+        self._keeper = keeper
+        self._feed = feed
+        self._stopping = stopping
+        self._peer = peer
+        self._max_frame_bytes = max_frame_bytes
+        self._count = count
+        self._sending = asyncio.Lock()
+        self._in_order = asyncio.Lock()
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._seq = 0
+
+    async def serve(self) -> None:
+        await self._socket.accept()
+        try:
+            admitted = await self._handshake()
+            await self._converse(admitted)
+        except (_Closed, RpcError):
+            pass
+        except (WebSocketDisconnect, OSError, RuntimeError, TimeoutError):
+            pass  # whoever was there has gone, or takes nothing
+        finally:
+            await self._close(GOING_AWAY if self._stopping.is_set() else POLICY, "")
+
+    # --- the handshake
+
+    async def _handshake(self) -> Admitted:
+        challenge = {"nonce": secrets.token_urlsafe(24), "ts": self._now_ms()}
+        await self._send(EventFrame(event="connect.challenge", payload=challenge))
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                frame = await self._receive()
+        except TimeoutError as error:
+            await self._close(POLICY, "no connect in time")
+            raise _Closed from error
+        if len(frame) > MAX_HANDSHAKE_BYTES:
+            await self._close(1009, "the first frame is too large")
+            raise _Closed
+        request = await self._read(frame)
+        try:
+            return await self._connect(request)
+        except RpcError as error:
+            body = error.body
+            if body.code == UNAUTHORIZED:
+                # The protocol knows no code of its own for it.
+                body = msgspec.structs.replace(
+                    body, code=INVALID_REQUEST, message=f"unauthorized: {body.message}"
+                )
+            await self._send(Response(id=request.id, ok=False, error=body))
+            await self._close(POLICY, one_line(body.message, 100))
+            raise _Closed from error
+
+    async def _connect(self, request: Request) -> Admitted:
+        if request.method != "connect":
+            raise RpcError(INVALID_REQUEST, "the first request must be connect")
+        self._keeper.check_rate(self._peer)
+        try:
+            asked = msgspec.json.decode(request.params, type=_Connect)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise RpcError(INVALID_REQUEST, f"invalid connect params: {error}") from error
+        if not asked.min_protocol <= PROTOCOL <= asked.max_protocol:
+            raise RpcError(
+                INVALID_REQUEST,
+                "protocol mismatch",
+                details={"code": "PROTOCOL_MISMATCH", "expectedProtocol": PROTOCOL},
+            )
+        if self._gateway.status().status == "starting":
+            raise starting()
+        admitted = self._keeper.admit(self._peer, asked.auth.token, asked.scopes or None)
+        await self._send(Response(id=request.id, ok=True, payload=self._hello(admitted)))
+        return admitted
+
+    def _hello(self, admitted: Admitted) -> dict[str, Any]:
+        caller = self._keeper.caller(admitted)
+        status = self._gateway.status()
+        uptime = self._gateway.clock.now() - status.started_at
+        return {
+            "type": "hello-ok",
+            "protocol": PROTOCOL,
+            "server": {"version": our_version(), "connId": secrets.token_hex(8)},
+            "features": {"methods": list(METHODS), "events": list(EVENTS)},
+            "snapshot": {
+                "presence": [],
+                "health": {"ok": True, "status": status.status, "isReady": status.is_ready},
+                "stateVersion": {"presence": 0, "health": 0},
+                "uptimeMs": max(0, int(uptime.total_seconds() * 1000)),
+            },
+            "auth": {"role": caller.who, "scopes": sorted(caller.scopes)},
+            "policy": {
+                "maxPayload": self._max_frame_bytes,
+                "maxBufferedBytes": MAX_BUFFERED_BYTES,
+                "tickIntervalMs": int(TICK_S * 1000),
+            },
+        }
+
+    # --- the conversation
+
+    async def _converse(self, admitted: Admitted) -> None:
+        may_read = READ in self._keeper.caller(admitted).scopes
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(self._tick()), group.create_task(self._until_stop())]
+            if may_read:
+                beside.append(group.create_task(self._tell_tasks()))
+            try:
+                while True:
+                    await self._room.acquire()
+                    request = await self._read(await self._receive())
+                    group.create_task(self._answer(request, admitted))
+            except (_Closed, WebSocketDisconnect, OSError, RuntimeError):
+                pass  # whatever is under way is finished; nobody hears of it
+            finally:
+                for child in beside:
+                    child.cancel()
+
+    async def _answer(self, request: Request, admitted: Admitted) -> None:
+        order = self._in_order if request.method in IN_ORDER else contextlib.nullcontext()
+        try:
+            async with order:
+                response = await self._response(request, admitted)
+        finally:
+            self._room.release()
+        with contextlib.suppress(_Closed, WebSocketDisconnect, OSError, RuntimeError):
+            await self._send(response)
+
+    async def _response(self, request: Request, admitted: Admitted) -> Response:
+        if request.method == "connect":
+            again = RpcError(INVALID_REQUEST, "this connection is connected already")
+            return Response(id=request.id, ok=False, error=again.body)
+        try:
+            self._keeper.check_rate(self._peer)
+            caller = self._keeper.caller(admitted)
+            payload = await dispatch(self._gateway, request.method, request.params, caller)
+        except RpcError as error:
+            self._count(request.method, error.body.code)
+            return Response(id=request.id, ok=False, error=error.body)
+        self._count(request.method, "OK")
+        return Response(id=request.id, ok=True, payload=payload)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self._event("tick", {"ts": self._now_ms()})
+
+    async def _tell_tasks(self) -> None:
+        listener = self._feed.listen()
+        try:
+            while True:
+                for summary in await listener.next():
+                    await self._event("task", TaskEvent(action="upserted", task=summary))
+        finally:
+            self._feed.leave(listener)
+
+    async def _until_stop(self) -> None:
+        await self._stopping.wait()
+        await self._close(GOING_AWAY, "the gateway restarts; connect again")
+
+    async def _event(self, name: str, payload: object) -> None:
+        self._seq += 1
+        with contextlib.suppress(_Closed, WebSocketDisconnect, OSError, RuntimeError):
+            await self._send(EventFrame(event=name, payload=payload, seq=self._seq))
+
+    # --- frames
+
+    async def _receive(self) -> str:
+        message = await self._socket.receive()
+        if message["type"] != "websocket.receive":
+            raise _Closed
+        text = message.get("text")
+        if text is None:
+            await self._close(UNSUPPORTED, "frames are text")
+            raise _Closed
+        return str(text)
+
+    async def _read(self, frame: str) -> Request:
+        try:
+            return read_request(frame)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            await self._close(POLICY, "that is no request frame")
+            raise _Closed from error
+
+    async def _send(self, frame: Response | EventFrame) -> None:
+        """A client that takes nothing is let go, rather than kept in memory."""
+        text = encode(frame).decode()
+        async with self._sending:
+            if self._socket.application_state is not WebSocketState.CONNECTED:
+                raise _Closed
+            try:
+                async with asyncio.timeout(SEND_TIMEOUT_S):
+                    await self._socket.send_text(text)
+            except TimeoutError as error:
+                raise _Closed from error
+
+    async def _close(self, code: int, reason: str) -> None:
+        if self._socket.application_state is not WebSocketState.CONNECTED:
+            return
+        with contextlib.suppress(OSError, RuntimeError, TimeoutError, WebSocketDisconnect):
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                # A close frame has room for 123 bytes.
+                await self._socket.close(code, reason.encode("ascii", "replace").decode()[:120])
+
+    def _now_ms(self) -> int:
+        now = millis(self._gateway.clock.now())
+        assert now is not None
+        return now

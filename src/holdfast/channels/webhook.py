@@ -1,0 +1,264 @@
+"""Webhooks, in and out: JSON over HTTP, signed with a secret that both ends know.
+
+The header `X-Holdfast-Signature: t=<seconds>,v1=<hex>` holds the time of signing and the HMAC-SHA256 of
+`<seconds>.<body>`. What goes out also has an `Idempotency-Key`: whoever receives the same key again has the
+message already and answers 200.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import hashlib
+import hmac
+import http.client
+import ssl
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.channels.contract import CannotTell, Undeliverable
+from holdfast.core.clock import Clock
+from holdfast.core.delivery import Letter
+from holdfast.core.errors import BadInput, BadSignature, RetryAfter
+from holdfast.core.payload import check_name
+from holdfast.core.redaction import redact_text
+from holdfast.core.session import session_key
+from holdfast.core.task import Origin
+
+SIGNATURE_HEADER = "X-Holdfast-Signature"
+KEY_HEADER = "Idempotency-Key"
+# A message that was signed longer ago may be one that somebody recorded.
+TOLERANCE = timedelta(minutes=5)
+TIMEOUT_S = 20.0
+
+_MAX_ANSWER_BYTES = 64 * 1024
+# A longer one is told by its digest: a session key has at most 200 characters, with the agent's name in it.
+_MAX_NAME_CHARS = 120
+_MAX_WAIT_S = 3600.0
+_LATER = frozenset({408, 425, 500, 502, 504})
+_PATIENCE = frozenset({429, 503})
+
+
+# --- signatures
+
+
+def sign(secret: bytes, body: bytes, at: datetime) -> str:
+    """The value of the signature's header."""
+    seconds = int(at.timestamp())
+    return f"t={seconds},v1={_digest(secret, seconds, body)}"
+
+
+def verify(
+    channel: str,
+    secrets: Sequence[bytes],
+    header: str | None,
+    body: bytes,
+    now: datetime,
+    *,
+    tolerance: timedelta = TOLERANCE,
+) -> None:
+    """Returns when one of the secrets signed this body a short time ago. Raises BadSignature.
+
+    Several secrets hold while one is being replaced by another.
+    """
+    if not header:
+        raise BadSignature(channel, f"it is not signed; send {SIGNATURE_HEADER}: t=<seconds>,v1=<hex>")
+    parts = [part.strip().partition("=") for part in header.split(",")]
+    times = [value for name, _, value in parts if name == "t"]
+    given = [value for name, _, value in parts if name == "v1"]
+    if len(times) != 1 or not times[0].isascii() or not times[0].isdigit() or len(times[0]) > 15 or not given:
+        raise BadSignature(channel, f"its {SIGNATURE_HEADER} is not of the form t=<seconds>,v1=<hex>")
+    seconds = int(times[0])
+    wanted = [_digest(secret, seconds, body).encode() for secret in secrets]
+    # All of them are compared, so that the time it takes tells nothing.
+    matches = [hmac.compare_digest(one, value.encode()) for one in wanted for value in given]
+    if not any(matches):
+        raise BadSignature(channel, "it was signed with another secret, or changed on the way")
+    if abs(now.timestamp() - seconds) > tolerance.total_seconds():
+        raise BadSignature(channel, "it was signed too long ago, or by a clock that is wrong; sign it again")
+
+
+def _digest(secret: bytes, seconds: int, body: bytes) -> str:
+    return hmac.new(secret, b"%d." % seconds + body, hashlib.sha256).hexdigest()
+
+
+# --- in
+
+
+class Inbound(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that came in, ready to be posted."""
+
+    session_key: str
+    text: str
+    origin: Origin
+    channel_message_id: str
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    message_id: str
+    text: str
+    # A person or a group, as the other end names it.
+    peer: str | None = None
+    account_id: str | None = None
+    thread: str | None = None
+    # A name instead of the peer's, when the other end knows better which conversation it is.
+    session: str | None = None
+
+
+_read_body = msgspec.json.Decoder(_Body).decode
+
+
+def read_inbound(channel: str, agent: str, body: bytes) -> Inbound:
+    """What came in with a signature that was verified. Raises BadInput that names the field.
+
+    Each peer, each group and each thread of it has a session of its own, and none of another channel's.
+    """
+    try:
+        read = _read_body(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput("body", f"{error}; send messageId and text, and where it came from") from error
+    origin = Origin(channel=channel, peer=read.peer, account_id=read.account_id, thread=read.thread).checked()
+    if read.session is None:
+        name = _session_name(origin)
+    else:
+        name = f"{channel}:{_escaped(check_name('session', read.session))}"
+    return Inbound(
+        session_key=session_key(agent, name),
+        text=read.text,
+        origin=origin,
+        channel_message_id=read.message_id,
+    )
+
+
+def _session_name(origin: Origin) -> str:
+    """`<channel>[@<account>][:<peer>[:<thread>]]`: two conversations never have the same one."""
+    name = origin.channel
+    if origin.account_id is not None:
+        name += f"@{_escaped(origin.account_id)}"
+    if origin.peer is not None or origin.thread is not None:
+        name += f":{_escaped(origin.peer or '')}"
+    if origin.thread is not None:
+        name += f":{_escaped(origin.thread)}"
+    if len(name) <= _MAX_NAME_CHARS and redact_text(name) == name:
+        return name
+    return f"{origin.channel}:{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+
+
+def _escaped(part: str) -> str:
+    return part.replace("%", "%25").replace(":", "%3A").replace("@", "%40")
+
+
+# --- out
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    channel: str
+    text: str
+    session_key: str | None = None
+    message_id: str | None = None
+    reply_to: str | None = None
+    peer: str | None = None
+    account_id: str | None = None
+    thread: str | None = None
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """What the other end may answer."""
+
+    id: str | None = None
+
+
+class Webhook:
+    """Answers are posted to one URL, once for each key as far as the other end heeds it."""
+
+    is_keyed = True
+
+    def __init__(
+        self, name: str, url: str, secret: bytes, clock: Clock, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        self.name = name
+        self._url = url
+        self._secret = secret
+        self._clock = clock
+        self._timeout_s = timeout_s
+
+    async def send(self, to: str, text: str, *, key: str) -> str:
+        return await self.deliver(Origin(channel=self.name, peer=to), Letter(text=text), key=key)
+
+    async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
+        answer = _Answer(
+            channel=self.name,
+            text=letter.text,
+            session_key=letter.session_key,
+            message_id=letter.message_id,
+            reply_to=letter.reply_to,
+            peer=origin.peer,
+            account_id=origin.account_id,
+            thread=origin.thread,
+        )
+        body = msgspec.json.encode(answer)
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "holdfast",
+            KEY_HEADER: key,
+            SIGNATURE_HEADER: sign(self._secret, body, self._clock.now()),
+        }
+        status, said, said_headers = await asyncio.to_thread(_post, self._url, body, headers, self._timeout_s)
+        return self._read_answer(status, said, said_headers, key)
+
+    async def find_sent(self, key: str) -> str | CannotTell | None:  # noqa: ARG002 - it has no memory
+        return CannotTell("a webhook does not remember; its receiver knows the key")
+
+    def _read_answer(self, status: int, said: bytes, headers: http.client.HTTPMessage, key: str) -> str:
+        if 200 <= status < 300:
+            try:
+                given = msgspec.json.decode(said, type=_Given).id
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                given = None
+            return given or key
+        if status in _PATIENCE and (seconds := self._patience(headers.get("Retry-After"))) is not None:
+            raise RetryAfter(seconds, f"{self.name} answered {status}")
+        if status in _PATIENCE or status in _LATER or status >= 500:
+            raise ConnectionError(f"{self.name} answered {status}")
+        if 300 <= status < 400:
+            raise Undeliverable(f"{self.name} answered {status}: it redirects; set the url where it ends")
+        raise Undeliverable(f"{self.name} refused it with {status}")
+
+    def _patience(self, header: str | None) -> float | None:
+        if header is None:
+            return None
+        if header.strip().isascii() and header.strip().isdigit():
+            return min(float(header), _MAX_WAIT_S)
+        try:
+            until = email.utils.parsedate_to_datetime(header)
+        except ValueError:
+            return None
+        if until.tzinfo is None:
+            return None
+        return min(max((until - self._clock.now()).total_seconds(), 0.0), _MAX_WAIT_S)
+
+
+def _post(
+    url: str, body: bytes, headers: dict[str, str], timeout_s: float
+) -> tuple[int, bytes, http.client.HTTPMessage]:
+    """Follows nowhere: what is signed goes to the URL that was set, and to no other."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = ssl.create_default_context()
+        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    else:
+        connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    try:
+        connection.request("POST", path, body=body, headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(_MAX_ANSWER_BYTES), answer.msg
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+    finally:
+        connection.close()

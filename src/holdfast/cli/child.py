@@ -1,0 +1,274 @@
+"""gateway child: the gateway's own process, as its supervisor starts it; where all its parts are wired."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast import app
+from holdfast.cli.errors import report
+from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.up import log_to_stderr
+from holdfast.core.errors import HomeInUse, SchemaMismatch, SettingsError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from holdfast.api.security import Tokens
+    from holdfast.api.server import Receives
+    from holdfast.config import Settings
+    from holdfast.config.files import Loaded
+    from holdfast.config.gateway import Config
+    from holdfast.engine.definitions import TaskDefinition
+    from holdfast.gateway.gateway import Gateway
+    from holdfast.gateway.supervised import Supervised
+
+    Definitions = Sequence[TaskDefinition[..., Any]]
+
+log = logging.getLogger("holdfast")
+
+
+@click.command("child", hidden=True)
+@shared_options
+@click.pass_context
+def child(context: click.Context) -> None:
+    """Be the gateway. `holdfast up` starts this; nobody else needs to."""
+    from holdfast.gateway.supervised import LEDGER_AWAY, SETTINGS_UNUSABLE, read_supervised
+
+    call: Invocation = context.find_root().obj
+    log_to_stderr()
+    try:
+        status = _be_gateway(call.settings, read_supervised(os.environ), dict(os.environ))
+    except (SettingsError, HomeInUse, SchemaMismatch) as error:
+        report(error, as_json=False)
+        status = SETTINGS_UNUSABLE
+    except (StoreUnavailable, ExceptionGroup) as error:
+        away = _away(error)
+        if away is None:
+            raise
+        report(away, as_json=False)
+        status = LEDGER_AWAY
+    context.exit(status)
+
+
+def _away(error: Exception) -> StoreUnavailable | None:
+    """How the ledger is away, if nothing but that has ended us; anything else is a crash."""
+    if isinstance(error, ExceptionGroup):
+        found = [_away(one) for one in error.exceptions]
+        return None if None in found else found[0]
+    return error if isinstance(error, StoreUnavailable) else None
+
+
+def _be_gateway(settings: Settings, supervised: Supervised | None, environ: Mapping[str, str]) -> int:
+    from holdfast.config.files import load
+    from holdfast.gateway.supervised import VARIABLE
+
+    if supervised is None:
+        raise SettingsError("no supervisor has started this; use `holdfast up`")
+    # What we start must not keep the sockets, or think that it is the gateway.
+    for number in supervised.fds:
+        os.set_inheritable(number, False)
+    os.environ.pop(VARIABLE, None)
+
+    loaded = load(settings.home, environ)
+    for place in (settings.home, Path.cwd()):
+        if str(place) not in sys.path:
+            sys.path.insert(0, str(place))
+    tasks = _tasks(loaded, settings)
+    lock = app.take_home(settings.home, role="gateway")
+    try:
+        return asyncio.run(_live(settings, loaded, tasks, supervised, environ))
+    finally:
+        lock.release()
+
+
+def _tasks(loaded: Loaded, settings: Settings) -> Definitions:
+    """Those that the settings name, and one for each agent."""
+    from holdfast.cli.programs import load_program, split_place
+    from holdfast.runtimes.agents import definitions
+
+    found: dict[str, Any] = {}
+    for spec in loaded.config.tasks:
+        place, name = split_place(spec)
+        program = load_program(place)
+        chosen = program.known if name is None else [program.find(name), *program.known]
+        found |= {one.name: one for one in chosen}
+    return [*found.values(), *definitions(loaded.config, home=settings.home)]
+
+
+async def _live(
+    settings: Settings,
+    loaded: Loaded,
+    tasks: Definitions,
+    supervised: Supervised,
+    environ: Mapping[str, str],
+) -> int:
+    """From the ledger to the exit status; doors answer from the moment the ledger is open."""
+    from holdfast.api.security import Tokens
+    from holdfast.config.token import read_token
+    from holdfast.engine.definitions import by_name
+    from holdfast.gateway.serving import end_soon
+    from holdfast.gateway.signals import StopRequest, heard
+    from holdfast.gateway.supervised import STOPPED, WANTS_RESTART
+
+    known = by_name(tasks)
+    tokens = Tokens.of(read_token(settings.home, environ))
+    # From the beginning, so that a process that has hardly started stops well, too.
+    early: list[StopRequest] = []
+    puts: list[Callable[[StopRequest], None]] = [early.append]
+    with heard(lambda request: puts[-1](request)):
+        async with app.open_parts(settings, role="gateway", names=sorted(known)) as parts:
+            gateway = _wire(settings, loaded, parts, known, supervised, environ)
+            puts.append(gateway.put)
+            for request in early:
+                gateway.put(request)
+            receives = _receives(settings, gateway, environ)
+            doors = _doors(gateway, supervised, tokens, receives)
+            async with _told_of_death(supervised.life_fd, gateway.put), doors:
+                wants_restart = await gateway.run()
+    status = WANTS_RESTART if wants_restart else STOPPED
+    end_soon(status)
+    return status
+
+
+def _wire(
+    settings: Settings,
+    loaded: Loaded,
+    parts: app.Parts,
+    known: dict[str, Any],
+    supervised: Supervised,
+    environ: Mapping[str, str],
+) -> Gateway:
+    """The gateway with its services, over an open ledger."""
+    from holdfast.delivery.channels import mouths_of
+    from holdfast.delivery.outbox import Outbox
+    from holdfast.engine.retention import Pruner
+    from holdfast.gateway.conversations import Conversations
+    from holdfast.gateway.gateway import Gateway
+    from holdfast.gateway.inbox import Inbox
+    from holdfast.gateway.reload import Reload
+    from holdfast.schedule.cron import Cron
+
+    store, clock, config = parts.store, parts.clock, loaded.config
+    agents = sorted(config.agents)
+    conversations = Conversations(store, clock, agents)
+    mouths = mouths_of(config, home=settings.home, environ=environ, clock=clock)
+    outbox = Outbox(store, clock, mouths, boot_id=parts.life.id)
+    cron = Cron(store, clock, config.schedules)
+    gateway = Gateway(
+        store,
+        clock,
+        parts.life,
+        config,
+        known,
+        home=settings.home,
+        inbox=Inbox(store, clock, agents=lambda: agents),
+        services=[conversations, outbox, cron, Pruner(store, clock)],
+        held=[conversations, cron],
+        secrets=environ.get,
+        why_held=_why_held(supervised),
+        tell=_teller(supervised.tell_fd),
+    )
+
+    def apply(changed: Config) -> None:
+        gateway.apply(changed)
+        cron.schedules = changed.schedules
+
+    gateway.add_service(
+        Reload(
+            settings.home,
+            environ,
+            loaded,
+            overrides={},
+            on_live=apply,
+            on_restart=gateway.settings_changed,
+        )
+    )
+    return gateway
+
+
+def _why_held(supervised: Supervised) -> str | None:
+    if not supervised.holds_resumes:
+        return None
+    return f"the gateway crashed {supervised.crashes} times in a row"
+
+
+def _teller(tell_fd: int) -> Callable[[str], None]:
+    from holdfast.gateway.supervised import Word, line_of
+
+    def tell(word: str) -> None:
+        with contextlib.suppress(OSError):  # nobody listens any more
+            os.write(tell_fd, line_of(Word(word)))
+
+    os.set_blocking(tell_fd, False)
+    return tell
+
+
+def _receives(settings: Settings, gateway: Gateway, environ: Mapping[str, str]) -> Receives:
+    """How webhooks come in; their secrets are read once, at the start."""
+    from holdfast.delivery.channels import secrets_of
+    from holdfast.gateway.hooks import Hooks
+    from holdfast.views.sessions import PostedView
+
+    channels = {name: one for name, one in gateway.config.channels.items() if one.kind == "webhook"}
+    secrets = {
+        name: secrets_of(name, one, home=settings.home, environ=environ) for name, one in channels.items()
+    }
+    hooks = Hooks(gateway.inbox, gateway.clock, channels, secrets)
+
+    async def receive(name: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> PostedView:
+        posted = await hooks.receive(name, headers, body)
+        return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
+
+    return receive
+
+
+@contextlib.asynccontextmanager
+async def _doors(
+    gateway: Gateway, supervised: Supervised, tokens: Tokens, receives: Receives
+) -> AsyncIterator[None]:
+    from holdfast.api.server import serve_doors
+
+    stop = asyncio.Event()
+    unix = supervised.unix_fd
+    async with asyncio.TaskGroup() as group:
+        group.create_task(
+            serve_doors(
+                gateway,
+                tcp_sockets=[socket.socket(fileno=number) for number in supervised.tcp_fds],
+                unix_socket=None if unix is None else socket.socket(fileno=unix),
+                tokens=tokens,
+                stop=stop,
+                webhook=receives,
+            )
+        )
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+@contextlib.asynccontextmanager
+async def _told_of_death(life_fd: int, put: Callable[[Any], None]) -> AsyncIterator[None]:
+    """Its death ends us, too: nobody would start us again, or hold the sockets."""
+    from holdfast.gateway.signals import StopRequest
+
+    loop = asyncio.get_running_loop()
+
+    def look() -> None:
+        if not os.read(life_fd, 1):
+            loop.remove_reader(life_fd)
+            put(StopRequest(why="the supervisor died"))
+
+    loop.add_reader(life_fd, look)
+    try:
+        yield
+    finally:
+        loop.remove_reader(life_fd)

@@ -1,0 +1,152 @@
+"""The client of the unix socket: one request, one answer, nothing but the standard library's socket."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.api.frames import Answer, ErrorBody
+from holdfast.config import without_password
+from holdfast.core.errors import GatewaySilent, HoldfastError, SettingsError
+
+SOCKET_NAME = "gateway.sock"
+# Where the gateway is, for commands that do not share its home.
+URL_VARIABLE = "HOLDFAST_URL"
+# Between two lives of the gateway its supervisor keeps the socket open, and a request waits for the next.
+ANSWER_TIMEOUT_S = 20.0
+CONNECT_TIMEOUT_S = 5.0
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+V = TypeVar("V", bound=msgspec.Struct)
+_ANSWERS = msgspec.json.Decoder(Answer)
+
+
+class Relayed(HoldfastError):
+    """What the gateway answered instead of doing it, with the code that the command itself would have had."""
+
+    def __init__(self, body: ErrorBody) -> None:
+        super().__init__(body.message)
+        self.wire_code = body.code
+        self.code = str((body.details or {}).get("code", body.code.lower()))  # type: ignore[misc]
+
+
+class _Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    type: str
+    id: str
+    method: str
+    params: msgspec.Struct
+    ledger: str | None = None
+
+
+class _Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    error: ErrorBody
+
+
+def is_listening(home: Path) -> bool:
+    """Whether somebody holds the socket of that home; a supervisor does, also between two gateways."""
+    try:
+        with _connected(home):
+            return True
+    except GatewaySilent:
+        return False
+
+
+def call(
+    home: Path,
+    method: str,
+    params: msgspec.Struct,
+    answer: type[V],
+    *,
+    ledger: str | None = None,
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> V:
+    """The gateway's answer. Raises GatewaySilent when none comes, and Relayed when it is an error."""
+    frame = msgspec.json.encode(_Call(type="req", id="1", method=method, params=params, ledger=ledger))
+    with _connected(home) as way:
+        try:
+            way.sendall(frame + b"\n")
+            line = _read_line(way, time.monotonic() + timeout_s)
+        except TimeoutError as error:
+            why = f"it has not answered for {timeout_s:g} s; whether it was done is not known"
+            raise GatewaySilent(str(home), why) from error
+        except OSError as error:
+            raise GatewaySilent(str(home), f"the connection broke ({error.strerror})") from error
+    return _opened(home, line, answer)
+
+
+def call_url(
+    url: str, token: str, method: str, params: msgspec.Struct, answer: type[V], *, timeout_s: float
+) -> V:
+    """The same over HTTP, for a gateway whose home is not here. Raises GatewaySilent and Relayed."""
+    import http.client
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise SettingsError(f"{URL_VARIABLE} is {without_password(url)!r}: write http://host:port")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    way = kind(parts.hostname, parts.port, timeout=timeout_s)
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    try:
+        way.request("POST", f"{parts.path.rstrip('/')}/rpc/{method}", msgspec.json.encode(params), headers)
+        response = way.getresponse()
+        body = response.read(MAX_ANSWER_BYTES)
+    except TimeoutError as error:
+        why = f"it has not answered for {timeout_s:g} s; whether it was done is not known"
+        raise GatewaySilent(where, why) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise GatewaySilent(where, f"{type(error).__name__}: {error}") from error
+    finally:
+        way.close()
+    try:
+        if response.status == http.client.OK:
+            return msgspec.json.decode(body, type=answer)
+        found = msgspec.json.decode(body, type=_Refusal)
+    except msgspec.DecodeError as error:
+        raise GatewaySilent(where, f"what answers there is no gateway (status {response.status})") from error
+    raise Relayed(found.error)
+
+
+def _opened(home: Path, line: bytes, answer: type[V]) -> V:
+    try:
+        found = _ANSWERS.decode(line)
+        if found.ok:
+            return msgspec.json.decode(found.payload, type=answer)
+    except msgspec.DecodeError as error:
+        why = f"its answer cannot be read ({error}); it may be of another version"
+        raise GatewaySilent(str(home), why) from error
+    raise Relayed(found.error or ErrorBody(code="FAILED", message="the gateway gave no reason"))
+
+
+@contextlib.contextmanager
+def _connected(home: Path) -> Iterator[socket.socket]:
+    path = home / SOCKET_NAME
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as way:
+        way.settimeout(CONNECT_TIMEOUT_S)
+        try:
+            way.connect(str(path))
+        except TimeoutError as error:
+            raise GatewaySilent(str(home), "it takes no connection") from error
+        except OSError as error:
+            raise GatewaySilent(str(home), "none runs there", was_there=False) from error
+        yield way
+
+
+def _read_line(way: socket.socket, give_up_at: float) -> bytes:
+    found = bytearray()
+    while not found.endswith(b"\n"):
+        way.settimeout(max(0.001, give_up_at - time.monotonic()))
+        more = way.recv(256 * 1024)
+        if not more:
+            raise ConnectionResetError(0, "it ended before it answered")
+        found += more
+        if len(found) > MAX_ANSWER_BYTES:
+            raise ConnectionResetError(0, "its answer is too long")
+    return bytes(found)

@@ -1,0 +1,274 @@
+"""config check, explain: whether the settings can be used, and where each of them comes from."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import click
+import msgspec
+
+from holdfast.cli.doctor import check, print_checks, worst
+from holdfast.cli.errors import FAILED
+from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.output import Output, counted
+from holdfast.config import in_home, read_home
+from holdfast.config.files import Loaded, camel, load
+from holdfast.config.gateway import AgentSettings, ChannelSettings, Config, ScheduleSettings
+from holdfast.config.token import TOKEN_NAME, read_secret, read_token
+from holdfast.core.errors import BadInput, SettingsError
+from holdfast.views.config import ConfigCheckView, ExplainedView, SettingView
+from holdfast.views.health import CheckView, Verdict
+from holdfast.views.text import one_line
+
+OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
+WEB = ("http://", "https://")
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+@click.group("config")
+@shared_options
+def config() -> None:
+    """The settings of the home: check them, and explain where each comes from."""
+
+
+def read(call: Invocation) -> tuple[Path, Loaded]:
+    """The home, and what is set there. Raises SettingsError with the key, the value and the fix."""
+    home = read_home(os.environ, home=call.home)
+    return home, load(home, os.environ, {"store": call.store})
+
+
+# --- check
+
+
+@config.command("check", short_help="Whether the settings can be used.")
+@shared_options
+@click.pass_context
+def check_config(context: click.Context) -> None:
+    """Read all settings as a start would, and look whether this machine has what they name.
+
+    Status 2 when they cannot be read, 1 when something that they name is missing.
+    """
+    call: Invocation = context.obj
+    home, loaded = read(call)
+    checks = list(_look(home, loaded, call.clock.now()))
+    view = ConfigCheckView(
+        verdict=worst(checks),
+        home=one_line(str(home), 1000),
+        documents=[one_line(str(path), 1000) for path in loaded.paths],
+        checks=checks,
+    )
+    call.output.show(view, lambda: _print_checked(call.output, view))
+    if view.verdict is FAIL:
+        context.exit(FAILED)
+
+
+def _print_checked(output: Output, view: ConfigCheckView) -> None:
+    documents = "\n".join(view.documents) or "none: everything has its default"
+    output.fields([("home", view.home), ("documents", documents)])
+    output.line()
+    print_checks(output, view.checks)
+
+
+def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
+    settings = loaded.config
+    yield check("settings", OK, f"{counted(len(loaded.sources), 'key')} set, all others have their defaults")
+    yield from _documents(loaded.paths)
+    yield from _token(home)
+    yield from _address(settings)
+    if settings.gateway.alert_urls:
+        # Any web address is a webhook.
+        urls = [url for url in settings.gateway.alert_urls if not url.lower().startswith(WEB)]
+        yield from _safely("gateway.alert_urls", partial(_places, "gateway.alert_urls", urls))
+    for module in settings.tasks:
+        yield from _safely("tasks", partial(_module, module))
+    for name, agent in settings.agents.items():
+        yield from _safely(f"agents.{name}", partial(_agent, home, agent))
+    for name, schedule in settings.schedules.items():
+        yield from _safely(f"schedules.{name}", partial(_schedule, schedule, now))
+    for name, channel in settings.channels.items():
+        yield from _safely(f"channels.{name}", partial(_channel, name, channel, home))
+
+
+def _safely(name: str, look: Callable[[], str]) -> Iterator[CheckView]:
+    """One part that cannot be used does not hide the others."""
+    try:
+        yield check(name, OK, look())
+    except SettingsError as error:
+        what, _, remedy = str(error).rpartition(": ")
+        yield check(name, FAIL, what, remedy)
+
+
+def _documents(paths: list[Path]) -> Iterator[CheckView]:
+    """Whoever may write them may have us start any command."""
+    for path in paths:
+        mode = path.stat().st_mode & 0o777
+        if mode & 0o002:
+            yield check("documents", FAIL, f"{path} can be written by anyone", f"chmod o-w {path}")
+        elif path.stat().st_uid not in (os.geteuid(), 0):
+            yield check("documents", WARN, f"{path} belongs to another user", f"ls -l {path}")
+
+
+def _token(home: Path) -> Iterator[CheckView]:
+    if not os.environ.get("HOLDFAST_TOKEN") and not (home / TOKEN_NAME).exists():
+        yield check("token", OK, "not there yet; the first start makes it")
+        return
+
+    def look() -> str:
+        read_token(home, os.environ, may_make=False)
+        return "it is private"
+
+    yield from _safely("token", look)
+
+
+def _address(settings: Config) -> Iterator[CheckView]:
+    host, port = settings.gateway.host, settings.gateway.port
+    if host.startswith(LOOPBACK):
+        yield check("address", OK, f"{host} port {port}, reachable from this machine only")
+    else:
+        what = f"{host} port {port} can be reached from other machines, and the token travels unencrypted"
+        yield check("address", WARN, what, "listen on 127.0.0.1, behind a proxy that speaks TLS")
+
+
+def _module(name: str) -> str:
+    """Looked for and not imported: what it does when it is imported is for the gateway alone."""
+    top = name.partition(":")[0].partition(".")[0]
+    if top not in sys.builtin_module_names:
+        found = importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd()), *sys.path])
+        if found is None:
+            raise SettingsError(f"no module {top!r}, from {name!r}: install it, or start where it lies")
+    return f"{name} is there"
+
+
+def _agent(home: Path, agent: AgentSettings) -> str:
+    directory = in_home(home, agent.directory or ".", key="directory")
+    if agent.directory is not None and not directory.is_dir():
+        raise SettingsError(f"there is no directory {directory}: make it, or name another")
+    missing = [ours for ours in agent.env.values() if ours not in os.environ]
+    if missing:
+        raise SettingsError(f"the variable {missing[0]} is not set: set it for the gateway")
+    if agent.command:
+        program = agent.command[0]
+        # A program with a path in its name is started from where the agent works.
+        where = str(directory / program) if "/" in program else program
+        if shutil.which(where) is None:
+            raise SettingsError(f"no program {program!r} can be started: install it, or name its whole path")
+        return f"the command {program}"
+    return _module(agent.callable or agent.pydantic_ai or "")
+
+
+def _schedule(schedule: ScheduleSettings, now: datetime) -> str:
+    if not schedule.is_enabled:
+        return "off"
+    from cronsim import CronSim
+
+    following = next(CronSim(schedule.cron, now.astimezone(ZoneInfo(schedule.tz))))
+    return f"next at {following:%Y-%m-%d %H:%M} {schedule.tz}, for {schedule.agent}"
+
+
+def _channel(name: str, channel: ChannelSettings, home: Path) -> str:
+    if channel.kind == "apprise":
+        return _places(f"channels.{name}.urls", channel.urls)
+    read_secret(name, channel, home, os.environ)
+    into = "" if channel.agent is None else f", in to {channel.agent}"
+    return f"its secret is there{into}{'' if channel.url is None else ', out by POST'}"
+
+
+def _places(key: str, urls: list[str]) -> str:
+    """Whether apprise knows them; nothing is sent. A URL that it does not know is not shown, either."""
+    for place, url in enumerate(urls, start=1):
+        if not _is_known(url):
+            fix = "see github.com/caronc/apprise for how it is written"
+            raise SettingsError(f"{key}: the {_th(place)} names no service that apprise knows: {fix}")
+    return "every service is known"
+
+
+def _is_known(url: str) -> bool:
+    import logging
+    import warnings
+
+    with warnings.catch_warnings(action="ignore"):  # what it says about its own imports helps nobody here
+        import apprise
+
+        logging.getLogger("apprise").setLevel(logging.CRITICAL)  # its own words would hold the URL
+        return apprise.Apprise.instantiate(url, suppress_exceptions=True) is not None
+
+
+def _th(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
+
+
+# --- explain
+
+
+@config.command("explain", short_help="A setting's value, and where it comes from.")
+@click.argument("key", required=False)
+@shared_options
+@click.pass_obj
+def explain(call: Invocation, key: str | None) -> None:
+    """The value of KEY, where it comes from, and whether a change applies live or needs a restart.
+
+    KEY is `gateway.port`, or a whole part such as `gateway.restart` or `agents.main`; without it, all keys.
+    """
+    home, loaded = read(call)
+    view = ExplainedView.of(loaded, home=str(home))
+    if key is not None:
+        view = msgspec.structs.replace(view, settings=_matching(view.settings, key))
+    call.output.show(view, lambda: _print_explained(call.output, view.settings))
+
+
+def _matching(settings: list[SettingView], wanted: str) -> list[SettingView]:
+    """By the key itself or its part, in either spelling."""
+
+    def spellings(key: str) -> tuple[str, str]:
+        return key, ".".join(map(camel, key.split(".")))
+
+    found = [
+        one
+        for one in settings
+        if any(f"{spelling}.".startswith(f"{wanted}.") for spelling in spellings(one.key))
+    ]
+    if not found:
+        import difflib
+
+        near = difflib.get_close_matches(wanted, [one.key for one in settings], n=1)
+        fix = f"did you mean {near[0]}?" if near else "`holdfast config explain` lists them all"
+        raise BadInput("KEY", f"{one_line(wanted, 100)!r} is no setting; {fix}")
+    return found
+
+
+def _print_explained(output: Output, settings: list[SettingView]) -> None:
+    if len(settings) > 1:
+        rows = [[one.key, _in_words(one.value), one.applies.value, one.source] for one in settings]
+        output.table(["KEY", "VALUE", "CHANGE", "SOURCE"], rows)
+        return
+    (one,) = settings
+    output.fields(
+        [
+            ("key", one.key),
+            ("value", _in_words(one.value)),
+            ("source", one.source),
+            ("default", _in_words(one.default)),
+            ("change", CHANGE[one.applies.value]),
+            ("meaning", one.meaning),
+        ]
+    )
+
+
+CHANGE = {
+    "live": "live: applies without a restart",
+    "restart": "restart: the gateway drains and restarts for it",
+    "up": "up: applies when `holdfast up` is started anew",
+}
+
+
+def _in_words(value: Any) -> str:
+    return "not set" if value is None else one_line(msgspec.json.encode(value).decode())

@@ -1,0 +1,192 @@
+"""gateway restart, stop, status, restarts, resume: the gateway that runs in a home."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import click
+
+from holdfast.api.params import Nothing
+from holdfast.api.restart import RestartAsked, StopAsked
+from holdfast.cli.errors import REFUSED
+from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.output import Output, ago, clock_time, counted
+from holdfast.core.errors import GatewaySilent
+from holdfast.views.gateway import (
+    GatewayView,
+    InterruptionView,
+    LetResumeView,
+    ReadinessView,
+    RestartAnswerView,
+    RestartPageView,
+    RestartView,
+    StoppingView,
+)
+
+# A drain takes its time; whoever asked hears how it ended.
+DRAIN_PATIENCE_S = 3600.0
+BACK_PATIENCE_S = 60.0
+_ASK_AGAIN_S = 0.2
+
+
+# --- restart
+
+
+@click.command("restart", short_help="Drain, restart, and go on.")
+@click.option("--force", is_flag=True, help="Also when more would be interrupted than the settings allow.")
+@click.option("--reason", default="asked for by an operator", show_default=True, help="Why; it is recorded.")
+@click.option("--plan", "is_plan", is_flag=True, help="Only show who would be interrupted.")
+@shared_options
+@click.pass_context
+def restart(context: click.Context, reason: str, *, force: bool, is_plan: bool) -> None:
+    """Restart the gateway: what is in flight is saved first, and goes on afterwards.
+
+    Status 3, with the list, when more would be interrupted than `gateway.restart.readiness_gate_threshold`
+    allows, and when something in flight cannot be saved: then the gateway goes on working.
+    """
+    call: Invocation = context.obj
+    if is_plan:
+        plan = call.ask("gateway.readiness", Nothing(), ReadinessView)
+        call.output.show(plan, lambda: _print_readiness(call.output, plan))
+        return
+    before = call.ask("gateway.status", Nothing(), GatewayView)
+    asked = RestartAsked(reason=reason, force=force)
+    view = call.ask("gateway.restart", asked, RestartAnswerView, timeout_s=DRAIN_PATIENCE_S)
+    call.output.show(view, lambda: _print_answer(call.output, view))
+    if not view.is_accepted:
+        context.exit(REFUSED)
+    _wait_until_back(call, before)
+
+
+def _print_answer(output: Output, view: RestartAnswerView) -> None:
+    if view.is_accepted:
+        output.line(f"drained, and restarting ({view.restart_id or 'as part of another restart'})")
+        return
+    _print_interruptions(output, view.readiness.interruptions)
+    output.say(f"holdfast: {view.why}")
+
+
+def _print_readiness(output: Output, view: ReadinessView) -> None:
+    _print_interruptions(output, view.interruptions)
+    output.line(view.summary)
+    if not view.is_safe:
+        output.say(f"a restart is refused above {view.threshold:,}; --force passes")
+
+
+def _print_interruptions(output: Output, found: list[InterruptionView]) -> None:
+    if found:
+        rows = [(one.kind, one.task_id, one.status, one.session_key or "-", one.title) for one in found]
+        output.table(("KIND", "TASK", "STATUS", "SESSION", "TITLE"), rows)
+
+
+def _wait_until_back(call: Invocation, before: GatewayView) -> None:
+    """Only for whoever looks on: the restart itself is decided."""
+    give_up_at = time.monotonic() + BACK_PATIENCE_S
+    while time.monotonic() < give_up_at:
+        try:
+            now = call.ask("gateway.status", Nothing(), GatewayView)
+        except GatewaySilent:
+            time.sleep(_ASK_AGAIN_S)
+            continue
+        if now.boot_id != before.boot_id and now.is_ready:
+            call.output.say(f"the gateway is back (process {now.pid}, {now.boot_id})")
+            return
+        time.sleep(_ASK_AGAIN_S)
+    call.output.say("the gateway is not back yet; `holdfast gateway status` says how it fares")
+
+
+# --- stop, resume
+
+
+@click.command("stop", short_help="Drain, and end.")
+@click.option("--reason", default="asked for by an operator", show_default=True, help="Why; it is recorded.")
+@shared_options
+@click.pass_obj
+def stop(call: Invocation, reason: str) -> None:
+    """Stop the gateway: what is in flight is saved first, and goes on at the next start."""
+    call.ask("gateway.readiness", Nothing(), ReadinessView)  # a silent one is told at once
+    view = call.ask("gateway.stop", StopAsked(reason=reason), StoppingView, timeout_s=DRAIN_PATIENCE_S)
+    call.output.show(view, lambda: call.output.line("drained, and stopping"))
+
+
+@click.command("resume", short_help="Let go on what is held back after a crash loop.")
+@shared_options
+@click.pass_obj
+def resume(call: Invocation) -> None:
+    """Let interrupted work go on that the gateway holds back, because it crashed again and again."""
+    view = call.ask("gateway.resume", Nothing(), LetResumeView, timeout_s=DRAIN_PATIENCE_S)
+    call.output.show(view, lambda: call.output.line(f"{counted(view.resumed, 'run')} resumed"))
+
+
+# --- status
+
+
+@click.command("status", short_help="How the gateway fares.")
+@shared_options
+@click.pass_obj
+def status(call: Invocation) -> None:
+    """How the gateway of this home fares. Status 5 when none answers."""
+    view = call.ask("gateway.status", Nothing(), GatewayView)
+    call.output.show(view, lambda: print_gateway(call.output, view, call.clock.now()))
+
+
+def print_gateway(output: Output, view: GatewayView, now: datetime) -> None:
+    output.fields(
+        [
+            ("gateway", view.status),
+            ("process", f"{view.pid} ({view.boot_id}), up for {ago(view.started_at, now)}"),
+            ("in flight", counted(view.in_flight, "run")),
+            ("held", view.why_held),
+            ("restarted", None if view.last_restart is None else restart_line(view.last_restart, now)),
+        ]
+    )
+    if view.holds_resumes:
+        output.say("interrupted work is held back; look at it, then `holdfast gateway resume`")
+
+
+def restart_line(view: RestartView, now: datetime) -> str:
+    fates = ", ".join(f"{number} {fate}" for fate, number in view.fates.items()) or "nothing interrupted"
+    return f"{ago(view.requested_at, now)} ago, {view.status}: {view.reason} ({fates})"
+
+
+# --- restarts
+
+
+@click.command("restarts", short_help="Each restart, and what became of what it interrupted.")
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many at most.")
+@shared_options
+@click.pass_obj
+def restarts(call: Invocation, limit: int) -> None:
+    """Restarts and crashes, newest first: why, whom they interrupted, and what became of each."""
+    with call.listing() as ledger:
+        view = RestartPageView()
+        if ledger is not None:
+            found = ledger.read_now(lambda tx: tx.restarts.page(limit))
+            view = RestartPageView(restarts=[RestartView.of(one) for one in found])
+    call.output.show(view, lambda: _print_restarts(call.output, view))
+
+
+def _print_restarts(output: Output, view: RestartPageView) -> None:
+    if not view.restarts:
+        output.say("no restart so far")
+    for number, one in enumerate(view.restarts):
+        if number:
+            output.line()
+        output.fields(
+            [
+                ("restart", one.id),
+                ("status", one.status),
+                ("at", clock_time(one.requested_at)),
+                ("reason", one.reason),
+                ("by", one.triggered_by),
+                ("blocked", one.why_blocked),
+                ("also", "\n".join(f"{more.reason} ({more.triggered_by})" for more in one.triggers[1:])),
+            ]
+        )
+        if one.interrupted:
+            rows = [
+                (found.kind, found.task_id, found.fate or "-", found.run_id or "-", found.why or found.title)
+                for found in one.interrupted
+            ]
+            output.table(("KIND", "TASK", "BECAME", "RUN", "WHY, OR ITS TITLE"), rows)

@@ -1,0 +1,73 @@
+"""gateway unit: prints what systemd or launchd needs to keep the gateway running."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.invocation import Invocation, shared_options, whoever
+from holdfast.config import HOME_VARIABLE, STORE_VARIABLE, PostgresPlace
+from holdfast.views.up import UnitView
+
+if TYPE_CHECKING:
+    from holdfast.gateway.units import Service
+
+
+@click.command("unit", short_help="Print a systemd unit, or with --launchd a plist for macOS.")
+@click.option("--launchd", "is_launchd", is_flag=True, help="A plist for launchd instead.")
+@click.option("--user", metavar="NAME", help="Who runs it; the present user if not given.")
+@click.option("--user-unit", "is_users_own", is_flag=True, help="For the user's own systemd or launchd.")
+@click.option(
+    "--directory",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
+    default=".",
+    help="Where modules of agents and tasks are found; the present directory if not given.",
+)
+@shared_options
+@click.pass_obj
+def unit(
+    call: Invocation, *, is_launchd: bool, user: str | None, is_users_own: bool, directory: Path
+) -> None:
+    """Print a systemd unit that keeps `holdfast up` running in this home, or with --launchd a plist.
+
+    It changes nothing: put what it prints into the file that its first line names.
+    """
+    from holdfast.gateway.units import launchd_plist, systemd_unit
+
+    if is_users_own and user is not None:
+        raise click.UsageError("--user names a user of the system's own; --user-unit has none to name")
+    service = _service(call, None if is_users_own else whoever(user), directory)
+    if is_launchd:  # a plist has no room for such words
+        where = "~/Library/LaunchAgents" if is_users_own else "/Library/LaunchDaemons"
+        call.output.say(f"put it into {where}/holdfast.gateway.plist, and make {service.home}/log first")
+    kind, text = ("launchd", launchd_plist(service)) if is_launchd else ("systemd", systemd_unit(service))
+    call.output.show(UnitView(kind=kind, text=text), lambda: call.output.line(text.rstrip("\n")))
+
+
+def _service(call: Invocation, user: str | None, directory: Path) -> Service:
+    from holdfast.config.files import load
+    from holdfast.gateway.units import Service
+
+    home = call.settings.home
+    environment = {HOME_VARIABLE: str(home)}
+    place = call.settings.store
+    if call.store is not None and not (isinstance(place, PostgresPlace) and place.shown != place.url):
+        environment[STORE_VARIABLE] = place.url
+    elif call.store is not None:
+        call.output.say(
+            f"the store's URL has a password, which a unit would show to everybody: "
+            f"write {STORE_VARIABLE}=… into {home / 'environment'} (chmod 600), or store into holdfast.toml"
+        )
+    return Service(
+        command=[sys.executable, "-m", "holdfast", "up"],
+        home=str(home),
+        directory=str(directory),
+        user=user,
+        environment=environment,
+        drain_timeout_s=load(home, os.environ).config.gateway.restart.drain_timeout_s,
+    )

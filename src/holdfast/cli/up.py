@@ -1,0 +1,142 @@
+"""up: holds the sockets, starts the gateway, and keeps it running until somebody stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast import app
+from holdfast.cli.errors import report
+from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.output import Output
+from holdfast.config import HOME_VARIABLE, STORE_VARIABLE
+from holdfast.core.errors import SettingsError
+from holdfast.views.text import one_line
+from holdfast.views.up import UpView
+
+if TYPE_CHECKING:
+    from holdfast.config.gateway import GatewaySettings
+    from holdfast.gateway.sockets import Sockets
+    from holdfast.gateway.supervisor import Terms
+
+MAX_PATH_CHARS = 4096
+# Without a supervisor the same program runs, in the place of this one.
+COMMAND = ("-m", "holdfast", "gateway", "child")
+
+
+@click.command("up", short_help="Start the gateway, and keep it running.")
+@click.option("--host", metavar="HOST", help="Listen on this address (gateway.host).")
+@click.option(
+    "--port", metavar="PORT", type=click.IntRange(0, 65535), help="Listen on this port; 0 takes a free one."
+)
+@click.option("--no-supervisor", "is_alone", is_flag=True, help="Be the gateway; something else restarts it.")
+@shared_options
+@click.pass_context
+def up(context: click.Context, *, host: str | None, port: int | None, is_alone: bool) -> None:
+    """Start the gateway in the foreground, and start it again when it crashes or wants to.
+
+    Ctrl-C or SIGTERM stops it: it drains, and what is unfinished goes on at the next start. SIGHUP or SIGUSR1
+    restarts the gateway; nobody who connects meanwhile is refused. Status 78: the settings are unusable.
+    """
+    from holdfast.gateway.sockets import listen
+    from holdfast.gateway.supervised import SETTINGS_UNUSABLE
+    from holdfast.gateway.supervisor import Supervisor, become_gateway
+
+    call: Invocation = context.obj
+    overrides = {"gateway.host": None if host is None else host.strip("[]"), "gateway.port": port}
+    try:
+        home = call.settings.home
+        app.make_home(home)
+        settings = _read(home, overrides)
+    except SettingsError as error:
+        report(error, as_json=call.as_json)
+        context.exit(SETTINGS_UNUSABLE)
+    environ = _environment(call, home)
+    patience_s = settings.restart.drain_timeout_s + 30.0
+    sockets = listen(home, host=settings.host, port=settings.port, environ=os.environ, patience_s=patience_s)
+    with contextlib.closing(sockets):
+        command = [sys.executable, *COMMAND]
+        if is_alone:
+            _show(call.output, home, sockets)
+            become_gateway(sockets, command, environ)
+        log_to_stderr()
+        supervisor = Supervisor(sockets, command, environ=environ, terms=_Terms(home, overrides).read)
+        status = supervisor.run(announce=lambda: _show(call.output, home, sockets))
+    context.exit(status)
+
+
+class _Terms:
+    """The supervisor's part of the settings, as they are now; it says which changes it cannot follow."""
+
+    def __init__(self, home: Path, overrides: Mapping[str, object]) -> None:
+        self._home = home
+        self._overrides = overrides
+        self._place: tuple[str, int] | None = None
+
+    def read(self) -> Terms:
+        from holdfast.gateway.supervisor import Terms
+
+        settings = _read(self._home, self._overrides)
+        place = (settings.host, settings.port)
+        if self._place not in (None, place):
+            logging.getLogger("holdfast").warning(
+                "gateway.host or gateway.port has changed: that counts when `holdfast up` is started anew"
+            )
+        self._place = place
+        return Terms(
+            drain_timeout_s=settings.restart.drain_timeout_s,
+            alert_urls=settings.alert_urls,
+            alert_after_s=settings.alert_after_s,
+        )
+
+
+def _read(home: Path, overrides: Mapping[str, object]) -> GatewaySettings:
+    from holdfast.config.files import load
+
+    return load(home, os.environ, overrides).config.gateway
+
+
+def _environment(call: Invocation, home: Path) -> dict[str, str]:
+    """What was said on our command line, for the gateway; not as arguments, for a URL may hold a password."""
+    environ = {**os.environ, HOME_VARIABLE: str(home)}
+    if call.store is not None:
+        environ[STORE_VARIABLE] = call.settings.store.url
+    return environ
+
+
+def _show(output: Output, home: Path, sockets: Sockets) -> None:
+    from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE
+
+    has_variable = bool(os.environ.get(TOKEN_VARIABLE))
+    view = UpView(
+        pid=os.getpid(),
+        urls=sockets.urls,
+        home=one_line(str(home), MAX_PATH_CHARS),
+        socket=one_line(str(sockets.path), MAX_PATH_CHARS),
+        token=f"${TOKEN_VARIABLE}" if has_variable else one_line(str(home / TOKEN_NAME), MAX_PATH_CHARS),
+    )
+    output.stream(view, lambda: _print(output, view))
+
+
+def _print(output: Output, view: UpView) -> None:
+    output.fields(
+        [
+            ("listens", "\n".join([*view.urls, view.socket])),
+            ("token", view.token),
+            ("stop", f"Ctrl-C, or kill {view.pid}; it drains first"),
+        ]
+    )
+
+
+def log_to_stderr() -> None:
+    """With the time, unless somebody who adds it reads along."""
+    has_journal = "JOURNAL_STREAM" in os.environ
+    form = "%(message)s" if has_journal else "%(asctime)s %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form, stream=sys.stderr)

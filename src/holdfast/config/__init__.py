@@ -1,0 +1,41 @@
+"""Settings as frozen structs, parsed and checked once.
+
+Re-exported is where things are, which is all that a listing needs. What the gateway needs besides is in
+`gateway`, `files` and `token`, so that nobody pays for it who only looks.
+"""
+
+from __future__ import annotations
+
+from holdfast.config.places import (
+    HOME_VARIABLE,
+    LEDGER_NAME,
+    STORE_VARIABLE,
+    MemoryPlace,
+    PostgresPlace,
+    Settings,
+    SqlitePlace,
+    StorePlace,
+    default_home,
+    in_home,
+    read_home,
+    read_settings,
+    read_store_url,
+    without_password,
+)
+
+__all__ = [
+    "HOME_VARIABLE",
+    "LEDGER_NAME",
+    "STORE_VARIABLE",
+    "MemoryPlace",
+    "PostgresPlace",
+    "Settings",
+    "SqlitePlace",
+    "StorePlace",
+    "default_home",
+    "in_home",
+    "read_home",
+    "read_settings",
+    "read_store_url",
+    "without_password",
+]

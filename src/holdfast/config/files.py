@@ -1,0 +1,219 @@
+"""Reads all settings: documents in the home, the environment, the command line; the last one wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.config import documents
+from holdfast.config.gateway import Config, Unusable
+from holdfast.config.keys import ENTRIES, SECTIONS, Changes, changed, key_of, values
+from holdfast.config.places import STORE_VARIABLE, read_store_url
+from holdfast.config.refusals import expected, meaning, refusal, unknown
+from holdfast.core.errors import SettingsError
+
+COMMAND_LINE = "the command line"
+DEFAULT = "default"
+FOLDER = "config"
+# Seed 002 has files for them; whoever writes one believes that it counts.
+_NOT_YET = ("workflows", "policies", "alerts")
+S = TypeVar("S", bound=msgspec.Struct)
+Tree = dict[str, Any]
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings, where each key that somebody set comes from, and the documents that were read."""
+
+    config: Config
+    sources: dict[str, str]
+    paths: list[Path]
+
+    def source_of(self, key: str) -> str:
+        return self.sources.get(key, DEFAULT)
+
+
+def load(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Loaded:
+    """Everything that is set for this home. Raises SettingsError with the key, the value and the fix.
+
+    `overrides` are keys with values from the command line, such as `{"gateway.port": 4700}`; None says
+    nothing.
+    """
+    reading = _Reading(home)
+    reading.take_documents()
+    if environ.get(STORE_VARIABLE):
+        reading.take("store", environ[STORE_VARIABLE], STORE_VARIABLE)
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            reading.take(key, value, COMMAND_LINE)
+    return reading.finish()
+
+
+def is_settings_file(home: Path, path: Path) -> bool:
+    """Whether a file that changed may hold settings: what a watcher of the home looks out for."""
+    if path.suffix not in documents.SUFFIXES:
+        return False
+    return path.parent == home / FOLDER or (path.parent == home and path.stem == documents.MAIN)
+
+
+class _Reading:
+    """One reading: what was found so far, in our own spelling, and where."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._tree: Tree = {section: {} for section in SECTIONS}
+        self._sources: dict[str, str] = {}
+        self._paths: list[Path] = []
+
+    # --- taking
+
+    def take_documents(self) -> None:
+        main = documents.find(self._home, documents.MAIN)
+        if main is not None:
+            self._take_document(main, documents.read(main))
+        for section, path in _section_files(self._home / FOLDER).items():
+            document = documents.read(path)
+            # With or without the name of the section above its entries.
+            self._take_document(path, document if set(document) == {section} else {section: document})
+
+    def take(self, key: str, value: object, where: str) -> None:
+        """One value that takes the place of any that was found before."""
+        if key_of(key) is None:
+            raise SettingsError(f"{key} in {where} is no setting; `holdfast config explain` lists them")
+        table = self._tree
+        *parts, last = key.split(".")
+        for part in parts:
+            table = table.setdefault(part, {})
+        table[last] = value
+        self._sources[key] = where
+
+    def _take_document(self, path: Path, document: Tree) -> None:
+        self._paths.append(path)
+        found = self._spell(Config, document, "", str(path))
+        for section in SECTIONS:
+            for name, entry in found.pop(section, {}).items():
+                if name in self._tree[section]:
+                    raise SettingsError(f"{section}.{name} stands in two documents, one is {path}: keep one")
+                self._tree[section][name] = entry
+        self._tree |= found
+
+    def _spell(self, kind: type[msgspec.Struct], table: object, prefix: str, where: str) -> Tree:
+        """The table in our own spelling. Every value that it holds is noted with its source."""
+        if not isinstance(table, dict):
+            raise refusal(prefix.rstrip("."), table, "write a table of keys with their values", where)
+        fields = {field.name: field for field in msgspec.structs.fields(kind)}
+        known = {spelling: name for name in fields for spelling in (camel(name), name)}
+        found: Tree = {}
+        for written, value in table.items():
+            key = f"{prefix}{written}"
+            name = known.get(written) if isinstance(written, str) else None
+            if name is None:
+                raise unknown(key, where, [f"{prefix}{name}" for name in fields])
+            if name in found:
+                raise SettingsError(f"{prefix}{name} stands twice in {where}, in two spellings: keep one")
+            found[name] = self._spell_value(fields[name].type, value, f"{prefix}{name}", where)
+        return found
+
+    def _spell_value(self, kind: Any, value: object, key: str, where: str) -> object:
+        if key in SECTIONS:
+            if not isinstance(value, dict):
+                raise refusal(key, value, "write a table for each by its name", where)
+            for name in value:
+                if not isinstance(name, str):
+                    raise refusal(key, name, "write the name in quotes", where)
+            return {
+                name: self._spell(ENTRIES[key], one, f"{key}.{name}.", where) for name, one in value.items()
+            }
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return self._spell(kind, value, f"{key}.", where)
+        self._sources[key] = where
+        return value
+
+    # --- checking
+
+    def finish(self) -> Loaded:
+        for name, entry in self._tree["schedules"].items():
+            entry.setdefault("session", f"cron-{name}")
+        config = self._build(Config, self._tree, "")
+        if config.store is not None:
+            where = self._sources["store"]
+            base = self._home if where in map(str, self._paths) else None
+            read_store_url(config.store, key=f"store in {where}", base=base)
+        return Loaded(config=config, sources=self._sources, paths=self._paths)
+
+    def _build(self, kind: type[S], table: Tree, prefix: str) -> S:
+        """Field by field, so that whatever is wrong is known by its key."""
+        given: Tree = {}
+        for field in msgspec.structs.fields(kind):
+            key = f"{prefix}{field.name}"
+            if field.name not in table:
+                if field.required:
+                    raise SettingsError(f"{key} is missing in {self._where(prefix)}: {meaning(key)}")
+            elif key in SECTIONS:
+                entries = table[field.name].items()
+                given[field.name] = {
+                    name: self._build(ENTRIES[key], one, f"{key}.{name}.") for name, one in entries
+                }
+            elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+                given[field.name] = self._build(field.type, table[field.name], f"{key}.")
+            else:
+                given[field.name] = self._convert(table[field.name], field.type, key)
+        try:
+            return kind(**given)
+        except Unusable as wrong:
+            key = f"{prefix}{wrong.field}"
+            raise refusal(key, wrong.value, wrong.fix, self._where(key)) from wrong
+
+    def _convert(self, value: object, kind: Any, key: str) -> object:
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise refusal(key, value, expected(key, str(error)), self._where(key)) from error
+
+    def _where(self, key: str) -> str:
+        """The source of a key, of something in it, or of what it is in."""
+        for known, where in self._sources.items():
+            if f"{known}.".startswith(f"{key.rstrip('.')}.") or key.startswith(f"{known}."):
+                return where
+        around = key.rstrip(".").rpartition(".")[0]
+        return self._where(around) if around else ", ".join(map(str, self._paths)) or DEFAULT
+
+
+def _section_files(folder: Path) -> dict[str, Path]:
+    """The documents of single sections. One that nobody reads would seem to count, and is refused."""
+    try:
+        names = {path.stem for path in folder.iterdir() if path.suffix in documents.SUFFIXES}
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise SettingsError(f"{folder}: {error.strerror}; let its owner and us read it") from error
+    for name in sorted(names):
+        if name.startswith(".") or name in SECTIONS:
+            continue
+        why = (
+            f"this version has no {name} yet" if name in _NOT_YET else f"only {', '.join(SECTIONS)} are read"
+        )
+        raise SettingsError(f"{documents.find(folder, name)} would not count, {why}: move it elsewhere")
+    found = {section: documents.find(folder, section) for section in SECTIONS}
+    return {section: path for section, path in found.items() if path is not None}
+
+
+def camel(name: str) -> str:
+    """`sessionRecovery` for `session_recovery`: the spelling of seed 001."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+__all__ = [
+    "COMMAND_LINE",
+    "DEFAULT",
+    "Changes",
+    "Loaded",
+    "camel",
+    "changed",
+    "is_settings_file",
+    "load",
+    "values",
+]

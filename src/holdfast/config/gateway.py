@@ -1,0 +1,256 @@
+"""Config and its parts: everything that may be set, with its default and its limits."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Literal, NoReturn
+
+import msgspec
+
+from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
+
+DEFAULT_PORT = 4653
+MAX_TIMEOUT_S = 10 * 366 * 86_400.0  # ten years: more is a mistake in the unit
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_SECRET = re.compile(r"[A-Z][A-Z0-9_]{0,99}")  # as hf.secret has it: it is passed on as one
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_OBJECT = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_HTTP = re.compile(r"https?://[^\s/]\S*")
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+_Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMEOUT_S)]
+
+
+class Unusable(ValueError):
+    """One field with a value that it cannot have, and the fix."""
+
+    def __init__(self, field: str, value: object, fix: str) -> None:
+        super().__init__(f"{field}: {fix}")
+        self.field, self.value, self.fix = field, value, fix
+
+
+class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the settings. A key that is not known is a slip of the pen, never ignored."""
+
+    def _refuse(self, field: str, fix: str) -> NoReturn:
+        value = self
+        for name in field.split("."):
+            value = value[name] if isinstance(value, dict) else getattr(value, name)
+        raise Unusable(field, value, fix)
+
+    def _check_all(self, pattern: re.Pattern[str], fix: str, *fields: str) -> None:
+        """The texts of these fields, alone or in lists; one that is not set is no concern of ours."""
+        for field in fields:
+            value = getattr(self, field)
+            texts = value if isinstance(value, list) else [] if value is None else [value]
+            if not all(pattern.fullmatch(text) for text in texts):
+                self._refuse(field, fix)
+
+    def _check_finite(self, *fields: str) -> None:
+        for field in fields:
+            value = getattr(self, field)
+            if value is not None and not math.isfinite(value):
+                self._refuse(field, "write a number of seconds")
+
+
+class RestartSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens to work in flight when the gateway restarts."""
+
+    session_recovery: bool = True
+    cron_retry_on_interrupt: bool = True
+    readiness_gate: bool = True
+    readiness_gate_threshold: _Count = 0
+    drain_queue_messages: bool = True
+    manifest_path: str = "restart-manifest.json"
+    drain_timeout_s: _Seconds = 90.0
+    max_attempts_without_progress: _Positive = DEFAULT_MAX_IDLE_ATTEMPTS
+    resume_concurrency: _Positive = 2
+
+    def __post_init__(self) -> None:
+        self._check_finite("drain_timeout_s")
+        if not self.manifest_path.strip() or "\0" in self.manifest_path:
+            self._refuse("manifest_path", "name a file; a relative path begins at the home")
+
+
+class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The long-lived process: where it listens, whom it hears, and how much it takes on."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = DEFAULT_PORT
+    allowed_hosts: list[str] = []
+    allowed_origins: list[str] = []
+    rate_limit_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 50.0
+    max_body_bytes: Annotated[int, msgspec.Meta(ge=1024, le=64 * 1024**2)] = 1024**2
+    capacity: _Positive = 1000
+    alert_urls: list[str] = []
+    alert_after_s: _Seconds = 60.0
+    owner: str = "system"
+    restart: RestartSettings = RestartSettings()
+
+    def __post_init__(self) -> None:
+        self._check_finite("rate_limit_per_s", "alert_after_s")
+        if not self.host or not re.fullmatch(r"[\w.:%-]+", self.host):
+            self._refuse("host", "name one address to listen on, such as 127.0.0.1 or ::1")
+        fix = "write each as a Host header has it: a name, or a name and a port"
+        self._check_all(re.compile(r"[\w.-]+(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)?"), fix, "allowed_hosts")
+        fix = "write each as a browser sends it: https://name or https://name:port, nothing after it"
+        self._check_all(re.compile(r"https?://[^\s/?#]+"), fix, "allowed_origins")
+        self._check_all(_URL, "write each as a URL: https://… or one that apprise knows", "alert_urls")
+        self._check_all(re.compile(r"\S(.{0,198}\S)?"), "name who owns what nobody else owns", "owner")
+
+    @property
+    def burst(self) -> float:
+        """How many requests may come at once before the rate counts."""
+        return 4 * self.rate_limit_per_s
+
+
+class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One agent: a Python callable, a command or a pydantic-ai agent, exactly one of them."""
+
+    callable: str | None = None
+    command: list[str] = []
+    pydantic_ai: str | None = None
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
+    directory: str | None = None
+    # The variable that the agent sees, and the name of ours that it gets; never a value.
+    env: dict[str, str] = {}
+    session: str = "main"
+
+    def __post_init__(self) -> None:
+        ways = [way for way in ("callable", "command", "pydantic_ai") if getattr(self, way)]
+        if len(ways) != 1:
+            fix = 'give exactly one of callable = "module:function", command = ["program"] and pydantic_ai'
+            self._refuse(ways[1] if ways else "callable", fix)
+        fix = 'write "module:name"'
+        self._check_all(_OBJECT, fix, "callable", "pydantic_ai")
+        self._check_finite("timeout_s")
+        if self.command and (not self.command[0].strip() or any("\0" in word for word in self.command)):
+            self._refuse("command", "begin with the program, then one text for each argument")
+        if self.directory is not None and (not self.directory.strip() or "\0" in self.directory):
+            self._refuse("directory", "name a directory; a relative path begins at the home")
+        for name, ours in self.env.items():
+            if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(ours):
+                # What stands there may be the secret itself.
+                fix = 'write the name of a variable of ours, in capitals: OPENAI_API_KEY = "OPENAI_API_KEY"'
+                raise Unusable("env", "…", fix)
+        _check_session(self)
+
+
+class ScheduleSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One schedule: at each of its times its prompt is posted to its agent's session."""
+
+    cron: str
+    tz: str = "UTC"
+    agent: str
+    # When it is read from a file without one it is `cron-<name>`, so that no two schedules share a session.
+    session: str = "cron"
+    prompt: str
+    is_enabled: bool = True
+
+    def __post_init__(self) -> None:
+        self._check_zone()
+        self._check_cron()
+        if not self.prompt.strip():
+            self._refuse("prompt", "say what the agent shall do")
+        _check_session(self)
+
+    def _check_zone(self) -> None:
+        from zoneinfo import ZoneInfo
+
+        try:
+            ZoneInfo(self.tz)
+        except (KeyError, ValueError, OSError):  # not found; not a key; a directory
+            self._refuse("tz", "name a time zone of the IANA list, such as Europe/Berlin or UTC")
+
+    def _check_cron(self) -> None:
+        from datetime import UTC, datetime
+
+        from cronsim import CronSim, CronSimError
+
+        try:
+            # Any moment will do: an expression that never comes true says so whenever it is asked.
+            next(CronSim(self.cron, datetime(2026, 1, 1, tzinfo=UTC)))
+        except (CronSimError, StopIteration) as error:
+            why = str(error) or "it never comes true"
+            fix = (
+                f"{why[0].lower()}{why[1:]}; write minute, hour, day, month, weekday, such as 0 9 * * mon-fri"
+            )
+            self._refuse("cron", fix)
+
+
+class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One channel: signed webhooks in and out, or notices through apprise."""
+
+    kind: Literal["webhook", "apprise"]
+    # A webhook's: the secret's place, never the secret; where answers are posted; who answers what comes in.
+    secret_env: str | None = None
+    secret_file: str | None = None
+    url: str | None = None
+    agent: str | None = None
+    # Apprise's.
+    urls: list[str] = []
+
+    def __post_init__(self) -> None:
+        own, other = ("secret_env secret_file url agent", "urls")
+        if self.kind == "apprise":
+            own, other = other, own
+        for field in other.split():
+            if getattr(self, field):
+                self._refuse(field, f"a channel of kind {self.kind} has {', '.join(own.split())}; remove it")
+        if self.kind == "apprise":
+            if not self.urls:
+                self._refuse("urls", "name at least one place that apprise knows, such as mailto://…")
+            self._check_all(_URL, "write each as a URL that apprise knows, such as mailto://…", "urls")
+        else:
+            self._check_webhook()
+
+    def _check_webhook(self) -> None:
+        if (self.secret_env is None) == (self.secret_file is None):
+            self._refuse(
+                "secret_env", "give either secret_env, the name of a variable, or secret_file, a path"
+            )
+        if self.secret_env is not None and not _VARIABLE.fullmatch(self.secret_env):
+            raise Unusable("secret_env", "…", "write the name of a variable; never the secret itself")
+        if self.secret_file is not None and (not self.secret_file.strip() or "\0" in self.secret_file):
+            self._refuse("secret_file", "name a file; a relative path begins at the home")
+        self._check_all(_HTTP, "write an http:// or https:// URL", "url")
+        if self.agent is None and self.url is None:
+            self._refuse("agent", "name the agent that answers what comes in, or the url for what goes out")
+
+
+class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that may be set."""
+
+    store: str | None = None
+    tasks: list[str] = []
+    gateway: GatewaySettings = GatewaySettings()
+    agents: dict[str, AgentSettings] = {}
+    schedules: dict[str, ScheduleSettings] = {}
+    channels: dict[str, ChannelSettings] = {}
+
+    def __post_init__(self) -> None:
+        self._check_all(
+            re.compile(f"{_MODULE.pattern}(:{_MODULE.pattern})?"),
+            'write "package.module" or "module:task"',
+            "tasks",
+        )
+        for section in ("agents", "schedules", "channels"):
+            for name in getattr(self, section):
+                if not _NAME.fullmatch(name):
+                    fix = "a name has letters, digits, - and _, at most 64, and begins with neither sign"
+                    raise Unusable(f"{section}.{name}", name, fix)
+        for section, parts in (("schedules", self.schedules), ("channels", self.channels)):
+            for name, part in parts.items():
+                if part.agent is not None and part.agent not in self.agents:
+                    known = ", ".join(sorted(self.agents)) or "none is declared"
+                    self._refuse(f"{section}.{name}.agent", f"name one of the agents ({known})")
+
+
+def _check_session(part: AgentSettings | ScheduleSettings) -> None:
+    if not re.fullmatch(r"[^\s:]{1,100}", part.session):
+        raise Unusable("session", part.session, "a session's name has no space and no colon")

@@ -1,0 +1,66 @@
+"""The words for a setting that cannot be used: its key, where it stands, its value and the fix."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.config.keys import fit_to_show, key_of
+from holdfast.core.errors import SettingsError
+
+_MAX_SHOWN_CHARS = 100
+_PLACE = re.compile(r"^(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text in quotes",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a table",
+    "null": "nothing",
+}
+
+
+def refusal(key: str, value: object, fix: str, where: str) -> SettingsError:
+    """`gateway.port in /srv/holdfast.toml is 'x': a whole number is needed`, without any secret."""
+    try:
+        shown = "not set" if value is None else _clip(repr(fit_to_show(key, value)))
+    except RecursionError:
+        shown = "nested too deeply"
+    return SettingsError(f"{_clip(key)} in {where} is {shown}: {fix}")
+
+
+def unknown(key: str, where: str, known: list[str]) -> SettingsError:
+    """A key that nobody knows, with the one that was probably meant."""
+    import difflib
+
+    key = _clip(key)
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    fix = f"did you mean {near[0]}?" if near else f"the keys there are {', '.join(known)}"
+    return SettingsError(f"{key} in {where} is no setting: {fix}")
+
+
+def meaning(key: str) -> str:
+    """What the table says about a key, as a part of a sentence."""
+    found = key_of(key)
+    return "it must be set" if found is None else found.meaning[0].lower() + found.meaning[1:]
+
+
+def expected(key: str, message: str) -> str:
+    """What msgspec expected, in words."""
+    if message.startswith("Invalid enum value"):
+        return f"write {meaning(key)}"
+    found = _PLACE.match(message)
+    assert found is not None
+    why = found["why"].partition(", got ")[0].removeprefix("Expected ")
+    words = re.sub(r"`([^`]*)`", lambda kinds: _words(kinds[1]), why)
+    words = words.replace("<=", "of at most").replace(">=", "of at least").replace(">", "above")
+    place = f" at {found['place']}" if found["place"] else ""
+    return f"{words[0].lower()}{words[1:]}{place} is needed"
+
+
+def _words(kinds: str) -> str:
+    return " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in kinds.split("|"))
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}…"

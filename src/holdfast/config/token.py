@@ -1,0 +1,136 @@
+"""The gateway's token, and the secrets of channels: kept where only their owner can read them."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.config.gateway import ChannelSettings
+from holdfast.core.errors import SettingsError
+from holdfast.core.redaction import keep_secret
+
+TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_NAME = "token"  # noqa: S105 - the name of a file
+TOKEN_BYTES = 32  # 256 bits: nobody guesses it, however quick our answers are
+_PREFIX = "hf_gw_"
+_MAX_BYTES = 4096
+# Whoever brings a token of their own: as it stands in a header, and too long to be tried.
+_TOKEN = re.compile(r"[!-~]{32,512}")
+_FEWEST_SECRET_CHARS = 16
+
+
+def read_token(home: Path, environ: Mapping[str, str], *, may_make: bool = True) -> str:
+    """HOLDFAST_TOKEN, or the file `token` in the home, which is made when it is missing.
+
+    Raises SettingsError for one that others may read, or that could be guessed.
+    """
+    given = environ.get(TOKEN_VARIABLE)
+    if given:
+        return _check_token(given, TOKEN_VARIABLE, "python -c 'import secrets; print(secrets.token_hex(32))'")
+    path = home / TOKEN_NAME
+    if may_make and not path.is_symlink() and not path.exists():
+        _make(path)
+    try:
+        return _check_token(read_private(path), str(path), "remove it, and the next start makes one")
+    except FileNotFoundError as error:
+        raise SettingsError(f"{path} is not there: start the gateway, which makes it") from error
+
+
+def read_secret(name: str, channel: ChannelSettings, home: Path, environ: Mapping[str, str]) -> str:
+    """The secret that a channel's webhooks are signed with, from its variable or its file."""
+    if channel.secret_env is not None:
+        key, where = "secret_env", channel.secret_env
+        found = environ.get(channel.secret_env, "")
+        fix = "set that variable before the start"
+    elif channel.secret_file is not None:
+        key, where = "secret_file", channel.secret_file
+        try:
+            path = home / Path(where).expanduser()  # not resolved: a link is not followed
+        except RuntimeError as error:
+            raise SettingsError(f"channels.{name}.secret_file is {where!r}: no such user") from error
+        try:
+            found = read_private(path)
+        except FileNotFoundError:
+            found = ""
+        fix = f"write the secret to {path}, for its owner alone"
+    else:
+        raise SettingsError(f"channels.{name} has neither secret_env nor secret_file: give one of them")
+    if len(found) < _FEWEST_SECRET_CHARS:
+        why = "holds nothing" if not found else f"holds fewer than {_FEWEST_SECRET_CHARS} characters"
+        raise SettingsError(f"channels.{name}.{key} is {where!r}, which {why}: {fix}")
+    keep_secret(found)
+    return found
+
+
+def read_private(path: Path) -> str:
+    """The text of a file that is ours and that nobody else can read. Raises FileNotFoundError."""
+    try:
+        # Looked at after it was opened: between two looks at a name, somebody may put another file there.
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        why = "it is a link" if path.is_symlink() else str(error.strerror).lower()
+        raise SettingsError(f"{path} cannot be used, {why}: put a file of our own there") from error
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise SettingsError(f"{path} is no file: remove it")
+        if found.st_uid not in (os.geteuid(), 0):
+            raise SettingsError(f"{path} belongs to another user ({found.st_uid}): chown it to the gateway's")
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & 0o077:
+            raise SettingsError(
+                f"{path} is open to others (mode {mode:04o}), who may have read it: "
+                f"replace what it holds, then chmod 600 {path}"
+            )
+        content = os.read(file, _MAX_BYTES + 1)
+    finally:
+        os.close(file)
+    if len(content) > _MAX_BYTES:
+        raise SettingsError(f"{path} is larger than {_MAX_BYTES:,} bytes: write one secret and nothing else")
+    return content.decode("utf-8", "replace").strip()
+
+
+def _check_token(text: str, where: str, fix: str) -> str:
+    if not _TOKEN.fullmatch(text):
+        # Never the token itself, not even a wrong one.
+        raise SettingsError(f"{where} holds no token of 32 to 512 letters, digits and signs: {fix}")
+    keep_secret(text)
+    return text
+
+
+def _make(path: Path) -> None:
+    """Whole or not at all: under its name only when it is on the disk, and never over another."""
+    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(file, 0o600)
+            os.write(file, f"{_PREFIX}{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode())
+            os.fsync(file)
+        finally:
+            os.close(file)
+        try:
+            os.link(made, path)
+        except FileExistsError:
+            pass  # two started at once; both read what the first one made
+        finally:
+            made.unlink()
+        _sync(path.parent)
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be written, {str(error.strerror).lower()}: check the home"
+        ) from error
+
+
+def _sync(directory: Path) -> None:
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

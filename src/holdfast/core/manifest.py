@@ -1,0 +1,132 @@
+"""Restart and its manifest: why the gateway stopped, what that interrupted, and what became of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.ids import BootId, RestartId
+from holdfast.core.transitions import RestartStatus
+
+CRASH = "crash"
+
+
+class InterruptionKind(StrEnum):
+    """What a restart cuts short."""
+
+    SESSION = "session"
+    CRON = "cron"
+    CHILD = "child"
+    RUN = "run"
+
+
+class Interruption(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One run in flight, as whoever asked for it knows it."""
+
+    kind: InterruptionKind
+    task_id: str
+    title: str
+    status: str
+    session_key: str | None = None
+    parent_task_id: str | None = None
+
+
+class ActiveSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    key: str
+    status: str
+    last_user_message: str | None
+    active_subagents: tuple[str, ...]
+    channel: str | None
+    channel_target: str | None
+
+
+class ActiveCronRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    job_id: str
+    job_name: str
+    started_at: str
+    status: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The document of seed 001, field for field; ours follow after it."""
+
+    timestamp: str
+    reason: str
+    triggered_by: str
+    active_sessions: tuple[ActiveSession, ...] = ()
+    active_cron_runs: tuple[ActiveCronRun, ...] = ()
+    restart_id: str
+    interruptions: tuple[Interruption, ...] = ()
+
+
+class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One wish for a restart. Several become one restart that keeps them all."""
+
+    reason: str
+    triggered_by: str
+    at: datetime
+    resume_reason: ResumeReason = ResumeReason.EXPLICIT_RESTART
+    # By which an agent that asked finds out whether it did.
+    key: str | None = None
+    # For the session that asked: what to go on with afterwards.
+    session_key: str | None = None
+    continuation: str | None = None
+
+
+class Fate(StrEnum):
+    """What became of one interruption."""
+
+    RESUMED = "resumed"
+    QUEUED = "queued"
+    TOLD = "told"
+    FAILED = "failed"
+    ENDED = "ended"
+    CANCELLED = "cancelled"
+    HELD = "held"
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one run that was cut short."""
+
+    task_id: str
+    fate: Fate
+    run_id: str | None = None
+    why: str | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a recovery did, for whoever asks about that restart later."""
+
+    recovered: tuple[Recovered, ...] = ()
+    notices: int = 0
+    continuations: int = 0
+    parents_told: int = 0
+    why_blocked: str | None = None
+
+
+class Restart(msgspec.Struct, frozen=True, kw_only=True):
+    """One stop of a gateway, wanted or not, with its manifest and its outcome."""
+
+    id: RestartId
+    boot_id: BootId
+    # Which gateway: a ledger may serve several.
+    place: str
+    requested_at: datetime
+    manifest: Manifest
+    status: RestartStatus = RestartStatus.DRAINING
+    triggers: tuple[Trigger, ...] = ()
+    outcome: Outcome | None = None
+    recovered_by: BootId | None = None
+    updated_at: datetime
+
+
+def system_sentence(*, restarted_at: datetime, reason: str) -> str:
+    """What an interrupted session without a run to resume is told, in the seed's words."""
+    moment = restarted_at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        f"[System] Gateway restarted at {moment}. Reason: {reason}. You were interrupted mid-task. Review "
+        "conversation context and respond to any unanswered messages."
+    )

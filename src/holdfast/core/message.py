@@ -1,0 +1,144 @@
+"""Message and Envelope: one entry of a session's transcript, and what an agent is given of it."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.errors import BadInput, PayloadTooLarge
+from holdfast.core.ids import DeliveryId, MessageId, TaskId
+from holdfast.core.payload import check_text, decode_payload
+from holdfast.core.redaction import redact_text
+from holdfast.core.task import Origin
+from holdfast.core.transitions import MessageStatus
+
+# As much as a goal may hold, because what is asked for becomes the goal of the task that answers it.
+MAX_MESSAGE_BYTES = 256 * 1024
+MAX_ANSWER_CHARS = 1_000_000
+# The channel of what a schedule posts; nobody stands at its other end.
+CRON_CHANNEL = "cron"
+
+# What `check_text` refuses, here taken out: people paste such characters without knowing it.
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# At the start of any line, with what a reader does not see before it, in any width or case.
+_POSES_AS_SYSTEM = re.compile(
+    "^([ \t\xa0\xad\u200b-\u200f\u2060\ufeff>*_#`-]*)[\\[\uff3b\u3010\u3014(\uff08]\\s*system\\s*"
+    "[\\]\uff3d\u3011\u3015)\uff09]",
+    re.IGNORECASE | re.MULTILINE,
+)
+# As models are told what the system says; anywhere in a text.
+_SYSTEM_TAG = re.compile(r"<\s*(/?)\s*system\b[^<>]{0,200}>", re.IGNORECASE)
+
+
+class Role(StrEnum):
+    """Who speaks. What came from outside is never the system."""
+
+    USER = "user"
+    AGENT = "agent"
+    SYSTEM = "system"
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a session's transcript, at its place in the order of the session."""
+
+    id: MessageId
+    session_key: str
+    position: int
+    role: Role
+    channel: str
+    account_id: str = ""
+    # As the channel names it: unique in its channel and account, so that it is posted once.
+    channel_message_id: str | None = None
+    origin: Origin | None = None
+    # JSON text, redacted.
+    body: bytes
+    reply_to: MessageId | None = None
+    created_at: datetime
+    status: MessageStatus = MessageStatus.QUEUED
+    task_id: TaskId | None = None
+    updated_at: datetime
+
+    @property
+    def text(self) -> str:
+        return str(decode_payload(self.body))
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent is given: the words, and where they came from. Only the gateway speaks as `system`."""
+
+    id: str
+    session_key: str
+    role: Role
+    text: str
+    channel: str
+    peer: str | None = None
+    account_id: str | None = None
+    thread: str | None = None
+    created_at: datetime
+
+    @staticmethod
+    def of(message: Message) -> Envelope:
+        origin = message.origin or Origin(channel=message.channel)
+        return Envelope(
+            id=message.id,
+            session_key=message.session_key,
+            role=message.role,
+            text=message.text,
+            channel=message.channel,
+            peer=origin.peer,
+            account_id=origin.account_id,
+            thread=origin.thread,
+            created_at=message.created_at,
+        )
+
+
+def clean_message(text: object, role: Role) -> str:
+    """The text as it is stored: controls taken out, redacted, and from outside never in the system's name.
+
+    Raises BadInput for what is no text or is empty, PayloadTooLarge above the cap.
+    """
+    if not isinstance(text, str):
+        raise BadInput("message", f"text is needed, not {type(text).__name__}")
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > MAX_MESSAGE_BYTES:
+        raise PayloadTooLarge("message", size, MAX_MESSAGE_BYTES)
+    text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", _CONTROLS.sub("", text))
+    if role is not Role.SYSTEM:
+        text = _without_pose(text)
+    # What was put in the place of something shorter may have passed the cap.
+    return check_text("message", text, max_bytes=2 * MAX_MESSAGE_BYTES)
+
+
+def _without_pose(text: str) -> str:
+    return _SYSTEM_TAG.sub(r"<\1not the system>", _POSES_AS_SYSTEM.sub(r"\1[not the system]", text))
+
+
+def clean_answer(text: str) -> str | None:
+    """What an agent says, made fit to be stored: never refused, cut when it is longer than the cap.
+
+    None when there is nothing in it.
+    """
+    text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", _CONTROLS.sub("", text))
+    if len(text) > MAX_ANSWER_CHARS:
+        left_out = len(text) - MAX_ANSWER_CHARS
+        text = f"{text[:MAX_ANSWER_CHARS]}\n[… {left_out:,} characters left out …]"
+    text = redact_text(_without_pose(text)).strip()
+    return text or None
+
+
+def reply_id(task_id: str) -> MessageId:
+    """The id of a task's answer: from the task's own, so that whoever writes it again finds it."""
+    return MessageId(f"msg_{task_id.removeprefix('task_')}")
+
+
+def notice_id(task_id: str) -> MessageId:
+    """The id of the sentence that tells a session that a task of its failed."""
+    return MessageId(f"msg_{task_id.removeprefix('task_')}-failed")
+
+
+def delivery_id(message_id: str) -> DeliveryId:
+    return DeliveryId(f"dlv_{message_id.removeprefix('msg_')}")

@@ -1,0 +1,75 @@
+"""The channels of the settings, opened: their secrets read, their ends ready to speak through."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.channels import console
+from holdfast.channels.contract import Mouth
+from holdfast.channels.notify import Notify
+from holdfast.channels.webhook import Webhook
+from holdfast.config.gateway import ChannelSettings, Config
+from holdfast.core.clock import Clock
+from holdfast.core.errors import SettingsError
+from holdfast.core.redaction import keep_secret
+
+MIN_SECRET_CHARS = 16
+_RESERVED = frozenset({console.NAME, "cron", "system"})
+
+
+def mouths_of(config: Config, *, home: Path, environ: Mapping[str, str], clock: Clock) -> dict[str, Mouth]:
+    """Where answers leave, by the name of their channel; the console is always there. Raises SettingsError.
+
+    A webhook without a URL only hears: its answers are read in the transcript, as the console's are.
+    """
+    mouths: dict[str, Mouth] = {console.NAME: console.Console()}
+    for name, settings in config.channels.items():
+        if name in _RESERVED:
+            raise SettingsError(f"channels.{name}: the name is taken by the gateway itself; choose another")
+        if settings.kind == "apprise":
+            notify = Notify(name, settings.urls)
+            notify.check()
+            mouths[name] = notify
+            continue
+        secrets = secrets_of(name, settings, home=home, environ=environ)
+        if settings.url is None:
+            mouths[name] = console.Console()
+        else:
+            mouths[name] = Webhook(name, settings.url, secrets[0], clock)
+    return mouths
+
+
+def secrets_of(
+    name: str, settings: ChannelSettings, *, home: Path, environ: Mapping[str, str]
+) -> tuple[bytes, ...]:
+    """The secrets of a webhook, one to a line: the first signs, each of them is accepted."""
+    if settings.secret_env is not None:
+        text, where = environ.get(settings.secret_env, ""), f"the variable {settings.secret_env}"
+    else:
+        path = home / (settings.secret_file or "")
+        text, where = _read_private(name, path), str(path)
+    secrets = tuple(line.strip() for line in text.splitlines() if line.strip())
+    if not secrets:
+        raise SettingsError(f"channels.{name}: {where} holds no secret; put one there")
+    for secret in secrets:
+        if len(secret) < MIN_SECRET_CHARS:
+            raise SettingsError(
+                f"channels.{name}: the secret in {where} has fewer than {MIN_SECRET_CHARS} characters; "
+                "make one with `openssl rand -hex 32`"
+            )
+        keep_secret(secret)
+    return tuple(secret.encode() for secret in secrets)
+
+
+def _read_private(name: str, path: Path) -> str:
+    try:
+        mode = path.stat().st_mode
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise SettingsError(f"channels.{name}: others may read {path}; `chmod 600 {path}`")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"channels.{name}: {path}: {error.strerror}; put the secret there") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"channels.{name}: {path} is not text; put the secret there") from error

@@ -1,0 +1,510 @@
+"""Owns the services and the order in which they start and stop: recover, serve, drain, restart."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.config.gateway import Config
+from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.clock import Clock
+from holdfast.core.errors import HoldfastError, NotReady, RestartBlocked
+from holdfast.core.events import EventKind
+from holdfast.core.ids import new_restart_id
+from holdfast.core.manifest import Outcome, Restart, Trigger
+from holdfast.core.payload import check_text
+from holdfast.core.transitions import RestartStatus
+from holdfast.engine.beside import beside
+from holdfast.engine.boots import Life
+from holdfast.engine.carrier import Carrier
+from holdfast.engine.definitions import TaskDefinition
+from holdfast.engine.handles import Holdfast
+from holdfast.engine.live import shielded
+from holdfast.engine.service import Service
+from holdfast.gateway.inbox import Inbox
+from holdfast.gateway.manifests import planning, save_file
+from holdfast.gateway.readiness import Readiness, interruptions
+from holdfast.gateway.recovery import QUARANTINED, Recovery
+from holdfast.gateway.refusals import Refusals
+from holdfast.gateway.serving import ended_by_force
+from holdfast.gateway.signals import StopRequest
+from holdfast.store import Store, Tx
+from holdfast.tools.restart import RestartAsked, set_door
+
+log = logging.getLogger("holdfast")
+
+ALIVE_EVERY_S = 5.0
+HEALTHY_AFTER_S = 30.0
+# How long services may take to end what they are at.
+SERVICES_S = 10.0
+# Among so many restarts a run finds its own.
+RECENT = 100
+_MOST_TEXT = 2000
+
+
+class Standing(StrEnum):
+    STARTING = "starting"
+    RECOVERING = "recovering"
+    SERVING = "serving"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the gateway is, for whoever asks."""
+
+    status: Standing
+    boot_id: str
+    pid: int
+    started_at: datetime
+    is_ready: bool
+    in_flight: int
+    holds_resumes: bool = False
+    why_held: str | None = None
+    restart_id: str | None = None
+
+
+class RestartRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants the gateway to restart; signals and changed settings do not wait at the gate."""
+
+    reason: str
+    triggered_by: str
+    force: bool = False
+    key: str | None = None
+    session_key: str | None = None
+    continuation: str | None = None
+    resume_reason: ResumeReason = ResumeReason.EXPLICIT_RESTART
+
+
+class RestartAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Accepted, with the restart that it became part of; or why not, and who would have been interrupted."""
+
+    is_accepted: bool
+    restart_id: str | None = None
+    why: str | None = None
+    readiness: Readiness
+
+
+class Held(Protocol):
+    """A service that can be told to begin nothing new, and to go on."""
+
+    def hold(self) -> None: ...
+
+    def go_on(self) -> None: ...
+
+
+class _Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants, on its way to the loop that does it."""
+
+    trigger: Trigger
+    wants_restart: bool
+    # Answered when it is decided: None when the process ends by it, else why it goes on.
+    decided: asyncio.Future[str | None] | None = None
+
+
+class Gateway:
+    """One life of the gateway, from its recovery to its drain."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        life: Life,
+        config: Config,
+        tasks: Mapping[str, TaskDefinition[..., Any]],
+        *,
+        home: Path,
+        inbox: Inbox,
+        services: Sequence[Service] = (),
+        held: Sequence[Held] = (),
+        secrets: Callable[[str], str | None] | None = None,
+        why_held: str | None = None,
+        tell: Callable[[str], None] = lambda _event: None,
+    ) -> None:
+        settings = config.gateway.restart
+        self.store = store
+        self.clock = clock
+        self.config = config
+        self.inbox = inbox
+        self.holdfast = Holdfast(store, clock, tasks, owner=config.gateway.owner)
+        self._life = life
+        self._refusals = Refusals(store, clock)
+        self._services = [*services, self._refusals]
+        self._held = list(held)
+        self._tell = tell
+        self._why_held = why_held
+        self._place = f"{life.boot.host} {home}"
+        self._home = home
+        limit = timedelta(seconds=settings.drain_timeout_s)
+        self._carrier = Carrier(
+            store,
+            clock,
+            life,
+            tasks,
+            capacity=config.gateway.capacity,
+            drain_timeout=limit,
+            step_patience=limit,
+            secrets=secrets,
+            on_restart=self._run_requires_restart,
+            on_let_go=self.holdfast.endings.tell,
+            max_idle_attempts=settings.max_attempts_without_progress,
+            resume_concurrency=settings.resume_concurrency,
+        )
+        self._recovery = Recovery(store, clock, life, inbox, settings, place=self._place, home=home)
+        self._wishes: asyncio.Queue[_Wish] = asyncio.Queue()
+        self._standing = Standing.STARTING
+        self._restart: Restart | None = None
+        self.is_ready = asyncio.Event()
+
+    def add_service(self, service: Service) -> None:
+        """One that needs the gateway itself; before `run`."""
+        self._services.append(service)
+
+    # --- what doors ask
+
+    def status(self) -> GatewayStatus:
+        return GatewayStatus(
+            status=self._standing,
+            boot_id=self._life.id,
+            pid=self._life.boot.pid,
+            started_at=self._life.boot.started_at,
+            is_ready=self.is_ready.is_set() and self._standing is Standing.SERVING,
+            in_flight=len(self._carrier.claims_in_flight()),
+            holds_resumes=self._why_held is not None,
+            why_held=self._why_held,
+            restart_id=None if self._restart is None else self._restart.id,
+        )
+
+    @property
+    def is_draining(self) -> bool:
+        return self._standing in {Standing.DRAINING, Standing.STOPPED}
+
+    async def preflight(self, *, asker: str | None = None) -> Readiness:
+        """Who would be interrupted by a restart now, besides the session that asks: it knows."""
+        task_ids = self._task_ids()
+        found = await self.store.read(lambda tx: interruptions(tx, task_ids)) if task_ids else ()
+        found = tuple(one for one in found if asker is None or one.session_key != asker)
+        settings = self.config.gateway.restart
+        threshold = settings.readiness_gate_threshold
+        is_safe = not settings.readiness_gate or len(found) <= threshold
+        return Readiness(is_safe=is_safe, threshold=threshold, interruptions=found)
+
+    async def restart(self, request: RestartRequest, *, waits: bool = True) -> RestartAnswer:
+        """Ask for a restart. Refused by the readiness gate, unless forced; refused when what is in flight
+        cannot be made durable. Who waits is answered when it is drained; a run must not wait for that, since
+        the drain waits for the run."""
+        readiness = await self.preflight(asker=request.session_key)
+        if not readiness.is_safe and not request.force:
+            refused = NotReady(readiness.summary, len(readiness.interruptions), readiness.threshold)
+            return RestartAnswer(is_accepted=False, why=str(refused), readiness=readiness)
+        decided = asyncio.get_running_loop().create_future()
+        trigger = self._trigger(request)
+        self._wishes.put_nowait(_Wish(trigger=trigger, wants_restart=True, decided=decided))
+        if not waits:
+            return RestartAnswer(is_accepted=True, readiness=readiness)
+        why = await decided
+        restart_id = None if self._restart is None else self._restart.id
+        return RestartAnswer(is_accepted=why is None, why=why, restart_id=restart_id, readiness=readiness)
+
+    async def ask(
+        self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
+    ) -> RestartAsked:
+        """As a tool of a run: answered at once, because the drain waits for the run."""
+        request = RestartRequest(
+            reason=reason,
+            triggered_by=session_key or "run",
+            force=force,
+            key=key,
+            session_key=session_key,
+            continuation=continuation,
+        )
+        answer = await self.restart(request, waits=False)
+        shown = [f"{one.kind.value} {one.title}" for one in answer.readiness.interruptions]
+        return RestartAsked(
+            is_accepted=answer.is_accepted,
+            why=answer.why,
+            would_interrupt=() if answer.is_accepted else tuple(shown),
+        )
+
+    async def was_asked(self, key: str) -> bool:
+        """Whether a restart of late has that key among its triggers."""
+        found = await self.restarts(RECENT)
+        return any(trigger.key == key for restart in found for trigger in restart.triggers)
+
+    async def stop(self, why: str, *, triggered_by: str) -> None:
+        """Drain and end; complete when it is decided."""
+        decided = asyncio.get_running_loop().create_future()
+        request = RestartRequest(reason=why, triggered_by=triggered_by, resume_reason=ResumeReason.SIGNAL)
+        self._wishes.put_nowait(_Wish(trigger=self._trigger(request), wants_restart=False, decided=decided))
+        problem = await decided
+        if problem is not None:
+            raise RestartBlocked(problem)
+
+    async def let_resume(self) -> int:
+        """A person has looked: what was held back is resumed. How many were."""
+        # Still held for the reaper: one of us is enough.
+        resumed = await self._carrier.take_over(is_allowed=True)
+        self._why_held = None
+        self._carrier.hold_resumes(None)
+        await self._recovery.finish()
+        return len(resumed.followed_up)
+
+    async def restarts(self, limit: int = 20, before: str = "~") -> list[Restart]:
+        found = await self.store.read(lambda tx: tx.restarts.page(limit, before))
+        return self._refusals.with_these(found, limit=limit, before=before)
+
+    # --- what signals, runs and settings want
+
+    def put(self, request: StopRequest) -> None:
+        """A signal, or the death of the supervisor: it does not wait at the gate."""
+        wanted = RestartRequest(reason=request.why, triggered_by="signal", resume_reason=ResumeReason.SIGNAL)
+        self._wishes.put_nowait(_Wish(trigger=self._trigger(wanted), wants_restart=request.wants_restart))
+
+    def settings_changed(self, keys: Sequence[str]) -> None:
+        """Settings that apply only after a restart have changed."""
+        wanted = RestartRequest(
+            reason=f"config-change: {', '.join(keys)}"[:_MOST_TEXT],
+            triggered_by="config",
+            resume_reason=ResumeReason.CONFIG_RELOAD,
+        )
+        self._wishes.put_nowait(_Wish(trigger=self._trigger(wanted), wants_restart=True))
+
+    def apply(self, config: Config) -> None:
+        """Settings that apply at once; most are read where they are used."""
+        self.config = config
+        self._carrier.be_patient(timedelta(seconds=config.gateway.restart.drain_timeout_s))
+
+    def _run_requires_restart(self, why: str) -> None:
+        wanted = RestartRequest(reason=why, triggered_by="run", resume_reason=ResumeReason.REQUIRES_RESTART)
+        self._wishes.put_nowait(_Wish(trigger=self._trigger(wanted), wants_restart=True))
+
+    def _trigger(self, request: RestartRequest) -> Trigger:
+        return Trigger(
+            reason=check_text("reason", request.reason)[:_MOST_TEXT] or "restart",
+            triggered_by=request.triggered_by,
+            at=self.clock.now(),
+            resume_reason=request.resume_reason,
+            key=request.key,
+            session_key=request.session_key,
+            continuation=request.continuation,
+        )
+
+    def _task_ids(self) -> list[str]:
+        return sorted({claim.task_id for claim in self._carrier.claims_in_flight()})
+
+    # --- the life
+
+    async def run(self) -> bool:
+        """Recover, serve, drain. True when a restart is wanted, False when the gateway shall stay stopped."""
+        set_door(self)
+        async with asyncio.TaskGroup() as group:
+            beat = group.create_task(self._beat())
+            try:
+                self._standing = Standing.RECOVERING
+                await self._take_up()
+                async with beside(self._carrier), self._served():
+                    self._standing = Standing.SERVING
+                    self.is_ready.set()
+                    self._tell("ready")
+                    wants_restart = await self._serve()
+            finally:
+                beat.cancel()
+                set_door(None)
+        return wants_restart
+
+    @contextlib.asynccontextmanager
+    async def _served(self) -> AsyncIterator[None]:
+        """The services run, and end with us: what they do is done in whole writes."""
+        async with asyncio.TaskGroup() as group:
+            serving = [group.create_task(service.run()) for service in self._services]
+            try:
+                yield
+            finally:
+                for service in self._services:
+                    service.stop()
+                # What is being sent is sent to its end: cut short, its outcome would be unknown.
+                await shielded(_ended(serving))
+                for child in serving:
+                    child.cancel()
+
+    async def _take_up(self) -> None:
+        await self._recovery.look()
+        if self._why_held is not None:
+            # The gateway serves and shows what it holds back; a person, or a healthy start, lets it go on.
+            self._carrier.hold_resumes(self._why_held)
+            await self._carrier.take_over()
+            return
+        resumed = await self._carrier.take_over()
+        if await self._has_quarantined(list(resumed.failed)):
+            # Quarantine comes before the breaker: crashes with somebody to blame do not count towards a loop.
+            self._tell("quarantined")
+        await self._recovery.finish()
+
+    async def _has_quarantined(self, checkpoint_ids: Sequence[str]) -> bool:
+        def read(tx: Tx) -> bool:
+            found = [tx.checkpoints.get(checkpoint_id).diagnostic for checkpoint_id in checkpoint_ids]
+            return any(one is not None and one.kind == QUARANTINED for one in found)
+
+        return bool(checkpoint_ids) and await self.store.read(read)
+
+    async def _beat(self) -> None:
+        """Tell the supervisor that the loop goes on, and once that all is well."""
+        since = 0.0
+        while True:
+            self._tell("alive")
+            await asyncio.sleep(ALIVE_EVERY_S)
+            since += ALIVE_EVERY_S
+            if HEALTHY_AFTER_S <= since < HEALTHY_AFTER_S + ALIVE_EVERY_S and self.is_ready.is_set():
+                self._tell("healthy")
+
+    async def _serve(self) -> bool:
+        while True:
+            wish = await self._wishes.get()
+            answer = await self._drain(wish)
+            if answer is not None:
+                return answer
+
+    # --- the drain
+
+    async def _drain(self, first: _Wish) -> bool | None:
+        """True or False when the process may end; None when it could not, and goes on."""
+        wishes = [first, *self._waiting_wishes()]
+        self._standing = Standing.DRAINING
+        self._tell("draining")
+        for one in self._held:
+            one.hold()
+        self.inbox.is_closed = not self.config.gateway.restart.drain_queue_messages
+        try:
+            self._restart = await self._begin_restart(wishes)
+        except HoldfastError as error:
+            self._go_on(wishes, str(error))
+            return None
+        log.warning("draining: %s", first.trigger.reason)
+        self._carrier.stop(first.trigger.resume_reason, may_go_on=True)
+        with ended_by_force(self._carrier, self.store, self.clock):
+            problem = await self._until_drained(wishes)
+        if problem is not None:
+            await self._note_end(self._restart, problem)
+            self._go_on(wishes, problem)
+            return None
+        await self._note_end(self._restart)
+        self._standing = Standing.STOPPED
+        for wish in wishes:
+            _decide(wish, None)
+        return all(wish.wants_restart for wish in wishes)
+
+    async def _begin_restart(self, wishes: Sequence[_Wish]) -> Restart:
+        """In the ledger and in the file before anything is stopped: what cannot be written blocks it."""
+        now = self.clock.now()
+        plan = planning(
+            new_restart_id(now),
+            boot_id=self._life.id,
+            place=self._place,
+            task_ids=self._task_ids(),
+            triggers=[wish.trigger for wish in wishes],
+            now=now,
+        )
+        planned = await self.store.read(plan)
+
+        def begin(tx: Tx) -> Restart:
+            restart = tx.restarts.create(planned)
+            tx.emit(EventKind.RESTART_BEGUN, restart.id, at=now, reason=restart.manifest.reason)
+            return restart
+
+        try:
+            await self._refusals.run_once()  # those before us are noted before us
+            restart = await self.store.write(begin)
+        except HoldfastError as error:
+            self._refusals.add(planned, str(error))
+            raise
+        path = self._home / self.config.gateway.restart.manifest_path
+        try:
+            await asyncio.to_thread(save_file, path, restart.manifest)
+        except RestartBlocked as error:
+            await self._note_end(restart, error.why)
+            raise
+        return restart
+
+    async def _until_drained(self, wishes: list[_Wish]) -> str | None:
+        """Until it is decided. Who comes later joins; a second wish to stop is in a hurry."""
+        decided = asyncio.ensure_future(self._carrier.until_decided())
+        try:
+            while not decided.done():
+                another = asyncio.ensure_future(self._wishes.get())
+                await asyncio.wait([decided, another], return_when=asyncio.FIRST_COMPLETED)
+                if another.done():
+                    await self._join(wishes, another.result())
+                else:
+                    another.cancel()
+                    await asyncio.gather(another, return_exceptions=True)
+        finally:
+            decided.cancel()
+            await asyncio.gather(decided, return_exceptions=True)
+        problem = decided.result()
+        return None if problem is None else str(problem)
+
+    async def _join(self, wishes: list[_Wish], wish: _Wish) -> None:
+        assert self._restart is not None
+        if not wish.wants_restart and any(not one.wants_restart for one in wishes):
+            self._carrier.hurry()
+        wishes.append(wish)
+        restart_id, trigger, now = self._restart.id, wish.trigger, self.clock.now()
+        with contextlib.suppress(HoldfastError):  # it happens all the same; only its reason is not kept
+            self._restart = await self.store.write(
+                lambda tx: tx.restarts.add_triggers(restart_id, [trigger], now=now)
+            )
+
+    def _waiting_wishes(self) -> list[_Wish]:
+        found = []
+        while not self._wishes.empty():
+            found.append(self._wishes.get_nowait())
+        return found
+
+    def _go_on(self, wishes: Sequence[_Wish], why: str) -> None:
+        log.error("the restart is blocked: %s; the gateway goes on", why)
+        for one in self._held:
+            one.go_on()
+        self.inbox.is_closed = False
+        self._standing = Standing.SERVING
+        self._restart = None
+        self._tell("ready")
+        for wish in wishes:
+            _decide(wish, why)
+
+    async def _note_end(self, restart: Restart, why_blocked: str | None = None) -> None:
+        """Drained, or blocked. What cannot be noted is found out by the next life, from the runs."""
+        now = self.clock.now()
+
+        def note(tx: Tx) -> None:
+            if tx.restarts.get(restart.id).status is not RestartStatus.DRAINING:
+                return
+            if why_blocked is None:
+                tx.restarts.move(restart.id, RestartStatus.DRAINED, now=now)
+                tx.emit(EventKind.RESTART_DRAINED, restart.id, at=now, reason=restart.manifest.reason)
+            else:
+                outcome = Outcome(why_blocked=why_blocked)
+                tx.restarts.settle(restart.id, RestartStatus.BLOCKED, now=now, outcome=outcome)
+                tx.emit(EventKind.RESTART_BLOCKED, restart.id, at=now, why=why_blocked)
+
+        try:
+            await self.store.write(note)
+        except HoldfastError as error:
+            log.warning("what became of %s is not noted: %s", restart.id, error)
+
+
+async def _ended(children: Sequence[asyncio.Task[None]]) -> None:
+    if children:
+        await asyncio.wait(children, timeout=SERVICES_S)
+
+
+def _decide(wish: _Wish, why: str | None) -> None:
+    if wish.decided is not None and not wish.decided.done():
+        wish.decided.set_result(why)

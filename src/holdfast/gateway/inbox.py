@@ -1,0 +1,171 @@
+"""The inbox: a message is durable in its session before it is acknowledged, once, and at its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+
+from holdfast.core.clock import Clock
+from holdfast.core.errors import BadInput, Draining, NotFound
+from holdfast.core.ids import check_id
+from holdfast.core.message import Message, Role
+from holdfast.core.payload import check_number
+from holdfast.core.session import Session, agent_of
+from holdfast.core.task import Origin
+from holdfast.engine.transcripts import OWN_CHANNELS, Posted, new_message, owe, post, withdraw
+from holdfast.store import Store, Tx
+from holdfast.store.messages import LAST_POSITION
+
+MAX_PAGE = 1000
+
+
+class Inbox:
+    """What people and schedules say to agents, and what is said in each session."""
+
+    def __init__(
+        self, store: Store, clock: Clock, *, agents: Callable[[], Collection[str]] | None = None
+    ) -> None:
+        """`agents` gives the names of those who can be spoken to now; without it, anybody can."""
+        self._store = store
+        self._clock = clock
+        self._agents = agents
+        # Messages from outside are refused for now, and nothing of them is stored.
+        self.is_closed = False
+
+    async def post(
+        self,
+        session_key: str,
+        text: str,
+        origin: Origin,
+        *,
+        channel_message_id: str | None = None,
+        role: Role | str = Role.USER,
+        parent_key: str | None = None,
+    ) -> Posted:
+        """The message is durable and has its place when this returns; then, and not before, it is received.
+
+        The id is the channel's own, unique in its channel and account (a channel that counts in each chat
+        puts the chat into it). The same id again gives the first message; with another text, another role or
+        in another session it raises KeyConflict. Raises BadInput for what cannot be posted, and NotFound for
+        an agent that nobody knows. A role other than `user` is for the gateway itself, never for a door.
+        """
+        agent = agent_of(session_key)
+        if self.is_closed:
+            raise Draining
+        if self._agents is not None and agent not in self._agents():
+            raise NotFound("agent", agent)
+        if role == Role.USER and isinstance(origin, Origin) and origin.channel in OWN_CHANNELS:
+            raise BadInput("origin.channel", f"{origin.channel!r} is the gateway's own; name another channel")
+        message = new_message(
+            session_key,
+            text,
+            origin,
+            channel_message_id=channel_message_id,
+            role=role,
+            now=self._clock.now(),
+        )
+        if parent_key is not None:
+            agent_of(parent_key)
+        return await self._store.write(lambda tx: post(tx, message, parent_key=parent_key))
+
+    async def note(
+        self,
+        session_key: str,
+        text: str,
+        *,
+        key: str,
+        role: Role | str = Role.SYSTEM,
+        tells: bool = False,
+    ) -> Posted:
+        """Something stands in the transcript from now on, and nobody answers it; once for each key.
+
+        `tells` also owes it to whoever spoke last in the session.
+        """
+        message = new_message(
+            session_key,
+            text,
+            None,
+            channel_message_id=key,
+            role=role,
+            is_noted=True,
+            now=self._clock.now(),
+        )
+
+        def note(tx: Tx) -> Posted:
+            posted = post(tx, message)
+            origin = tx.sessions.of_key(session_key).origin
+            if tells and origin is not None:
+                owe(tx, posted.message, origin, key=f"note:{posted.message.id}")
+            return posted
+
+        return await self._store.write(note)
+
+    async def ask(self, session_key: str, text: str, *, key: str) -> Posted:
+        """The gateway itself says something to an agent, once for each key, and it is to be answered."""
+        message = new_message(
+            session_key, text, None, channel_message_id=key, role=Role.SYSTEM, now=self._clock.now()
+        )
+
+        def ask(tx: Tx) -> Posted:
+            return post(tx, message)
+
+        return await self._store.write(ask)
+
+    async def withdraw(self, message_id: str) -> Message:
+        """A message that still waits will not be answered; one that does not stays as it is."""
+        check_id("message", message_id)
+        now = self._clock.now()
+        return await self._store.write(lambda tx: withdraw(tx, message_id, now=now))
+
+    async def message(self, message_id: str) -> Message:
+        """Raises NotFound."""
+        check_id("message", message_id)
+        return await self._store.read(lambda tx: tx.messages.get(message_id))
+
+    async def messages(self, session_key: str, after: int = 0, limit: int = 100) -> list[Message]:
+        """The transcript behind a position, oldest first. Raises NotFound for a session without one."""
+        agent_of(session_key)
+        check_number("after", after, low=0, high=LAST_POSITION)
+        check_number("limit", limit, low=1, high=MAX_PAGE)
+
+        def read(tx: Tx) -> list[Message]:
+            tx.sessions.of_key(session_key)
+            return tx.messages.after(session_key, after, limit=limit)
+
+        return await self._store.read(read)
+
+    async def latest(
+        self, session_key: str, *, before: int = LAST_POSITION, limit: int = 100
+    ) -> list[Message]:
+        """The end of the transcript, oldest first; the first position leads to what is before."""
+        agent_of(session_key)
+        check_number("before", before, low=0, high=LAST_POSITION)
+        check_number("limit", limit, low=1, high=MAX_PAGE)
+
+        def read(tx: Tx) -> list[Message]:
+            tx.sessions.of_key(session_key)
+            return tx.messages.before(session_key, before, limit=limit)
+
+        return await self._store.read(read)
+
+    async def session(self, session_key: str) -> Session:
+        """Raises NotFound."""
+        agent_of(session_key)
+        return await self._store.read(lambda tx: tx.sessions.of_key(session_key))
+
+    async def sessions(
+        self,
+        *,
+        agent: str | None = None,
+        active_since: datetime | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[Session]:
+        """Last spoken in first; `store.sessions.page_token` of the last one leads to the next page."""
+        check_number("limit", limit, low=1, high=MAX_PAGE)
+        return await self._store.read(
+            lambda tx: tx.sessions.page(agent=agent, active_since=active_since, before=before, limit=limit)
+        )
+
+
+__all__ = ["Inbox", "Posted"]

@@ -1,0 +1,161 @@
+"""The manifest of a restart: built from what is in flight, saved in the ledger and in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from holdfast.core.errors import RestartBlocked
+from holdfast.core.ids import BootId, RestartId
+from holdfast.core.manifest import (
+    ActiveCronRun,
+    ActiveSession,
+    Interruption,
+    InterruptionKind,
+    Manifest,
+    Outcome,
+    Restart,
+    Trigger,
+)
+from holdfast.core.task import Task
+from holdfast.gateway.readiness import interruption_of
+from holdfast.store import Tx, Write
+
+_LAST_MESSAGE = 500
+
+
+def beginning(
+    restart_id: RestartId,
+    *,
+    boot_id: BootId,
+    place: str,
+    task_ids: Sequence[str],
+    triggers: Sequence[Trigger],
+    now: datetime,
+) -> Write[Restart]:
+    """The write with which a restart begins: what it interrupts is known before anything is stopped."""
+    planned = planning(
+        restart_id, boot_id=boot_id, place=place, task_ids=task_ids, triggers=triggers, now=now
+    )
+    return lambda tx: tx.restarts.create(planned(tx))
+
+
+def planning(
+    restart_id: RestartId,
+    *,
+    boot_id: BootId,
+    place: str,
+    task_ids: Sequence[str],
+    triggers: Sequence[Trigger],
+    now: datetime,
+) -> Callable[[Tx], Restart]:
+    """The same, only read."""
+
+    def plan(tx: Tx) -> Restart:
+        tasks = tx.tasks.get_many(task_ids)
+        found = [tasks[task_id] for task_id in sorted(tasks)]
+        return Restart(
+            id=restart_id,
+            boot_id=boot_id,
+            place=place,
+            requested_at=now,
+            manifest=_manifest(tx, restart_id, found, triggers[0], now),
+            triggers=tuple(triggers),
+            updated_at=now,
+        )
+
+    return plan
+
+
+def _manifest(tx: Tx, restart_id: str, tasks: Sequence[Task], trigger: Trigger, now: datetime) -> Manifest:
+    shown = [(task, interruption_of(task)) for task in tasks]
+    return Manifest(
+        timestamp=_moment(now),
+        reason=trigger.reason,
+        triggered_by=trigger.triggered_by,
+        active_sessions=tuple(
+            _session(tx, task, tasks) for task, one in shown if one.kind is InterruptionKind.SESSION
+        ),
+        active_cron_runs=tuple(
+            _cron_run(task, one) for task, one in shown if one.kind is InterruptionKind.CRON
+        ),
+        restart_id=restart_id,
+        interruptions=tuple(one for _, one in shown),
+    )
+
+
+def _session(tx: Tx, task: Task, tasks: Sequence[Task]) -> ActiveSession:
+    assert task.session_key is not None
+    session = tx.sessions.find(task.session_key)
+    origin = task.origin
+    return ActiveSession(
+        key=task.session_key,
+        status="processing" if session is None else session.status.value,
+        last_user_message=task.goal[:_LAST_MESSAGE] or None,
+        active_subagents=tuple(
+            child.session_key or child.id for child in tasks if child.parent_task_id == task.id
+        ),
+        channel=None if origin is None else origin.channel,
+        channel_target=None if origin is None else origin.peer,
+    )
+
+
+def _cron_run(task: Task, one: Interruption) -> ActiveCronRun:
+    return ActiveCronRun(
+        job_id=task.id,
+        job_name=(task.origin.peer if task.origin is not None else None) or task.session_key or task.name,
+        started_at=_moment(task.started_at or task.created_at),
+        status=one.status,
+    )
+
+
+def _moment(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    consumed_at: str
+    outcome: Outcome
+
+
+def save_file(path: Path, manifest: Manifest) -> None:
+    """Whole or not at all, also when the power fails. Raises RestartBlocked."""
+    _replace(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+
+def consume_file(path: Path, manifest: Manifest, outcome: Outcome, *, now: datetime) -> None:
+    """The document with what became of it. Whoever finds that in it has nothing to recover from.
+
+    The ledger is what counts: a file that cannot be written is only said.
+    """
+    document = msgspec.to_builtins(manifest) | msgspec.to_builtins(
+        _Consumed(consumed_at=_moment(now), outcome=outcome)
+    )
+    _replace(path, msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        beside.rename(path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise RestartBlocked(f"the manifest {path} cannot be written ({error.strerror})") from error

@@ -1,0 +1,504 @@
+"""The parent: holds the sockets, starts the gateway, restarts it, breaks crash loops.
+
+It is small on purpose, so that it does not fall with what it looks after: one thread, one loop, no ledger.
+It keeps the listening sockets open all the time; while no gateway lives, a new connection waits in the
+backlog and is not refused.
+
+What the two say to each other is in `supervised.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NoReturn
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError
+from holdfast.gateway import absence, notify
+from holdfast.gateway.absence import Absence, Notice
+from holdfast.gateway.crashes import Crashes, Patience
+from holdfast.gateway.notify import Notifier
+from holdfast.gateway.sockets import Sockets
+from holdfast.gateway.supervised import (
+    LEDGER_AWAY,
+    SETTINGS_UNUSABLE,
+    STOPPED,
+    VARIABLE,
+    WANTS_RESTART,
+    Said,
+    Supervised,
+    Word,
+)
+
+log = logging.getLogger("holdfast")
+
+FAILED = 1
+# How often the loop looks up at least; a longer pause means that this process itself stood still.
+TICK_S = 5.0
+MAX_WORDS_BYTES = 65536
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+_RESTARTS = (signal.SIGUSR1, signal.SIGHUP)
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings say to the supervisor; read again for each gateway that it starts."""
+
+    drain_timeout_s: float = 90.0
+    alert_urls: list[str] = []
+    alert_after_s: float = 60.0
+
+
+class Child:
+    """One life of the gateway, as its supervisor sees it."""
+
+    def __init__(self, started: subprocess.Popen[bytes], tell: int, *, at: float) -> None:
+        self.started = started
+        self.pid = started.pid
+        self.tell = tell
+        self.started_at = at
+        self.heard_at = at
+        self.was_ready = False
+        self.was_healthy = False
+        self.is_stuck = False
+        self.is_mute = False
+        self.kill_at: float | None = None
+        self._rest = b""
+
+    def words(self) -> Iterator[Word]:
+        """What it has said since the last look; never waits."""
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self.tell, MAX_WORDS_BYTES):
+                *lines, self._rest = (self._rest + more).split(b"\n")
+                self._rest = self._rest[-MAX_WORDS_BYTES:]
+                for line in lines:
+                    try:
+                        yield msgspec.json.decode(line, type=Said).event
+                    except (msgspec.DecodeError, UnicodeError):
+                        log.warning("the gateway said something that is not understood: %.200r", line)
+            self.is_mute = True  # it has closed its end
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)  # not yet reaped, so the pid is still its own
+
+
+class Supervisor:
+    """Looks after one gateway until somebody wants it to stop. It is the whole process: it takes the signals
+    and reaps every child, also those that were left to it as pid 1 of a container."""
+
+    def __init__(
+        self,
+        sockets: Sockets,
+        command: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        terms: Callable[[], Terms] = Terms,
+        patience: Patience | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._sockets = sockets
+        self._command = list(command)
+        self._environ = {name: value for name, value in environ.items() if name not in notify.VARIABLES}
+        self._notifier = Notifier(environ)
+        self._read_terms = terms
+        self._terms = terms()
+        self._patience = patience or Patience()
+        self._monotonic = monotonic
+        self._jitter = jitter
+        self._crashes = Crashes(self._patience)
+        self._absence = Absence(monotonic())
+        self._looked_at = monotonic()
+        self._child: Child | None = None
+        self._alerts: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
+        self._start_at: float | None = None
+        self._why = "start"
+        self._restarts_unready = 0
+        self._was_ready = False
+        self._is_stopping = False
+        self._status: int | None = None
+
+    def run(self, *, announce: Callable[[], None] = lambda: None) -> int:
+        """Until the end; the status for our own exit: 0 when the stop was wanted.
+
+        `announce` says where we are: only now, for whoever reads it may send a signal at once.
+        """
+        # Our end of the life pipe is open until we end, however that happens.
+        with selectors.DefaultSelector() as self._selector, _pipe() as (self._life, _), _heard() as ears:
+            self._selector.register(ears, selectors.EVENT_READ)
+            announce()
+            self._start()
+            try:
+                while self._status is None:
+                    self._look(ears)
+            finally:
+                self._leave_alerts()
+        return self._status
+
+    def _look(self, ears: int) -> None:
+        """One round: whatever was said, signalled or ended comes before what is due by the clock."""
+        self._selector.select(self._timeout())
+        self._listen()
+        for number in _read_signals(ears):
+            self._obey(number)
+        self._reap()
+        if self._status is None:
+            self._do_what_is_due(self._monotonic())
+
+    def _timeout(self) -> float:
+        moments = [self._start_at, self._alert_at, *(kill_at for _, kill_at in self._alerts.values())]
+        if self._child is not None:
+            moments += [self._child.kill_at, self._stuck_at(self._child)]
+        next_at = min((moment for moment in moments if moment is not None), default=float("inf"))
+        return max(0.0, min(next_at - self._monotonic(), TICK_S))
+
+    @property
+    def _alert_at(self) -> float | None:
+        return None if self._is_stopping else self._absence.due_at(self._terms.alert_after_s)
+
+    def _stuck_at(self, child: Child) -> float | None:
+        """When its silence is too long; one that stops has its own deadline."""
+        is_ending = self._is_stopping or child.is_stuck
+        return None if is_ending else child.heard_at + self._patience.stuck_after_s
+
+    # --- starting
+
+    def _start(self) -> None:
+        self._start_at = None
+        # The gateway reads the same settings, and says what is wrong with them.
+        with contextlib.suppress(HoldfastError, OSError):
+            self._terms = self._read_terms()
+        try:
+            self._child = self._spawn()
+        except OSError as error:  # no memory, no process left, or an upgrade that is under way
+            log.error("the gateway cannot be started: %s", error)  # noqa: TRY400 - the words say it all
+            self._crashed("it could not be started", lived_s=0.0, was_healthy=False)
+            return
+        self._selector.register(self._child.tell, selectors.EVENT_READ)
+        log.info("the gateway is started as process %d (%s)", self._child.pid, self._why)
+
+    def _spawn(self) -> Child:
+        tell, theirs = os.pipe()
+        supervised = Supervised(
+            tcp_fds=[one.fileno() for one in self._sockets.tcp],
+            unix_fd=self._sockets.unix.fileno(),
+            life_fd=self._life,
+            tell_fd=theirs,
+            holds_resumes=self._crashes.are_a_loop,
+            why=self._why,
+            crashes=self._crashes.count,
+        )
+        try:
+            started = subprocess.Popen(  # noqa: S603 - our own program
+                self._command,
+                env={**self._environ, VARIABLE: msgspec.json.encode(supervised).decode()},
+                pass_fds=supervised.fds,
+                stdin=subprocess.DEVNULL,
+                # Ctrl-C goes to every process of the terminal's foreground; the gateway hears it from us.
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(tell)
+            raise
+        finally:
+            os.close(theirs)
+        if supervised.holds_resumes:
+            log.critical(
+                "the gateway crashed %d times soon after its start; it serves, and holds its resumes",
+                supervised.crashes,
+            )
+        os.set_blocking(tell, False)
+        return Child(started, tell, at=self._monotonic())
+
+    # --- listening
+
+    def _listen(self) -> None:
+        child = self._child
+        if child is None or child.is_mute:
+            return
+        for word in child.words():
+            self._hear(child, word)
+        if child.is_mute:
+            self._selector.unregister(child.tell)
+
+    def _hear(self, child: Child, word: Word) -> None:
+        child.heard_at = self._monotonic()
+        match word:
+            case Word.ALIVE:
+                if not child.is_stuck:
+                    self._notifier.alive()
+            case Word.READY:
+                child.was_ready = self._was_ready = True
+                self._restarts_unready = 0
+                self._is_back()
+            case Word.HEALTHY:
+                child.was_healthy = True
+                self._crashes.forget()
+            case Word.QUARANTINED:
+                self._crashes.explain()
+            case Word.DRAINING:
+                self._drains(child)
+
+    def _is_back(self) -> None:
+        held = ", resumes are held" if self._crashes.are_a_loop else ""
+        log.info("the gateway is ready%s", held)
+        if not self._is_stopping:
+            self._notifier.ready(f"serving on {', '.join(self._sockets.urls)}{held}")
+        if self._absence.end():
+            self._alert("The gateway is back", f"It serves again{held}.", is_bad=False)
+
+    def _drains(self, child: Child) -> None:
+        now = self._monotonic()
+        if self._is_stopping:
+            return
+        if child.is_stuck:  # it answered after all, and may end in order
+            child.kill_at = now + self._longest_drain_s
+        else:
+            log.info("the gateway drains")
+            self._notifier.reloading("draining", monotonic_s=now)
+
+    @property
+    def _longest_drain_s(self) -> float:
+        return self._terms.drain_timeout_s + self._patience.drain_slack_s
+
+    # --- signals
+
+    def _obey(self, number: int) -> None:
+        if number in _STOPS:
+            self._stop(signal.Signals(number).name)
+        elif number in _RESTARTS and not self._is_stopping:
+            log.info("%s: the gateway is asked to restart", signal.Signals(number).name)
+            if self._child is not None:
+                self._child.signal(signal.SIGUSR1)
+            else:
+                self._start_at = self._monotonic()  # somebody has mended something: no more waiting
+
+    def _stop(self, why: str) -> None:
+        """The second time the gateway hears it again, and hurries; the deadline stays that of the first."""
+        child = self._child
+        if child is None:
+            self._end(STOPPED, f"{why}: stopped; no gateway was running")
+            return
+        if not self._is_stopping:
+            self._is_stopping = True
+            child.kill_at = self._monotonic() + self._longest_drain_s
+            log.info("%s: stopping; the gateway drains for %.0f s at most", why, self._longest_drain_s)
+            self._notifier.stopping("draining")
+        child.signal(signal.SIGTERM)
+
+    # --- endings
+
+    def _reap(self) -> None:
+        """Everything that has ended, whoever started it."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            if self._child is not None and pid == self._child.pid:
+                self._ended(self._child, code)
+            elif pid in self._alerts:
+                sender, _ = self._alerts.pop(pid)
+                sender.returncode = code
+                if code != 0:
+                    log.error("an alert was not sent to everybody (%s)", _how(code))
+
+    def _ended(self, child: Child, code: int) -> None:
+        self._listen()  # its last words
+        if not child.is_mute:  # something that it started has the other end
+            self._selector.unregister(child.tell)
+        os.close(child.tell)
+        child.started.returncode = code
+        self._child = None
+        now = self._monotonic()
+        self._absence.begin(child.heard_at if child.is_stuck else now)
+        lived_s = now - child.started_at
+        if self._is_stopping:
+            # A gateway that was only just started dies of the signal itself.
+            is_fine = code in (STOPPED, WANTS_RESTART, -signal.SIGTERM)
+            self._end(STOPPED if is_fine else FAILED, f"the gateway ended with {_how(code)}")
+        elif child.is_stuck:
+            self._crashed("it was stuck", lived_s=lived_s, was_healthy=child.was_healthy)
+        elif code == STOPPED:
+            self._end(STOPPED, "the gateway was told to stop")
+        elif code in (WANTS_RESTART, -signal.SIGUSR1):
+            self._restart(child)
+        elif code == SETTINGS_UNUSABLE:
+            self._settings_are_unusable()
+        elif code == LEDGER_AWAY:
+            self._ledger_is_away()
+        else:
+            self._crashed(_how(code), lived_s=lived_s, was_healthy=child.was_healthy)
+
+    def _restart(self, child: Child) -> None:
+        """At once; but gateways that want it again and again before they were ready must not spin."""
+        self._restarts_unready = 0 if child.was_ready else self._restarts_unready + 1
+        wait_s = self._crashes.wait(jitter=self._jitter()) if self._restarts_unready > 1 else 0.0
+        self._start_later(wait_s, "restart")
+
+    def _settings_are_unusable(self) -> None:
+        if not self._was_ready:
+            self._end(SETTINGS_UNUSABLE, "the settings are unusable; mend them and start again")
+            return
+        wait_s = self._crashes.wait(jitter=self._jitter())
+        log.error("the settings are unusable; mend them: the gateway is tried again in %.1f s", wait_s)
+        self._start_later(wait_s, "settings were unusable")
+
+    def _ledger_is_away(self) -> None:
+        """No crash: nothing that would be resumed is at fault, so nothing is held because of it."""
+        wait_s = min(self._crashes.wait(jitter=self._jitter()), self._patience.longest_away_s)
+        log.error("the ledger is away; the gateway is tried again in %.1f s", wait_s)
+        self._start_later(wait_s, "the ledger was away")
+
+    def _crashed(self, how: str, *, lived_s: float, was_healthy: bool) -> None:
+        wait_s = self._crashes.wait_after_crash(
+            lived_s=lived_s, was_healthy=was_healthy, jitter=self._jitter()
+        )
+        log.error("the gateway crashed (%s); it is started again in %.1f s", how, wait_s)
+        self._start_later(wait_s, f"crash: {how}")
+
+    def _start_later(self, wait_s: float, why: str) -> None:
+        self._why = why
+        self._start_at = self._monotonic() + wait_s
+        self._notifier.status(f"{why}; the gateway is started again")
+
+    def _end(self, status: int, why: str) -> None:
+        self._status = status
+        log.log(logging.INFO if status == STOPPED else logging.ERROR, "%s", why)
+        self._notifier.stopping(why)
+
+    # --- what the clock decides
+
+    def _do_what_is_due(self, now: float) -> None:
+        child = self._child
+        if now - self._looked_at > 2 * TICK_S and child is not None:
+            child.heard_at = now  # we stood still ourselves, and perhaps it did, too: it gets another chance
+        self._looked_at = now
+        if child is not None:
+            self._end_if_over(child, now)
+        elif self._start_at is not None and now >= self._start_at:
+            self._start()
+        if self._alert_at is not None and now >= self._alert_at:
+            self._absence.was_told = True
+            why = "it is stuck" if child is not None and child.is_stuck else self._why
+            away = f"It has not served for {self._terms.alert_after_s:.0f} s ({why})."
+            self._alert("The gateway is not back", f"{away} The supervisor keeps trying.", is_bad=True)
+        for sender, kill_at in self._alerts.values():
+            if now >= kill_at:
+                os.kill(sender.pid, signal.SIGKILL)
+
+    def _end_if_over(self, child: Child, now: float) -> None:
+        if child.kill_at is not None and now >= child.kill_at:
+            log.critical("the gateway did not end in time and is killed; the next start resumes its work")
+            child.kill_at = None
+            child.signal(signal.SIGKILL)
+        elif (stuck_at := self._stuck_at(child)) is not None and now >= stuck_at:
+            log.critical("the gateway has said nothing for %.0f s; it is stuck", now - child.heard_at)
+            child.is_stuck = True
+            self._absence.begin(child.heard_at)
+            child.kill_at = now + self._patience.stuck_grace_s
+            child.signal(signal.SIGTERM)
+
+    # --- alerts
+
+    def _alert(self, title: str, body: str, *, is_bad: bool) -> None:
+        log.log(logging.CRITICAL if is_bad else logging.WARNING, "%s. %s", title, body)
+        if not self._terms.alert_urls:
+            return
+        place = f"Machine {socket.gethostname()}, home {self._sockets.path.parent}."
+        notice = Notice(
+            urls=self._terms.alert_urls, title=f"Holdfast: {title}", body=f"{body}\n{place}", is_bad=is_bad
+        )
+        try:
+            sender = absence.send(notice)
+        except OSError as error:
+            log.error("no alert could be sent: %s", error)  # noqa: TRY400 - the words say it all
+            return
+        self._alerts[sender.pid] = (sender, self._monotonic() + self._patience.alert_timeout_s)
+
+    def _leave_alerts(self) -> None:
+        """An alert on its way goes on without us; it has a process of its own."""
+        for sender, _ in self._alerts.values():
+            sender.returncode = 0  # nobody waits for it here
+
+
+def become_gateway(sockets: Sockets, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Without a supervisor: this process becomes the gateway, with the sockets and under the same contract.
+
+    It never hears that its supervisor is dead, for it holds that pipe's other end itself; nobody listens to
+    what it tells; and whoever started it sees its exit status.
+    """
+    life, ours = os.pipe()
+    supervised = Supervised(
+        tcp_fds=[one.fileno() for one in sockets.tcp],
+        unix_fd=sockets.unix.fileno(),
+        life_fd=life,
+        tell_fd=os.open(os.devnull, os.O_WRONLY),
+    )
+    for number in (*supervised.fds, ours, sockets.lock):
+        os.set_inheritable(number, True)
+    os.execve(  # noqa: S606 - our own program
+        command[0], list(command), {**environ, VARIABLE: msgspec.json.encode(supervised).decode()}
+    )
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit status {code}"
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"signal {-code}"
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """The ends to read and to write."""
+    ends = os.pipe()
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[int]:
+    """Signals become bytes in a pipe, whose end to read this is; the loop does the work."""
+    with _pipe() as (ears, mouth):
+        for end in (ears, mouth):
+            os.set_blocking(end, False)
+        before = {number: signal.getsignal(number) for number in (*_STOPS, *_RESTARTS, signal.SIGCHLD)}
+        # Whoever started us with nohup does not want the end of a terminal to mean anything.
+        heard = {
+            number: handler
+            for number, handler in before.items()
+            if number != signal.SIGHUP or handler != signal.SIG_IGN
+        }
+        was = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+        try:
+            for number in heard:
+                signal.signal(number, lambda _number, _frame: None)
+            yield ears
+        finally:
+            for number, handler in heard.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            signal.set_wakeup_fd(was)
+
+
+def _read_signals(ears: int) -> list[int]:
+    with contextlib.suppress(BlockingIOError):
+        return list(os.read(ears, 4096))
+    return []

@@ -1,0 +1,129 @@
+"""The systemd unit and the launchd plist that keep a supervisor running; pure text."""
+
+from __future__ import annotations
+
+import plistlib
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from holdfast.core.errors import BadInput
+from holdfast.gateway.crashes import Patience
+from holdfast.gateway.supervised import SETTINGS_UNUSABLE
+
+LABEL = "holdfast.gateway"
+# Longer than the supervisor needs to notice a stuck gateway, to end it, to wait and to start the next one.
+WATCHDOG_S = 300
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be kept running, where, and as whom."""
+
+    command: list[str]
+    home: str
+    # Where modules of agents and tasks are found.
+    directory: str
+    # None: a unit of the user's own systemd, which has no other user to be.
+    user: str | None
+    environment: dict[str, str]
+    drain_timeout_s: float
+
+    @property
+    def longest_stop_s(self) -> int:
+        return -int(-(self.drain_timeout_s + Patience().drain_slack_s) // 1)
+
+    def __post_init__(self) -> None:
+        texts = {"home": self.home, "directory": self.directory, "user": self.user or ""}
+        for name, text in {**texts, "environment": "".join(self.environment.values())}.items():
+            if _CONTROL.search(text):
+                raise BadInput(name, "a unit cannot hold control characters; choose another one")
+
+
+def systemd_unit(service: Service) -> str:
+    """The unit, ready to be put into a file."""
+    place, control = (
+        ("~/.config/systemd/user", "systemctl --user")
+        if service.user is None
+        else ("/etc/systemd/system", "sudo systemctl")
+    )
+    user = "" if service.user is None else f"User={_percent(service.user)}\n"
+    environment = "".join(
+        f"Environment={_quoted(f'{name}={value}')}\n" for name, value in service.environment.items()
+    )
+    return f"""\
+# Made by `holdfast gateway unit`. Put it into {place}/holdfast.service, then:
+#   {control} daemon-reload && {control} enable --now holdfast
+[Unit]
+Description=Holdfast gateway
+Wants=network-online.target
+After=network-online.target
+# The supervisor waits longer after each crash by itself; systemd must not give up before it.
+StartLimitIntervalSec=0
+
+[Service]
+Type=notify
+# Only the supervisor speaks, and it is the main process.
+NotifyAccess=main
+ExecStart={_command(service.command)}
+ExecReload=/bin/kill -HUP $MAINPID
+{user}WorkingDirectory={_percent(service.directory)}
+{environment}# Other variables, such as HOLDFAST_TOKEN, one a line; the file may be missing.
+EnvironmentFile=-{_percent(service.home)}/environment
+UMask=0077
+# Only the supervisor hears SIGTERM; it tells the gateway, which drains.
+KillMode=mixed
+TimeoutStopSec={service.longest_stop_s}
+# A gateway that crashes at its start is the supervisor's to deal with: systemd knows less about it.
+TimeoutStartSec=infinity
+WatchdogSec={WATCHDOG_S}
+Restart=always
+RestartSec=2
+# 0: somebody told the gateway to stop. {SETTINGS_UNUSABLE}: its settings must be mended first.
+RestartPreventExitStatus=0 {SETTINGS_UNUSABLE}
+# One agent that eats all memory must not take the others with it.
+OOMPolicy=continue
+
+[Install]
+WantedBy={"default.target" if service.user is None else "multi-user.target"}
+"""
+
+
+def launchd_plist(service: Service) -> str:
+    """The same for macOS. Without a user it is an agent of whoever loads it."""
+    user = {} if service.user is None else {"UserName": service.user}
+    plist: Mapping[str, object] = {
+        "Label": LABEL,
+        "ProgramArguments": service.command,
+        **user,
+        "WorkingDirectory": service.directory,
+        "EnvironmentVariables": service.environment,
+        "RunAtLoad": True,
+        # A stop that was wanted is a success, and stays one.
+        "KeepAlive": {"SuccessfulExit": False},
+        "ExitTimeOut": service.longest_stop_s,
+        "Umask": 0o077,
+        "ProcessType": "Standard",
+        "StandardOutPath": f"{service.home}/log/gateway.log",
+        "StandardErrorPath": f"{service.home}/log/gateway.log",
+    }
+    return plistlib.dumps(dict(plist), sort_keys=False).decode()
+
+
+def _command(words: Sequence[str]) -> str:
+    """As systemd splits it: $ begins a variable there, too."""
+    return " ".join(_quoted(word).replace("$", "$$") for word in words)
+
+
+def _quoted(text: str) -> str:
+    text = _percent(text)
+    if re.fullmatch(r"[\w@%+=:,./-]+", text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _percent(text: str) -> str:
+    """A percent sign begins a specifier."""
+    return text.replace("%", "%%")

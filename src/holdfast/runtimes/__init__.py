@@ -1,0 +1,1 @@
+"""What answers a message: a Python callable, a command, a pydantic-ai agent."""

@@ -1,0 +1,145 @@
+"""The agents of the settings as tasks: each answers one message, and its answer is one write."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.config.gateway import AgentSettings, Config
+from holdfast.core.errors import SettingsError
+from holdfast.core.message import Envelope, clean_answer
+from holdfast.engine.definitions import TaskDefinition
+from holdfast.engine.program import Run
+from holdfast.engine.transcripts import answer
+from holdfast.runtimes.command import speaks_by_command
+from holdfast.runtimes.contract import AgentFailed, Heard, Speak
+from holdfast.runtimes.python import speaks_by_function, speaks_by_task
+from holdfast.store import Tx
+
+# What an agent is reminded of at most.
+MAX_HISTORY = 200
+# How often a Python agent is tried when it raises; a command is not begun a second time.
+ATTEMPTS = 3
+
+
+def definitions(
+    config: Config, *, home: Path | None = None, receipts: Path | None = None
+) -> list[TaskDefinition[..., Any]]:
+    """One task for each agent, named `agent.<name>`. Raises SettingsError for one that cannot be loaded.
+
+    Relative directories begin at the home; receipts of commands lie in `receipts` of it unless given.
+    """
+    return [
+        define(name, settings, home=home, receipts=receipts)
+        for name, settings in sorted(config.agents.items())
+    ]
+
+
+def define(
+    name: str, settings: AgentSettings, *, home: Path | None = None, receipts: Path | None = None
+) -> TaskDefinition[..., Any]:
+    """The task that answers one message of this agent's sessions."""
+    options: dict[str, Any] = {"timeout": settings.timeout_s, "attempts": ATTEMPTS, "backoff": "1s"}
+    if settings.command:
+        if receipts is None and home is not None:
+            receipts = home / "receipts"
+        # Its own limit is the command's; the task waits for the receipt even when that took longer.
+        options |= {"timeout": None, "attempts": 1}
+        speak = speaks_by_command(name, settings, home=home, receipts=receipts)
+    elif settings.pydantic_ai is not None:
+        speak = _speaks_by_model(f"agents.{name}.pydantic_ai", settings.pydantic_ai)
+    else:
+        assert settings.callable is not None
+        key = f"agents.{name}.callable"
+        found = load(key, settings.callable)
+        if isinstance(found, TaskDefinition):
+            options |= _options_of(found)
+            if settings.timeout_s is not None:
+                options["timeout"] = settings.timeout_s
+            speak = speaks_by_task(key, found)
+        else:
+            speak = speaks_by_function(key, found)
+    return _definition(name, speak, options)
+
+
+def _options_of(task: TaskDefinition[..., Any]) -> dict[str, Any]:
+    """What its author declared about a task holds when it answers messages, too."""
+    return {
+        "timeout": task.timeout,
+        "attempts": task.attempts,
+        "backoff": task.backoff,
+        "ladder": task.ladder,
+        "budget": task.budget,
+    }
+
+
+def _definition(name: str, speak: Speak, options: Mapping[str, Any]) -> TaskDefinition[..., Any]:
+    async def answer_message(run: Run, session_key: str, message_id: str, until: int = 0) -> str | None:
+        heard = await _hear(run, session_key, message_id, until)
+        said = await speak(run, heard)
+        if said is not None and not isinstance(said, str):
+            raise AgentFailed(f"agent {name} gave {type(said).__name__}; an answer is text, or None")
+        text = None if said is None else clean_answer(said)
+        await _reply(run, session_key, message_id, text)
+        return text
+
+    defaults: dict[str, Any] = {"ladder": (), "budget": None, "version": 1, "migrate": None}
+    return TaskDefinition(answer_message, name=f"agent.{name}", **defaults | dict(options))
+
+
+async def _hear(run: Run, session_key: str, message_id: str, until: int) -> Heard:
+    """Read, not remembered: nothing of it ever changes."""
+
+    def read(tx: Tx) -> Heard:
+        asked = tx.messages.get(message_id)
+        before = tx.messages.heard(session_key, until=until, limit=MAX_HISTORY + 1)
+        history = [Envelope.of(one) for one in before if one.id != message_id]
+        return Heard(message=Envelope.of(asked), history=tuple(history[-MAX_HISTORY:]))
+
+    return await run._store.read(read)  # noqa: SLF001 - the transcript is the run's to read
+
+
+async def _reply(run: Run, session_key: str, message_id: str, text: str | None) -> None:
+    """The answer, that the message is answered, and what is owed to its origin: one write, once."""
+    program, now, task_id = run._program, run._live.clock.now(), run.task_id  # noqa: SLF001 - as its own
+    key = await program.key("reply", task_id)
+
+    def reply(tx: Tx) -> None:
+        answer(tx, session_key=session_key, message_id=message_id, task_id=task_id, text=text, now=now)
+
+    await program.once(key, None, reply)
+
+
+def _speaks_by_model(key: str, name: str) -> Speak:
+    """Imported only where it is asked for: pydantic-ai is heavy, and an extra."""
+    try:
+        models = importlib.import_module("holdfast.runtimes.pydantic_ai")
+        speak: Speak = models.speaks_by_model(key, load(key, name))
+    except ImportError as error:
+        raise SettingsError(
+            f"{key} is {name!r}: pydantic-ai is not installed; pip install 'holdfast[pydantic-ai]'"
+        ) from error
+    return speak
+
+
+def load(key: str, name: str) -> Any:
+    """What `module:name` names. Raises SettingsError with the key, the value and the fix."""
+    module_name, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except Exception as error:  # whatever the module does when it is imported
+        near = "" if "" in sys.path or "." in sys.path else "; is its directory on PYTHONPATH?"
+        raise SettingsError(
+            f"{key} is {name!r}: {module_name} cannot be imported ({type(error).__name__}: {error}){near}"
+        ) from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise SettingsError(f"{key} is {name!r}: {module_name} has no {path!r}; check the name")
+        found = getattr(found, part)
+    return found
+
+
+__all__ = ["define", "definitions", "load"]

@@ -1,0 +1,58 @@
+"""Agents of pydantic-ai: their model requests and tool calls are steps, the transcript is their history."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from pydantic_ai import Agent
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    UserPromptPart,
+)
+
+from holdfast.core.errors import SettingsError
+from holdfast.core.message import Envelope, Role
+from holdfast.engine.program import Run
+from holdfast.runtimes.contract import Heard, Speak
+
+
+def speaks_by_model(key: str, agent: Any) -> Speak:
+    """The agent answers with the transcript behind it. Raises SettingsError for one that is not durable."""
+    if not isinstance(agent, Agent):
+        raise SettingsError(f"{key}: a pydantic-ai agent is needed, not {type(agent).__name__}")
+    # An integration stands above us and is optional, so it is found by its name.
+    durability = importlib.import_module("holdfast.integrations.pydantic_ai")
+    capabilities = getattr(agent.root_capability, "capabilities", (agent.root_capability,))
+    if not any(isinstance(one, durability.HoldfastDurability) for one in capabilities):
+        raise SettingsError(
+            f"{key}: its model requests would be made again after a restart; "
+            "give it Agent(…, name=…, capabilities=[HoldfastDurability()])"
+        )
+
+    async def speak(run: Run, heard: Heard) -> str | None:
+        async with durability.durable(run):
+            result = await agent.run(heard.message.text, message_history=history_of(heard.history))
+        output = result.output
+        return output if isinstance(output, str) else msgspec.json.encode(output).decode()
+
+    return speak
+
+
+def history_of(transcript: Sequence[Envelope]) -> list[ModelMessage]:
+    """The transcript as pydantic-ai has it. Only the gateway's own words are the system's."""
+    return [_message_of(one) for one in transcript]
+
+
+def _message_of(said: Envelope) -> ModelMessage:
+    if said.role is Role.AGENT:
+        return ModelResponse(parts=[TextPart(said.text)], timestamp=said.created_at)
+    if said.role is Role.SYSTEM:
+        return ModelRequest(parts=[SystemPromptPart(said.text, timestamp=said.created_at)])
+    return ModelRequest(parts=[UserPromptPart(said.text, timestamp=said.created_at)])

@@ -1,0 +1,72 @@
+"""Agents that are Python: a plain function runs as one step, a task of the author's inside the same run."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.core.effect_class import options_of, step
+from holdfast.core.errors import SettingsError
+from holdfast.core.message import Envelope
+from holdfast.engine.definitions import TaskDefinition
+from holdfast.engine.program import Run
+from holdfast.runtimes.contract import Heard, Speak
+
+
+def speaks_by_function(key: str, fn: Any) -> Speak:
+    """A function of the text: once it has answered, its answer is remembered."""
+    if not callable(fn):
+        raise SettingsError(f"{key}: a function is needed, not {type(fn).__name__}")
+    wanted = _wanted(key, fn, inspect.signature(fn).parameters.values())
+    declared = fn if options_of(fn).name is not None else step(fn, name="answer")
+
+    async def speak(run: Run, heard: Heard) -> str | None:
+        said: str | None = await run.step(declared, **_given(wanted, heard))
+        return said
+
+    return speak
+
+
+def speaks_by_task(key: str, task: TaskDefinition[..., Any]) -> Speak:
+    """A task's own function, with its steps and turns, in the run that answers."""
+    parameters = list(inspect.signature(task.fn).parameters.values())[1:]
+    wanted = _wanted(key, task.fn, parameters)
+
+    async def speak(run: Run, heard: Heard) -> str | None:
+        said: str | None = await task.fn(run, **_given(wanted, heard))
+        return said
+
+    return speak
+
+
+def _given(wanted: dict[str, str], heard: Heard) -> dict[str, Any]:
+    given = {"text": heard.message.text, "message": heard.message, "history": list(heard.history)}
+    return {parameter: given[what] for parameter, what in wanted.items()}
+
+
+def _wanted(key: str, fn: Callable[..., Any], parameters: Any) -> dict[str, str]:
+    """What each parameter is given: the whole message, the history, or the text, by its type or its name."""
+    try:
+        hints = typing.get_type_hints(fn)
+    except (NameError, TypeError):
+        hints = {}
+    wanted: dict[str, str] = {}
+    for parameter in parameters:
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            continue
+        if hints.get(parameter.name) is Envelope or parameter.name == "message":
+            wanted[parameter.name] = "message"
+        elif parameter.name == "history":
+            wanted[parameter.name] = "history"
+        elif "text" not in wanted.values() and parameter.default is inspect.Parameter.empty:
+            wanted[parameter.name] = "text"
+        elif parameter.default is inspect.Parameter.empty:
+            raise SettingsError(
+                f"{key}: its parameter {parameter.name!r} cannot be given; an agent takes the text, "
+                "`message: hf.Envelope` and `history`"
+            )
+    if not wanted:
+        raise SettingsError(f"{key}: it takes nothing; an agent takes the text, or `message: hf.Envelope`")
+    return wanted

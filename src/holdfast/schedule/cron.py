@@ -1,0 +1,268 @@
+"""Service: each occurrence of a schedule posts its prompt once; what was missed meanwhile is caught up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import msgspec
+from cronsim import CronSim
+
+from holdfast.config.gateway import ScheduleSettings
+from holdfast.core.clock import Clock, from_micros, to_micros
+from holdfast.core.events import EventKind
+from holdfast.core.ids import check_id, new_firing_id, new_message_id
+from holdfast.core.message import CRON_CHANNEL
+from holdfast.core.schedule import Firing, occurrence_id
+from holdfast.core.session import session_key
+from holdfast.core.task import Origin
+from holdfast.core.transitions import FiringStatus, MessageStatus
+from holdfast.engine.service import Service
+from holdfast.engine.transcripts import new_message, post
+from holdfast.store import Store, Tx, Write
+
+# How often somebody looks when nothing is due before.
+EVERY_S = 30.0
+# What is older was missed for good: a report of the day before yesterday helps nobody.
+CATCH_UP = timedelta(hours=24)
+# How many missed occurrences of one schedule are written down, the latest of them.
+MAX_MISSED = 100
+
+_FIRED_SOON_S = 0.05
+
+
+class Since(msgspec.Struct, frozen=True, kw_only=True):
+    """From when on a schedule counts, as it is set now: what was before is no concern of it."""
+
+    cron: str
+    tz: str
+    is_enabled: bool
+    since: int
+
+
+class Fired(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pass did."""
+
+    fired: int = 0
+    missed: int = 0
+
+
+class Cron(Service):
+    """Any number of them may work on one ledger: each occurrence fires once."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        schedules: Mapping[str, ScheduleSettings],
+        *,
+        every_s: float = EVERY_S,
+    ) -> None:
+        """`schedules` by their names; it may be replaced while the service runs."""
+        super().__init__(every_s=every_s)
+        self.schedules = schedules
+        self._store = store
+        self._clock = clock
+        self._is_held = False
+
+    def hold(self) -> None:
+        """Fire nothing from now on; what is due meanwhile is caught up. Safe twice."""
+        self._is_held = True
+
+    def go_on(self) -> None:
+        self._is_held = False
+
+    async def run_once(self) -> Fired:
+        """Fire what is due: of each schedule the latest occurrence, the others are missed."""
+        fired = missed = 0
+        for name, settings in sorted(self.schedules.items()):
+            if self._is_held:
+                break
+            since = await self._since(name, settings)
+            if not settings.is_enabled:
+                continue
+            due = due_between(settings, since, self._clock.now())
+            for place, occurrence_at in enumerate(due):
+                is_late = self._clock.now() - occurrence_at > CATCH_UP
+                if place < len(due) - 1 or is_late:
+                    missed += await self._miss(name, settings, occurrence_at)
+                else:
+                    fired += await self._fire(name, settings, occurrence_at)
+        return Fired(fired=fired, missed=missed)
+
+    async def requeue(self, firing_id: str) -> Firing:
+        """An interrupted or failed firing is queued again, and says so; see `requeuing`."""
+        return await self._store.write(requeuing(firing_id, now=self._clock.now()))
+
+    # --- when
+
+    async def _since(self, name: str, settings: ScheduleSettings) -> datetime:
+        """The last occurrence that is known; or, for a schedule that is new or was changed, now."""
+        now, fact = self._clock.now(), f"schedule {name}"
+
+        def read(tx: Tx) -> tuple[str | None, Firing | None]:
+            return tx.boots.fact(fact), tx.firings.last_of(name)
+
+        text, last = await self._store.read(read)
+        known = None if text is None else msgspec.json.decode(text, type=Since)
+        as_set = (settings.cron, settings.tz, settings.is_enabled)
+        if known is None or (known.cron, known.tz, known.is_enabled) != as_set:
+            cron, tz, is_enabled = as_set
+            known = Since(cron=cron, tz=tz, is_enabled=is_enabled, since=to_micros(now))
+            encoded = msgspec.json.encode(known).decode()
+            await self._store.write(lambda tx: tx.boots.set_fact(fact, encoded))
+        since = from_micros(known.since)
+        return since if last is None else max(since, last.occurrence_at)
+
+    def next_due_at(self) -> datetime | None:
+        """When the next of all schedules is due, as the settings say."""
+        now = self._clock.now()
+        return min((next_after(one, now) for one in self.schedules.values() if one.is_enabled), default=None)
+
+    async def _pause(self) -> None:
+        """Until the next one is due, or until it is time to look."""
+        due_at, delay_s = self.next_due_at(), self.every_s
+        if due_at is not None:
+            until_s = (due_at - self._clock.now()).total_seconds()
+            delay_s = min(delay_s, max(until_s, 0.0) + _FIRED_SOON_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._stop.wait()
+
+    # --- what
+
+    async def _fire(self, name: str, settings: ScheduleSettings, occurrence_at: datetime) -> bool:
+        now = self._clock.now()
+        message = new_message(
+            session_key(settings.agent, settings.session),
+            settings.prompt,
+            Origin(channel=CRON_CHANNEL, peer=name),
+            channel_message_id=occurrence_id(name, occurrence_at),
+            now=now,
+        )
+        firing = Firing(
+            id=new_firing_id(now),
+            schedule=name,
+            occurrence_at=occurrence_at,
+            session_key=message.session_key,
+            message_id=message.id,
+            created_at=now,
+            updated_at=now,
+        )
+
+        def fire(tx: Tx) -> bool:
+            before = tx.firings.find(firing)
+            if before is not None:
+                return before.id == firing.id
+            if tx.firings.create(firing).id != firing.id:
+                return False  # somebody else was quicker
+            post(tx, message)
+            _tell_fired(tx, firing, now)
+            return True
+
+        return await self._store.write(fire)
+
+    async def _miss(self, name: str, settings: ScheduleSettings, occurrence_at: datetime) -> bool:
+        now = self._clock.now()
+        firing = Firing(
+            id=new_firing_id(now),
+            schedule=name,
+            occurrence_at=occurrence_at,
+            session_key=session_key(settings.agent, settings.session),
+            created_at=now,
+            status=FiringStatus.MISSED,
+            updated_at=now,
+        )
+
+        def miss(tx: Tx) -> bool:
+            before = tx.firings.find(firing)
+            if before is not None:
+                return before.id == firing.id
+            if tx.firings.create(firing).id != firing.id:
+                return False
+            tx.emit(
+                EventKind.SCHEDULE_MISSED,
+                firing.id,
+                at=now,
+                schedule=name,
+                occurrence_at=occurrence_at.isoformat(),
+            )
+            return True
+
+        return await self._store.write(miss)
+
+
+def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
+    """The write that queues a firing again, with its flag. One that is due, done or missed stays as it is.
+
+    A task that goes on after an interruption answers it as before; when there is none any more, the prompt is
+    posted again.
+    """
+    check_id("firing", firing_id)
+    message_id = new_message_id(now)
+
+    def requeue(tx: Tx) -> Firing:
+        # The session first, as everybody else does: nobody waits for somebody who waits for him.
+        tx.sessions.hold(tx.firings.get(firing_id).session_key)
+        firing = tx.firings.get(firing_id)
+        if firing.status not in (FiringStatus.RUNNING, FiringStatus.FAILED) or firing.message_id is None:
+            return firing
+        asked = tx.messages.get(firing.message_id)
+        firing = tx.firings.move(firing_id, FiringStatus.REQUEUED, now=now)
+        if asked.status in (MessageStatus.FAILED, MessageStatus.NOTED):
+            name = occurrence_id(firing.schedule, firing.occurrence_at)
+            again = msgspec.structs.replace(
+                asked,
+                id=message_id,
+                position=0,
+                channel_message_id=f"{name}#{message_id}",
+                status=MessageStatus.QUEUED,
+                task_id=None,
+                created_at=now,
+                updated_at=now,
+            )
+            post(tx, again)
+            firing = tx.firings.repost(firing_id, message_id, now=now)
+        _tell_fired(tx, firing, now)
+        return firing
+
+    return requeue
+
+
+def _tell_fired(tx: Tx, firing: Firing, now: datetime) -> None:
+    tx.emit(
+        EventKind.SCHEDULE_FIRED,
+        firing.id,
+        at=now,
+        task_id=firing.task_id,
+        schedule=firing.schedule,
+        occurrence_at=firing.occurrence_at.isoformat(),
+        session_key=firing.session_key,
+        is_retry=firing.is_retry,
+    )
+
+
+# --- occurrences
+
+
+def next_after(settings: ScheduleSettings, moment: datetime) -> datetime:
+    """The first occurrence after a moment, in the schedule's own time zone, given in UTC."""
+    return next(CronSim(settings.cron, moment.astimezone(ZoneInfo(settings.tz)))).astimezone(UTC)
+
+
+def due_between(settings: ScheduleSettings, after: datetime, until: datetime) -> list[datetime]:
+    """The occurrences after one moment, up to and with another; only the latest when there are many."""
+    latest = itertools.islice(_backwards(settings, until), MAX_MISSED + 1)
+    return list(itertools.takewhile(lambda one: one > after, latest))[::-1]
+
+
+def _backwards(settings: ScheduleSettings, until: datetime) -> Iterator[datetime]:
+    # From the whole second behind it: what falls on that moment itself is due, too.
+    start = until.replace(microsecond=0) + timedelta(seconds=1)
+    for occurrence in CronSim(settings.cron, start.astimezone(ZoneInfo(settings.tz)), reverse=True):
+        if (moment := occurrence.astimezone(UTC)) <= until:
+            yield moment

@@ -1,0 +1,71 @@
+"""Reads and writes of restarts with their manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import IllegalMove
+from holdfast.core.manifest import Outcome, Restart, Trigger
+from holdfast.core.transitions import RestartStatus
+from holdfast.store import rows
+from holdfast.store.records import Records
+
+
+class Restarts(Records[Restart]):
+    noun = "restart"
+    from_row = staticmethod(rows.restart_from_row)
+    to_row = staticmethod(rows.row_from_restart)
+
+    def settle(
+        self,
+        restart_id: str,
+        to: RestartStatus,
+        *,
+        now: datetime,
+        outcome: Outcome,
+        recovered_by: str | None = None,
+    ) -> Restart:
+        """Move it, with what came of it; once it is there, nothing changes any more."""
+        found = self.get(restart_id)
+        if found.status is to:
+            return found
+        self.move(restart_id, to, now=now)
+        params = {
+            "id": restart_id,
+            "outcome": msgspec.json.encode(outcome),
+            "recovered_by": recovered_by,
+            "now": to_micros(now),
+        }
+        row = self._sql.one("save_outcome", params)
+        assert row is not None
+        return rows.restart_from_row(row)
+
+    def add_triggers(self, restart_id: str, triggers: Sequence[Trigger], *, now: datetime) -> Restart:
+        """One restart keeps every reason; the same one again changes nothing. Raises IllegalMove too late."""
+        found = self.get(restart_id)
+        new = [one for one in triggers if one not in found.triggers]
+        if not new:
+            return found
+        params = {
+            "id": restart_id,
+            "triggers": msgspec.json.encode((*found.triggers, *new)),
+            "now": to_micros(now),
+        }
+        row = self._sql.one("save_triggers", params)
+        if row is None:
+            raise IllegalMove("restart", restart_id, found.status.value, RestartStatus.DRAINING.value)
+        return rows.restart_from_row(row)
+
+    def open_of(self, place: str, *, limit: int = 100) -> list[Restart]:
+        """What the gateway of that place has still to recover from, oldest first."""
+        found = self._sql.all("open_restarts", {"place": place, "limit": limit})
+        return [rows.restart_from_row(row) for row in found]
+
+    def page(self, limit: int = 20, before: str = "~") -> list[Restart]:
+        """Newest first; the last id of a page is the page token of the next."""
+        found = self._sql.all("restarts_page", {"before": before, "limit": limit})
+        return [rows.restart_from_row(row) for row in found]

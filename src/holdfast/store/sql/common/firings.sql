@@ -1,0 +1,51 @@
+-- name: insert_firing
+-- One occurrence of a schedule; whoever comes second finds it.
+INSERT INTO firings
+VALUES (:id, :schedule, :occurrence_at, :session_key, :created_at, :digest, :status, :message_id, :task_id,
+        :is_retry, :updated_at)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: find_firing
+-- The firing that has this id, or else is this occurrence.
+SELECT * FROM firings WHERE id = :id OR (schedule = :schedule AND occurrence_at = :occurrence_at)
+ ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
+
+-- name: get_firing
+-- One firing.
+SELECT * FROM firings WHERE id = :id;
+
+-- name: move_firing
+-- To another status, from any that the table allows.
+UPDATE firings
+   SET status = :to, updated_at = :now, is_retry = CASE WHEN :to = 'requeued' THEN 1 ELSE is_retry END
+ WHERE id = :id AND status IN :sources[]
+RETURNING *;
+
+-- name: repost_firing
+-- What it posted first came to nothing; it has posted again.
+UPDATE firings SET message_id = :message_id, task_id = NULL, updated_at = :now
+ WHERE id = :id AND status = 'requeued'
+RETURNING *;
+
+-- name: move_firing_of_message
+-- The firing that posted this message goes with it.
+UPDATE firings
+   SET status = :to, task_id = :task_id, updated_at = :now,
+       is_retry = CASE WHEN :to = 'requeued' THEN 1 ELSE is_retry END
+ WHERE message_id = :message_id AND status IN :sources[]
+RETURNING *;
+
+-- name: last_firing
+-- The latest occurrence of a schedule that is known.
+SELECT * FROM firings WHERE schedule = :schedule ORDER BY occurrence_at DESC LIMIT 1;
+
+-- name: page_of_firings
+-- The occurrences of a schedule, latest first.
+SELECT * FROM firings
+ WHERE schedule = :schedule AND occurrence_at < :before
+ ORDER BY occurrence_at DESC LIMIT :limit;
+
+-- name: open_firings
+-- What is due, running or queued again, oldest first.
+SELECT * FROM firings WHERE status IN ('due', 'running', 'requeued') ORDER BY occurrence_at, id LIMIT :limit;

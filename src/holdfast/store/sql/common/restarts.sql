@@ -1,0 +1,39 @@
+-- name: insert_restart
+-- A gateway is about to stop, or was found to have stopped; the same id again changes nothing.
+INSERT INTO restarts
+VALUES (:id, :boot_id, :place, :requested_at, :manifest, :digest, :status, :triggers, :outcome, :recovered_by,
+        :updated_at)
+ON CONFLICT (id) DO NOTHING
+RETURNING id;
+
+-- name: get_restart
+-- One restart.
+SELECT * FROM restarts WHERE id = :id;
+
+-- name: move_restart
+-- To another status, from any that the table allows.
+UPDATE restarts SET status = :to, updated_at = :now
+ WHERE id = :id AND status IN :sources[]
+RETURNING *;
+
+-- name: save_outcome
+-- What came of it.
+UPDATE restarts SET outcome = :outcome, recovered_by = :recovered_by, updated_at = :now
+ WHERE id = :id
+RETURNING *;
+
+-- name: save_triggers
+-- One more reason for a restart that is on its way.
+UPDATE restarts SET triggers = :triggers, updated_at = :now
+ WHERE id = :id AND status = 'draining'
+RETURNING *;
+
+-- name: open_restarts
+-- What a gateway has still to recover from, oldest first.
+SELECT * FROM restarts
+ WHERE place = :place AND status IN ('draining', 'drained')
+ ORDER BY id LIMIT :limit;
+
+-- name: restarts_page
+-- Newest first, from before an id on.
+SELECT * FROM restarts WHERE id < :before ORDER BY id DESC LIMIT :limit;

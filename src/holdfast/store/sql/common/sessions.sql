@@ -1,0 +1,75 @@
+-- name: session_of_key
+-- The session that is known under a key.
+SELECT * FROM sessions WHERE key = :key;
+
+-- name: hold_session
+-- The session of a key; keeps its messages in order until the transaction ends.
+SELECT * FROM sessions WHERE key = :key;
+
+-- name: append_to_session
+-- The next place in the transcript is given away, perhaps to a message that waits for its turn.
+UPDATE sessions
+   SET last_position = last_position + 1, queued = queued + :queued, origin = COALESCE(:origin, origin),
+       ready_at = CASE WHEN task_id IS NULL AND queued + :queued > 0 THEN COALESCE(ready_at, :now) END,
+       updated_at = :now
+ WHERE key = :key
+RETURNING *;
+
+-- name: take_session
+-- A task answers the first message that waits; nobody else does meanwhile.
+-- moves: session idle|interrupted|waiting -> processing
+UPDATE sessions
+   SET status = 'processing', task_id = :task_id, waits_on = NULL, queued = queued - 1, ready_at = NULL,
+       updated_at = :now
+ WHERE id = :id AND task_id IS NULL AND queued > 0 AND status IN ('idle', 'interrupted', 'waiting')
+RETURNING *;
+
+-- name: free_session
+-- The task that answered has ended; the next message may be taken.
+-- moves: session processing|draining|interrupted|waiting -> idle
+UPDATE sessions
+   SET status = 'idle', task_id = NULL, waits_on = NULL, updated_at = :now,
+       ready_at = CASE WHEN queued > 0 THEN CAST(:now AS BIGINT) END
+ WHERE id = :id AND task_id = :task_id AND status IN ('processing', 'draining', 'interrupted', 'waiting')
+RETURNING *;
+
+-- name: drop_queued
+-- A message that waited will not be answered: it no longer counts as one that waits.
+UPDATE sessions
+   SET queued = queued - 1, ready_at = CASE WHEN queued > 1 THEN ready_at END, updated_at = :now
+ WHERE key = :key AND queued > 0
+RETURNING *;
+
+-- name: ready_sessions
+-- Sessions of these agents in which a message can be answered now, longest waiting first.
+-- (The words are joined with nothing, so that no index over all sessions is taken for the one of those that wait.)
+SELECT * FROM sessions
+ WHERE ready_at IS NOT NULL AND agent || '' IN :agents[]
+   AND status || '' IN ('idle', 'interrupted', 'waiting')
+ ORDER BY ready_at, id LIMIT :limit;
+
+-- name: agents_of_ready_sessions
+-- Whose sessions wait, longest first.
+SELECT agent FROM sessions WHERE ready_at IS NOT NULL ORDER BY ready_at, id LIMIT :limit;
+
+-- name: busy_sessions
+-- Sessions in which something is being answered.
+SELECT * FROM sessions WHERE task_id IS NOT NULL AND task_id > :after ORDER BY task_id LIMIT :limit;
+
+-- name: ended_sessions
+-- Sessions whose task has ended, or is gone altogether.
+SELECT sessions.* FROM sessions LEFT JOIN tasks ON tasks.id = sessions.task_id
+ WHERE sessions.task_id IS NOT NULL AND (tasks.id IS NULL OR tasks.ended_at IS NOT NULL)
+ ORDER BY sessions.task_id LIMIT :limit;
+
+-- name: page_of_sessions
+-- Last spoken in first.
+SELECT * FROM sessions
+ WHERE (updated_at, id) < (:before_at, :before_id) AND updated_at >= :since
+ ORDER BY updated_at DESC, id DESC LIMIT :limit;
+
+-- name: page_of_sessions_of_agent
+-- Of one agent, last spoken in first.
+SELECT * FROM sessions
+ WHERE agent = :agent AND (updated_at, id) < (:before_at, :before_id) AND updated_at >= :since
+ ORDER BY updated_at DESC, id DESC LIMIT :limit;

@@ -1,0 +1,9 @@
+-- name: insert_task_many
+-- One of many new tasks; one whose id is there already changes nothing.
+-- Differs: here it is run row by row; and it returns nothing, which is quicker.
+INSERT INTO tasks
+VALUES (:id, :owner, :runtime, :name, :goal, :arguments, :origin, :session_key, :parent_task_id, :flow_id,
+        :dedup_key, :notify, :created_at, :digest, :status, :priority, :waits_on, :progress, :result,
+        :result_digest, :failure, :cancel_requested_at, :cancel_reason, :updated_at, :started_at, :ended_at,
+        :cleanup_after)
+ON CONFLICT (id) DO NOTHING;

@@ -1,0 +1,78 @@
+"""A tool with which an agent asks its own gateway to restart, and learns who would be interrupted."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from holdfast.core.effect_class import DidNotHappen, Happened, Verdict, tool, verifiable
+from holdfast.core.errors import BadInput, NotInRun
+from holdfast.core.payload import check_name, check_text
+from holdfast.tools.inputs import current_key
+
+
+class RestartAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of asking. Refused: who would be interrupted, so that the agent can decide."""
+
+    is_accepted: bool
+    why: str | None = None
+    would_interrupt: tuple[str, ...] = ()
+
+
+class RestartDoor(Protocol):
+    """The gateway that carries this run, as the tool sees it."""
+
+    async def ask(
+        self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
+    ) -> RestartAsked: ...
+
+    async def was_asked(self, key: str) -> bool: ...
+
+
+class _Here:
+    """The one gateway of this process; None where there is none."""
+
+    door: RestartDoor | None = None
+
+
+def set_door(door: RestartDoor | None) -> None:
+    """From now on runs of this process ask this gateway."""
+    _Here.door = door
+
+
+def _door() -> RestartDoor:
+    if _Here.door is None:
+        raise NotInRun("restart_gateway", "a gateway carries the run: start it with `holdfast up`")
+    return _Here.door
+
+
+async def _verify_restart(
+    reason: str, force: bool = False, session_key: str | None = None, continuation: str | None = None
+) -> Verdict:
+    del reason, force, session_key, continuation
+    if await _door().was_asked(current_key()):
+        return Happened(RestartAsked(is_accepted=True))
+    return DidNotHappen()
+
+
+@tool(effect=verifiable(_verify_restart), name="restart_gateway", raises=(BadInput, NotInRun))
+async def restart_gateway(
+    reason: str, force: bool = False, session_key: str | None = None, continuation: str | None = None
+) -> RestartAsked:
+    """Ask the gateway that carries this run to restart, once for each effect.
+
+    The readiness gate may refuse: then the answer lists who would be interrupted, and the agent decides
+    whether to ask again with `force`. Once accepted, this run is paused at its next call and goes on after
+    the restart; a `continuation` comes back as the next message of `session_key`.
+    """
+    check_text("reason", reason)
+    if continuation is not None:
+        check_text("continuation", continuation)
+        if session_key is None:
+            raise BadInput("session_key", "name the session that the continuation goes to")
+    if session_key is not None:
+        check_name("session_key", session_key)
+    return await _door().ask(
+        current_key(), reason, force=force, session_key=session_key, continuation=continuation
+    )

@@ -1,0 +1,68 @@
+"""SettingView and ConfigCheckView: what is set, where it comes from, and whether it can be used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.config.files import DEFAULT, Loaded
+from holdfast.config.keys import ANY, KEYS, SECTIONS, Applies, defaults, fit_to_show, key_of, values
+from holdfast.views.health import CheckView, Verdict
+from holdfast.views.text import clean_json, one_line
+
+
+class SettingView(msgspec.Struct, frozen=True, kw_only=True):
+    """One key that may be set: its value, without secrets, and where it comes from."""
+
+    key: str
+    value: Any
+    # A path, the name of a variable, `the command line` or `default`.
+    source: str
+    default: Any
+    applies: Applies
+    meaning: str
+
+    @classmethod
+    def of(cls, name: str, value: Any, *, source: str) -> SettingView:
+        key = key_of(name)
+        assert key is not None
+        return cls(
+            key=one_line(name),
+            value=clean_json(fit_to_show(name, value)),
+            source=one_line(source, 1000),
+            default=defaults().get(key.name),
+            applies=key.applies,
+            meaning=key.meaning,
+        )
+
+
+class ExplainedView(msgspec.Struct, frozen=True, kw_only=True):
+    """Some or all keys, in the order of the guide."""
+
+    home: str
+    settings: list[SettingView]
+
+    @classmethod
+    def of(cls, loaded: Loaded, *, home: str) -> ExplainedView:
+        found = [
+            SettingView.of(name, value, source=loaded.source_of(name))
+            for name, value in values(loaded.config).items()
+        ]
+        # Where there is none yet, the keys that one would have.
+        empty = [section for section in SECTIONS if not getattr(loaded.config, section)]
+        found += [
+            SettingView.of(key.name, defaults().get(key.name), source=DEFAULT)
+            for key in KEYS
+            if key.name.partition(f".{ANY}.")[0] in empty
+        ]
+        return cls(home=one_line(home, 1000), settings=found)
+
+
+class ConfigCheckView(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read, what it needs from this machine, and the worst of it."""
+
+    verdict: Verdict
+    home: str
+    documents: list[str]
+    checks: list[CheckView]

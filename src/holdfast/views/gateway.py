@@ -1,0 +1,285 @@
+"""GatewayView, ReadinessView and RestartView: how the process fares, and whom a restart interrupts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+import msgspec
+
+from holdfast.core.manifest import Fate, Interruption, Restart
+from holdfast.views.text import maybe_line, one_line
+
+MAX_REASON_CHARS = 500
+
+
+class Status(Protocol):
+    """What a gateway says about itself."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def boot_id(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def started_at(self) -> datetime: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def holds_resumes(self) -> bool: ...
+
+    @property
+    def why_held(self) -> str | None: ...
+
+    @property
+    def in_flight(self) -> int: ...
+
+
+class Ready(Protocol):
+    """Whether a restart may begin now."""
+
+    @property
+    def is_safe(self) -> bool: ...
+
+    @property
+    def threshold(self) -> int: ...
+
+    @property
+    def interruptions(self) -> Sequence[Interruption]: ...
+
+    @property
+    def summary(self) -> str: ...
+
+
+class InterruptionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One session, run, cron firing or child that a restart cuts short."""
+
+    kind: str
+    task_id: str
+    title: str
+    status: str
+    session_key: str | None
+    parent_task_id: str | None
+
+    @classmethod
+    def of(cls, found: Interruption) -> InterruptionView:
+        return cls(
+            kind=found.kind.value,
+            task_id=one_line(found.task_id),
+            title=one_line(found.title),
+            status=one_line(found.status),
+            session_key=maybe_line(found.session_key),
+            parent_task_id=maybe_line(found.parent_task_id),
+        )
+
+
+class ReadinessView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a restart may begin now, and whom it would interrupt."""
+
+    is_safe: bool
+    # So many may be interrupted without --force.
+    threshold: int
+    summary: str
+    interruptions: list[InterruptionView]
+
+    @classmethod
+    def of(cls, found: Ready) -> ReadinessView:
+        return cls(
+            is_safe=found.is_safe,
+            threshold=found.threshold,
+            summary=one_line(found.summary, MAX_REASON_CHARS),
+            interruptions=[InterruptionView.of(one) for one in found.interruptions],
+        )
+
+
+class FateView(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one interruption; null fields where that is not known yet."""
+
+    kind: str
+    task_id: str
+    title: str
+    session_key: str | None
+    fate: str | None
+    run_id: str | None
+    why: str | None
+
+
+class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One wish for a restart; several become one."""
+
+    reason: str
+    triggered_by: str
+    at: datetime
+
+
+class RestartView(msgspec.Struct, frozen=True, kw_only=True):
+    """One stop of a gateway, wanted or not: why, whom it interrupted, and what became of each."""
+
+    id: str
+    status: str
+    reason: str
+    triggered_by: str
+    requested_at: datetime
+    updated_at: datetime
+    triggers: list[TriggerView]
+    interrupted: list[FateView]
+    # How many came to which end; empty until recovery is over.
+    fates: dict[str, int]
+    notices: int
+    why_blocked: str | None
+
+    @classmethod
+    def of(cls, restart: Restart) -> RestartView:
+        outcome = restart.outcome
+        ends = {} if outcome is None else {one.task_id: one for one in outcome.recovered}
+        fates = {} if outcome is None else _counted([one.fate for one in outcome.recovered])
+        return cls(
+            id=one_line(restart.id),
+            status=restart.status.value,
+            reason=one_line(restart.manifest.reason, MAX_REASON_CHARS),
+            triggered_by=one_line(restart.manifest.triggered_by),
+            requested_at=restart.requested_at,
+            updated_at=restart.updated_at,
+            triggers=[
+                TriggerView(
+                    reason=one_line(one.reason, MAX_REASON_CHARS),
+                    triggered_by=one_line(one.triggered_by),
+                    at=one.at,
+                )
+                for one in restart.triggers
+            ],
+            interrupted=[
+                FateView(
+                    kind=one.kind.value,
+                    task_id=one_line(one.task_id),
+                    title=one_line(one.title),
+                    session_key=maybe_line(one.session_key),
+                    fate=end.fate.value if (end := ends.get(one.task_id)) is not None else None,
+                    run_id=None if end is None else maybe_line(end.run_id),
+                    why=None if end is None else maybe_line(end.why, MAX_REASON_CHARS),
+                )
+                for one in restart.manifest.interruptions
+            ],
+            fates=fates,
+            notices=0 if outcome is None else outcome.notices,
+            why_blocked=None if outcome is None else maybe_line(outcome.why_blocked, MAX_REASON_CHARS),
+        )
+
+
+class RestartPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Restarts, newest first."""
+
+    restarts: list[RestartView] = []
+
+
+class RestartAnswerView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a restart was accepted; when the gate refused it, whom it would have interrupted."""
+
+    is_accepted: bool
+    why: str | None
+    restart_id: str | None
+    readiness: ReadinessView
+
+
+class LetResumeView(msgspec.Struct, frozen=True, kw_only=True):
+    """How many resumes were held back, and go on now."""
+
+    resumed: int
+
+
+class StoppingView(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway drains and ends."""
+
+    is_accepted: bool
+
+
+class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
+    """How the gateway fares."""
+
+    # starting, recovering, serving or draining.
+    status: str
+    is_ready: bool
+    boot_id: str
+    pid: int
+    started_at: datetime
+    # True when interrupted work waits for a person; `why_held` says why.
+    holds_resumes: bool
+    why_held: str | None
+    # How many runs are carried now.
+    in_flight: int
+    last_restart: RestartView | None
+
+    @classmethod
+    def of(cls, found: Status, last_restart: Restart | None) -> GatewayView:
+        return cls(
+            status=one_line(found.status),
+            is_ready=found.is_ready,
+            boot_id=one_line(found.boot_id),
+            pid=found.pid,
+            started_at=found.started_at,
+            holds_resumes=found.holds_resumes,
+            why_held=maybe_line(found.why_held, MAX_REASON_CHARS),
+            in_flight=found.in_flight,
+            last_restart=None if last_restart is None else RestartView.of(last_restart),
+        )
+
+
+# --- as OpenClaw's clients read them
+
+
+class BlockerView(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a restart is not safe: so many of one kind."""
+
+    kind: str
+    count: int
+    message: str
+
+
+class PreflightView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a restart is safe now, in the protocol's words."""
+
+    safe: bool
+    counts: dict[str, int]
+    blockers: list[BlockerView]
+    summary: str
+    interruptions: list[InterruptionView]
+
+    @classmethod
+    def of(cls, found: Ready) -> PreflightView:
+        counts = _counted([one.kind for one in found.interruptions])
+        return cls(
+            safe=found.is_safe,
+            counts=counts | {"totalActive": len(found.interruptions)},
+            blockers=[]
+            if found.is_safe
+            else [
+                BlockerView(kind=kind, count=number, message=f"{number} of kind {kind} in flight")
+                for kind, number in counts.items()
+            ],
+            summary=one_line(found.summary, MAX_REASON_CHARS),
+            interruptions=[InterruptionView.of(one) for one in found.interruptions],
+        )
+
+
+class HealthView(msgspec.Struct, frozen=True, kw_only=True):
+    """That somebody is there, and whether it is ready."""
+
+    ok: bool
+    status: str
+    is_ready: bool
+    # Milliseconds.
+    ts: int
+
+
+def _counted(names: Sequence[str | Fate]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[str(name)] = counts.get(str(name), 0) + 1
+    return counts

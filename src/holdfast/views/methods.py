@@ -1,0 +1,25 @@
+"""MethodView: one method of the table, for programs that want to know what they may ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class MethodView(msgspec.Struct, frozen=True, kw_only=True):
+    """One method: what it needs and what it gives."""
+
+    name: str
+    scope: str
+    summary: str
+    # A JSON Schema.
+    params: dict[str, Any]
+    # The name of the view that it answers with.
+    answer: str
+
+
+class DescriptionView(msgspec.Struct, frozen=True, kw_only=True):
+    """All methods."""
+
+    methods: list[MethodView]

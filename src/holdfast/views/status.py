@@ -1,0 +1,25 @@
+"""StatusView: one screen of how things stand: gateway, sessions, tasks, what waits for a person."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.views.gateway import GatewayView, RestartView
+
+
+class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+    """How things stand in one home."""
+
+    home: str
+    store: str
+    # Null when none answers; `why_no_gateway` says what is known.
+    gateway: GatewayView | None
+    why_no_gateway: str | None
+    tasks: dict[str, int] = {}
+    # In which something is being answered; of this and the next three at most a hundred are counted.
+    busy_sessions: int = 0
+    open_reviews: int = 0
+    open_questions: int = 0
+    # Resumes that failed, and wait for `checkpoints retry`.
+    failed_resumes: int = 0
+    last_restart: RestartView | None = None

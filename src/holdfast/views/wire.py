@@ -1,0 +1,198 @@
+"""TaskSummary and its pages: tasks as clients of OpenClaw's protocol read them, times in milliseconds."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.core.clock import to_micros
+from holdfast.core.task import RuntimeName, Task
+from holdfast.core.transitions import TaskStatus
+from holdfast.views.text import maybe_line, one_line
+from holdfast.views.waits import brief_wait, kind_of
+
+MAX_ACTIVITY_CHARS = 200
+MAX_SUMMARY_CHARS = 1000
+AGENT_PREFIX = "agent."
+
+WireStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "cancelled", "timed_out"]
+
+# One table: our statuses in the words of the protocol.
+WIRE_STATUS: dict[TaskStatus, WireStatus] = {
+    TaskStatus.QUEUED: "queued",
+    TaskStatus.RUNNING: "running",
+    # It is under way; `execution` says that it waits, and for what.
+    TaskStatus.WAITING: "running",
+    TaskStatus.NEEDS_REVIEW: "running",
+    TaskStatus.PAUSED: "running",
+    TaskStatus.SUCCEEDED: "completed",
+    TaskStatus.FAILED: "failed",
+    TaskStatus.LOST: "failed",
+    TaskStatus.CANCELLED: "cancelled",
+    TaskStatus.TIMED_OUT: "timed_out",
+}
+_RUNTIME = {
+    RuntimeName.PYTHON: "cli",
+    RuntimeName.COMMAND: "cli",
+    RuntimeName.MEDIA: "cli",
+    RuntimeName.AGENT: "subagent",
+}
+_WAIT = {
+    "answer": "user_input",
+    "review": "approval",
+    "child": "children",
+    "children": "children",
+    "mail": "agent_messages",
+}
+
+
+class ExecutionWait(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    kind: str
+
+
+class Execution(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Whether it is carried, waits, or is over."""
+
+    state: str
+    last_activity_at: int | None = None
+    wait: ExecutionWait | None = None
+
+
+class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """One task of the protocol; what is not known is left out."""
+
+    id: str
+    status: WireStatus
+    task_id: str | None = None
+    kind: str | None = None
+    runtime: str | None = None
+    title: str | None = None
+    agent_id: str | None = None
+    session_key: str | None = None
+    owner_key: str | None = None
+    flow_id: str | None = None
+    parent_task_id: str | None = None
+    source_id: str | None = None
+    created_at: int | None = None
+    updated_at: int | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+    last_activity: str | None = None
+    progress_summary: str | None = None
+    terminal_summary: str | None = None
+    error: str | None = None
+    execution: Execution | None = None
+
+    @classmethod
+    def of(cls, task: Task) -> TaskSummary:
+        failure = None if task.failure is None else one_line(task.failure.message, MAX_SUMMARY_CHARS)
+        return cls(
+            id=one_line(task.id),
+            status=WIRE_STATUS[task.status],
+            task_id=one_line(task.id),
+            kind=one_line(task.name),
+            runtime=_RUNTIME.get(task.runtime, task.runtime.value),
+            title=one_line(task.goal),
+            agent_id=agent_of(task),
+            session_key=maybe_line(task.session_key),
+            owner_key=one_line(task.owner),
+            flow_id=maybe_line(task.flow_id),
+            parent_task_id=maybe_line(task.parent_task_id),
+            source_id=maybe_line(task.dedup_key),
+            created_at=millis(task.created_at),
+            updated_at=millis(task.updated_at),
+            started_at=millis(task.started_at),
+            ended_at=millis(task.ended_at),
+            last_activity=_activity(task),
+            progress_summary=_progress(task),
+            terminal_summary=failure if task.has_ended else None,
+            error=failure,
+            execution=_execution(task),
+        )
+
+
+class TaskListed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A page of tasks. A page may be short, even empty, while `nextCursor` says that more may follow."""
+
+    tasks: list[TaskSummary]
+    next_cursor: str | None = None
+
+    # `tasks` has no default, so an empty list is still sent.
+
+
+class TaskFound(msgspec.Struct, frozen=True, kw_only=True):
+    """One task."""
+
+    task: TaskSummary
+
+
+class TaskCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a cancel found and did."""
+
+    found: bool
+    cancelled: bool
+    reason: str | None = None
+    task: TaskSummary | None = None
+
+
+class TaskRetried(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What became of one of several tasks."""
+
+    task_id: str
+    ok: bool
+    reason: str | None = None
+    duplicate_risk: bool | None = None
+    task: TaskSummary | None = None
+
+
+class TasksRetried(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each."""
+
+    results: list[TaskRetried]
+
+
+class TaskEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The event `task`."""
+
+    action: str
+    task: TaskSummary
+
+
+def millis(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment) // 1000
+
+
+def agent_of(task: Task) -> str | None:
+    """The agent that a task is an answer of."""
+    if task.name.startswith(AGENT_PREFIX):
+        return one_line(task.name.removeprefix(AGENT_PREFIX))
+    parts = (task.session_key or "").split(":")
+    return one_line(parts[1]) if len(parts) > 2 and parts[0] == "agent" else None
+
+
+def _activity(task: Task) -> str | None:
+    if task.waits_on is not None:
+        return one_line(f"waits for {brief_wait(task.waits_on)}", MAX_ACTIVITY_CHARS)
+    if task.progress is not None and task.progress.subtask:
+        return one_line(task.progress.subtask, MAX_ACTIVITY_CHARS)
+    return None
+
+
+def _progress(task: Task) -> str | None:
+    if task.progress is None:
+        return None
+    total = "" if task.progress.total is None else f" of {task.progress.total:,}"
+    failed = f", {task.progress.failed:,} failed" if task.progress.failed else ""
+    return f"{task.progress.done:,}{total} done{failed}"
+
+
+def _execution(task: Task) -> Execution:
+    if task.has_ended:
+        return Execution(state="finished", last_activity_at=millis(task.updated_at))
+    if task.status is TaskStatus.QUEUED or task.status is TaskStatus.RUNNING:
+        return Execution(state=task.status.value, last_activity_at=millis(task.updated_at))
+    kind = "" if task.waits_on is None else kind_of(task.waits_on)[0]
+    wait = ExecutionWait(kind=_WAIT.get(kind, "external"))
+    return Execution(state="waiting", last_activity_at=millis(task.updated_at), wait=wait)

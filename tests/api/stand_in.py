@@ -1,0 +1,239 @@
+"""A gateway for the doors' tests: a real store, inbox and sockets; only the process is stood in for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+from websockets.sync.client import ClientConnection, connect
+
+from holdfast.api.security import Tokens
+from holdfast.api.server import Receives, serve_doors
+from holdfast.config.gateway import AgentSettings, Config, GatewaySettings
+from holdfast.core.clock import SystemClock
+from holdfast.core.manifest import Restart
+from holdfast.gateway.gateway import GatewayStatus, RestartAnswer, RestartRequest, Standing
+from holdfast.gateway.inbox import Inbox
+from holdfast.gateway.readiness import Readiness, interruptions
+from holdfast.store import Store, Tx
+from holdfast.store.locks import HomeLock
+from holdfast.store.sqlite import SqliteStore
+
+TOKEN = "hf_test_" + "a1" * 32
+READ_TOKEN = "hf_test_" + "b2" * 32
+QUICK = GatewaySettings(rate_limit_per_s=100_000.0)
+
+
+def agents() -> dict[str, AgentSettings]:
+    return {"ada": AgentSettings(callable="tests.api.stand_in:agents")}
+
+
+class StandIn:
+    """What the doors ask of a gateway, over a real store."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self.store = store
+        self.clock = SystemClock()
+        self.config = config
+        self.inbox = Inbox(store, self.clock)
+        self.now = Standing.SERVING
+        self.is_safe = True
+        self.wishes: list[RestartRequest] = []
+        self.stops: list[str] = []
+        self.started_at = self.clock.now()
+
+    def status(self) -> GatewayStatus:
+        return GatewayStatus(
+            status=self.now,
+            boot_id="boot_stand_in",
+            pid=1,
+            started_at=self.started_at,
+            is_ready=self.now is Standing.SERVING,
+            in_flight=0,
+        )
+
+    async def preflight(self) -> Readiness:
+        def read(tx: Tx) -> Readiness:
+            found = interruptions(tx, [task.id for task in tx.tasks.page(limit=10)])
+            return Readiness(is_safe=self.is_safe, threshold=0, interruptions=found)
+
+        return await self.store.read(read)
+
+    async def restart(self, request: RestartRequest) -> RestartAnswer:
+        readiness = await self.preflight()
+        if not readiness.is_safe and not request.force:
+            return RestartAnswer(is_accepted=False, why="too many are in flight", readiness=readiness)
+        self.wishes.append(request)
+        return RestartAnswer(is_accepted=True, restart_id="rst_one", readiness=readiness)
+
+    async def stop(self, why: str, *, triggered_by: str) -> None:
+        self.stops.append(f"{why} ({triggered_by})")
+
+    async def let_resume(self) -> int:
+        return 3
+
+    async def restarts(self, limit: int = 20) -> list[Restart]:
+        return await self.store.read(lambda tx: tx.restarts.page(limit))
+
+
+class House:
+    """The doors of one gateway in a thread of their own, and the ways in."""
+
+    def __init__(self, gateway: StandIn, home: Path, *, webhook: Receives | None = None) -> None:
+        self.gateway = gateway
+        self.home = home
+        self.tokens = Tokens.of(TOKEN, read_only=READ_TOKEN)
+        self._webhook = webhook
+        self._tcp = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._tcp.getsockname()[1]
+        self._unix = socket.socket(socket.AF_UNIX)
+        self._unix.bind(str(home / "gateway.sock"))
+        self._unix.listen(100)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._is_up = threading.Event()
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        # One for all: to make one reads every certificate of this machine.
+        self.http = httpx.Client(verify=False, timeout=20, trust_env=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 - told to the test that waits for it
+            self.failure = error
+            self._is_up.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._is_up.set()
+        await serve_doors(
+            self.gateway,
+            tcp_sockets=[self._tcp],
+            unix_socket=self._unix,
+            tokens=self.tokens,
+            stop=self._stop,
+            webhook=self._webhook,
+        )
+
+    def __enter__(self) -> House:
+        self._thread.start()
+        assert self._is_up.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        assert self.failure is None, self.failure
+
+    def stop_soon(self) -> None:
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    def stop(self) -> None:
+        self.http.close()
+        self.stop_soon()
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+    # --- the ways in
+
+    def post(
+        self, method: str, params: object = None, *, token: str | None = TOKEN, **headers: str
+    ) -> httpx.Response:
+        sent = {"content-type": "application/json"} | {
+            name.replace("_", "-"): v for name, v in headers.items()
+        }
+        if token is not None:
+            sent["authorization"] = f"Bearer {token}"
+        body = params if isinstance(params, bytes) else msgspec.json.encode(params or {})
+        return self.http.post(f"{self.url}/rpc/{method}", content=body, headers=sent)
+
+    def get(self, path: str, *, token: str | None = TOKEN, **headers: str) -> httpx.Response:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            sent["authorization"] = f"Bearer {token}"
+        return self.http.get(f"{self.url}{path}", headers=sent)
+
+    @contextlib.contextmanager
+    def websocket(self, path: str = "/", **options: Any) -> Iterator[Client]:
+        where = f"ws://127.0.0.1:{self.port}{path}"
+        options = {"compression": None, "max_size": 2**24, "open_timeout": 20, "close_timeout": 2} | options
+        with connect(where, **options) as way:
+            yield Client(way)
+
+
+class Client:
+    """One WebSocket, as a client of the protocol uses it."""
+
+    def __init__(self, way: ClientConnection) -> None:
+        self.way = way
+        self._number = 0
+        self.events: list[Any] = []
+
+    def read(self, timeout: float = 20) -> Any:
+        return msgspec.json.decode(self.way.recv(timeout=timeout))
+
+    def send(self, frame: object) -> None:
+        self.way.send(msgspec.json.encode(frame).decode())
+
+    def challenge(self) -> Any:
+        frame = self.read()
+        assert frame["event"] == "connect.challenge"
+        return frame
+
+    def connect(self, token: str | None = TOKEN, **changes: Any) -> Any:
+        """After the challenge: the answer to `connect`."""
+        self.challenge()
+        params = {
+            "minProtocol": 4,
+            "maxProtocol": 4,
+            "client": {"id": "cli", "version": "1", "platform": "linux", "mode": "cli", "instanceId": "x"},
+            "caps": [],
+            "auth": {} if token is None else {"token": token},
+            "role": "operator",
+            "scopes": ["operator.read", "operator.write", "operator.admin"],
+        }
+        return self.call("connect", params | changes)
+
+    def call(self, method: str, params: object = None) -> Any:
+        """The response; events that come before it are kept."""
+        self._number += 1
+        request = {"type": "req", "id": str(self._number), "method": method}
+        self.send(request if params is None else request | {"params": params})
+        while (frame := self.read())["type"] == "event":
+            self.events.append(frame)
+        assert frame["id"] == str(self._number)
+        return frame
+
+
+@contextlib.contextmanager
+def a_house(
+    home: Path,
+    *,
+    settings: GatewaySettings = QUICK,
+    webhook: Receives | None = None,
+) -> Iterator[House]:
+    """A gateway that serves in this home and holds it."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    lock = HomeLock.take(home, role="gateway")
+    store = SqliteStore(home / "ledger.db", clock=SystemClock())
+    try:
+        config = Config(gateway=settings, agents=agents())
+        with House(StandIn(store, config), home, webhook=webhook) as house:
+            yield house
+    finally:
+        store.close()
+        lock.release()

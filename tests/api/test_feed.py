@@ -1,0 +1,78 @@
+"""The feed of changed tasks: one reader for all, the last look of each task, and no memory without end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.api import feed as feeds
+from holdfast.api.feed import Feed, Listener
+from holdfast.api.security import Buckets
+from holdfast.core.clock import SystemClock
+from holdfast.core.transitions import TaskStatus
+from holdfast.engine.ledger import Ledger, NewTask
+from holdfast.testing.stores import memory_store
+from holdfast.views.wire import TaskSummary
+from tests.builders import a_task
+
+
+def summary(number: int, status: TaskStatus = TaskStatus.QUEUED) -> TaskSummary:
+    return TaskSummary.of(a_task(id=f"task_{number}", status=status))
+
+
+def test_a_listener_that_is_slow_hears_of_each_task_as_it_is_at_last() -> None:
+    async def listen() -> list[TaskSummary]:
+        listener = Listener()
+        listener.tell([summary(1), summary(2)])
+        listener.tell([summary(1, TaskStatus.FAILED)])
+        return await listener.next()
+
+    found = asyncio.run(listen())
+
+    assert [(one.id, one.status) for one in found] == [("task_2", "queued"), ("task_1", "failed")]
+
+
+def test_a_listener_that_takes_nothing_keeps_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "MAX_WAITING", 3)
+
+    async def listen() -> list[TaskSummary]:
+        listener = Listener()
+        listener.tell([summary(number) for number in range(10)])
+        return await listener.next()
+
+    assert [one.id for one in asyncio.run(listen())] == ["task_7", "task_8", "task_9"]
+
+
+def test_what_happened_before_anybody_listened_is_not_told_and_what_happens_then_is() -> None:
+    async def follow() -> tuple[list[str], str]:
+        clock = SystemClock()
+        store = memory_store(clock)
+        ledger = Ledger(store, clock)
+        await ledger.create(NewTask(name="old", goal="before"))
+        feed = Feed(store)
+        assert not await feed.run_once()
+        listener = feed.listen()
+        await feed.run_once()
+        task = await ledger.create(NewTask(name="new", goal="after"))
+        await feed.run_once()
+        found = [one.id for one in await listener.next()]
+        feed.leave(listener)
+        store.close()
+        return found, task.id
+
+    found, task_id = asyncio.run(follow())
+
+    assert found == [task_id]
+
+
+def test_of_a_great_many_addresses_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.api import security
+
+    monkeypatch.setattr(security, "MAX_PEERS", 2)
+    buckets = Buckets(lambda: 1.0, lambda: 1.0)
+    first = buckets.of("a", 0)
+    for peer in ("b", "c"):
+        buckets.of(peer, 0)
+
+    assert buckets.of("a", 0) is not first

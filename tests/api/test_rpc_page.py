@@ -1,0 +1,13 @@
+"""The guide to the doors is that of the code."""
+
+from __future__ import annotations
+
+from holdfast.api.methods import METHODS
+from tests.api.rpc_page import PAGE, filled
+
+
+def test_the_guide_lists_every_method_and_every_code() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+
+    assert page == filled(page), "run `python -m tests.api.rpc_page`"
+    assert all(f"| `{name}` |" in page for name in METHODS)

@@ -1,0 +1,112 @@
+"""A home with documents of settings in it, and one set of settings that uses every key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from holdfast.config.files import camel
+
+# Every key that may be set, each with a value that is not its default.
+EVERY_KEY: dict[str, Any] = {
+    "store": "sqlite:///other.db",
+    "tasks": ["campaign.tasks", "research:study"],
+    "gateway": {
+        "host": "::1",
+        "port": 4700,
+        "allowed_hosts": ["holdfast.example", "[::1]:4700"],
+        "allowed_origins": ["https://holdfast.example"],
+        "rate_limit_per_s": 10.5,
+        "max_body_bytes": 4096,
+        "capacity": 7,
+        "alert_urls": ["https://alerts.example/holdfast"],
+        "alert_after_s": 5.0,
+        "owner": "ada",
+        "restart": {
+            "session_recovery": False,
+            "cron_retry_on_interrupt": False,
+            "readiness_gate": False,
+            "readiness_gate_threshold": 3,
+            "drain_queue_messages": False,
+            "manifest_path": "manifests/last.json",
+            "drain_timeout_s": 12.5,
+            "max_attempts_without_progress": 9,
+            "resume_concurrency": 16,
+        },
+    },
+    "agents": {
+        "main": {
+            "command": ["claude", "-p"],
+            "timeout_s": 60.0,
+            "directory": "work",
+            "env": {"ANTHROPIC_API_KEY": "KEY_OF_MAIN"},
+            "session": "lobby",
+        },
+        "sage": {"callable": "garden.sage:answer"},
+        "Scout_2": {"pydantic_ai": "garden.scout:agent"},
+    },
+    "schedules": {
+        "pulse": {
+            "cron": "0 3 * * mon-fri",
+            "tz": "Europe/Berlin",
+            "agent": "sage",
+            "session": "nights",
+            "prompt": "Scan the ecosystem.",
+            "is_enabled": False,
+        }
+    },
+    "channels": {
+        "hook": {
+            "kind": "webhook",
+            "secret_env": "HOOK_SECRET",
+            "url": "https://x.example/in",
+            "agent": "main",
+        },
+        "drop": {"kind": "webhook", "secret_file": "drop.secret", "agent": "sage"},
+        "mail": {"kind": "apprise", "urls": ["mailto://ada:pw@example.org"]},
+    },
+}
+
+
+def in_camel(table: dict[str, Any], *, is_names: bool = False) -> dict[str, Any]:
+    """The same with the spelling of seed 001: keys change, names of agents and of variables do not."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        has_names = not is_names and key in {"agents", "schedules", "channels"}
+        inner = isinstance(value, dict) and key != "env"
+        found[key if is_names else camel(key)] = in_camel(value, is_names=has_names) if inner else value
+    return found
+
+
+def as_toml(table: dict[str, Any], prefix: str = "") -> str:
+    """Enough of TOML for settings: simple values first, then a part for each table."""
+    lines = [f"{key} = {_toml_value(one)}" for key, one in table.items() if not isinstance(one, dict)]
+    for key, one in table.items():
+        if isinstance(one, dict):
+            lines += [f"[{prefix}{key}]", as_toml(one, f"{prefix}{key}.")]
+    return "\n".join(lines)
+
+
+def _toml_value(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "toml": as_toml,
+    "json": lambda table: msgspec.json.encode(table).decode(),
+    "yaml": lambda table: yaml.safe_dump(table),
+    "yml": lambda table: yaml.safe_dump(table),
+}
+
+
+def write(home: Path, name: str, content: str | dict[str, Any]) -> Path:
+    """A document in the home; a table is written in the form that the name asks for."""
+    path = home / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = content if isinstance(content, str) else WRITERS[path.suffix[1:]](content)
+    path.write_text(text, encoding="utf-8")
+    return path

@@ -1,0 +1,208 @@
+"""The table of keys is that of the structs, and says what each change needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.config.files import changed
+from holdfast.config.gateway import (
+    AgentSettings,
+    ChannelSettings,
+    Config,
+    GatewaySettings,
+    RestartSettings,
+    ScheduleSettings,
+)
+from holdfast.config.keys import (
+    ENTRIES,
+    KEYS,
+    SECTIONS,
+    Applies,
+    Changes,
+    applies,
+    defaults,
+    fit_to_show,
+    key_of,
+    values,
+)
+from tests.config.homes import EVERY_KEY
+
+
+def keys_of(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[str]:
+    for field in msgspec.structs.fields(kind):
+        if not prefix and field.name in SECTIONS:
+            yield from keys_of(ENTRIES[field.name], f"{field.name}.*.")
+        elif isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from keys_of(field.type, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}"
+
+
+def config(**more: Any) -> Config:
+    return msgspec.convert(more, Config)
+
+
+def test_the_table_has_every_key_of_the_structs_in_their_order() -> None:
+    assert [key.name for key in KEYS] == list(keys_of(Config))
+
+
+def test_every_key_has_a_meaning_that_fits_a_table() -> None:
+    for key in KEYS:
+        assert key.meaning[0].isupper() or key.meaning.startswith("`")
+        assert not key.meaning.endswith(".")
+        assert "|" not in key.meaning
+
+
+def test_only_what_must_be_given_has_no_default() -> None:
+    without = {key.name for key in KEYS} - set(defaults())
+
+    assert without == {
+        "schedules.*.cron",
+        "schedules.*.agent",
+        "schedules.*.prompt",
+        "channels.*.kind",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("gateway.port", "gateway.port"),
+        ("gateway.restart.readiness_gate", "gateway.restart.readiness_gate"),
+        ("agents.main.command", "agents.*.command"),
+        ("agents.*.command", "agents.*.command"),
+        ("agents.main", None),
+        ("agents.a.b.command", None),
+        ("agents", None),
+        ("gateway", None),
+        ("", None),
+    ],
+)
+def test_a_key_is_found_as_it_is_written(name: str, key: str | None) -> None:
+    found = key_of(name)
+
+    assert (None if found is None else found.name) == key
+
+
+# --- changes
+
+
+def test_nothing_changed_is_no_change() -> None:
+    one = msgspec.convert(EVERY_KEY, Config)
+
+    assert changed(one, msgspec.convert(EVERY_KEY, Config)) == Changes()
+    assert not changed(one, one)
+
+
+def test_each_change_is_sorted_by_what_it_needs() -> None:
+    new = config(
+        gateway={"port": 1, "capacity": 2, "allowed_hosts": ["x"], "restart": {"readiness_gate": False}}
+    )
+
+    found = changed(Config(), new)
+
+    assert found == changed(new, Config())
+    assert found
+    assert found == Changes(
+        live=["gateway.allowed_hosts", "gateway.restart.readiness_gate"],
+        restart=["gateway.capacity"],
+        up=["gateway.port"],
+    )
+
+
+def test_an_entry_that_came_or_went_or_differs_is_one_change() -> None:
+    agent = {"command": ["cat"]}
+    schedule = {"cron": "0 0 * * *", "agent": "a", "prompt": "x"}
+    old = config(agents={"a": agent}, schedules={"day": schedule, "gone": schedule})
+    new = config(
+        agents={"a": agent | {"timeout_s": 5}, "b": agent},
+        schedules={"day": schedule | {"prompt": "y"}, "come": schedule},
+    )
+
+    assert changed(old, new) == Changes(
+        live=["schedules.day.prompt", "schedules.gone", "schedules.come"],
+        restart=["agents.a.timeout_s", "agents.b"],
+    )
+
+
+def test_a_change_of_any_single_key_is_noticed() -> None:
+    """From each key's default to the value that it has where all are set."""
+    every = msgspec.convert(EVERY_KEY, Config)
+    plain = {name: value for name, value in values(every).items() if name.split(".")[0] not in SECTIONS}
+    for name, value in plain.items():
+        tree: dict[str, Any] = {}
+        table = tree
+        *parts, last = name.split(".")
+        for part in parts:
+            table = table.setdefault(part, {})
+        table[last] = value
+
+        found = changed(Config(), config(**tree))
+
+        assert (found.live + found.restart + found.up) == [name]
+        assert name in getattr(found, applies(name).value)
+
+
+def test_a_whole_entry_needs_what_the_neediest_of_its_keys_does() -> None:
+    assert applies("agents.a") is Applies.RESTART
+    assert applies("schedules.a") is Applies.LIVE
+    assert applies("channels.a") is Applies.RESTART
+
+
+# --- what is shown
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("gateway.port", 1, 1),
+        ("store", "postgresql://ada:hunter2@h/d", "postgresql://ada:[redacted:url]@h/d"),
+        ("store", None, None),
+        ("gateway.alert_urls", ["tgram://hunter2/1", "hunter2"], ["tgram://…", "…"]),
+        ("channels.a.urls", ["mailto://ada:hunter2@x"], ["mailto://…"]),
+        ("channels.a.url", {"hunter2": 1}, "…"),
+        (
+            "agents.a.command",
+            ["x", "--api-key", "sk-ant-" + "hunter2" * 5],
+            ["x", "--api-key", "[redacted:anthropic]"],
+        ),
+    ],
+)
+def test_what_is_shown_of_a_value_holds_no_secret(name: str, value: Any, shown: Any) -> None:
+    assert "hunter2" not in str(fit_to_show(name, value))
+    if name != "store" or value is None:
+        assert fit_to_show(name, value) == shown
+
+
+# --- the structs by themselves
+
+
+def test_settings_made_in_python_are_checked_like_those_of_a_document() -> None:
+    for make in (
+        lambda: AgentSettings(),
+        lambda: AgentSettings(command=["x"], callable="m:f"),
+        lambda: ScheduleSettings(cron="x", agent="a", prompt="p"),
+        lambda: ScheduleSettings(cron="0 0 30 2 *", agent="a", prompt="p"),
+        lambda: ScheduleSettings(cron="* * * * *", agent="a", prompt=" "),
+        lambda: ChannelSettings(kind="webhook", agent="a"),
+        lambda: GatewaySettings(host="a b"),
+        lambda: GatewaySettings(allowed_origins=["https://x.example/path"]),
+        lambda: GatewaySettings(allowed_hosts=["http://x.example"]),
+        lambda: RestartSettings(manifest_path=""),
+        lambda: Config(agents={"a.b": AgentSettings(command=["x"])}),
+    ):
+        with pytest.raises(ValueError, match=r"^[\w.]+: "):
+            make()
+
+
+def test_four_times_the_rate_may_come_at_once() -> None:
+    assert GatewaySettings(rate_limit_per_s=5).burst == 20
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Config().gateway.port = 1  # type: ignore[misc]

@@ -1,0 +1,93 @@
+"""The channels of the settings: opened with their secrets, or refused with the key and the fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.channels.console import Console
+from holdfast.channels.notify import Notify
+from holdfast.channels.webhook import Webhook
+from holdfast.config.gateway import AgentSettings, ChannelSettings, Config
+from holdfast.core.errors import SettingsError
+from holdfast.core.redaction import redact_text
+from holdfast.delivery.channels import mouths_of, secrets_of
+from holdfast.testing import FakeClock
+
+LONG = "a secret of the sea, long enough"
+
+
+def config(**channels: ChannelSettings) -> Config:
+    return Config(agents={"scholar": AgentSettings(callable="m:f")}, channels=channels)
+
+
+def test_the_console_is_always_there(tmp_path: Path) -> None:
+    mouths = mouths_of(config(), home=tmp_path, environ={}, clock=FakeClock())
+
+    assert isinstance(mouths["console"], Console)
+
+
+def test_each_channel_is_opened_as_its_kind(tmp_path: Path) -> None:
+    settings = config(
+        hook=ChannelSettings(kind="webhook", secret_env="HOOK", url="https://x.example/"),
+        ear=ChannelSettings(kind="webhook", secret_env="HOOK", agent="scholar"),
+        alarm=ChannelSettings(kind="apprise", urls=["json://localhost"]),
+    )
+
+    mouths = mouths_of(settings, home=tmp_path, environ={"HOOK": LONG}, clock=FakeClock())
+
+    assert isinstance(mouths["hook"], Webhook)
+    assert isinstance(mouths["ear"], Console)
+    assert isinstance(mouths["alarm"], Notify)
+
+
+@pytest.mark.parametrize("name", ["console", "cron", "system"])
+def test_a_name_of_the_gateways_own_is_refused(tmp_path: Path, name: str) -> None:
+    settings = config(**{name: ChannelSettings(kind="apprise", urls=["json://localhost"])})
+
+    with pytest.raises(SettingsError, match=f"channels.{name}"):
+        mouths_of(settings, home=tmp_path, environ={}, clock=FakeClock())
+
+
+def test_secrets_stand_in_a_private_file_one_to_a_line_and_are_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "hook.secret").write_text(f"{LONG}\n\n{LONG} before\n")
+    (tmp_path / "hook.secret").chmod(0o600)
+    settings = ChannelSettings(kind="webhook", secret_file="hook.secret", agent="scholar")
+
+    secrets = secrets_of("hook", settings, home=tmp_path, environ={})
+
+    assert secrets == (LONG.encode(), f"{LONG} before".encode())
+    assert LONG not in redact_text(f"it is {LONG}")
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "match"),
+    [
+        (None, 0, "No such file"),
+        ("", 0o600, "holds no secret"),
+        ("short", 0o600, "fewer than 16"),
+        (LONG, 0o644, "chmod 600"),
+        ("\udcff", 0o600, "not text"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_stops_the_start_with_the_fix(
+    tmp_path: Path, text: str | None, mode: int, match: str
+) -> None:
+    path = tmp_path / "hook.secret"
+    if text is not None:
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        path.chmod(mode)
+    settings = ChannelSettings(kind="webhook", secret_file="hook.secret", agent="scholar")
+
+    with pytest.raises(SettingsError, match=match) as error:
+        secrets_of("hook", settings, home=tmp_path, environ={})
+
+    assert LONG not in str(error.value)
+
+
+def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:
+    settings = ChannelSettings(kind="webhook", secret_env="HOOK", agent="scholar")
+
+    with pytest.raises(SettingsError, match="the variable HOOK holds no secret"):
+        secrets_of("hook", settings, home=tmp_path, environ={})

@@ -1,0 +1,163 @@
+"""`holdfast up`: what it says, what it refuses, and how it is stopped; whatever becomes of the gateway."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast.views.up import UpView
+from tests.doors.calls import PROGRAM, Run, environment
+from tests.doors.terminals import PATIENCE_S, Beside, Terminal
+
+CTRL_C = "\x03"
+
+
+class Up:
+    """The command beside us; where it listens is read from its stdout."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [*PROGRAM, "up", "--json", "--port", "0", *arguments],
+            env=environment(home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None
+        self.said = json.loads(self._process.stdout.readline())
+
+    def __enter__(self) -> Up:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.communicate(timeout=PATIENCE_S)
+
+    def stop(self) -> int:
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(PATIENCE_S)
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+# --- what it refuses
+
+
+def test_a_port_that_is_taken_is_one_line_with_the_remedy(run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        call = run("up", "--port", str(other.getsockname()[1]))
+
+    assert call.status == 2
+    assert "another program listens there; stop it, or choose another --port" in call.err
+    assert call.out == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [("[gateway]\nport = 70000\n", "gateway.port"), ("[gateway]\nprot = 1\n", "gateway.prot"), ("[", "TOML")],
+)
+def test_settings_that_are_unusable_end_it_with_78(
+    run: Run, home: Path, settings: str, expected: str
+) -> None:
+    home.mkdir(mode=0o700)
+    (home / "holdfast.toml").write_text(settings)
+
+    call = run("up")
+
+    assert call.status == 78
+    assert expected in call.err
+
+
+@pytest.mark.parametrize("port", ["-1", "65536", "http"])
+def test_a_port_that_is_none_is_a_usage_error(run: Run, port: str) -> None:
+    call = run("up", "--port", port)
+
+    assert (call.status, call.out) == (2, "")
+
+
+def test_a_host_that_is_none_is_refused(run: Run) -> None:
+    call = run("up", "--host", "no such host", "--port", "0")
+
+    assert call.status == 78
+    assert "is 'no such host'" in call.err
+
+
+@pytest.mark.slow
+def test_a_home_in_which_one_runs_is_refused_with_its_pid(run: Run, home: Path) -> None:
+    with Up(home) as first:
+        call = run("up", "--port", "0")
+
+        assert call.status == 5
+        assert f"process {first.said['pid']} holds {home}" in call.err
+        first.stop()
+
+
+# --- what it says
+
+
+@pytest.mark.slow
+def test_it_says_where_it_listens_and_can_be_reached_there_at_once(home: Path) -> None:
+    with Up(home) as up:
+        assert set(up.said) == set(UpView.__struct_fields__)
+        assert (up.said["home"], up.said["token"]) == (str(home), str(home / "token"))
+        assert Path(up.said["socket"]).stat().st_mode & 0o777 == 0o600
+        assert home.stat().st_mode & 0o777 == 0o700
+        with socket.create_connection(("127.0.0.1", port_of(up.said["urls"][0])), PATIENCE_S):
+            pass
+
+        assert up.stop() == 0
+    assert not (home / "gateway.sock").exists()
+
+
+@pytest.mark.slow
+def test_a_port_of_the_settings_is_taken_unless_another_is_given(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (home / "holdfast.toml").write_text(f"[gateway]\nport = {port}\n")
+
+    with Beside(home, "up") as up:
+        up.read_until("the gateway is started")
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S):
+            pass
+        up.send(signal.SIGTERM)
+        status, out = up.end()
+
+    assert status == 0
+    assert f"http://127.0.0.1:{port}" in out
+
+
+@pytest.mark.slow
+def test_a_change_that_it_cannot_follow_is_said_at_the_next_start_of_the_gateway(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "holdfast.toml").write_text("[gateway]\nport = 0\n")
+
+    with Beside(home, "up") as up:
+        up.read_until("the gateway is started")
+        (home / "holdfast.toml").write_text("[gateway]\nport = 4654\n")
+        up.send(signal.SIGHUP)
+        up.read_until("that counts when `holdfast up` is started anew")
+        up.send(signal.SIGTERM)
+
+        assert up.end()[0] == 0
+
+
+@pytest.mark.slow
+def test_in_a_terminal_ctrl_c_stops_it(home: Path) -> None:
+    with Terminal(home, "up", "--port", "0") as terminal:
+        terminal.read_until("listens")
+        terminal.read_until("http://127.0.0.1:")
+        terminal.read_until(str(home / "token"))
+        terminal.read_until("Ctrl-C")
+        terminal.read_until("the gateway is started")
+        terminal.press(CTRL_C)
+
+        assert terminal.end() == 0

@@ -1,0 +1,59 @@
+"""A supervisor as `holdfast up` runs it, with a child and with limits of the test's choice.
+
+`supervise.py ORDER`, one document of JSON. On stdout it says where it listens; on stderr it logs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+from holdfast.core.errors import HoldfastError
+from holdfast.gateway.crashes import Patience
+from holdfast.gateway.sockets import listen
+from holdfast.gateway.supervisor import Supervisor, Terms, become_gateway
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> int:
+    order = json.loads(sys.argv[1])
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if order.get("is_reaper"):  # orphans are left to us, as they are to pid 1
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        sockets = listen(
+            Path(order["home"]),
+            host=order.get("host", "127.0.0.1"),
+            port=order.get("port", 0),
+            environ=os.environ,
+            patience_s=order.get("patience_s", 30.0),
+        )
+    except HoldfastError as error:
+        print(f"{error.code}: {error}", file=sys.stderr)
+        return 2
+
+    def announce() -> None:
+        print(json.dumps({"urls": sockets.urls}), flush=True)
+
+    if order.get("is_alone"):
+        announce()
+        become_gateway(sockets, order["command"], os.environ)
+    supervisor = Supervisor(
+        sockets,
+        order["command"],
+        environ=os.environ,
+        terms=lambda: Terms(**order.get("terms", {})),
+        patience=Patience(**order.get("patience", {})),
+    )
+    status = supervisor.run(announce=announce)
+    sockets.close()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

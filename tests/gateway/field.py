@@ -1,0 +1,43 @@
+"""The agents of two gateways on one ledger: what they do is a row in the ledger's own database, so that only
+the fence decides whether a late one counts."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import holdfast as hf
+from holdfast.core.message import Envelope
+
+BEDS = 3
+# Whoever says this is answered when the gate is open.
+WAITS = "wait"
+
+
+def gate() -> Path:
+    return Path(os.environ["FIELD_GATE"])
+
+
+@hf.transactional
+def sow(tx: hf.Transaction, message_id: str, bed: str) -> None:
+    tx.execute(
+        "INSERT INTO sown (message_id, bed) VALUES (:message, :bed)", {"message": message_id, "bed": bed}
+    )
+
+
+def stand_at_the_gate() -> None:
+    """In a thread, which nobody can cancel: it goes on when its process wakes, however late that is."""
+    while not gate().exists():
+        time.sleep(0.02)
+
+
+@hf.task
+async def sower(run: hf.Run, message: Envelope) -> str:
+    beds = run.list("beds")
+    async for item in run.plan([f"bed-{number}" for number in range(BEDS)]):
+        if message.text.startswith(WAITS) and item.id != "bed-0":
+            await item.step(stand_at_the_gate)
+        await item.step(sow, message.id, item.id)
+        beds.append(item.id)
+    return f"{message.text}: {len(beds)} beds"

@@ -1,0 +1,114 @@
+"""A gateway over a store of a test, without doors: what `holdfast gateway child` wires around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.config.gateway import Config, GatewaySettings, RestartSettings
+from holdfast.core.clock import Clock
+from holdfast.core.manifest import Restart
+from holdfast.engine.boots import Life
+from holdfast.engine.definitions import TaskDefinition, by_name
+from holdfast.gateway.conversations import Conversations
+from holdfast.gateway.gateway import Gateway, RestartRequest
+from holdfast.gateway.inbox import Inbox
+from holdfast.store import Store
+from tests.engine.carriers import soon
+
+
+class Hosted:
+    """One life of a gateway."""
+
+    def __init__(self, gateway: Gateway, life: Life, running: asyncio.Task[bool]) -> None:
+        self.gateway = gateway
+        self.life = life
+        self.running = running
+        self.told: list[str] = []
+
+    async def ended(self) -> bool:
+        """Whether it wants to be started again."""
+        return await soon(asyncio.shield(self.running))
+
+    async def restart(self, reason: str = "why not", **changes: Any) -> Any:
+        request = RestartRequest(reason=reason, triggered_by="ada", **{"force": True} | changes)
+        return await soon(self.gateway.restart(request))
+
+    async def restarts(self) -> list[Restart]:
+        return await self.gateway.restarts()
+
+
+def config_with(**restart: Any) -> Config:
+    return Config(gateway=GatewaySettings(restart=RestartSettings(**{"drain_timeout_s": 10.0} | restart)))
+
+
+@asynccontextmanager
+async def hosted(
+    store: Store,
+    clock: Clock,
+    home: Path,
+    *tasks: TaskDefinition[..., Any],
+    config: Config | None = None,
+    why_held: str | None = None,
+) -> AsyncIterator[Hosted]:
+    """A gateway that serves while the block runs. If it has not ended by then it dies: nothing is drained."""
+    home.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test
+    life = await Life.begin(store, clock, locks=home / "boots", role="gateway")
+    known = by_name(tasks)
+    agents = [name.removeprefix("agent.") for name in known if name.startswith("agent.")]
+    conversations = Conversations(store, clock, agents)
+    told: list[str] = []
+    gateway = Gateway(
+        store,
+        clock,
+        life,
+        config or config_with(),
+        known,
+        home=home,
+        inbox=Inbox(store, clock),
+        services=[conversations],
+        held=[conversations],
+        why_held=why_held,
+        tell=told.append,
+    )
+    running = asyncio.get_running_loop().create_task(gateway.run())
+    one = Hosted(gateway, life, running)
+    one.told = told
+    try:
+        await soon(_ready_or_over(gateway, running))
+        yield one
+    finally:
+        if running.done():
+            await life.end()
+        else:
+            await die(one)
+
+
+async def _ready_or_over(gateway: Gateway, running: asyncio.Task[bool]) -> None:
+    ready = asyncio.ensure_future(gateway.is_ready.wait())
+    await asyncio.wait([ready, running], return_when=asyncio.FIRST_COMPLETED)
+    ready.cancel()
+    if running.done():
+        running.result()
+
+
+async def die(one: Hosted) -> None:
+    """As a killed process: nothing is written any more, and its lock is free."""
+    carrier = one.gateway._carrier
+    for carried in carrier._hands.everyone():
+        carried.give_up("killed")
+    carrier._hands.let_go(carrier._hands.everyone())
+    one.running.cancel()
+    await asyncio.gather(one.running, return_exceptions=True)
+    assert one.life._lock is not None
+    one.life._lock.release()
+
+
+def document_of(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = msgspec.json.decode(path.read_bytes())
+    return document

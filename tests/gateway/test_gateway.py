@@ -1,0 +1,579 @@
+"""One life of a gateway after another: the gate, the drain, the manifest, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast as hf
+from holdfast.config.gateway import ScheduleSettings
+from holdfast.core.errors import Draining, StoreUnavailable
+from holdfast.core.manifest import Fate, InterruptionKind
+from holdfast.core.message import Role
+from holdfast.core.task import Origin
+from holdfast.core.transitions import FiringStatus, MessageStatus, RestartStatus, RunStatus, TaskStatus
+from holdfast.gateway.signals import StopRequest
+from holdfast.schedule.cron import Cron
+from holdfast.store import Store, Write
+from holdfast.store.verify import scan
+from holdfast.testing import FakeClock, StoreAround, name_of
+from holdfast.tools import restart_gateway
+from tests.engine.carriers import soon, until
+from tests.gateway.gateways import config_with, document_of, hosted
+
+ADA = Origin(channel="webhook", peer="ada", account_id="one")
+KEY = "agent:main:main"
+
+
+class Stage:
+    """What programs of a test did, and the door that one of them waits for."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.open = asyncio.Event()
+
+    def waiting(self, name: str = "waiting") -> hf.TaskDefinition[..., str]:
+        """Does one step, waits for the door in a second one, and does a third."""
+
+        async def note(text: str) -> str:
+            self.notes.append(text)
+            return text
+
+        async def wait() -> None:
+            self.notes.append("entered")
+            await self.open.wait()
+
+        @hf.task(name=name)
+        async def waiting(run: hf.Run, session_key: str = "", message_id: str = "", until: int = 0) -> str:
+            await run.step(hf.step(note, id="before"), "before")
+            await run.step(wait)
+            return await run.step(hf.step(note, id="after"), "after")
+
+        return waiting
+
+    async def entered(self, times: int = 1) -> None:
+        await until(lambda: self.notes.count("entered") == times)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+class BrokenStore(StoreAround):
+    """A store that refuses writes of a name while it is told to."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.refuses: Callable[[str], bool] = lambda _name: False
+
+    async def write(self, write: Write[Any]) -> Any:
+        if self.refuses(name_of(write)):
+            raise StoreUnavailable("the disk is full, says the test")
+        return await self.inner.write(write)
+
+
+# --- the gate
+
+
+async def test_the_gate_refuses_with_the_list_of_those_who_would_be_interrupted(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting = stage.waiting()
+    async with hosted(store, clock, tmp_path / "home", waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting(), goal="dig the garden")
+        await stage.entered()
+
+        answer = await one.restart(force=False)
+
+        assert not answer.is_accepted
+        assert "1 run in flight" in answer.why
+        (found,) = answer.readiness.interruptions
+        assert (found.kind, found.task_id, found.title) == (
+            InterruptionKind.RUN,
+            handle.id,
+            "dig the garden",
+        )
+        assert not one.running.done()
+        assert await one.restarts() == []
+
+
+@pytest.mark.parametrize("restart", [{"readiness_gate_threshold": 1}, {"readiness_gate": False}])
+async def test_the_gate_lets_pass_what_the_settings_allow(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, restart: dict[str, Any]
+) -> None:
+    waiting = stage.waiting()
+    config = config_with(**restart)
+    async with hosted(store, clock, tmp_path / "home", waiting, config=config) as one:
+        await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+        stage.open.set()
+
+        assert (await one.restart(force=False)).is_accepted
+        assert await one.ended()
+
+
+async def test_a_signal_does_not_wait_at_the_gate(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting = stage.waiting()
+    async with hosted(store, clock, tmp_path / "home", waiting) as one:
+        await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+        one.gateway.put(StopRequest(why="SIGUSR1", wants_restart=True))
+        stage.open.set()
+
+        assert await one.ended()
+        (restart,) = await one.restarts()
+    assert (restart.manifest.reason, restart.manifest.triggered_by) == ("SIGUSR1", "signal")
+
+
+# --- from one life to the next
+
+
+async def test_a_restart_leaves_a_manifest_and_the_next_life_says_what_became_of_it(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting(), tmp_path / "home"
+    async with hosted(store, clock, home, waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting(), goal="dig")
+        await stage.entered()
+        asking = asyncio.ensure_future(one.restart("new tools"))
+        await until(lambda: one.gateway._carrier._is_stopping)
+        stage.open.set()
+
+        answer = await soon(asking)
+        assert answer.is_accepted
+        assert await one.ended()
+        assert one.told[-1] == "draining"
+        (drained,) = await one.restarts()
+    assert drained.status is RestartStatus.DRAINED
+    manifest = document_of(home / "restart-manifest.json")
+    assert (manifest["reason"], manifest["triggeredBy"]) == ("new tools", "ada")
+    assert [found["taskId"] for found in manifest["interruptions"]] == [handle.id]
+    assert "consumedAt" not in manifest
+
+    async with hosted(store, clock, home, waiting) as other:
+        assert await soon(other.gateway.holdfast.handle(handle.id).result()) == "after"
+        (restart,) = await other.restarts()
+        runs = await store.read(lambda tx: tx.runs.of_task(handle.id))
+        assert restart.outcome is not None
+        (recovered,) = restart.outcome.recovered
+        assert (restart.status, restart.recovered_by) == (RestartStatus.RECOVERED, other.life.id)
+        assert (recovered.fate, recovered.run_id) == (Fate.RESUMED, runs[1].id)
+        assert runs[1].resumes_run_id == runs[0].id
+    assert "consumedAt" in document_of(home / "restart-manifest.json")
+    assert Counter(stage.notes) == {"before": 1, "entered": 1, "after": 1}
+
+    # A consumed manifest is never read again, also when the life that consumed it has crashed.
+    async with hosted(store, clock, home, waiting) as third:
+        assert len(await third.restarts()) == 1
+
+
+async def test_a_crash_is_noted_and_recovered_from_as_a_restart_is(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting(), tmp_path / "home"
+    async with hosted(store, clock, home, waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+
+    stage.open.set()
+    async with hosted(store, clock, home, waiting) as other:
+        assert await soon(other.gateway.holdfast.handle(handle.id).result()) == "after"
+        (restart,) = await other.restarts()
+    assert (restart.manifest.reason, restart.status) == ("crash", RestartStatus.RECOVERED)
+    assert restart.outcome is not None
+    assert [found.fate for found in restart.outcome.recovered] == [Fate.RESUMED]
+
+
+async def test_a_gateway_that_dies_in_its_drain_is_recovered_by_the_manifest(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting(), tmp_path / "home"
+    async with hosted(store, clock, home, waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+        asking = asyncio.ensure_future(one.restart("half-way"))
+        await until(lambda: one.gateway._carrier._is_stopping)
+    asking.cancel()
+
+    stage.open.set()
+    async with hosted(store, clock, home, waiting) as other:
+        assert await soon(other.gateway.holdfast.handle(handle.id).result()) == "after"
+        (restart,) = await other.restarts()
+    assert (restart.manifest.reason, restart.status) == ("half-way", RestartStatus.RECOVERED)
+
+
+async def test_several_triggers_become_one_restart_that_keeps_every_reason(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting = stage.waiting()
+    async with hosted(store, clock, tmp_path / "home", waiting) as one:
+        await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+        asking = [asyncio.ensure_future(one.restart(why)) for why in ("first", "second")]
+        await until(lambda: one.gateway._carrier._is_stopping)
+        one.gateway.settings_changed(["agents.main"])
+        one.gateway.put(StopRequest(why="SIGUSR1", wants_restart=True))
+        await until(lambda: len(one.gateway._restart.triggers) == 4 if one.gateway._restart else False)
+        stage.open.set()
+
+        answers = await soon(asyncio.gather(*asking))
+        assert await one.ended()
+        (restart,) = await one.restarts()
+    assert {answer.restart_id for answer in answers} == {restart.id}
+    reasons = [trigger.reason for trigger in restart.triggers]
+    assert sorted(reasons[:2]) == ["first", "second"]
+    assert reasons[2:] == ["config-change: agents.main", "SIGUSR1"]
+
+
+async def test_a_stop_beats_a_restart_and_its_work_goes_on_at_the_next_start(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting(), tmp_path / "home"
+    async with hosted(store, clock, home, waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+        asking = asyncio.ensure_future(one.restart())
+        await until(lambda: one.gateway._carrier._is_stopping)
+        one.gateway.put(StopRequest(why="SIGTERM"))
+        stage.open.set()
+        await soon(asking)
+
+        assert not await one.ended()
+    async with hosted(store, clock, home, waiting) as other:
+        assert await soon(other.gateway.holdfast.handle(handle.id).result()) == "after"
+
+
+async def test_a_second_wish_to_stop_waits_for_nothing(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting = stage.waiting()
+    async with hosted(store, clock, tmp_path / "home", waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+        for _ in range(2):
+            one.gateway.put(StopRequest(why="SIGTERM"))
+
+        assert not await one.ended()
+        (run,) = await store.read(lambda tx: tx.runs.of_task(handle.id))
+    assert run.status is RunStatus.PAUSED_FOR_RESTART
+
+
+async def test_a_run_that_requires_a_restart_gets_one_and_goes_on_after_it(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    @hf.task(name="upgrade")
+    async def upgrade(run: hf.Run) -> str:
+        if run.resumed is None:
+            await run.requires_restart("a new driver")
+        return "upgraded"
+
+    home = tmp_path / "home"
+    async with hosted(store, clock, home, upgrade) as one:
+        handle = await one.gateway.holdfast.start(upgrade())
+        assert await one.ended()
+        (restart,) = await one.restarts()
+        assert restart.manifest.reason == "a new driver"
+    async with hosted(store, clock, home, upgrade) as other:
+        assert await soon(other.gateway.holdfast.handle(handle.id).result()) == "upgraded"
+
+
+# --- what cannot be saved blocks it
+
+
+async def test_a_ledger_that_cannot_be_written_blocks_the_restart_and_nothing_stops(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    broken, waiting = BrokenStore(store), stage.waiting()
+    async with hosted(broken, clock, tmp_path / "home", waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+        broken.refuses = lambda _name: True
+
+        answer = await one.restart()
+
+        assert not answer.is_accepted
+        assert "the disk is full, says the test" in answer.why
+        assert one.gateway.status().status == "serving"
+        broken.refuses = lambda _name: False
+        stage.open.set()
+        assert await soon(handle.result()) == "after"
+        (run,) = await store.read(lambda tx: tx.runs.of_task(handle.id))
+        assert run.status is RunStatus.SUCCEEDED
+        assert (await one.restart()).is_accepted
+        assert await one.ended()
+
+
+async def test_a_checkpoint_that_cannot_be_written_blocks_the_restart_and_the_run_goes_on(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    broken, waiting = BrokenStore(store), stage.waiting()
+    async with hosted(broken, clock, tmp_path / "home", waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+        broken.refuses = lambda name: "pause" in name
+        asking = asyncio.ensure_future(one.restart())
+        await until(lambda: one.gateway._carrier._is_stopping)
+        stage.open.set()
+
+        answer = await soon(asking)
+
+        assert not answer.is_accepted
+        assert "the disk is full, says the test" in answer.why
+        assert await soon(handle.result()) == "after"
+        (blocked,) = await one.restarts()
+        assert blocked.status is RestartStatus.BLOCKED
+        assert blocked.outcome is not None
+        assert "the disk is full" in (blocked.outcome.why_blocked or "")
+        broken.refuses = lambda _name: False
+        assert (await one.restart()).is_accepted
+    assert Counter(stage.notes)["after"] == 1
+
+
+async def test_a_manifest_that_cannot_be_written_blocks_the_restart(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting = stage.waiting()
+    config = config_with(manifest_path="missing/manifest.json")
+    async with hosted(store, clock, tmp_path / "home", waiting, config=config) as one:
+        answer = await one.restart()
+
+        assert not answer.is_accepted
+        assert "missing/manifest.json" in answer.why
+        (tmp_path / "home" / "missing").mkdir()
+        assert (await one.restart()).is_accepted
+        assert await one.ended()
+
+
+# --- held resumes
+
+
+async def test_after_a_crash_loop_resumes_are_held_until_a_person_lets_them_go_on(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting(), tmp_path / "home"
+    async with hosted(store, clock, home, waiting) as one:
+        handle = await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+    stage.open.set()
+    async with hosted(store, clock, home, waiting, why_held="it crashed five times") as other:
+        status = other.gateway.status()
+        assert (status.holds_resumes, status.why_held) == (True, "it crashed five times")
+        task = await store.read(lambda tx: tx.tasks.get(handle.id))
+        assert task.status is not TaskStatus.SUCCEEDED
+
+        assert await other.gateway.let_resume() == 1
+
+        assert await soon(other.gateway.holdfast.handle(handle.id).result()) == "after"
+        (restart,) = await other.restarts()
+    assert restart.status is RestartStatus.RECOVERED
+
+
+# --- sessions, children
+
+
+async def test_a_conversation_goes_on_where_it_was_and_its_message_is_answered_once(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    async with hosted(store, clock, home, waiting) as one:
+        for number in (1, 2):
+            await one.gateway.inbox.post(KEY, f"question {number}", ADA, channel_message_id=f"m{number}")
+        await stage.entered()
+        asking = asyncio.ensure_future(one.restart("new tools"))
+        await until(lambda: one.gateway._carrier._is_stopping)
+        stage.open.set()
+        await soon(asking)
+    (session,) = document_of(home / "restart-manifest.json")["activeSessions"]
+    assert session == {
+        "key": KEY,
+        "status": "processing",
+        "lastUserMessage": "question 1",
+        "activeSubagents": [],
+        "channel": "webhook",
+        "channelTarget": "ada",
+    }
+    async with hosted(store, clock, home, waiting) as other:
+        await until(lambda: stage.notes.count("after") == 2)
+        (restart,) = await other.restarts()
+        notices = await store.read(
+            lambda tx: [row for row in scan(tx, "deliveries", 1) if row[2].startswith("notice:")]
+        )
+    assert restart.outcome is not None
+    assert [found.fate for found in restart.outcome.recovered] == [Fate.RESUMED]
+    assert restart.outcome.notices == 1
+    assert len(notices) == 1
+    assert stage.notes == ["before", "entered", "after", "before", "entered", "after"]
+
+
+async def test_a_session_whose_run_cannot_be_resumed_is_told_in_the_words_of_the_seed(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    config = config_with(max_attempts_without_progress=1)
+    async with hosted(store, clock, home, waiting, config=config) as one:
+        await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
+        await stage.entered()
+    # Two crashes without progress, of which one is too many.
+    clock.advance(seconds=1)
+    async with hosted(store, clock, home, waiting, config=config):
+        await stage.entered(2)
+    clock.advance(seconds=1)
+    async with hosted(store, clock, home, waiting, config=config) as other:
+        await until(lambda: stage.notes.count("entered") == 3)
+        newest = (await other.restarts())[0]
+        messages = await other.gateway.inbox.messages(KEY)
+    assert newest.outcome is not None
+    assert [found.fate for found in newest.outcome.recovered] == [Fate.TOLD]
+    told = [message.text for message in messages if message.role is Role.SYSTEM]
+    (sentence,) = [text for text in told if "Gateway" in text]
+    assert sentence == (
+        "[System] Gateway restarted at 2026-01-01T00:00:02Z. Reason: crash. You were interrupted mid-task. "
+        "Review conversation context and respond to any unanswered messages."
+    )
+
+
+async def test_without_session_recovery_nobody_is_told_and_runs_are_resumed_all_the_same(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    config = config_with(session_recovery=False)
+    async with hosted(store, clock, home, waiting, config=config) as one:
+        await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
+        await stage.entered()
+    stage.open.set()
+    async with hosted(store, clock, home, waiting, config=config) as other:
+        await until(lambda: stage.notes.count("after") == 1)
+        (restart,) = await other.restarts()
+    assert restart.outcome is not None
+    assert (restart.outcome.notices, restart.outcome.recovered[0].fate) == (0, Fate.RESUMED)
+
+
+async def test_the_parent_of_an_interrupted_child_is_told_and_the_child_is_resumed(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    child, home = stage.waiting("child"), tmp_path / "home"
+
+    @hf.task(name="parent")
+    async def parent(run: hf.Run) -> list[Any]:
+        result = await (await run.spawn(child()))
+        told = await run.receive("holdfast.children", timeout="1h", default=None)
+        return [result, told]
+
+    async with hosted(store, clock, home, child, parent) as one:
+        handle = await one.gateway.holdfast.start(parent())
+        await stage.entered()
+    stage.open.set()
+    async with hosted(store, clock, home, child, parent) as other:
+        result, told = await soon(other.gateway.holdfast.handle(handle.id).result())
+    assert result == "after"
+    assert told["fate"] == "resumed"
+
+
+async def test_a_continuation_comes_back_as_the_next_message_of_its_session(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    stage.open.set()
+    async with hosted(store, clock, home, waiting) as one:
+        await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
+        await until(lambda: stage.notes.count("after") == 1)
+        await one.restart("new tools", session_key=KEY, continuation="check the garden")
+        await one.ended()
+    async with hosted(store, clock, home, waiting) as other:
+        await until(lambda: stage.notes.count("after") == 2)
+        messages = await other.gateway.inbox.messages(KEY)
+    texts = [message.text for message in messages if message.role is Role.SYSTEM]
+    assert texts == ["[System] The restart that you asked for is done. You had noted: check the garden"]
+
+
+async def test_an_agent_may_ask_for_a_restart_and_learns_who_is_in_the_way(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    other = stage.waiting()
+
+    @hf.task(name="asks")
+    async def asks(run: hf.Run) -> list[Any]:
+        answers = run.list("answers")
+        async for turn in run.turns(max=2):
+            arguments = {"reason": "new tools", "force": turn.number == 2}
+            answer = await turn.tool(restart_gateway, arguments, id="r")
+            answers.append([answer.is_accepted, len(answer.would_interrupt)])
+        return list(answers)
+
+    home = tmp_path / "home"
+    async with hosted(store, clock, home, asks, other) as one:
+        await one.gateway.holdfast.start(other())
+        await stage.entered()
+        handle = await one.gateway.holdfast.start(asks())
+        await until(lambda: one.gateway._carrier._is_stopping)
+        stage.open.set()
+        assert await one.ended()
+        (restart,) = await one.restarts()
+        assert restart.manifest.reason == "new tools"
+    async with hosted(store, clock, home, asks, other) as again:
+        result = await soon(again.gateway.holdfast.handle(handle.id).result())
+        assert len(await again.restarts()) == 1
+    assert result == [[False, 2], [True, 0]]
+
+
+@pytest.mark.parametrize("is_queued", [True, False])
+async def test_messages_that_come_during_a_drain_are_queued_or_refused_as_the_settings_say(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, is_queued: bool
+) -> None:
+    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    config = config_with(drain_queue_messages=is_queued)
+    async with hosted(store, clock, home, waiting, config=config) as one:
+        await one.gateway.inbox.post(KEY, "first", ADA, channel_message_id="m1")
+        await stage.entered()
+        asking = asyncio.ensure_future(one.restart())
+        await until(lambda: one.gateway._carrier._is_stopping)
+        if is_queued:
+            posted = await one.gateway.inbox.post(KEY, "second", ADA, channel_message_id="m2")
+            assert posted.message.status is MessageStatus.QUEUED
+        else:
+            with pytest.raises(Draining, match="drain_queue_messages"):
+                await one.gateway.inbox.post(KEY, "second", ADA, channel_message_id="m2")
+        stage.open.set()
+        await soon(asking)
+    async with hosted(store, clock, home, waiting, config=config) as other:
+        await until(lambda: stage.notes.count("after") == 1 + is_queued)
+        messages = await other.gateway.inbox.messages(KEY)
+    assert [one.text for one in messages if one.role is Role.USER] == ["first", "second"][: 1 + is_queued]
+
+
+@pytest.mark.parametrize("is_retried", [True, False])
+async def test_an_interrupted_firing_is_queued_again_or_given_up_as_the_settings_say(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, is_retried: bool
+) -> None:
+    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    config = config_with(cron_retry_on_interrupt=is_retried)
+    schedule = ScheduleSettings(cron="0 0 * * *", agent="main", session="nightly", prompt="water the garden")
+    async with hosted(store, clock, home, waiting, config=config) as one:
+        await Cron(store, clock, {"night": schedule}).run_once()
+        clock.advance(days=1)
+        await Cron(store, clock, {"night": schedule}).run_once()
+        await stage.entered()
+        readiness = await one.gateway.preflight()
+        assert [found.kind for found in readiness.interruptions] == [InterruptionKind.CRON]
+    stage.open.set()
+    async with hosted(store, clock, home, waiting, config=config) as other:
+        await until(lambda: not store.read_now(lambda tx: tx.firings.open(limit=10)))
+        (restart,) = await other.restarts()
+    (firing,) = store.read_now(lambda tx: tx.firings.page("night", limit=1))
+    assert restart.manifest.active_cron_runs[0].job_name == "night"
+    assert restart.outcome is not None
+    if is_retried:
+        assert (firing.status, firing.is_retry) == (FiringStatus.DONE, True)
+        assert [found.fate for found in restart.outcome.recovered] == [Fate.RESUMED]
+    else:
+        assert firing.status is FiringStatus.FAILED
+        assert [found.fate for found in restart.outcome.recovered] == [Fate.CANCELLED]
+        assert stage.notes.count("after") == 0

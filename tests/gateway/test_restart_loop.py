@@ -1,0 +1,105 @@
+"""Runs that kill the gateway at every start: they alone are quarantined, and the rest of the work is done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.message import Role
+from holdfast.core.transitions import MessageStatus, TaskStatus
+from holdfast.store import rows
+from holdfast.store.verify import scan
+from tests.crash.invariants import assert_ledger_is_whole
+from tests.gateway.fleet import Fleet, fleet, opened_ledger
+
+pytestmark = pytest.mark.slow
+
+RUNS = 50
+# Two crashes in company make suspects of all who made no progress; each killer then dies once more, alone.
+IN_COMPANY = 2
+# So many crashes without a healthy life, and without anybody to blame, are a loop.
+BROKEN_AFTER = 5
+
+
+def settings() -> dict[str, Any]:
+    return {"agents": {name: {"callable": f"tests.gateway.nettles:{name}"} for name in ("kills", "creeps")}}
+
+
+@pytest.mark.parametrize("killers", [1, 4])
+def test_only_those_who_kill_the_gateway_are_quarantined(tmp_path: Path, killers: int) -> None:
+    texts = [f"kill-{number}" for number in range(killers)]
+    texts += [f"innocent-{number}" for number in range(RUNS - killers)]
+    with fleet(tmp_path / "home", settings=settings()) as one:
+        one.until_ready()
+        say_all(one, texts)
+        one.open_door("kill")
+        one.wait_for(lambda: len(one.world("killed")) >= IN_COMPANY, "it was not killed")
+        one.open_door("mended")
+
+        one.wait_for(lambda: len(one.world("planted")) == RUNS - killers, "the rest of the work is not done")
+        one.wait_for(lambda: one.is_quiet(), "not everything was settled")
+        status = one.until_ready()
+        assert one.stop() == 0
+
+    assert not status["holds_resumes"], status
+    assert one.log().count("crashed") == len(one.world("killed")) == IN_COMPANY + killers
+    check(one, texts, killers)
+
+
+def test_a_loop_that_nobody_is_found_to_blame_for_is_broken_until_a_person_has_looked(
+    tmp_path: Path,
+) -> None:
+    with fleet(tmp_path / "home", settings=settings()) as one:
+        one.until_ready()
+        one.open_door("mended")
+        say(one, "creeps", "creeps")
+        one.wait_for(lambda: len(one.world("killed")) == BROKEN_AFTER, "it was not killed")
+        status = one.until_ready()
+        assert status["holds_resumes"], status
+        # What is new is answered all the same.
+        say(one, "kills", "new")
+        one.wait_for(lambda: one.world("planted") == ["new"], "nothing new is done")
+        waiting = Counter(found["status"] for found in one.ask("checkpoints.list")["checkpoints"])
+        assert waiting["paused_for_restart"] == 1
+
+        one.open_door("spared")
+        assert one.ask("gateway.resume")["resumed"] == 1
+        one.wait_for(lambda: one.is_quiet(), "what was held is not done")
+        assert not one.ask("gateway.status")["holds_resumes"]
+        assert one.stop() == 0
+
+    assert one.world("planted") == ["new", "creeps"]
+    assert len(one.world("killed")) == BROKEN_AFTER
+    with opened_ledger(one) as ledger:
+        assert_ledger_is_whole(ledger, is_at_rest=True)
+
+
+def say_all(one: Fleet, texts: list[str]) -> None:
+    """All of them have begun when this returns, and none has made any progress."""
+    for text in texts:
+        say(one, "kills", text)
+    one.wait_for(lambda: set(one.world("begun")) == set(texts), "not all of them have begun")
+
+
+def say(one: Fleet, agent: str, text: str) -> None:
+    one.ask("chat.send", sessionKey=f"agent:{agent}:{text}", message=text, idempotencyKey=text)
+
+
+def check(one: Fleet, texts: list[str], killers: int) -> None:
+    assert Counter(one.world("planted")) == dict.fromkeys(texts[killers:], 1)
+    with opened_ledger(one) as ledger:
+        contents = assert_ledger_is_whole(ledger, is_at_rest=True)
+        messages = ledger.read_now(lambda tx: [*map(rows.message_from_row, scan(tx, "messages", 1))])
+    ended = {task.goal: task for task in contents.tasks.values()}
+    assert {ended[text].status for text in texts[killers:]} == {TaskStatus.SUCCEEDED}
+    for text in texts[:killers]:
+        failure = ended[text].failure
+        assert failure is not None
+        assert (failure.kind, failure.facts["why"]) == ("failed_resume", "quarantined")
+    asked = {message.text: message.status for message in messages if message.role is Role.USER}
+    assert asked == {
+        text: MessageStatus.FAILED if text.startswith("kill") else MessageStatus.ANSWERED for text in texts
+    }

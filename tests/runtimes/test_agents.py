@@ -1,0 +1,300 @@
+"""Agents from the settings: loaded or refused by name, given a typed message, answering once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.config.gateway import AgentSettings, Config
+from holdfast.core.errors import SettingsError
+from holdfast.core.message import MAX_ANSWER_CHARS, Role, clean_answer
+from holdfast.core.transitions import MessageStatus
+from holdfast.engine.effects import Decision
+from holdfast.runtimes.agents import define, definitions
+from holdfast.store import Store
+from holdfast.testing import FakeClock
+from tests.engine.stage import Stage
+from tests.gateway.chats import GROUP, KEY, Chat
+from tests.runtimes import speakers
+
+HERE = "tests.runtimes.speakers"
+PYTHON = [sys.executable, "-c"]
+
+
+@pytest.fixture
+def stage(store: Store, clock: FakeClock, tmp_path: Path) -> Iterator[Stage]:
+    speakers.calls.clear()
+    stage = Stage(store, clock, tmp_path / "boots")
+    yield stage
+    stage.kill()
+
+
+async def chat_with(stage: Stage, tmp_path: Path, **settings: Any) -> Chat:
+    config = Config(agents={"scholar": AgentSettings(**settings)})
+    return await Chat(stage, *definitions(config, home=tmp_path)).begin()
+
+
+async def ask(stage: Stage, tmp_path: Path, text: str = "Tides?", **settings: Any) -> list[str]:
+    chat = await chat_with(stage, tmp_path, **settings)
+    await chat.say(text, origin=GROUP)
+    for _ in range(4):
+        await chat.talk()
+        chat.clock.advance(minutes=1)
+    return (await chat.transcript())[1:]
+
+
+# --- Python
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("shout", "agent: TIDES?"),
+        ("Nested.agent", "agent: TIDES?"),
+        ("whisper", "agent: tides?"),
+        ("plain", "agent: plain Tides?"),
+        ("research", "agent: Tides?, note 1, note 2, note 3"),
+        ("tell_where", f"agent: user {GROUP.peer} on hook in {KEY}: Tides?"),
+    ],
+)
+async def test_a_python_agent_answers(stage: Stage, tmp_path: Path, name: str, answer: str) -> None:
+    assert await ask(stage, tmp_path, callable=f"{HERE}:{name}") == [answer]
+
+
+async def test_an_agent_hears_what_was_said_before_and_not_what_waits(stage: Stage, tmp_path: Path) -> None:
+    chat = await chat_with(stage, tmp_path, callable=f"{HERE}:remember")
+    for text in ("one", "two", "three"):
+        await chat.say(text)
+
+    await chat.talk()
+
+    assert await chat.answers() == [
+        "one",
+        "user: one | agent: one | two",
+        "user: one | user: two | agent: one | agent: user: one | agent: one | two | three",
+    ]
+
+
+async def test_an_agent_that_says_nothing_has_answered(stage: Stage, tmp_path: Path) -> None:
+    assert await ask(stage, tmp_path, callable=f"{HERE}:nothing") == []
+
+
+async def test_what_is_no_text_is_no_answer(stage: Stage, tmp_path: Path) -> None:
+    (said,) = await ask(stage, tmp_path, callable=f"{HERE}:count")
+
+    assert said.startswith("system: ")
+
+
+async def test_what_an_agent_says_is_cleaned_and_never_in_the_systems_name(
+    stage: Stage, tmp_path: Path
+) -> None:
+    (said,) = await ask(stage, tmp_path, callable=f"{HERE}:pose")
+
+    assert said.startswith("agent: [not the system] Tides?[0m ")
+    assert "ghp_" not in said
+
+
+async def test_an_agent_that_raises_is_tried_three_times(stage: Stage, tmp_path: Path) -> None:
+    (said,) = await ask(stage, tmp_path, callable=f"{HERE}:fail")
+
+    assert speakers.calls == ["Tides?"] * 3
+    assert said.startswith("system: ")
+
+
+async def test_what_its_author_declared_of_a_task_holds_for_the_agent() -> None:
+    config = Config(agents={"scholar": AgentSettings(callable=f"{HERE}:research")})
+
+    (definition,) = definitions(config)
+
+    assert definition.name == "agent.scholar"
+    assert definition.attempts == 2
+    assert definition.timeout == speakers.research.timeout
+
+
+def test_the_settings_own_limit_comes_first() -> None:
+    definition = define("scholar", AgentSettings(callable=f"{HERE}:research", timeout_s=5))
+
+    assert definition.timeout is not None
+    assert definition.timeout.total_seconds() == 5
+
+
+async def test_an_interrupted_agent_goes_on_from_its_last_step(stage: Stage, tmp_path: Path) -> None:
+    chat = await chat_with(stage, tmp_path, callable=f"{HERE}:research")
+    await chat.say("Tides?")
+    await chat.conversations.run_once()
+    # The process dies before it has carried anything; the next one goes on.
+    await chat.begin()
+
+    await chat.talk()
+
+    assert speakers.calls == ["look 1", "look 2", "look 3"]
+    assert await chat.answers() == ["Tides?, note 1, note 2, note 3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("tests.runtimes.nowhere:f", "cannot be imported"),
+        (f"{HERE}:nobody", "has no 'nobody'"),
+        (f"{HERE}:number", "a function is needed, not int"),
+        (f"{HERE}:wants_more", "'more' cannot be given"),
+        (f"{HERE}:takes_nothing", "takes nothing"),
+    ],
+)
+def test_an_agent_that_cannot_be_loaded_is_refused_with_the_key_and_the_fix(name: str, match: str) -> None:
+    with pytest.raises(SettingsError, match=match) as error:
+        definitions(Config(agents={"scholar": AgentSettings(callable=name)}))
+
+    assert "agents.scholar.callable" in str(error.value)
+
+
+def test_a_long_answer_is_cut_and_an_empty_one_is_none() -> None:
+    cut = clean_answer("x" * (MAX_ANSWER_CHARS + 5))
+
+    assert cut is not None
+    assert cut.endswith("[… 5 characters left out …]")
+    assert clean_answer(" \n\x00 ") is None
+
+
+# --- commands
+
+
+async def test_a_command_reads_the_text_and_its_output_is_the_answer(stage: Stage, tmp_path: Path) -> None:
+    assert await ask(stage, tmp_path, text="Tides?\nAnd waves 🌊", command=["tr", "a-z", "A-Z"]) == [
+        "agent: TIDES?\nAND WAVES 🌊"
+    ]
+
+
+async def test_a_command_that_does_not_read_harms_nobody(stage: Stage, tmp_path: Path) -> None:
+    assert await ask(stage, tmp_path, text="x" * 200_000, command=["echo", "done"]) == ["agent: done"]
+
+
+async def test_a_command_knows_the_session_and_gets_only_what_is_passed_of_our_secrets(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUR_KEY", "the value that nobody stores")
+    monkeypatch.setenv("HOLDFAST_TOKEN", "0" * 64)
+    code = (
+        "import os; print(os.environ['THEIR_KEY'] == 'the value that nobody stores',"
+        " os.environ.get('HOLDFAST_TOKEN'), os.environ['HOLDFAST_SESSION_KEY'], os.environ['HOLDFAST_PEER'])"
+    )
+
+    said = await ask(stage, tmp_path, command=[*PYTHON, code], env={"THEIR_KEY": "OUR_KEY"})
+
+    assert said == [f"agent: True None {KEY} {GROUP.peer}"]
+
+
+async def test_a_command_works_in_its_directory(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "desk").mkdir()
+
+    said = await ask(stage, tmp_path, command=["pwd"], directory="desk")
+
+    assert said == [f"agent: {tmp_path / 'desk'}"]
+
+
+async def test_a_command_that_fails_is_not_begun_again(stage: Stage, tmp_path: Path) -> None:
+    script = f"echo x >> {tmp_path / 'began'}; echo trouble >&2; exit 3"
+
+    (said,) = await ask(stage, tmp_path, command=["sh", "-c", script])
+
+    assert said.startswith("system: ")
+    assert (tmp_path / "began").read_text() == "x\n"
+    (task,) = stage.store.read_now(lambda tx: tx.tasks.page(limit=9))
+    assert task.failure is not None
+    assert "ended with 3: trouble" in task.failure.message
+
+
+async def test_a_command_that_takes_too_long_is_stopped(stage: Stage, tmp_path: Path) -> None:
+    (said,) = await ask(stage, tmp_path, command=["sleep", "60"], timeout_s=0.2)
+
+    assert said.startswith("system: ")
+
+
+async def test_a_command_that_is_not_there_fails_its_message_only(stage: Stage, tmp_path: Path) -> None:
+    (said,) = await ask(stage, tmp_path, command=["/no/such/program"])
+
+    assert said.startswith("system: ")
+
+
+# --- pydantic-ai
+
+MODELS = """
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import FunctionModel
+from holdfast.integrations.pydantic_ai import HoldfastDurability
+
+asked = []
+
+def reply(messages, info):
+    parts = [f"{type(part).__name__} {part.content}" for message in messages for part in message.parts]
+    asked.append(parts)
+    return ModelResponse(parts=[TextPart(" | ".join(parts))])
+
+durable = Agent(FunctionModel(reply), name="scholar", capabilities=[HoldfastDurability()])
+fleeting = Agent(FunctionModel(reply), name="scholar")
+other = 7
+"""
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    pytest.importorskip("pydantic_ai")
+    (tmp_path / "models_of_a_test.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "models_of_a_test"
+    sys.modules.pop("models_of_a_test", None)
+
+
+async def test_a_model_answers_with_the_transcript_behind_it(
+    stage: Stage, tmp_path: Path, models: str
+) -> None:
+    chat = await chat_with(stage, tmp_path, pydantic_ai=f"{models}:durable")
+    await chat.say("one")
+    await chat.talk()
+    await chat.inbox.note(KEY, "[System] Gateway restarted.", key="restart:1")
+    await chat.say("two")
+    await chat.talk()
+
+    first, second = await chat.answers()
+    assert first == "UserPromptPart one"
+    # As pydantic-ai tells a model what the system said in the middle of a conversation.
+    system = "UserPromptPart <system>[System] Gateway restarted.</system>"
+    # (What an agent says itself is cleaned of such words.)
+    system = system.replace("<system>", "<not the system>").replace("</system>", "</not the system>")
+    assert second == f"UserPromptPart one | TextPart UserPromptPart one | {system} | UserPromptPart two"
+
+
+@pytest.mark.parametrize(
+    ("name", "match"), [("fleeting", "HoldfastDurability"), ("other", "a pydantic-ai agent is needed")]
+)
+def test_a_model_that_would_not_survive_a_restart_is_refused(models: str, name: str, match: str) -> None:
+    with pytest.raises(SettingsError, match=match):
+        define("scholar", AgentSettings(pydantic_ai=f"{models}:{name}"))
+
+
+# --- what is not known
+
+
+async def test_a_command_of_unknown_outcome_waits_for_a_person_and_then_the_session_goes_on(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """The witness was killed, too: nobody may begin the command a second time."""
+    script = "kill -9 $PPID; sleep 60"
+    chat = await chat_with(stage, tmp_path, command=["sh", "-c", script])
+    asked = await chat.say("do it")
+    await chat.say("next")
+    await chat.talk()
+    effect = await stage.review()
+
+    assert (await chat.inbox.message(asked.id)).status is MessageStatus.TAKEN
+    assert (await chat.inbox.session(KEY)).queued == 1
+    result = {"exit_code": 0, "stdout": "it was done", "stderr": ""}
+    await stage.holdfast.resolve(effect.id, Decision.DONE, result=result, by="ada")
+    await chat.talk()
+    assert (await chat.inbox.messages(KEY))[2].text == "it was done"
+    assert (await chat.inbox.messages(KEY))[2].role is Role.AGENT

@@ -1,0 +1,346 @@
+"""Schedules: each occurrence once, whoever looks; what was missed is caught up or written down."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from cronsim import CronSim
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from holdfast.config.gateway import ScheduleSettings
+from holdfast.core.events import EventKind
+from holdfast.core.message import Role
+from holdfast.core.schedule import Firing
+from holdfast.core.transitions import FiringStatus, MessageStatus
+from holdfast.engine.program import Run
+from holdfast.runtimes.contract import Heard
+from holdfast.schedule.cron import MAX_MISSED, Cron, Fired, due_between, next_after, requeuing
+from holdfast.store import Store
+from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RepeatingStore, memory_store
+from tests.builders import START, later
+from tests.conftest import Ledger
+from tests.engine.stage import Stage
+from tests.gateway.chats import GROUP, Chat, agent
+
+KEY = "agent:scholar:cron-hourly"
+
+
+def a_schedule(**changes: Any) -> ScheduleSettings:
+    schedule: dict[str, Any] = {
+        "cron": "0 * * * *",
+        "agent": "scholar",
+        "session": "cron-hourly",
+        "prompt": "look at the tide",
+    }
+    return ScheduleSettings(**schedule | changes)
+
+
+def cron(store: Store, clock: FakeClock, **schedules: ScheduleSettings) -> Cron:
+    return Cron(store, clock, schedules or {"hourly": a_schedule()})
+
+
+def firings(store: Store, schedule: str = "hourly") -> list[Firing]:
+    return store.read_now(lambda tx: tx.firings.page(schedule, limit=999))[::-1]
+
+
+def posted(store: Store, key: str = KEY) -> list[str]:
+    return [
+        one.channel_message_id or "" for one in store.read_now(lambda tx: tx.messages.after(key, limit=999))
+    ]
+
+
+async def test_a_schedule_that_is_new_does_not_fire_for_the_past(store: Store, clock: FakeClock) -> None:
+    assert await cron(store, clock).run_once() == Fired()
+    assert firings(store) == []
+
+
+async def test_an_occurrence_fires_once_and_posts_its_prompt(store: Store, clock: FakeClock) -> None:
+    service = cron(RepeatingStore(store), clock)
+    await service.run_once()
+    clock.advance(hours=1)
+
+    assert await service.run_once() == Fired(fired=1)
+    assert await service.run_once() == Fired()
+
+    (firing,) = firings(store)
+    (message,) = store.read_now(lambda tx: tx.messages.after(KEY, limit=9))
+    assert (firing.occurrence_at, firing.status) == (later(hours=1), FiringStatus.DUE)
+    assert firing.message_id == message.id
+    assert (message.text, message.role, message.channel) == ("look at the tide", Role.USER, "cron")
+    assert message.channel_message_id == "hourly@2026-01-01T01:00:00+00:00"
+    assert message.status is MessageStatus.QUEUED
+    kinds = [one.kind for one in store.read_now(lambda tx: tx.events.newest(limit=9))]
+    assert kinds.count(EventKind.SCHEDULE_FIRED) == 1
+
+
+async def test_after_a_time_without_anybody_the_latest_fires_and_the_others_are_missed(
+    store: Store, clock: FakeClock
+) -> None:
+    await cron(store, clock).run_once()
+    clock.advance(hours=3, minutes=20)
+
+    did = await cron(store, clock).run_once()
+
+    assert did == Fired(fired=1, missed=2)
+    assert [one.status for one in firings(store)] == [
+        FiringStatus.MISSED,
+        FiringStatus.MISSED,
+        FiringStatus.DUE,
+    ]
+    assert posted(store) == ["hourly@2026-01-01T03:00:00+00:00"]
+
+
+async def test_what_was_missed_more_than_a_day_ago_does_not_fire(store: Store, clock: FakeClock) -> None:
+    weekly = a_schedule(cron="0 0 * * thu")
+    service = cron(store, clock, weekly=weekly)
+    await service.run_once()
+    clock.advance(days=7, hours=25)
+
+    assert await service.run_once() == Fired(missed=1)
+    assert await service.run_once() == Fired()
+    assert [one.status for one in firings(store, "weekly")] == [FiringStatus.MISSED]
+
+
+async def test_a_year_without_anybody_is_caught_up_at_once(store: Store, clock: FakeClock) -> None:
+    service = cron(store, clock, minutely=a_schedule(cron="* * * * *"))
+    await service.run_once()
+    clock.advance(days=365)
+
+    assert await service.run_once() == Fired(fired=1, missed=MAX_MISSED)
+    assert await service.run_once() == Fired()
+
+
+async def test_a_schedule_that_was_changed_or_switched_on_counts_from_then_on(
+    store: Store, clock: FakeClock
+) -> None:
+    await cron(store, clock).run_once()
+    clock.advance(hours=5, minutes=30)
+
+    changed = cron(store, clock, hourly=a_schedule(cron="15 * * * *"))
+    assert await changed.run_once() == Fired()
+    off = cron(store, clock, hourly=a_schedule(cron="15 * * * *", is_enabled=False))
+    clock.advance(hours=2)
+    assert await off.run_once() == Fired()
+    clock.advance(hours=2)
+    assert await changed.run_once() == Fired()
+    clock.advance(hours=1)
+    assert await changed.run_once() == Fired(fired=1)
+
+
+async def test_what_is_held_fires_nothing_and_catches_up(store: Store, clock: FakeClock) -> None:
+    service = cron(store, clock)
+    await service.run_once()
+    service.hold()
+    clock.advance(hours=1)
+
+    assert await service.run_once() == Fired()
+    service.go_on()
+    assert await service.run_once() == Fired(fired=1)
+
+
+async def test_twelve_schedules_fire_each_on_its_own(store: Store, clock: FakeClock) -> None:
+    twelve = {
+        f"s{number}": a_schedule(session=f"s{number}", cron=f"{number} * * * *") for number in range(12)
+    }
+    service = cron(store, clock, **twelve)
+    await service.run_once()
+
+    for _ in range(120):
+        clock.advance(minutes=1)
+        await service.run_once()
+
+    for number in range(12):
+        assert len(firings(store, f"s{number}")) == 2
+        assert len(posted(store, f"agent:scholar:s{number}")) == 2
+
+
+async def test_two_gateways_fire_each_occurrence_once(ledger: Ledger) -> None:
+    first = ledger.open()
+    second = first if getattr(ledger, "_directory", "") is None else ledger.open()
+    both = [cron(store, ledger.clock) for store in (first, second)]
+    await both[0].run_once()
+
+    for _ in range(10):
+        ledger.clock.advance(hours=1)
+        fired = await asyncio.gather(*(one.run_once() for one in both))
+        assert sum(one.fired for one in fired) == 1
+
+    assert len(set(posted(first))) == len(posted(first)) == 10
+
+
+async def test_a_crash_between_any_two_writes_fires_once() -> None:
+    async def life(store: Store, clock: FakeClock) -> None:
+        service = cron(store, clock)
+        clock.set(START)
+        await service.run_once()
+        clock.advance(hours=3)
+        await service.run_once()
+
+    recorded = FailingStore(memory_store())
+    await life(recorded, FakeClock(START))
+
+    async def crash_at(point: Failpoint) -> None:
+        store, clock = memory_store(), FakeClock(START)
+        with pytest.raises(Crashed):
+            await life(FailingStore(store, [point]), clock)
+        await life(store, clock)
+        assert posted(store) == ["hourly@2026-01-01T03:00:00+00:00"], point
+        assert len(firings(store)) == 3, point
+        assert store.verify() == []
+        store.close()
+
+    for point in recorded.failpoints():
+        await crash_at(point)
+
+
+# --- a firing follows its message
+
+
+async def tell(run: Run, heard: Heard) -> str:
+    if "break" in heard.message.text:
+        raise ValueError("no")
+    return "high"
+
+
+@pytest.fixture
+def chat(store: Store, clock: FakeClock, tmp_path: Path) -> Any:
+    stage = Stage(store, clock, tmp_path / "boots")
+    yield Chat(stage, agent(tell))
+    stage.kill()
+
+
+async def fire(chat: Chat, **changes: Any) -> Cron:
+    service = cron(chat.stage.store, chat.clock, hourly=a_schedule(**changes))
+    await service.run_once()
+    chat.clock.advance(hours=1)
+    await service.run_once()
+    return service
+
+
+async def test_a_firing_is_running_while_its_task_is_and_done_with_its_answer(
+    chat: Chat, store: Store
+) -> None:
+    await chat.begin()
+    await fire(chat)
+
+    await chat.conversations.run_once()
+    (running,) = firings(store)
+    assert (running.status, running.task_id is not None) == (FiringStatus.RUNNING, True)
+    assert store.read_now(lambda tx: tx.firings.open(limit=9)) == [running]
+    await chat.talk()
+
+    (done,) = firings(store)
+    assert (done.status, done.task_id) == (FiringStatus.DONE, running.task_id)
+    assert await chat.answers(KEY) == ["high"]
+    assert store.read_now(lambda tx: tx.deliveries.next_due_at()) is None, "nobody listens there"
+
+
+async def test_what_a_schedule_asked_for_is_told_to_whoever_speaks_in_the_session(
+    chat: Chat, store: Store
+) -> None:
+    await chat.begin()
+    await chat.say("hello", key=KEY, origin=GROUP)
+    await chat.talk()
+    await fire(chat)
+    await chat.talk()
+
+    task_id = firings(store)[0].task_id
+    (owed,) = store.read_now(lambda tx: tx.deliveries.of_task(str(task_id)))
+    assert owed.origin == GROUP
+
+
+async def test_a_firing_that_failed_is_queued_again_with_its_flag(chat: Chat, store: Store) -> None:
+    await chat.begin()
+    service = await fire(chat, prompt="break")
+    await chat.talk()
+    (failed,) = firings(store)
+    assert failed.status is FiringStatus.FAILED
+
+    requeued = RepeatingStore(store).write_now(requeuing(failed.id, now=chat.clock.now()))
+
+    assert (requeued.status, requeued.is_retry) == (FiringStatus.REQUEUED, True)
+    assert requeued.message_id != failed.message_id
+    await chat.talk()
+    assert firings(store)[0].status is FiringStatus.FAILED
+    assert len(posted(store)) == 4
+    assert (await service.requeue(failed.id)).status is FiringStatus.REQUEUED
+
+
+async def test_a_firing_whose_task_goes_on_is_flagged_and_not_posted_again(chat: Chat, store: Store) -> None:
+    await chat.begin()
+    service = await fire(chat)
+    await chat.conversations.run_once()
+    (running,) = firings(store)
+
+    requeued = await service.requeue(running.id)
+    await chat.talk()
+
+    assert (requeued.status, requeued.message_id) == (FiringStatus.REQUEUED, running.message_id)
+    (done,) = firings(store)
+    assert (done.status, done.is_retry) == (FiringStatus.DONE, True)
+    assert await chat.answers(KEY) == ["high"]
+    assert (await service.requeue(running.id)).status is FiringStatus.DONE
+
+
+# --- occurrences
+
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata"]
+
+
+@hypothesis_settings(max_examples=150, deadline=None)
+@given(
+    cron_text=st.sampled_from(
+        ["30 2 * * *", "*/20 * * * *", "0 * * * *", "0 3 * * sun", "0 0 1 * *", "15 1,2,3 * * *", "0 0 L * *"]
+    ),
+    tz=st.sampled_from(ZONES),
+    start=st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 1)),  # noqa: DTZ001 - given a zone below
+    length=st.integers(0, 60 * 24 * 4),
+)
+def test_the_occurrences_of_a_time_are_the_same_forwards_and_backwards(
+    cron_text: str, tz: str, start: datetime, length: int
+) -> None:
+    schedule = a_schedule(cron=cron_text, tz=tz)
+    after = start.replace(tzinfo=UTC)
+    until = after + timedelta(minutes=length)
+    forwards = []
+    for occurrence in CronSim(cron_text, after.astimezone(ZoneInfo(tz))):
+        if occurrence.astimezone(UTC) > until:
+            break
+        forwards.append(occurrence.astimezone(UTC))
+
+    assert due_between(schedule, after, until) == forwards[-(MAX_MISSED + 1) :]
+
+
+def test_an_occurrence_is_due_at_its_very_moment() -> None:
+    schedule = a_schedule()
+
+    assert due_between(schedule, START, later(hours=1)) == [later(hours=1)]
+    assert due_between(schedule, START, later(hours=1) - timedelta(microseconds=1)) == []
+    assert due_between(schedule, later(hours=1), later(hours=1)) == []
+    assert next_after(schedule, START) == later(hours=1)
+
+
+def test_the_time_zone_of_a_schedule_counts() -> None:
+    schedule = a_schedule(cron="0 9 * * *", tz="Europe/Berlin")
+
+    winter = next_after(schedule, datetime(2026, 1, 10, tzinfo=UTC))
+    summer = next_after(schedule, datetime(2026, 7, 10, tzinfo=UTC))
+
+    assert (winter.hour, summer.hour) == (8, 7)
+
+
+async def test_the_service_wakes_when_something_is_due(store: Store, clock: FakeClock) -> None:
+    service = cron(store, clock)
+    assert service.next_due_at() == later(hours=1)
+    assert Cron(store, clock, {}).next_due_at() is None
+    service.stop()
+
+    async with asyncio.timeout(10):
+        await service.run()

@@ -1,0 +1,123 @@
+"""Deliveries: in order for each target, attempted by one boot at a time, settled by that one only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.core.delivery import Delivery
+from holdfast.core.task import Origin
+from holdfast.core.transitions import DELIVERY_MOVES, DeliveryStatus
+from holdfast.store import Store, Tx
+from tests.builders import BOOT, FAILURE, OTHER_BOOT, START, a_boot, a_delivery, later
+
+ADA, BEN = Origin(channel="hook", peer="ada"), Origin(channel="hook", peer="ben")
+S = DeliveryStatus
+
+
+def owed(store: Store, **changes: Any) -> Delivery:
+    delivery = a_delivery(**changes)
+    store.write_now(lambda tx: tx.deliveries.create(delivery))
+    return delivery
+
+
+def due(store: Store, **by: float) -> list[str]:
+    return [one.id for one in store.read_now(lambda tx: tx.deliveries.due(now=later(**by), limit=9))]
+
+
+def attempt(store: Store, delivery: Delivery, boot: str = BOOT) -> Delivery | None:
+    return store.write_now(
+        lambda tx: tx.deliveries.attempt(delivery.id, boot_id=boot, lease_until=later(minutes=1), now=START)
+    )
+
+
+def test_the_oldest_that_is_owed_to_each_target_is_due(store: Store) -> None:
+    first = owed(store, origin=ADA)
+    second = owed(store, origin=ADA, created_at=later(seconds=1))
+    other = owed(store, origin=BEN, created_at=later(seconds=2))
+    nowhere = owed(store, created_at=later(seconds=3))
+
+    assert set(due(store)) == {first.id, other.id, nowhere.id}
+    taken = attempt(store, first)
+    assert first.id not in due(store)
+    assert second.id not in due(store)
+    assert taken is not None
+    store.write_now(lambda tx: tx.deliveries.settle(taken, S.FAILED, failure=FAILURE, now=START))
+    assert second.id in due(store)
+
+
+def test_what_comes_later_is_not_due_before_its_time_and_holds_back_its_target(store: Store) -> None:
+    first = owed(store, origin=ADA, due_at=later(minutes=5))
+    second = owed(store, origin=ADA, created_at=later(seconds=1))
+
+    assert due(store) == []
+    assert due(store, minutes=5) == [first.id]
+    assert store.read_now(lambda tx: tx.deliveries.next_due_at()) == START
+    assert second.id not in due(store, minutes=5)
+
+
+def test_nothing_is_due_in_an_empty_ledger(store: Store) -> None:
+    assert store.read_now(lambda tx: tx.deliveries.next_due_at()) is None
+
+
+def test_one_boot_attempts_a_delivery(store: Store) -> None:
+    delivery = owed(store)
+
+    taken = attempt(store, delivery)
+
+    assert taken is not None
+    assert (taken.status, taken.attempts, taken.claimed_by) == (S.ATTEMPTING, 1, BOOT)
+    assert taken.due_at == later(minutes=1)
+    assert attempt(store, delivery, OTHER_BOOT) is None
+
+
+@pytest.mark.parametrize("to", sorted(DELIVERY_MOVES[S.ATTEMPTING]))
+def test_an_attempt_is_settled_once(store: Store, to: DeliveryStatus) -> None:
+    taken = attempt(store, owed(store))
+    assert taken is not None
+
+    def settle(tx: Tx) -> Delivery | None:
+        return tx.deliveries.settle(taken, to, failure=FAILURE, due_at=later(hours=1), now=later(seconds=1))
+
+    settled = store.write_now(settle)
+
+    assert settled is not None
+    assert (settled.status, settled.failure, settled.due_at) == (to, FAILURE, later(hours=1))
+    assert settled.claimed_by is None
+    assert store.write_now(settle) is None
+
+
+def test_attempts_of_a_boot_that_ended_or_took_too_long_are_found_and_fenced(store: Store) -> None:
+    store.write_now(lambda tx: [tx.boots.begin(a_boot()), tx.boots.begin(a_boot(id=OTHER_BOOT))])
+    mine, of_the_dead = attempt(store, owed(store)), attempt(store, owed(store), OTHER_BOOT)
+    assert mine is not None
+    assert of_the_dead is not None
+    assert store.read_now(lambda tx: tx.deliveries.lapsed(now=START, limit=9)) == []
+
+    store.write_now(lambda tx: tx.boots.end(OTHER_BOOT, now=START))
+
+    assert store.read_now(lambda tx: tx.deliveries.lapsed(now=START, limit=9)) == [of_the_dead]
+    late = store.read_now(lambda tx: tx.deliveries.lapsed(now=later(minutes=1), limit=9))
+    assert {one.id for one in late} == {mine.id, of_the_dead.id}
+
+    def reclaim(tx: Tx) -> Delivery | None:
+        return tx.deliveries.reclaim(
+            of_the_dead, boot_id=BOOT, lease_until=later(minutes=2), now=later(seconds=1)
+        )
+
+    taken = store.write_now(reclaim)
+    assert taken is not None
+    assert (taken.status, taken.attempts, taken.claimed_by) == (S.ATTEMPTING, 2, BOOT)
+    assert store.write_now(reclaim) is None
+    assert store.write_now(lambda tx: tx.deliveries.settle(of_the_dead, S.DELIVERED, now=START)) is None
+    assert store.write_now(lambda tx: tx.deliveries.settle(taken, S.DELIVERED, now=START)) is not None
+
+
+def test_what_is_owed_because_of_a_task_is_found(store: Store) -> None:
+    first, second = owed(store, task_id="task_1"), owed(store, task_id="task_1")
+    owed(store, task_id="task_2")
+
+    found = store.read_now(lambda tx: tx.deliveries.of_task("task_1"))
+
+    assert {one.id for one in found} == {first.id, second.id}

@@ -28,18 +28,22 @@ if TYPE_CHECKING:
 
 BACKENDS = ("sqlite", "memory", "postgres")
 
-# The store's own suite runs on every backend before every commit. What stands on the store is tried there on
-# one of them, and on the others with everything else that takes its time.
-ON_THE_STORE = (
-    *("tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/", "tests/gateway/"),
-    *("tests/runtimes/", "tests/delivery/", "tests/schedule/"),
+# What is tried on several backends is tried on one of them before every commit, and on the others with
+# everything else that takes its time.
+ON_A_STORE = (
+    *("tests/store/", "tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/"),
+    *("tests/gateway/", "tests/runtimes/", "tests/delivery/", "tests/schedule/"),
 )
+# A server for each test, and every combination of what a stranger may try at every route.
+AT_THE_DOORS = ("tests/api/",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ids = {item.nodeid for item in items}
     for item in items:
-        if not item.nodeid.startswith(ON_THE_STORE):
+        if item.nodeid.startswith(AT_THE_DOORS):
+            item.add_marker(pytest.mark.slow)
+        if not item.nodeid.startswith(ON_A_STORE):
             continue
         _, _, case = item.nodeid.partition("[")
         has_twin = "memory" in case and item.nodeid.replace("memory", "sqlite") in ids

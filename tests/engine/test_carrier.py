@@ -398,6 +398,7 @@ async def test_a_drain_that_cannot_save_is_taken_back_and_the_work_goes_on(
         assert await soon(process.carrier.until_decided()) is None
 
 
+@pytest.mark.slow
 async def test_what_was_paused_before_a_drain_was_taken_back_is_resumed_here(
     store: Store, clock: FakeClock, stage: Stage
 ) -> None:

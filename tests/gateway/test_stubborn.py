@@ -55,8 +55,9 @@ def drain_with_nettles(home: Path, store: str | None) -> None:
             one.open_door("send")
         assert asked.answer is not None
         assert asked.answer["is_accepted"], asked.answer
-        one.until_ready(unless_boot=boot)
+        # Before the next life begins: a thread that looks too early never returns there, either.
         one.open_door("mended")
+        one.until_ready(unless_boot=boot)
         one.wait_for(lambda: one.is_quiet(), "not everything was answered")
         assert one.stop() == 0
 

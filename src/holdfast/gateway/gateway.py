@@ -389,6 +389,8 @@ class Gateway:
             return None
         log.warning("draining: %s", first.trigger.reason)
         self._carrier.stop(first.trigger.resume_reason, may_go_on=True)
+        if sum(not wish.wants_restart for wish in wishes) > 1:
+            self._carrier.hurry()
         with ended_by_force(self._carrier, self.store, self.clock):
             problem = await self._until_drained(wishes)
         if problem is not None:
@@ -498,6 +500,8 @@ class Gateway:
             await self.store.write(note)
         except HoldfastError as error:
             log.warning("what became of %s is not noted: %s", restart.id, error)
+            if why_blocked is not None:
+                self._refusals.add(restart, why_blocked)
 
 
 async def _ended(children: Sequence[asyncio.Task[None]]) -> None:

@@ -38,17 +38,27 @@ ON_A_STORE = (
 AT_THE_DOORS = ("tests/api/",)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     ids = {item.nodeid for item in items}
+    twins: list[pytest.Item] = []
     for item in items:
         if item.nodeid.startswith(AT_THE_DOORS):
             item.add_marker(pytest.mark.slow)
         if not item.nodeid.startswith(ON_A_STORE):
             continue
         _, _, case = item.nodeid.partition("[")
-        has_twin = "memory" in case and item.nodeid.replace("memory", "sqlite") in ids
-        if "postgres" in case or has_twin:
+        if "memory" in case and item.nodeid.replace("memory", "sqlite") in ids:
+            # The store's own suite shows that both do the same; for the rest once is enough.
+            if item.nodeid.startswith("tests/store/"):
+                item.add_marker(pytest.mark.slow)
+            else:
+                twins.append(item)
+        elif "postgres" in case:
             item.add_marker(pytest.mark.slow)
+    if twins:
+        config.hook.pytest_deselected(items=twins)
+        dropped = set(twins)
+        items[:] = [item for item in items if item not in dropped]
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,15 @@ pytestmark = pytest.mark.slow
 Everywhere = Callable[..., Any]
 
 
-@pytest.fixture(params=["memory", "postgres"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A trap is one of the program's own, whatever the database; only who works side by side may tell."""
+    if "everywhere" in metafunc.fixturenames:
+        is_parallel = any(word in metafunc.function.__name__ for word in ("parallel", "asyncio"))
+        backends = ["memory", "postgres"] if is_parallel else ["memory"]
+        metafunc.parametrize("ledger", backends, indirect=True)
+
+
+@pytest.fixture
 def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
     ledger: Ledger = request.getfixturevalue(f"{request.param}_ledger")
     ledger.begin()

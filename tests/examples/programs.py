@@ -63,6 +63,7 @@ ALL = (
         steps=RESEARCH,
         result="The moon moves the tides.",
         world={"published.txt": 1},
+        is_parallel=True,  # pydantic-ai calls the tools of one answer side by side
     ),
     Example(
         name="migration",

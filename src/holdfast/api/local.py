@@ -29,6 +29,8 @@ BACKLOG = 4096
 MAX_CONNECTIONS = 256
 # A peer that does not read what it asked for is let go.
 SEND_TIMEOUT_S = 30.0
+# How long one that is refused may take to say what it wanted.
+REFUSE_S = 2.0
 _MACOS_LOCAL_PEERCRED = 1
 
 
@@ -67,6 +69,10 @@ class LocalDoor:
             caller = self._caller(writer)
             await self._answer_all(reader, writer, caller)
         except RpcError as error:
+            with contextlib.suppress(OSError, TimeoutError, ValueError):
+                # What was sent is taken first: closed with it unread, the answer would be lost, too.
+                async with asyncio.timeout(REFUSE_S):
+                    await reader.readline()
             with contextlib.suppress(OSError, TimeoutError):
                 await self._send(writer, Response(ok=False, error=error.body))
         except (OSError, TimeoutError, asyncio.IncompleteReadError):

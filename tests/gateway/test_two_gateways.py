@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -329,8 +330,16 @@ def check_one_at_a_time(tasks: list[Task]) -> None:
             assert before.ended_at <= after.created_at, f"{before.id} and {after.id} overlap"
 
 
+# How long a rescue may wait for its transaction.
+BEFORE_IT_COMMITS = timedelta(seconds=1)
+
+
 def check_late_writes(tx: Tx) -> None:
-    """What was rescued from somebody who may yet wake up has nothing of his that is younger."""
+    """What was rescued from somebody who may yet wake up has nothing of his that is younger.
+
+    A rescue takes its time of day before its transaction; what its holder committed between the two is not
+    late, and the fence lets in nothing after it. Who wakes up late does so after many seconds.
+    """
     rescued = {
         one.run_id: one.created_at
         for one in map(rows.checkpoint_from_row, scan(tx, "checkpoints", 1))
@@ -339,7 +348,9 @@ def check_late_writes(tx: Tx) -> None:
     steps = [(one.run_id, one.name, one.ended_at) for one in map(rows.step_from_row, scan(tx, "steps", 4))]
     effects = map(rows.effect_from_row, scan(tx, "effects", 1))
     for run_id, name, at in steps + [(one.run_id, one.name, one.created_at) for one in effects]:
-        assert run_id not in rescued or at <= rescued[run_id], f"{name} of {run_id} came late"
+        assert run_id not in rescued or at <= rescued[run_id] + BEFORE_IT_COMMITS, (
+            f"{name} of {run_id} came late"
+        )
 
 
 def merged(*posters: Poster, more: dict[str, list[str]]) -> dict[str, list[list[str]]]:

@@ -15,7 +15,6 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -330,27 +329,18 @@ def check_one_at_a_time(tasks: list[Task]) -> None:
             assert before.ended_at <= after.created_at, f"{before.id} and {after.id} overlap"
 
 
-# How long a rescue may wait for its transaction.
-BEFORE_IT_COMMITS = timedelta(seconds=1)
-
-
 def check_late_writes(tx: Tx) -> None:
-    """What was rescued from somebody who may yet wake up has nothing of his that is younger.
-
-    A rescue takes its time of day before its transaction; what its holder committed between the two is not
-    late, and the fence lets in nothing after it. Who wakes up late does so after many seconds.
-    """
-    rescued = {
-        one.run_id: one.created_at
+    """What was rescued from somebody who may yet wake up has nothing of his that is younger than its
+    follow-up: that was created after the rescue had committed, and the fence lets in nothing after it."""
+    followed = {
+        one.run_id: tx.runs.get(one.resumed_run_id).created_at
         for one in map(rows.checkpoint_from_row, scan(tx, "checkpoints", 1))
-        if one.status is not None
+        if one.resumed_run_id is not None
     }
     steps = [(one.run_id, one.name, one.ended_at) for one in map(rows.step_from_row, scan(tx, "steps", 4))]
     effects = map(rows.effect_from_row, scan(tx, "effects", 1))
     for run_id, name, at in steps + [(one.run_id, one.name, one.created_at) for one in effects]:
-        assert run_id not in rescued or at <= rescued[run_id] + BEFORE_IT_COMMITS, (
-            f"{name} of {run_id} came late"
-        )
+        assert run_id not in followed or at <= followed[run_id], f"{name} of {run_id} came late"
 
 
 def merged(*posters: Poster, more: dict[str, list[str]]) -> dict[str, list[list[str]]]:

@@ -181,6 +181,10 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
                 time.sleep(order.uniform(0.0, 0.6))  # when it strikes, not what we wait for
                 way()
                 boot = one.until_ready(unless_boot=boot)["boot_id"]
+        # No schedule may fire between the moment at which all is quiet and the stop.
+        one.settings["schedules"] = {}
+        one.restart_by_settings()
+        one.until_ready(unless_boot=boot)
         one.wait_for(lambda: is_quiet(one), "not everything was answered")
         url = store or f"sqlite:///{home / 'ledger.db'}"
         opened = app.open_store(url, clock=SystemClock())

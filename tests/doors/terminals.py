@@ -17,6 +17,16 @@ from tests.doors.calls import PROGRAM, environment
 PATIENCE_S = 60.0
 
 
+def _hear_ctrl_c() -> None:
+    """As a shell starts it: who runs the tests may have told theirs to ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _own_terminal() -> None:
+    _hear_ctrl_c()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class _Heard:
     """What a process has said so far, and how much of it a test has read."""
 
@@ -55,8 +65,7 @@ class Beside:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            # As a shell starts it: who runs the tests may have told theirs to ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            preexec_fn=_hear_ctrl_c,
         )
         assert self._process.stderr is not None
         self._heard = _Heard(self._process.stderr.fileno())
@@ -96,7 +105,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_own_terminal,
         )
         os.close(theirs)
         self._heard = _Heard(self._ours)

@@ -43,6 +43,8 @@ RESTARTS = int(os.environ.get("HOLDFAST_RESTARTS") or 0)
 UNAVAILABLE = 503
 PEERS = ("ada", "group-7")
 SECRET = b"0123456789abcdef0123456789abcdef"
+# In a row: one more, and the supervisor would hold the resumes until a person has looked.
+MAX_CRASHES = 4
 OF_SQLITE, OF_POSTGRES = RESTARTS or 20, RESTARTS or 5
 
 
@@ -175,9 +177,13 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
         boot = one.until_ready()["boot_id"]
         ways = [one.restart_by_rpc, one.restart_by_signal, one.restart_by_settings]
         ways += [one.kill_gateway, one.kill_both]
+        crashes = 0
         with Client(one, seed) as client:
             for number in range(restarts):
                 way = ways[number] if number < len(ways) else order.choice(ways)
+                if way == one.kill_gateway and crashes == MAX_CRASHES:
+                    way = one.restart_by_rpc
+                crashes = crashes + 1 if way == one.kill_gateway else 0
                 time.sleep(order.uniform(0.0, 0.6))  # when it strikes, not what we wait for
                 way()
                 boot = one.until_ready(unless_boot=boot)["boot_id"]

@@ -390,6 +390,19 @@ def test_a_crash_loop_holds_resumes_until_a_life_was_healthy(tmp_path: Path) -> 
     assert [life["why"] for life in lives[1:3]] == ["crash: exit status 1", "crash: SIGKILL"]
 
 
+@pytest.mark.slow
+def test_crashes_with_a_restart_in_good_order_between_them_are_not_in_a_row(tmp_path: Path) -> None:
+    ways = ["crash", "crash", "crash", "crash", "serve", "crash", "serve"]
+    with staged(tmp_path, ",".join(ways)) as stage:
+        stage.read_until("the gateway is ready")
+        stage.signal(signal.SIGUSR1)
+        stage.read_until("the gateway is ready\n")
+        lives = stage.lives()
+
+    assert [life["crashes"] for life in lives] == [0, 1, 2, 3, 4, 0, 1]
+    assert not any(life["holds_resumes"] for life in lives)
+
+
 # --- stuck children
 
 

@@ -346,6 +346,10 @@ class Supervisor:
     def _restart(self, child: Child) -> None:
         """At once; but gateways that want it again and again before they were ready must not spin."""
         self._restarts_unready = 0 if child.was_ready else self._restarts_unready + 1
+        if child.was_ready and not self._crashes.are_a_loop:
+            # It served and ended in order: the crashes before it and those to come are not in a row. Once
+            # resumes are held, only health or a person ends that.
+            self._crashes.forget()
         wait_s = self._crashes.wait(jitter=self._jitter()) if self._restarts_unready > 1 else 0.0
         self._start_later(wait_s, "restart")
 

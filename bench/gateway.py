@@ -33,11 +33,11 @@ ROOT = Path(__file__).resolve().parents[1]
 
 _salts = itertools.count()
 
-# The same gateway, but each run is rescued, resumed and claimed in commits of its own.
+# The same gateway, but each run is resumed and claimed in commits of its own.
 ONE_BY_ONE = """
 import sys
-from holdfast.engine import carrier, rescue, resume
-rescue.BATCH = carrier.BATCH = 1
+from holdfast.engine import carrier, resume
+carrier.BATCH = 1
 resume.Resumer.resume_all.__kwdefaults__["batch"] = 1
 from holdfast.cli.main import main
 sys.exit(main())

@@ -313,6 +313,18 @@ def write(store: Store, act: Callable[[Tx], T]) -> T:
     return store.write_now(act)
 
 
+def due_by(store: Store, moment: datetime) -> list[Delivery]:
+    """What may be sent by then, through any channel."""
+
+    def read(tx: Tx) -> list[Delivery]:
+        looks = [
+            tx.deliveries.due(name, now=moment, limit=99) for name in tx.deliveries.waiting_channels(limit=99)
+        ]
+        return [delivery for look in looks for delivery in look.deliveries]
+
+    return store.read_now(read)
+
+
 def put(tx: Tx, task: Task, *runs: Run, checkpoints: tuple[Checkpoint, ...] = ()) -> None:
     """A task with its runs and checkpoints, just as they are."""
     tx.tasks.create(task)

@@ -19,6 +19,7 @@ from holdfast.config import (
     Settings,
     SqlitePlace,
     StorePlace,
+    default_home,
     read_settings,
     read_store_url,
 )
@@ -29,7 +30,7 @@ from holdfast.core.errors import HomeInUse, NoLedger, SettingsError, StoreUnavai
 if TYPE_CHECKING:
     from holdfast.engine.boots import Life
     from holdfast.engine.checkpoints import Checkpoints
-    from holdfast.engine.claims import Claims
+    from holdfast.engine.claims import Claims, Family
     from holdfast.engine.definitions import TaskDefinition
     from holdfast.engine.handles import Holdfast
     from holdfast.engine.ledger import Ledger
@@ -238,12 +239,14 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     drain_timeout: Duration = "30s",
     secrets: Resolve | None = None,
     role: str = "script",
+    family: Family | None = None,
 ) -> AsyncIterator[Holdfast]:
     """The whole set-up of a script: a ledger, and the tasks that this process carries while it is open.
 
     What was in flight when a process before died goes on; what is in flight at the end is paused, and goes
     on when somebody opens the ledger again. Effects in flight are waited for, at most `drain_timeout`. What
-    the body raises comes out as itself. Without tasks it is only for starting and looking.
+    the body raises comes out as itself. Without tasks it is only for starting and looking. With a family it
+    carries only the task that is chosen there, and what that starts.
     """
     from holdfast.engine.beside import beside
     from holdfast.engine.carrier import Carrier
@@ -267,6 +270,7 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
             drain_timeout=limit,
             secrets=secrets,
             on_let_go=holdfast.endings.tell,
+            family=family,
         )
         await carrier.take_over()
         async with beside(carrier):
@@ -289,10 +293,12 @@ async def serve(
     and is paused. A second SIGTERM or SIGINT stops at once. The answer says whether a restart is wanted:
     `if asyncio.run(holdfast.serve(…)).wants_restart: …`.
     """
+    from holdfast.engine.beside import beside
     from holdfast.engine.carrier import Carrier
     from holdfast.engine.definitions import by_name
     from holdfast.gateway import serving
     from holdfast.gateway.signals import heard
+    from holdfast.tools.upkeep import ReceiptPruner
 
     known = by_name(tasks)
     limit = parse_duration("drain_timeout", drain_timeout)
@@ -313,7 +319,10 @@ async def serve(
                 on_restart=requests.want_restart,
             )
             await carrier.take_over()
-            return await serving.serve(carrier, requests, parts.store, parts.clock)
+            # Where the shell tool leaves them, unless it is given another place.
+            receipts = [default_home(os.environ) / "receipts"]
+            async with beside(ReceiptPruner(parts.store, parts.clock, receipts)):
+                return await serving.serve(carrier, requests, parts.store, parts.clock)
 
 
 def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None = None) -> Parts:

@@ -14,9 +14,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "guides" / "rpc.md"
 
 
 def methods_table() -> str:
-    rows = ["| method | scope | parameters | answer | does |", "| --- | --- | --- | --- | --- |"]
+    rows = [
+        "| method | scope | owners | parameters | answer | does |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     rows += [
-        f"| `{one.name}` | `{one.scope}` | {_params(one)} | `{one.answer.__name__}` | {one.summary} |"
+        f"| `{one.name}` | `{one.scope}` | {'yes' if one.is_owned else 'no'} | {_params(one)} "
+        f"| `{one.answer.__name__}` | {one.summary} |"
         for one in METHODS.values()
     ]
     return "\n".join(rows)

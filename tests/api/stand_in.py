@@ -14,6 +14,7 @@ import httpx
 import msgspec
 from websockets.sync.client import ClientConnection, connect
 
+from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.security import Tokens
 from holdfast.api.server import Receives, serve_doors
 from holdfast.config.gateway import AgentSettings, Config, GatewaySettings
@@ -28,6 +29,8 @@ from holdfast.store.sqlite import SqliteStore
 
 TOKEN = "hf_test_" + "a1" * 32
 READ_TOKEN = "hf_test_" + "b2" * 32
+OWNER_TOKEN = "hf_test_" + "c3" * 32
+OWNER = "plugin of ada"
 QUICK = GatewaySettings(rate_limit_per_s=100_000.0)
 
 
@@ -89,7 +92,13 @@ class House:
     def __init__(self, gateway: StandIn, home: Path, *, webhook: Receives | None = None) -> None:
         self.gateway = gateway
         self.home = home
-        self.tokens = Tokens.of(TOKEN, read_only=READ_TOKEN)
+        self.tokens = Tokens.of(
+            TOKEN,
+            {
+                READ_TOKEN: Caller(who="board", scopes=frozenset({READ})),
+                OWNER_TOKEN: Caller(who="plugin", scopes=frozenset({READ, WRITE}), owner=OWNER),
+            },
+        )
         self._webhook = webhook
         self._tcp = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._tcp.getsockname()[1]

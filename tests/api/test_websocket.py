@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
 import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from holdfast.api import websocket
+from holdfast.api import rpc, websocket
 from holdfast.api.methods import METHODS
+from holdfast.api.websocket import Connection
 from holdfast.gateway.gateway import Standing
-from tests.api.stand_in import READ_TOKEN, TOKEN, Client, House
+from tests.api.stand_in import READ_TOKEN, TOKEN, Client, House, a_house
 from tests.builders import stored_run
 
 HELLO = {"type", "protocol", "server", "features", "snapshot", "auth", "policy"}
@@ -37,6 +43,7 @@ def test_the_server_speaks_first_and_says_hello_to_the_right_token(house: House,
         assert set(hello) == HELLO
         assert (hello["type"], hello["protocol"]) == ("hello-ok", 4)
         assert set(hello["snapshot"]) == {"presence", "health", "stateVersion", "uptimeMs"}
+        assert set(hello["snapshot"]["health"]) == {"ok", "ts"}
         assert set(hello["policy"]) == {"maxPayload", "maxBufferedBytes", "tickIntervalMs"}
         assert set(hello["features"]["methods"]) == set(METHODS)
 
@@ -69,6 +76,55 @@ def test_scopes_are_the_servers_decision_and_never_more_than_asked_for(house: Ho
     assert granted == {"role": "operator", "scopes": ["operator.read"]}
     assert limited == {"role": "operator", "scopes": ["operator.read"]}
     assert refused["error"]["code"] == refused_too["error"]["code"] == "FORBIDDEN"
+
+
+def test_who_asks_for_no_scope_gets_none(house: House) -> None:
+    with house.websocket() as client:
+        granted = client.connect(TOKEN, scopes=[])["payload"]["auth"]
+
+        assert granted == {"role": "operator", "scopes": []}
+        assert client.call("gateway.status")["error"]["code"] == "FORBIDDEN"
+
+
+def test_who_asks_and_does_not_read_is_not_read_either(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, are_taken, send, dispatch = [], threading.Event(), Connection._send, rpc.dispatch
+
+    async def begin(gateway: Any, method: str, *rest: Any) -> Any:
+        begun.append(method)
+        return await dispatch(gateway, method, *rest)
+
+    async def is_not_taken(self: Connection, frame: Any) -> None:
+        if getattr(frame, "id", None) == "unread":
+            await asyncio.to_thread(are_taken.wait)
+        await send(self, frame)
+
+    monkeypatch.setattr(websocket, "dispatch", begin)
+    monkeypatch.setattr(Connection, "_send", is_not_taken)
+    frame = msgspec.json.encode({"type": "req", "id": "unread", "method": "health"}).decode()
+    with a_house(home) as house, house.websocket() as client:
+        client.connect()
+        try:
+            for _ in range(3 * websocket.AT_ONCE):
+                client.way.send(frame)
+            while len(begun) < websocket.AT_ONCE:
+                house.post("health")
+            for _ in range(20):  # passes of the loop in which more could have begun
+                house.post("health")
+            assert len(begun) == websocket.AT_ONCE
+        finally:
+            are_taken.set()
+        answers = [client.way.recv() for _ in range(3 * websocket.AT_ONCE)]
+
+    assert len(answers) == len(begun) == 3 * websocket.AT_ONCE
+
+
+def test_an_id_that_would_fill_our_memory_is_no_request(house: House) -> None:
+    with house.websocket() as client:
+        client.connect()
+        client.way.send(msgspec.json.encode({"type": "req", "id": "i" * 257, "method": "health"}).decode())
+
+        with pytest.raises(ConnectionClosed):
+            client.way.recv()
 
 
 def test_another_protocol_is_refused(house: House) -> None:
@@ -275,3 +331,31 @@ def test_what_the_server_says_is_one_json_object_a_frame(house: House) -> None:
         client.send({"type": "req", "id": "1", "method": "connect", "params": {}})
 
         assert set(msgspec.json.decode(client.way.recv())) == {"type", "id", "ok", "error"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "granted"),
+    [
+        (["operator.admin"], ["operator.admin", "operator.read", "operator.write"]),
+        (["operator.write"], ["operator.read", "operator.write"]),
+        (["operator.read"], ["operator.read"]),
+        (["operator.approvals"], []),
+    ],
+)
+def test_a_scope_brings_those_with_it_that_it_implies(
+    house: House, wanted: list[str], granted: list[str]
+) -> None:
+    """The protocol's own client asks for `operator.admin` alone, and reads."""
+    with house.websocket() as client:
+        hello = client.connect(scopes=wanted)["payload"]
+        read = client.call("tasks.list")
+
+    assert hello["auth"] == {"role": "operator", "scopes": granted}
+    assert read["ok"] == ("operator.read" in granted)
+
+
+def test_a_token_that_may_only_look_gets_no_more_whatever_it_asks_for(house: House) -> None:
+    with house.websocket() as client:
+        hello = client.connect(READ_TOKEN, scopes=["operator.admin"])["payload"]
+
+    assert hello["auth"]["scopes"] == ["operator.read"]

@@ -25,6 +25,13 @@ class Request(msgspec.Struct, frozen=True):
 Answer = tuple[int, dict[str, str], bytes] | None
 
 
+def json_places(receiver: Receiver, *names: str) -> list[str]:
+    """URLs for apprise that lead to it."""
+    return [
+        receiver.url.replace("http://", "json://").replace("/hook?team=sea", f"/{name}") for name in names
+    ]
+
+
 class Receiver:
     """Heeds idempotency keys, as a good receiver does: `accepted` holds each message once."""
 

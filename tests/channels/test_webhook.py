@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import socket
+import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from holdfast.channels.contract import CannotTell, Channel, Mouth, Undeliverable
+from holdfast.channels.contract import CannotTell, Channel, Closing, Mouth, Undeliverable
 from holdfast.channels.webhook import SIGNATURE_HEADER, Webhook, read_inbound, sign, verify
 from holdfast.core.delivery import Letter
 from holdfast.core.errors import BadInput, BadSignature, RetryAfter
@@ -16,6 +21,7 @@ from holdfast.core.task import Origin
 from holdfast.testing import FakeClock
 from tests.builders import START, later
 from tests.channels.receiver import Receiver
+from tests.engine.carriers import soon
 
 SECRET, OTHER = b"a secret of the sea", b"another one, just as long"
 GROUP = Origin(channel="hook", peer="group 7", account_id="team", thread="3")
@@ -178,6 +184,39 @@ def test_what_is_no_message_is_refused_by_name(raw: bytes) -> None:
 # --- out
 
 
+class Dripping:
+    """Answers a byte at a time, for as long as somebody listens."""
+
+    def __init__(self) -> None:
+        self.is_left = threading.Event()
+        self._end = threading.Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._listening.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Sea: ")
+                while not self._end.wait(0.05):
+                    connection.sendall(b"~")
+        self.is_left.set()
+
+    def close(self) -> None:
+        self._end.set()
+        self._listening.close()
+        self._thread.join(timeout=10)
+
+
+@pytest.fixture
+def dripping() -> Iterator[Dripping]:
+    found = Dripping()
+    yield found
+    found.close()
+
+
 @pytest.fixture
 def webhook(receiver: Receiver) -> Webhook:
     return Webhook("hook", receiver.url, SECRET, FakeClock(START), timeout_s=5)
@@ -207,7 +246,9 @@ async def test_an_answer_arrives_signed_with_its_key_and_all_that_is_known(
     }
 
 
-@pytest.mark.parametrize("said", [b"", b"ok", b"[]", b'{"id": 7}', b"\xff"])
+@pytest.mark.parametrize(
+    "said", [b"", b"ok", b"[]", b'{"id": 7}', b"\xff", b'{"more": ' + b"[" * 50_000], ids=range(6)
+)
 async def test_whatever_the_other_end_says_with_200_it_is_delivered(
     receiver: Receiver, webhook: Webhook, said: bytes
 ) -> None:
@@ -243,6 +284,8 @@ async def test_trouble_at_the_other_end_leaves_it_in_doubt(
         ("99999999", 3600),
         ("Thu, 01 Jan 2026 00:01:00 GMT", 60),
         ("Mon, 01 Jan 2024 00:00:00 GMT", 0),
+        ("9" * 400, 3600),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 3600),
     ],
 )
 async def test_who_is_asked_for_patience_has_some(
@@ -256,7 +299,10 @@ async def test_who_is_asked_for_patience_has_some(
     assert error.value.seconds == seconds
 
 
-@pytest.mark.parametrize("header", ["soon", "-1", "1.5", "²"])
+@pytest.mark.parametrize(
+    "header",
+    ["soon", "-1", "1.5", "²", "Thu, 01 Jan 99999999999 00:00:00 GMT", "Thu, 01 Jan 2026 00:00:00 +999999"],
+)
 async def test_a_patience_that_cannot_be_read_is_trouble_like_any_other(
     receiver: Receiver, webhook: Webhook, header: str
 ) -> None:
@@ -278,6 +324,26 @@ async def test_nobody_at_the_other_end_is_no_answer() -> None:
 
     with pytest.raises(ConnectionError):
         await webhook.send("ada", "hello", key="k")
+
+
+async def test_an_answer_that_drips_does_not_last_longer_than_it_may(dripping: Dripping) -> None:
+    webhook = Webhook("hook", dripping.url, SECRET, FakeClock(START), timeout_s=0.5)
+
+    with pytest.raises(TimeoutError):
+        await soon(webhook.send("ada", "hello", key="k"))
+
+    assert await soon(asyncio.to_thread(dripping.is_left.wait, 20)), "its thread has gone on"
+
+
+async def test_a_webhook_that_is_closed_sends_nothing(receiver: Receiver, webhook: Webhook) -> None:
+    webhook.close()
+    webhook.close()
+
+    with pytest.raises(RuntimeError):
+        await webhook.send("ada", "hello", key="k")
+
+    assert isinstance(webhook, Closing)
+    assert receiver.requests == []
 
 
 async def test_a_webhook_does_not_remember(webhook: Webhook) -> None:

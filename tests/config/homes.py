@@ -41,6 +41,7 @@ EVERY_KEY: dict[str, Any] = {
     "agents": {
         "main": {
             "command": ["claude", "-p"],
+            "stdin": "json",
             "timeout_s": 60.0,
             "directory": "work",
             "env": {"ANTHROPIC_API_KEY": "KEY_OF_MAIN"},
@@ -69,6 +70,14 @@ EVERY_KEY: dict[str, Any] = {
         "drop": {"kind": "webhook", "secret_file": "drop.secret", "agent": "sage"},
         "mail": {"kind": "apprise", "urls": ["mailto://ada:pw@example.org"]},
     },
+    "tokens": {
+        "board": {"token_env": "BOARD_TOKEN"},
+        "plugin": {
+            "token_file": "plugin.token",
+            "scopes": ["operator.read", "operator.write"],
+            "owner": "plugin of ada",
+        },
+    },
 }
 
 
@@ -76,7 +85,7 @@ def in_camel(table: dict[str, Any], *, is_names: bool = False) -> dict[str, Any]
     """The same with the spelling of seed 001: keys change, names of agents and of variables do not."""
     found: dict[str, Any] = {}
     for key, value in table.items():
-        has_names = not is_names and key in {"agents", "schedules", "channels"}
+        has_names = not is_names and key in {"agents", "schedules", "channels", "tokens"}
         inner = isinstance(value, dict) and key != "env"
         found[key if is_names else camel(key)] = in_camel(value, is_names=has_names) if inner else value
     return found

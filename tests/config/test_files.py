@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.config import documents
 from holdfast.config.files import COMMAND_LINE, DEFAULT, is_settings_file, load
 from holdfast.config.gateway import Config
 from holdfast.config.keys import KEYS, key_of, values
@@ -322,6 +323,27 @@ def test_a_document_that_may_not_be_read_says_so(tmp_path: Path) -> None:
     write(tmp_path, "holdfast.toml", "").chmod(0)
 
     assert "HOME/holdfast.toml: Permission denied" in refused(tmp_path)
+
+
+@pytest.mark.parametrize(("mode", "who"), [(0o666, "anyone"), (0o602, "anyone"), (0o664, "its group")])
+@pytest.mark.parametrize("name", ["holdfast.toml", "config/agents.toml", "config"])
+def test_settings_that_others_may_write_are_not_obeyed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: int, who: str
+) -> None:
+    """Whoever may write them may have us start any command."""
+    write(tmp_path, "config/agents.toml", "")
+    write(tmp_path, "holdfast.toml", "")
+    monkeypatch.setattr(documents, "_is_own_group", lambda _found: False)
+    (tmp_path / name).chmod(mode | 0o100 * (name == "config"))
+
+    assert f"HOME/{name} can be written by {who}" in refused(tmp_path)
+
+
+def test_a_group_of_our_own_may_write_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "holdfast.toml", "tasks = ['a']").chmod(0o664)
+    monkeypatch.setattr(documents, "_is_own_group", lambda _found: True)
+
+    assert load(tmp_path, {}).config.tasks == ["a"]
 
 
 def test_hidden_and_other_files_beside_the_documents_do_not_matter(tmp_path: Path) -> None:

@@ -16,14 +16,16 @@ GUIDE = CONFIGURE.read_text(encoding="utf-8")
 
 
 def test_the_example_of_the_guide_is_read_as_it_stands(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
-    write(tmp_path, "holdfast.toml", example)
+    examples = re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL)
+    write(tmp_path, "holdfast.toml", "\n".join(examples))
 
     config = load(tmp_path, {}).config
 
     assert set(config.agents) == {"main", "sage"}
     assert config.schedules["pulse"].session == "cron-pulse"
     assert config.channels["hook"].agent == "main"
+    assert config.tokens["board"].scopes == ["operator.read"]
+    assert config.tokens["plugin"].owner == "agent:main:main"
 
 
 def test_the_error_of_the_guide_is_what_one_gets(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from holdfast.config.gateway import (
     GatewaySettings,
     RestartSettings,
     ScheduleSettings,
+    TokenSettings,
 )
 from holdfast.config.keys import (
     ENTRIES,
@@ -151,6 +152,7 @@ def test_a_whole_entry_needs_what_the_neediest_of_its_keys_does() -> None:
     assert applies("agents.a") is Applies.RESTART
     assert applies("schedules.a") is Applies.LIVE
     assert applies("channels.a") is Applies.RESTART
+    assert applies("tokens.a") is Applies.LIVE
 
 
 # --- what is shown
@@ -168,8 +170,9 @@ def test_a_whole_entry_needs_what_the_neediest_of_its_keys_does() -> None:
         (
             "agents.a.command",
             ["x", "--api-key", "sk-ant-" + "hunter2" * 5],
-            ["x", "--api-key", "[redacted:anthropic]"],
+            ["x", "--api-key", "[redacted:flag]"],
         ),
+        ("agents.a.command", ["x", "--api-key", "hunter2"], ["x", "--api-key", "[redacted:flag]"]),
     ],
 )
 def test_what_is_shown_of_a_value_holds_no_secret(name: str, value: Any, shown: Any) -> None:
@@ -193,6 +196,16 @@ def test_settings_made_in_python_are_checked_like_those_of_a_document() -> None:
         lambda: GatewaySettings(allowed_origins=["https://x.example/path"]),
         lambda: GatewaySettings(allowed_hosts=["http://x.example"]),
         lambda: RestartSettings(manifest_path=""),
+        lambda: RestartSettings(manifest_path="~nobodyhere/manifest.json"),
+        lambda: AgentSettings(command=["x"], directory="~nobodyhere"),
+        lambda: AgentSettings(callable="m:f", stdin="json"),
+        lambda: TokenSettings(),
+        lambda: TokenSettings(token_env="A", token_file="b"),
+        lambda: TokenSettings(token_env="not a name"),
+        lambda: TokenSettings(token_file=" "),
+        lambda: TokenSettings(token_env="A", scopes=[]),
+        lambda: TokenSettings(token_env="A", owner=" "),
+        lambda: TokenSettings(token_env="A", owner="ada", scopes=["operator.admin"]),
         lambda: Config(agents={"a.b": AgentSettings(command=["x"])}),
     ):
         with pytest.raises(ValueError, match=r"^[\w.]+: "):

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.config.gateway import ChannelSettings
-from holdfast.config.token import read_private, read_secret, read_token
+from holdfast.api.security import Tokens
+from holdfast.config.gateway import ChannelSettings, Config, TokenSettings
+from holdfast.config.token import read_named_token, read_private, read_secret, read_token
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import redact_text
 
@@ -199,3 +200,48 @@ def test_a_file_of_a_user_who_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_for_the_caller_to_judge(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_private(tmp_path / "nothing")
+
+
+# --- more tokens
+
+
+def test_a_token_of_the_settings_comes_from_its_variable_or_its_file(tmp_path: Path) -> None:
+    (tmp_path / "board").write_text(f"{OWN}\n")
+    (tmp_path / "board").chmod(0o600)
+
+    from_file = read_named_token("board", TokenSettings(token_file="board"), tmp_path, {})
+    from_variable = read_named_token("board", TokenSettings(token_env="BOARD"), tmp_path, {"BOARD": OWN})
+
+    assert (from_file, from_variable) == (OWN, OWN)
+    assert OWN not in redact_text(f"it is {OWN}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "mode", "match"),
+    [
+        (TokenSettings(token_env="BOARD"), 0o600, "tokens.board.token_env"),
+        (TokenSettings(token_file="gone"), 0o600, "which is not there"),
+        (TokenSettings(token_file="board"), 0o644, "open to others"),
+        (TokenSettings(token_file="short"), 0o600, "holds no token"),
+    ],
+    ids=["no variable", "no file", "open", "short"],
+)
+def test_a_token_of_the_settings_that_is_missing_open_or_short_is_refused(
+    tmp_path: Path, settings: TokenSettings, mode: int, match: str
+) -> None:
+    for name, text in (("board", OWN), ("short", "short")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+
+    with pytest.raises(SettingsError, match=match):
+        read_named_token("board", settings, tmp_path, {})
+
+
+def test_two_tokens_are_never_the_same(tmp_path: Path) -> None:
+    one, other = TokenSettings(token_env="A"), TokenSettings(token_env="B")
+    both = Config(tokens={"one": one, "other": other})
+
+    with pytest.raises(SettingsError, match=r"tokens\.other holds the token of one"):
+        Tokens.read(both, tmp_path, {"A": OWN, "B": OWN})
+    with pytest.raises(SettingsError, match=r"tokens\.one holds the token of operator"):
+        Tokens.read(Config(tokens={"one": one}), tmp_path, {"A": OWN, "HOLDFAST_TOKEN": OWN})

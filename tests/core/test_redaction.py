@@ -409,6 +409,19 @@ def test_all_strings_below_a_key_that_names_a_secret_are_replaced() -> None:
     }
 
 
+@pytest.mark.parametrize("flag", ["--api-key", "--password", "-token", "--client-secret"])
+def test_the_item_after_a_flag_that_names_a_secret_is_replaced(flag: str) -> None:
+    command = ["sh", "-c", "x", flag, "hunter2hunter2", "--verbose"]
+
+    assert redact(command) == ["sh", "-c", "x", flag, "[redacted:flag]", "--verbose"]
+    assert b"hunter2" not in redact_json(msgspec.json.encode({"argv": command}))
+
+
+def test_what_is_no_value_of_a_flag_stays() -> None:
+    for command in (["x", "--max-tokens", "100"], ["x", "--token", "--verbose"], ["--password"], ["-p", "y"]):
+        assert redact(command) is command
+
+
 def test_a_logprob_excuses_a_token_but_no_password() -> None:
     document = dict.fromkeys(("token", "password", "logprob"), "the")
 

@@ -160,8 +160,8 @@ def test_the_next_process_may_die_at_any_point_of_its_recovery_too(quick_path: P
 
 
 def states_of(points: Sequence[Failpoint]) -> list[Failpoint]:
-    """One point for each state that a death can leave the ledger in: what is inside a call is undone, and after
-    one is before the next, when more has been promised. The deaths that are alone pass all of them."""
+    """One point for each state that a death can leave the ledger in: what is inside a call is undone, and
+    after one is before the next, when more has been promised. The deaths that are alone pass all of them."""
     if os.environ.get("HOLDFAST_EVERY_STATEMENT"):
         return list(points)
     return [point for point in points[:-1] if point.where == "before"] + [points[-1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_secrets_stand_in_a_private_file_one_to_a_line_and_are_never_shown(tmp_p
 @pytest.mark.parametrize(
     ("text", "mode", "match"),
     [
-        (None, 0, "No such file"),
+        (None, 0, "is not there"),
         ("", 0o600, "holds no secret"),
         ("short", 0o600, "fewer than 16"),
         (LONG, 0o644, "chmod 600"),
@@ -84,6 +85,36 @@ def test_a_secret_that_cannot_be_used_stops_the_start_with_the_fix(
         secrets_of("hook", settings, home=tmp_path, environ={})
 
     assert LONG not in str(error.value)
+
+
+def test_a_secret_behind_a_link_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text(LONG)
+    (tmp_path / "elsewhere").chmod(0o600)
+    (tmp_path / "hook.secret").symlink_to(tmp_path / "elsewhere")
+    settings = ChannelSettings(kind="webhook", secret_file="hook.secret", agent="scholar")
+
+    with pytest.raises(SettingsError, match=r"channels\.hook\.secret_file: .* it is a link"):
+        secrets_of("hook", settings, home=tmp_path, environ={})
+
+
+def test_a_secret_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hook.secret").write_text(LONG)
+    (tmp_path / "hook.secret").chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "hook.secret", 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    settings = ChannelSettings(kind="webhook", secret_file="hook.secret", agent="scholar")
+
+    with pytest.raises(SettingsError, match="belongs to another user"):
+        secrets_of("hook", settings, home=tmp_path, environ={})
+
+
+def test_a_secret_in_the_home_of_nobody_is_named(tmp_path: Path) -> None:
+    settings = ChannelSettings(kind="webhook", secret_file="~nosuchuser/x", agent="scholar")
+
+    with pytest.raises(SettingsError, match="no such user"):
+        secrets_of("hook", settings, home=tmp_path, environ={})
 
 
 def test_a_variable_that_is_not_set_is_named(tmp_path: Path) -> None:

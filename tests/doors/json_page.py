@@ -11,11 +11,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from holdfast.cli.errors import ErrorDocument
 from holdfast.demo.stage import DemoView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigCheckView, ExplainedView
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
+from holdfast.views.errors import ErrorDocument
 from holdfast.views.events import EventPageView
 from holdfast.views.gateway import (
     GatewayView,
@@ -94,6 +94,7 @@ With `--json` every command prints exactly one document on stdout, indented, in 
 Only `holdfast events --follow --json` prints one `EventView` per line, for as long as it runs.
 `holdfast chat SESSION --json` prints one `MessageView` per line, for each answer.
 `holdfast gateway restart --plan --json` prints the `ReadinessView` alone.
+A `holdfast gateway restart --json` that is refused prints its `RestartAnswerView`, and there is the `error`.
 An error is a document, too: `ErrorDocument`, with the codes of the guide [operate](operate.md#error-codes).
 Fields are only ever added; a program should not mind those that it does not know.
 Times are ISO 8601 in UTC.

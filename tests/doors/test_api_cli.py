@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.api import local
 from holdfast.cli import client, gateway
+from holdfast.core.clock import SystemClock
+from holdfast.core.session import Session
+from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.gateway.gateway import Standing
+from holdfast.store import Tx
 from holdfast.store.locks import HomeLock
 from tests.api.stand_in import TOKEN, House, a_house
-from tests.builders import a_restart, stored_checkpoint, stored_run
+from tests.builders import a_restart, a_session, stored_checkpoint, stored_run
 from tests.doors.calls import Opens, Run
 from tests.doors.test_questions import asked_by_waiting_run
 from tests.doors.test_reviews import in_doubt
@@ -71,6 +77,17 @@ def test_a_question_is_answered_through_the_gateway(run: Run, house: House) -> N
 
     assert called.status == 0
     assert "is answered" in called.out
+
+
+def test_a_gateway_that_answers_goes_on_with_its_agents_tasks_and_says_no_more(
+    run: Run, house: House
+) -> None:
+    agent = {"runtime": RuntimeName.AGENT, "name": "agent.ada"}
+    effect = in_doubt(house.gateway.store, task=agent)
+
+    called = run("reviews", "resolve", effect.id, "skip")
+
+    assert called.out.endswith(f"task {effect.task_id} is queued, and goes on\n")
 
 
 def test_a_failed_resume_is_retried_and_old_checkpoints_are_pruned_through_the_gateway(
@@ -214,7 +231,8 @@ def test_a_gateway_that_holds_the_home_and_is_silent_ends_with_status_5(
         called = run("tasks", "cancel", task_id, "--json")
 
     assert (called.status, called.error["code"]) == (5, "gateway_silent")
-    assert "not known" in called.error["message"]
+    assert "may still do what was asked" in called.error["message"]
+    assert "`holdfast up` starts" not in called.error["message"]
 
 
 def test_a_gateway_that_dies_in_the_middle_of_its_answer_ends_with_status_5(
@@ -358,6 +376,9 @@ def test_a_refused_restart_ends_with_status_3_and_the_list(run: Run, house: Hous
     assert run_.task_id in called.out
     assert "too many are in flight" in called.err
     assert as_json.json["readiness"]["interruptions"][0]["task_id"] == run_.task_id
+    assert as_json.error["code"] == "not_ready"
+    assert "too many are in flight" in as_json.error["message"]
+    assert "too many are in flight" in as_json.err
     assert house.gateway.wishes == []
 
 
@@ -409,6 +430,34 @@ def test_a_message_is_sent_listed_and_shown(run: Run, house: House) -> None:
     assert "user (queued): hello" in shown.out
 
 
+@pytest.mark.parametrize(
+    ("active", "shown"),
+    [("30", ["old", "new"]), ("5", ["new"]), ("1", []), ("5m", ["new"]), ("1h", ["old", "new"])],
+)
+def test_sessions_that_are_active_are_those_of_the_last_minutes(
+    run: Run, ledger: Opens, active: str, shown: list[str]
+) -> None:
+    now = SystemClock().now()
+    with ledger() as store:
+        for name, minutes in (("old", 20), ("new", 2)):
+            spoken_at = now - timedelta(minutes=minutes)
+            session = a_session(key=f"agent:ada:{name}", agent="ada", updated_at=spoken_at)
+            store.write_now(functools.partial(create_session, session))
+
+    page = run("sessions", "list", "--active", active, "--json").json
+
+    assert [one["key"].rpartition(":")[2] for one in reversed(page["sessions"])] == shown
+
+
+def create_session(session: Session, tx: Tx) -> None:
+    tx.sessions.create(session)
+
+
+@pytest.mark.parametrize("active", ["soon", "-5", "5x", "0.5", "٣", ""])
+def test_what_is_no_time_is_refused(run: Run, active: str) -> None:
+    assert run("sessions", "list", "--active", active).status == 2
+
+
 def test_a_message_is_stored_while_no_gateway_runs(run: Run, ledger: Opens, home: Path) -> None:
     with ledger():
         pass
@@ -440,7 +489,6 @@ def test_chat_ends_with_the_answer(run: Run, house: House) -> None:
 def answer_first(house: House) -> None:
     from holdfast.core.message import Role
     from holdfast.engine.transcripts import new_message, post
-    from holdfast.store import Tx
 
     store, clock = house.gateway.store, house.gateway.clock
 

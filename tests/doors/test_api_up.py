@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from tests.conftest import quick_directory
 from tests.doors.calls import PROGRAM, environment, run_process
+from tests.doors.terminals import Beside
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +27,34 @@ rate_limit_per_s = 10000
 
 [agents.echo]
 callable = "echo_agent:answer"
+
+[agents.silent]
+callable = "echo_agent:nothing"
+
+[agents.asker]
+callable = "echo_agent:ask"
+"""
+TOKENS = """
+[tokens.board]
+token_file = "board"
+
+[tokens.plugin]
+token_file = "plugin"
+scopes = ["operator.read", "operator.write"]
+owner = "plugin"
 """
 AGENT = """
+import holdfast as hf
+
 def answer(text: str) -> str:
     return f"you said {text}"
+
+def nothing(text: str) -> None:
+    return None
+
+@hf.task
+async def ask(run: hf.Run, message) -> str:
+    return "painted it " + await run.ask("which colour?", ["red", "blue"])
 """
 
 
@@ -40,10 +66,14 @@ class Up:
         self.up = up
         assert up.stdout is not None
         self.facts: dict[str, Any] = msgspec.json.decode(up.stdout.readline())
+        self.had_token = (home / "token").exists()
         self.url = str(self.facts["urls"][0])
 
     def post(self, http: httpx.Client, method: str, params: object) -> httpx.Response:
         token = (self.home / "token").read_text(encoding="utf-8").strip()
+        return self.ask(http, method, params, token)
+
+    def ask(self, http: httpx.Client, method: str, params: object, token: str) -> httpx.Response:
         return http.post(
             f"{self.url}/rpc/{method}", json=params, headers={"authorization": f"Bearer {token}"}
         )
@@ -103,6 +133,111 @@ def test_commands_speak_to_a_running_gateway_and_survive_its_restart(running: Up
     assert again.out == "you said still there?\n"
     assert [one["reason"] for one in told["restarts"]] == ["a test"]
     assert "serving" in screen.out
+
+
+def test_whoever_talks_is_told_why_nothing_is_said(running: Up) -> None:
+    home = running.home
+
+    nothing = run_process(home, "chat", "silent", "-m", "hello")
+    with Beside(home, "chat", "asker", "-m", "paint it") as chat:
+        chat.read_until("waits for an answer: which colour? (`holdfast questions answer ques_")
+        (question,) = run_process(home, "questions", "list", "--json").json["questions"]
+        answered = run_process(home, "questions", "answer", question["id"], "red")
+        ended = chat.end()
+
+    assert (nothing.status, nothing.out) == (0, "")
+    assert "agent:silent:main has nothing to say to that" in nothing.err
+    assert answered.status == 0
+    assert ended == (0, "painted it red\n")
+
+
+def test_a_gateway_that_could_not_start_again_is_not_restarted(running: Up) -> None:
+    home = running.home
+    settings, agent = home / "holdfast.toml", home / "echo_agent.py"
+    before = run_process(home, "gateway", "status", "--json").json["boot_id"]
+    whole = agent.read_text(encoding="utf-8")
+
+    agent.write_text("def answer(:\n", encoding="utf-8")
+    broken = run_process(home, "gateway", "restart")
+    agent.write_text(whole, encoding="utf-8")
+    settings.write_text(
+        settings.read_text(encoding="utf-8") + '\n[agents.typo]\ncallable = "echo_agent:nothere"\n',
+        encoding="utf-8",
+    )
+    typo = run_process(home, "gateway", "restart", "--force")
+    answered = run_process(home, "chat", "echo", "-m", "hello")
+    after = run_process(home, "gateway", "status", "--json").json["boot_id"]
+
+    assert (broken.status, typo.status) == (3, 3)
+    assert "the next gateway could not start: agents.asker.callable" in broken.err
+    assert "agents.typo.callable is 'echo_agent:nothere': echo_agent has no 'nothere'" in typo.err
+    assert answered.out == "you said hello\n"
+    assert after == before
+
+
+def test_a_mistake_in_the_settings_keeps_nobody_from_a_gateway_that_goes_on(running: Up) -> None:
+    home = running.home
+    settings = home / "holdfast.toml"
+    settings.write_text(settings.read_text(encoding="utf-8") + "\n[gateway.prot]\nx = 1\n", encoding="utf-8")
+
+    answered = run_process(home, "chat", "echo", "-m", "hello")
+    listed = run_process(home, "agents", "list", "--json")
+
+    assert (answered.status, answered.out) == (0, "you said hello\n")
+    assert "gateway.prot" in answered.err
+    assert [one["name"] for one in listed.json["agents"]] == ["asker", "echo", "silent"]
+
+
+@pytest.mark.parametrize(
+    "command", [("sessions", "send", "echo"), ("chat", "echo", "-m")], ids=lambda one: one[0]
+)
+def test_text_that_is_none_is_refused_in_words(running: Up, command: tuple[str, ...]) -> None:
+    for text, why in (("\udcff", "not UTF-8"), ("", "is empty")):
+        called = run_process(running.home, *command, text)
+
+        assert (called.status, called.out) == (2, "")
+        assert why in called.err
+        assert "Traceback" not in called.err
+
+
+def test_a_token_is_there_when_the_address_is_said_and_more_come_and_go_with_the_settings(
+    running: Up,
+) -> None:
+    """Nothing is restarted for it: it is the same life that hears them and then does not."""
+    home = running.home
+    boot = run_process(home, "gateway", "status", "--json").json["boot_id"]
+    board, plugin = "board-" + "x" * 40, "plugin-" + "y" * 40
+    for name, token in (("board", board), ("plugin", plugin)):
+        (home / name).write_text(token)
+        (home / name).chmod(0o600)
+    with httpx.Client(timeout=30, verify=False, trust_env=False) as http:
+        write_settings(home, TOKENS)
+        until(lambda: running.ask(http, "health", {}, board).status_code == 200)
+        read_only = running.ask(http, "chat.send", {"sessionKey": "echo", "message": "x"}, board)
+        owned = running.ask(http, "ledger.create", {"name": "nobody", "goal": "x"}, plugin)
+        shown = running.ask(http, "config.get", {"key": "tokens"}, board)
+        write_settings(home, "")
+        until(lambda: running.ask(http, "health", {}, board).status_code == 401)
+
+    assert read_only.status_code == 403
+    assert owned.json()["is_new"]
+    assert board not in shown.text
+    assert run_process(home, "gateway", "status", "--json").json["boot_id"] == boot
+    assert running.had_token
+
+
+def write_settings(home: Path, more: str) -> None:
+    beside = home / ".holdfast.toml.new"
+    beside.write_text(SETTINGS + more, encoding="utf-8")
+    beside.rename(home / "holdfast.toml")
+
+
+def until(is_so: Callable[[], bool], patience_s: float = 30.0) -> None:
+    give_up_at = time.monotonic() + patience_s
+    while not is_so():
+        assert time.monotonic() < give_up_at
+        # Wrong tokens are counted, and a few are all that one may try.
+        time.sleep(0.5)
 
 
 def test_messages_that_are_posted_through_a_restart_are_neither_lost_nor_doubled(running: Up) -> None:

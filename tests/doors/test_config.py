@@ -82,6 +82,8 @@ def test_what_was_read_and_what_it_names_is_shown(run: Run, home: Path) -> None:
             "channels.c",
             "channels.c.urls: the second names no service that apprise knows",
         ),
+        ({"tokens": {"t": {"token_env": "NOT_SET"}}}, "tokens.t", "holds no token of 32 to 512"),
+        ({"tokens": {"t": {"token_file": "gone"}}}, "tokens.t", "which is not there"),
         (
             {"gateway": {"alert_urls": ["nonesuch://hunter2"]}},
             "gateway.alert_urls",
@@ -102,6 +104,53 @@ def test_what_this_machine_does_not_have_is_a_failure_with_its_remedy(
     called = run("config", "check")
     assert called.status == 1
     assert "hunter2" not in called.out + called.err
+
+
+MODULE = """
+import os.path as paths
+try:
+    from json import loads
+except ImportError:
+    loads = None
+first, (second, third) = 1, (2, 3)
+class Agents:
+    one = 1
+"""
+
+
+@pytest.mark.parametrize("name", ["paths", "loads", "first", "third", "Agents.one"])
+def test_a_module_in_the_home_is_looked_into_and_not_imported(run: Run, home: Path, name: str) -> None:
+    """From wherever the command is given, as the gateway finds it."""
+    write(home, "shelf/garden.py", MODULE + "raise SystemExit('imported')")
+    write(home, "holdfast.toml", {"agents": {"a": {"callable": f"shelf.garden:{name}"}}})
+
+    assert checks(run)["agents.a"] == {
+        "name": "agents.a",
+        "verdict": "ok",
+        "message": f"shelf.garden:{name} is there",
+        "remedy": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "callable_", "says"),
+    [
+        (MODULE, "garden:nothere", "garden has no 'nothere'"),
+        (MODULE, "garden.inner:x", "garden is no package"),
+        ("def x(:\n", "garden:x", "garden.py:1 cannot be imported, invalid syntax"),
+        ("\0", "garden:x", "cannot be imported"),
+    ],
+)
+def test_a_module_that_could_not_be_imported_is_a_failure(
+    run: Run, home: Path, source: str, callable_: str, says: str
+) -> None:
+    write(home, "garden.py", source)
+    write(home, "holdfast.toml", {"agents": {"a": {"callable": callable_}}})
+
+    found = checks(run)["agents.a"]
+
+    assert (found["verdict"], says in found["message"]) == ("fail", True), found
+    assert found["remedy"]
 
 
 def test_a_program_beside_the_agent_is_found_where_it_works(run: Run, home: Path) -> None:
@@ -140,7 +189,10 @@ def test_a_document_that_anyone_may_write_is_a_failure(run: Run, home: Path) -> 
     path = write(home, "holdfast.toml", "")
     path.chmod(0o666)
 
-    assert checks(run)["documents"]["remedy"] == f"chmod o-w {path}"
+    called = run("config", "check")
+
+    assert called.status == 2
+    assert f"can be written by anyone (mode 0666): chmod go-w {path}" in called.err
 
 
 def test_an_address_that_others_can_reach_is_a_warning(run: Run, home: Path) -> None:
@@ -241,7 +293,7 @@ def test_text_that_a_terminal_would_obey_is_not_shown(run: Run, home: Path) -> N
     [
         ("gateway.prot", "did you mean gateway.port?"),
         ("nonsense", "`holdfast config explain` lists them all"),
-        ("agents.ghost", "lists them all"),
+        ("agents.nobody.of.that.name", "lists them all"),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_nearest(run: Run, key: str, says: str) -> None:

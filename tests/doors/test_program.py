@@ -14,7 +14,7 @@ import pytest
 from holdfast import __version__
 from holdfast.cli import main as program_module
 from holdfast.cli.errors import exit_status
-from holdfast.cli.main import COMMANDS, program
+from holdfast.cli.main import COMMANDS, GATEWAY, program
 from holdfast.core import errors
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import RunStatus
@@ -33,6 +33,19 @@ def test_the_help_lists_every_command_with_its_own_first_line() -> None:
         assert command is not None
         assert command.name == name
         assert line
+
+
+def test_the_line_of_the_gateway_names_each_of_its_commands() -> None:
+    shown = COMMANDS["gateway"][1]
+
+    assert [name for name, (_, line) in GATEWAY.items() if line and name not in shown] == []
+
+
+def test_help_and_guide_agree_on_status_5(run: Run) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/operate.md").read_text(encoding="utf-8")
+
+    assert "5 gateway not reachable or home in use" in " ".join(run("--help").out.split())
+    assert "| 5 | no gateway can be reached, or another process holds the home |" in guide
 
 
 def test_help_needs_no_command_to_be_imported(home: Path) -> None:

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from holdfast.core.effect import Effect, EffectClass
-from holdfast.core.task import Failure
+from holdfast.core.task import Failure, RuntimeName
 from holdfast.core.transitions import EffectStatus, RunStatus
 from holdfast.engine.effects import Decision
 from holdfast.store import Store
+from holdfast.views.effects import misfit_of
 from holdfast.views.waits import DECISIONS
 from tests.builders import an_effect, later, stored_run
 from tests.doors.calls import CANARIES, Opens, Run
@@ -22,7 +23,7 @@ ERRANDS = "tests.doors.errands"
 IN_DOUBT = msgspec.json.encode(Failure(kind="unknown", message="the line went dead"))
 
 
-def in_doubt(store: Store, **changes: Any) -> Effect:
+def in_doubt(store: Store, task: dict[str, Any] | None = None, **changes: Any) -> Effect:
     """An effect of unknown outcome whose run waits for a review of it."""
     effect = an_effect(
         status=EffectStatus.UNKNOWN,
@@ -30,7 +31,7 @@ def in_doubt(store: Store, **changes: Any) -> Effect:
         request=b'{"boot":"boot_x","input_digest":"00","shown":"to=ada, amount=3"}',
         **changes,
     )
-    run = stored_run(store, RunStatus.WAITING, waits_on=f"review:{effect.id}")
+    run = stored_run(store, RunStatus.WAITING, task=task, waits_on=f"review:{effect.id}")
     effect = msgspec.structs.replace(effect, task_id=run.task_id, run_id=run.id)
     store.write_now(lambda tx: tx.effects.create(effect))
     return effect
@@ -226,6 +227,72 @@ def test_done_gives_the_step_its_result_and_the_task_goes_on(run: Run) -> None:
     assert "with the result you gave" in called.out
     assert f"task {task_id} is queued" in called.out
     assert run("run", "--resume", task_id, f"{ERRANDS}:pays").out == "receipt 7\n"
+
+
+@pytest.mark.parametrize("given", ["5", "true", "[]", "{}", "1.5"])
+def test_a_result_that_the_tool_cannot_have_returned_is_refused(run: Run, given: str) -> None:
+    _, effect_id = paid(run)
+
+    called = run("reviews", "resolve", effect_id, "done", "--result", given, "--json")
+
+    assert (called.status, called.error["code"]) == (2, "bad_input")
+    assert "pay returns str: give text as JSON (a text needs its quotes: '\"5\"')" in called.error["message"]
+    assert run("reviews", "show", effect_id, "--json").json["review"]["task_status"] == "needs_review"
+
+
+def test_the_declared_type_of_the_result_is_shown(run: Run) -> None:
+    _, effect_id = paid(run)
+
+    assert run("reviews", "list", "--json").json["reviews"][0]["returns"] == "str"
+    assert "pay -> str" in run("reviews", "list").out
+    assert ["returns", "str"] in [line.split() for line in run("reviews", "show", effect_id).out.splitlines()]
+
+
+def test_the_help_says_how_a_result_is_written(run: Run) -> None:
+    shown = run("reviews", "resolve", "--help").out
+
+    assert "as JSON, what the tool returns" in shown
+    assert """for a text --result '"5"'""" in shown
+
+
+@pytest.mark.parametrize(
+    ("returns", "value", "wanted"),
+    [
+        ("str", "5", None),
+        ("str", 5, "text"),
+        ("str | None", 5, "text or null"),
+        ("str", None, None),
+        ("int", 5, None),
+        ("int", True, "a whole number"),
+        ("int", 5.5, "a whole number"),
+        ("float", 5, None),
+        ("float", "5", "a number"),
+        ("bool", 1, "true or false"),
+        ("dict[str, int]", {}, None),
+        ("dict[str, int | None]", [], None),
+        ("list[str]", {}, "a list"),
+        ("tuple[int, int]", [1, 2], None),
+        ("int | str", "5", None),
+        ("None", 5, "null"),
+        ("Receipt", 5, None),
+        ("typing.Literal['a']", 5, None),
+        (None, 5, None),
+    ],
+)
+def test_only_what_plainly_does_not_fit_is_a_misfit(
+    returns: str | None, value: object, wanted: str | None
+) -> None:
+    assert misfit_of(returns, value) == wanted
+
+
+def test_an_agents_task_is_left_to_the_gateway(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        effect = in_doubt(store, task={"runtime": RuntimeName.AGENT, "name": "agent.ada"})
+
+    called = run("reviews", "resolve", effect.id, "skip")
+
+    assert "the gateway goes on with it (none runs? `holdfast up`)" in called.out
+    assert "--resume" not in called.out
 
 
 def test_done_without_a_result_says_that_it_is_null(run: Run) -> None:

@@ -82,6 +82,15 @@ def test_a_failure_ends_with_status_1_and_names_the_step(run: Run) -> None:
     assert "holdfast tasks show task_" in called.err
 
 
+def test_a_failure_says_once_where_it_was_raised(run: Run) -> None:
+    called = run("run", f"{ERRANDS}:broken")
+
+    places = [line for line in called.err.splitlines() if line.startswith("at ")]
+    assert [place.partition(".py:")[0] for place in places] == ["at tests/doors/errands"] * 2
+    assert [place.rpartition(" in ")[2] for place in places] == ["broken", "refuse"]
+    assert called.err.count("ValueError: no good") == 1
+
+
 def test_a_failure_as_json_is_the_same_document(run: Run) -> None:
     called = run("run", f"{ERRANDS}:broken", "--json")
 
@@ -204,6 +213,23 @@ def test_a_task_that_was_recorded_before_and_has_failed_since_is_still_recorded(
 
     assert (second.status, second.out) == (0, f"{first['id']}\n")
     assert "failed in step refuse" in second.err
+
+
+def test_other_work_in_the_ledger_is_left_to_whoever_serves_it(run: Run) -> None:
+    other = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--detach").out.strip()
+
+    called = run("run", f"{ERRANDS}:say", "--arg", "text=y")
+
+    assert (called.status, called.out) == (0, "y\n")
+    assert run("tasks", "show", other, "--json").json["task"]["status"] == "queued"
+
+
+def test_a_task_that_was_recorded_before_is_carried_when_its_key_is_named(run: Run) -> None:
+    first = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--detach").out.strip()
+
+    called = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--json")
+
+    assert (called.json["id"], called.json["result"], called.json["is_new"]) == (first, "x", False)
 
 
 def test_a_task_is_resumed_by_the_beginning_of_its_id(run: Run) -> None:

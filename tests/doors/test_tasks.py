@@ -106,8 +106,27 @@ def test_a_page_may_begin_after_a_task_that_is_gone(run: Run, ledger: Opens) -> 
     with ledger() as store:
         task_id = stored_run(store).task_id
 
-    assert ids(run("tasks", "list", "--json", "--before", "task_zzz").json) == [task_id]
-    assert ids(run("tasks", "list", "--json", "--before", "task_000").json) == []
+    assert ids(run("tasks", "list", "--json", "--before", f"task_{'z' * 26}").json) == [task_id]
+    assert ids(run("tasks", "list", "--json", "--before", f"task_{'0' * 26}").json) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tasks", "list", "--before", "zzz"),
+        ("checkpoints", "list", "--before", "zzz"),
+        ("reviews", "list", "--page", "zzz"),
+        ("questions", "list", "--page", "zzz"),
+    ],
+)
+def test_a_page_that_begins_nowhere_is_refused(run: Run, ledger: Opens, arguments: tuple[str, ...]) -> None:
+    with ledger() as store:
+        stored_run(store)
+
+    called = run(*arguments, "--json")
+
+    assert (called.status, called.error["code"]) == (2, "bad_input")
+    assert "give the token under the page before" in called.error["message"]
 
 
 def test_a_list_can_be_limited_to_statuses_and_an_owner(run: Run, ledger: Opens) -> None:
@@ -384,6 +403,17 @@ def test_what_a_program_left_is_shown_in_words(run: Run, remembered: str) -> Non
         assert expected in shown
 
 
+def test_a_task_that_waits_for_an_answer_shows_how_to_give_it(run: Run, ledger: Opens) -> None:
+    from tests.doors.test_questions import asked_by_waiting_run
+
+    with ledger() as store:
+        question = asked_by_waiting_run(store)
+
+    shown = run("tasks", "show", question.task_id).out
+
+    assert f"holdfast questions answer {question.id} ANSWER" in shown
+
+
 def test_a_failed_step_is_shown_as_a_failure(run: Run) -> None:
     task_id = run("run", f"{ERRANDS}:broken", "--json").json["id"]
 
@@ -391,6 +421,16 @@ def test_a_failed_step_is_shown_as_a_failure(run: Run) -> None:
 
     assert step["preview"] == "failed: ValueError: no good"
     assert (step["failure"]["kind"], step["failure"]["message"]) == ("ValueError", "no good")
+
+
+def test_a_failed_task_shows_where_the_error_came_from(run: Run) -> None:
+    task_id = run("run", f"{ERRANDS}:broken", "--json").json["id"]
+
+    failure = run("tasks", "show", task_id, "--json").json["task"]["failure"]
+    shown = run("tasks", "show", task_id).out
+
+    assert [place.rpartition(" in ")[2] for place in failure["facts"]["traceback"]] == ["broken", "refuse"]
+    assert all(place in shown for place in failure["facts"]["traceback"])
 
 
 def test_children_are_shown_with_how_they_fare(run: Run) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from holdfast.core.effect import Effect
+from holdfast.core.transitions import EffectStatus, RunStatus
+from holdfast.store import Store
 from holdfast.views.up import UpView
-from tests.doors.calls import PROGRAM, Run, environment
+from tests.builders import an_effect, stored_run
+from tests.doors.calls import PROGRAM, Opens, Run, environment
 from tests.doors.terminals import PATIENCE_S, Beside, Terminal
 
 CTRL_C = "\x03"
@@ -42,6 +48,10 @@ class Up:
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(PATIENCE_S)
+
+
+def note_effect(store: Store, effect: Effect) -> None:
+    store.write_now(lambda tx: tx.effects.create(effect))
 
 
 def port_of(url: str) -> int:
@@ -98,6 +108,33 @@ def test_a_home_in_which_one_runs_is_refused_with_its_pid(run: Run, home: Path) 
         assert call.status == 5
         assert f"process {first.said['pid']} holds {home}" in call.err
         first.stop()
+
+
+# --- what it looks after
+
+
+@pytest.mark.slow
+def test_its_gateway_removes_receipts_that_nobody_will_ask_for_again(home: Path, ledger: Opens) -> None:
+    home.mkdir(mode=0o700)
+    with ledger() as store:
+        run = stored_run(store, RunStatus.SUCCEEDED)
+        for key, status in (("settled", EffectStatus.DONE), ("open", EffectStatus.UNKNOWN)):
+            note_effect(
+                store, an_effect(task_id=run.task_id, run_id=run.id, status=status, idempotency_key=key)
+            )
+    receipts = home / "receipts"
+    receipts.mkdir(mode=0o700)
+    for key in ("settled", "open"):
+        (receipts / f"{key}.started").write_text("{}")
+        os.utime(receipts / f"{key}.started", (0, 0))
+
+    with Up(home) as up:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while (receipts / "settled.started").exists() and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+        assert up.stop() == 0
+
+    assert [path.name for path in receipts.iterdir()] == ["open.started"]
 
 
 # --- what it says

@@ -67,6 +67,12 @@ def test_no_text_whatever_comes_out_unfit(text: str) -> None:
     assert "\n" not in one_line(text)
 
 
+@pytest.mark.parametrize("piece", ["\x9d", "\x1b]", "\x9b0", "\x1b ", "\x9e\x9d\x90"])
+def test_escapes_without_an_end_cost_no_square(piece: str) -> None:
+    """Or the test takes an hour, and so would whoever looks at a task."""
+    assert "\x1b" not in clean(piece * 100_000)
+
+
 @given(any_text)
 def test_to_clean_twice_is_to_clean_once(text: str) -> None:
     assert clean(clean(text)) == clean(text)

@@ -39,6 +39,8 @@ class Stage:
         self.clock = clock
         self.executions: list[Execution] = []
         self.restarts: list[str] = []
+        # How long an effect may take to end that its own program has cancelled.
+        self.landing_s = 30.0
         self._locks = locks
         self._life: Life | None = None
 
@@ -63,6 +65,7 @@ class Stage:
             digest_key=b"stage",
             newest=lambda claim: claim,
             sleep=self.clock.sleep,
+            landing_s=self.landing_s,
         )
         await self._rescuer.rescue_dead_boots()
         await self._resumer.resume_all(concurrency=1)
@@ -79,6 +82,10 @@ class Stage:
             os.close(lock._descriptor)
             self._life._lock = None
         self._life = None
+
+    def lose_store(self) -> None:
+        """The process dies here: no write of it reaches the ledger any more."""
+        self._failing._died_at = _NOWHERE
 
     async def start(self, call: Call[Any], **options: Any) -> Handle[Any]:
         return await self.holdfast.start(call, **options)

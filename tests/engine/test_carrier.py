@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine import carried, carrier
 from holdfast.engine.boots import Life
 from holdfast.engine.carrier import Carrier
+from holdfast.engine.claims import Family
 from holdfast.engine.definitions import by_name
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
@@ -318,7 +320,7 @@ async def test_what_nobody_foresaw_in_one_run_ends_no_other(
 async def test_a_program_that_calls_sys_exit_does_not_end_the_process(
     store: Store, clock: FakeClock, stage: Stage
 ) -> None:
-    @hf.task
+    @hf.task(attempts=1)
     async def leaver(run: hf.Run) -> None:
         raise SystemExit(3)
 
@@ -327,10 +329,97 @@ async def test_a_program_that_calls_sys_exit_does_not_end_the_process(
         good = await process.holdfast.start(waiting())
         await soon(stage.entered.wait())
         bad = await process.holdfast.start(leaver())
-        await until_run(store, bad.id, RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING, RunStatus.RESUMED)
+        with pytest.raises(hf.TaskFailed, match="SystemExit: 3"):
+            await soon(bad.result())
         stage.open.set()
 
         assert await soon(good.result()) == "after"
+
+
+def leave(_run: hf.Run | None = None) -> None:
+    sys.exit("bye")
+
+
+def interrupt(_run: hf.Run | None = None) -> None:
+    raise KeyboardInterrupt("bye")
+
+
+async def leave_later() -> None:
+    leave()
+
+
+def leave_in_transaction(_tx: hf.Transaction) -> None:
+    leave()
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (leave, "SystemExit"),
+        (interrupt, "KeyboardInterrupt"),
+        (leave_later, "SystemExit"),
+        (hf.tool(leave, effect=hf.opaque), "SystemExit"),
+        (hf.tool(leave_later, effect=hf.opaque), "SystemExit"),
+        (hf.tool(leave_in_transaction, effect=hf.transactional), "SystemExit"),
+    ],
+    ids=["thread", "interrupt", "coroutine", "effect in a thread", "effect", "transaction"],
+)
+async def test_a_step_that_wants_to_end_the_process_has_failed(
+    store: Store, clock: FakeClock, step: Callable[..., Any], kind: str
+) -> None:
+    caught: list[str] = []
+
+    @hf.task(attempts=1)
+    async def leaver(run: hf.Run) -> None:
+        try:
+            await run.step(step)
+        except hf.StepFailed as error:
+            caught.append(error.kind)
+            raise
+
+    async with carrying(store, clock, leaver) as process:
+        handle = await process.holdfast.start(leaver())
+        with pytest.raises(hf.TaskFailed, match=f"{kind}: bye"):
+            await soon(handle.result())
+
+        assert caught == [kind]
+        assert len(await process.runs(handle.id)) == 1
+
+
+async def test_a_program_that_calls_sys_exit_is_tried_as_often_as_one_that_fails(
+    store: Store, clock: FakeClock
+) -> None:
+    @hf.task(attempts=2, backoff="0s")
+    async def leaver(run: hf.Run) -> None:
+        leave()
+
+    async with carrying(store, clock, leaver) as process:
+        handle = await process.holdfast.start(leaver())
+        with pytest.raises(hf.TaskFailed, match="SystemExit: bye"):
+            await soon(handle.result())
+
+        assert [run.status for run in await process.runs(handle.id)] == [RunStatus.FAILED] * 2
+
+
+async def test_a_task_that_fails_for_good_is_one_warning_with_its_id(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> None:
+        raise ValueError("no\nkey")
+
+    @hf.task(attempts=2, backoff="0s")
+    async def broken(run: hf.Run) -> None:
+        await run.step(refuse)
+
+    async with carrying(store, clock, broken) as process:
+        handle = await process.holdfast.start(broken())
+        with pytest.raises(hf.TaskFailed):
+            await soon(handle.result())
+
+        (told,) = [record for record in caplog.records if handle.id in record.getMessage()]
+        assert told.levelname == "WARNING"
+        assert told.getMessage().startswith(f"{handle.id} (broken) failed: ValueError: no key at tests/")
+        assert told.getMessage().endswith(".refuse")
 
 
 async def test_a_database_that_is_away_for_a_while_costs_no_attempt(
@@ -850,3 +939,51 @@ async def test_a_program_whose_claim_was_taken_while_it_was_frozen_is_stopped_an
             RunStatus.SUCCEEDED,
         ]
     assert Counter(stage.notes) == {"before": 1, "after": 1}
+
+
+async def test_a_process_that_is_there_for_one_task_carries_it_with_its_children_and_nothing_else(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    waiting, note = waiting_task(stage), note_step(stage)
+
+    @hf.task
+    async def child(run: hf.Run) -> str:
+        return await run.step(note, "child")
+
+    @hf.task
+    async def parent(run: hf.Run) -> str:
+        return await (await run.spawn(child()))
+
+    async with carrying(store, clock, waiting, step_patience=0.0) as process:
+        paused = [await process.holdfast.start(waiting()) for _ in range(2)]
+        await soon(stage.entered.wait())
+        await until(lambda: stage.count("before") == 2)
+    stage.open.set()
+    family = Family()
+    async with carrying(store, clock, waiting, parent, child, family=family) as process:
+        other = await process.holdfast.start(parent())
+        mine = await process.holdfast.start(parent())
+        family.choose(mine.id)
+        assert await soon(mine.result()) == "child"
+    family = Family()
+    async with carrying(store, clock, waiting, parent, child, family=family) as process:
+        family.choose(paused[0].id)
+        assert await soon(process.holdfast.handle(paused[0].id).result()) == "after"
+        left = [await process.holdfast.handle(one.id).status() for one in (other, paused[1])]
+
+    assert left == [TaskStatus.QUEUED, TaskStatus.PAUSED]
+    assert Counter(stage.notes) == {"before": 2, "child": 1, "after": 1}
+
+
+async def test_a_process_that_is_there_for_a_suspect_carries_it_alone(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    stage.open.set()
+    suspect = stored_run(store, task={"name": "waiting", "arguments": b"{}"}, is_alone=True)
+    other = stored_run(store, task={"name": "waiting", "arguments": b"{}"}, is_alone=True, priority=1)
+    family = Family()
+    async with carrying(store, clock, waiting_task(stage), family=family) as process:
+        family.choose(suspect.task_id)
+
+        assert await soon(process.holdfast.handle(suspect.task_id).result()) == "after"
+    assert await runs_of(store, other.task_id) == [RunStatus.QUEUED]

@@ -19,7 +19,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NoReturn, TypedDict, TypeVar, cast
 
 import msgspec
 import pytest
@@ -1082,6 +1082,71 @@ def test_notes_and_the_kind_of_the_cause_are_facts() -> None:
     assert failure.facts["notes"] == ["first", "key [redacted:aws]"]
     assert revive("fetch", failure).__notes__ == failure.facts["notes"]
     assert chained.facts["cause"] == "KeyError"
+
+
+def raised_here(depth: int = 0) -> None:
+    if depth:
+        raised_here(depth - 1)
+    json.loads("{")
+
+
+def traceback_of(act: Callable[[], object]) -> list[str]:
+    try:
+        act()
+    except Exception as error:  # noqa: BLE001 - whatever it is
+        return cast("list[str]", failure_of(error).facts.get("traceback", []))
+    raise AssertionError("it raised nothing")
+
+
+def test_an_error_tells_the_places_of_the_users_own_code_and_what_raised_it() -> None:
+    first, second, last = traceback_of(raised_here)
+
+    assert first.startswith("tests/engine/test_codec.py:")
+    assert [place.rpartition(" in ")[2] for place in (first, second)] == ["traceback_of", "raised_here"]
+    assert last.startswith("json/decoder.py:")
+
+
+def test_only_the_last_places_are_kept() -> None:
+    found = traceback_of(lambda: raised_here(50))
+
+    assert len(found) == 8
+    assert [place.rpartition(" in ")[2] for place in found[:-1]] == ["raised_here"] * 7
+
+
+def test_a_place_holds_no_secret_and_no_path_of_a_home(tmp_path: Path) -> None:
+    odd = tmp_path / "deep" / f"{SECRET}.py"
+    namespace: dict[str, Any] = {}
+    exec(compile("def bad():\n    raise ValueError(1)", str(odd), "exec"), namespace)
+
+    found = traceback_of(namespace["bad"])[-1]
+
+    assert SECRET not in found
+    assert str(tmp_path) not in found
+    assert found.endswith(":2 in bad")
+
+
+def test_a_failed_step_keeps_its_places_after_those_of_who_called_it() -> None:
+    inner = revive("fetch", failure_of(caught(ValueError("bad"))))
+
+    def program() -> None:
+        raise inner
+
+    found = traceback_of(program)
+
+    assert [place.rpartition(" in ")[2].rpartition(".")[2] for place in found[-3:]] == [
+        *("program", "caught", "raise_it")
+    ]
+
+
+def test_a_group_tells_the_places_of_its_first_member() -> None:
+    def group() -> None:
+        raise BaseExceptionGroup("many", [caught(ValueError("a"))])
+
+    assert traceback_of(group)[-1].endswith("in raise_it")
+
+
+def test_an_error_that_was_never_raised_has_no_places() -> None:
+    assert "traceback" not in failure_of(ValueError("x")).facts
 
 
 def test_a_group_of_errors_names_its_members() -> None:

@@ -280,6 +280,64 @@ async def test_a_verifiable_effect_that_timed_out_and_did_not_happen_counts_as_a
     assert len(world.keys) == 3
 
 
+def did_not_happen(text: str) -> hf.DidNotHappen:
+    return hf.DidNotHappen()
+
+
+async def test_attempts_that_did_not_happen_are_counted_through_every_life(
+    stage: Stage, world: World
+) -> None:
+    world.raises = [ConnectionError("reset")] * 10
+    task = sending(world, hf.verifiable(did_not_happen), retry=hf.retry(3, backoff="1h", most="1h"))
+    await stage.open(task)
+    handle = await stage.start(task())
+    for _ in range(10):
+        await stage.settle()
+        if (await handle.task()).has_ended:
+            break
+        await stage.open(task)  # killed while it waits for its next attempt
+        await stage.pass_time()
+
+    assert await handle.status() is TaskStatus.FAILED
+    assert len(world.keys) == 4
+    assert len(set(world.keys)) == 4
+
+
+async def test_without_a_retry_of_its_own_the_attempts_of_the_task_are_the_limit(
+    stage: Stage, world: World
+) -> None:
+    world.raises = [TimeoutError("slow")] * 10
+
+    @hf.tool(effect=hf.verifiable(did_not_happen))
+    async def send(text: str) -> str:
+        return world.send(text)
+
+    @hf.task(attempts=3)
+    async def sends(run: hf.Run) -> str:
+        return await run.step(send, "hello")
+
+    await stage.open(sends)
+    with pytest.raises(hf.TaskFailed):
+        await stage.run(sends())
+
+    assert len(world.keys) == 3
+
+
+async def test_an_effect_that_kills_its_process_every_time_is_given_up_although_it_never_happened(
+    stage: Stage, world: World
+) -> None:
+    task = sending(world, hf.verifiable(did_not_happen))
+    await stage.open(task)
+    handle = await stage.start(task())
+    for _ in range(10):
+        world.dies = "before"
+        await stage.settle()
+        await stage.open(task)
+
+    assert await handle.status() is TaskStatus.FAILED
+    assert len(world.keys) == 3
+
+
 # --- what a person decides
 
 
@@ -535,3 +593,64 @@ async def test_an_effect_of_a_holder_that_may_be_alive_is_settled_later(stage: S
     assert before == ("sleep", 1)
     assert stage.clock.now() - started_at == LEASE + timedelta(hours=1)
     assert await stage.result(handle) == "sent hello!"
+
+
+# --- hosts
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("elsewhere/-", b"it was begun on host elsewhere, and only there can be seen what came of it"),
+        (None, b"nobody knows any more on which host it was begun"),
+    ],
+)
+async def test_a_verify_that_looks_at_this_machine_is_not_asked_about_another(
+    stage: Stage, world: World, host: str | None, why: bytes
+) -> None:
+    asked: list[str] = []
+
+    def verify(text: str) -> hf.DidNotHappen:
+        asked.append(text)
+        return hf.DidNotHappen()
+
+    world.dies = "after"
+    task = sending(world, hf.verifiable(verify, local=True))
+    await stage.open(task)
+    handle = await stage.start(task())
+    await stage.settle()
+    # Its own process said that it ended; where it ran is known from its boot only.
+    execute(stage.store, "UPDATE boots SET ended_at = 1")
+    await stage.open(task)
+    if host is None:
+        execute(stage.store, "DELETE FROM boots WHERE ended_at IS NOT NULL")
+    else:
+        execute(stage.store, f"UPDATE boots SET host = '{host}' WHERE ended_at IS NOT NULL")
+    await stage.settle()
+    effect = await stage.review()
+
+    assert asked == []
+    assert await handle.status() is TaskStatus.NEEDS_REVIEW
+    assert effect.outcome is not None
+    assert why in effect.outcome
+    assert world.sent["hello"] == 1
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+async def test_on_the_same_machine_or_for_one_that_asks_the_world_verify_is_asked(
+    stage: Stage, world: World, is_local: bool
+) -> None:
+    def verify(text: str) -> hf.Happened:
+        return hf.Happened(f"found {text}")
+
+    world.dies = "after"
+    task = sending(world, hf.verifiable(verify, local=is_local))
+    await stage.open(task)
+    handle = await stage.start(task())
+    await stage.settle()
+    if not is_local:
+        execute(stage.store, "UPDATE boots SET host = 'elsewhere/-', ended_at = 1")
+    await stage.open(task)
+    await stage.settle()
+
+    assert await stage.result(handle) == "found hello!"

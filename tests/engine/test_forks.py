@@ -225,6 +225,85 @@ async def test_the_items_of_a_plan_that_were_not_done_then_are_not_done_in_the_f
         assert await result_of(process, forked) == ["pour", "raise"]
 
 
+def builder_of(stage: Stage, *, after: str) -> hf.TaskDefinition[..., list[str]]:
+    """A plan of three items that changes at one of them; then a loop beside the plan."""
+
+    async def do(item: str) -> str:
+        stage.done.append(item)
+        return item
+
+    @hf.task(name="build")
+    async def build(run: hf.Run) -> list[str]:
+        plan = run.plan(["dig", "pour", "raise"])
+        async for item in plan:
+            await item.step(do, item.id)
+            if item.id == after == "dig":
+                plan.replan(["drain", "fill"])
+            if item.id == after == "pour":
+                item.decompose(["stir", "smooth"])
+        async for turn in run.turns(max=2):
+            await turn.step(do, f"look {turn.number}")
+        return [item.id for item in plan.items]
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("after", "at", "done", "planned"),
+    [
+        # Changed at `pour`, forked before: the fork comes to the change by itself.
+        ("pour", "plan:dig", ["pour", "stir", "smooth", "raise"], ["dig", "pour", "stir", "smooth", "raise"]),
+        # Changed at `dig`, forked right after it: the change belongs to that turn.
+        ("dig", "plan:dig", ["drain", "fill"], ["dig", "drain", "fill"]),
+        ("pour", "plan:stir", ["smooth", "raise"], ["dig", "pour", "stir", "smooth", "raise"]),
+        # At a turn of another loop the plan is as that loop found it.
+        ("pour", "turns:1", [], ["dig", "pour", "stir", "smooth", "raise"]),
+    ],
+)
+async def test_a_plan_is_taken_as_it_was_then(
+    store: Store, clock: FakeClock, stage: Stage, after: str, at: str, done: list[str], planned: list[str]
+) -> None:
+    build = builder_of(stage, after=after)
+    async with carrying(store, clock, build) as process:
+        first = await process.holdfast.start(build())
+        await result_of(process, first)
+        stage.done.clear()
+        forked = await process.holdfast.fork(first, at=at)
+
+        assert await result_of(process, forked) == planned
+    looks = ["look 2"] if at == "turns:1" else ["look 1", "look 2"]
+    assert stage.done == [*done, *looks]
+
+
+async def test_what_was_planned_anew_after_that_turn_does_not_show_in_the_fork(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    changing, calm = builder_of(stage, after="pour"), builder_of(stage, after="never")
+    async with carrying(store, clock, changing) as process:
+        first = await process.holdfast.start(changing())
+        await result_of(process, first)
+    stage.done.clear()
+    async with carrying(store, clock, calm) as process:
+        forked = await process.holdfast.fork(first.id, at="plan:dig")
+
+        assert await result_of(process, forked) == ["dig", "pour", "raise"]
+        of_fork = await process.holdfast.fork(forked, at="plan:dig")
+        assert await result_of(process, of_fork) == ["dig", "pour", "raise"]
+
+
+async def test_a_plan_that_nobody_knows_any_more_is_refused(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    build = builder_of(stage, after="pour")
+    async with carrying(store, clock, build) as process:
+        first = await process.holdfast.start(build())
+        await result_of(process, first)
+    source = store.read_now(lambda tx: look_at(tx, first.id, "plan:dig"))
+
+    with pytest.raises(hf.Refused, match="nobody knows any more what it was then; fork at a later turn"):
+        kept_of(msgspec.structs.replace(source, plan=None))
+
+
 async def test_loops_before_and_after_the_turn_are_told_apart(
     store: Store, clock: FakeClock, stage: Stage
 ) -> None:

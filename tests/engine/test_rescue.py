@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
-from holdfast.core.errors import ClaimLost
+from holdfast.core.errors import ClaimLost, ResumesHeld
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims import Claims, claim_of
 from holdfast.engine.heartbeat import Heartbeat
-from holdfast.engine.rescue import BATCH, Reaper, Rescued
+from holdfast.engine.rescue import BATCH, Note, Reaper, Rescued
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.crash.invariants import assert_ledger_is_whole, contents_of
@@ -317,3 +317,87 @@ async def test_after_a_gap_the_others_get_a_chance_to_renew_before_their_work_is
     later, _ = await reaper.run_once()
 
     assert (just_back.checkpointed, later.checkpointed) == (0, 1)
+
+
+@pytest.mark.parametrize("left_s", [0.5, 3.0])
+async def test_the_reaper_comes_when_the_first_lease_ends_if_that_is_before_its_next_pass(
+    parts: Parts, others: Parts, clock: FakeClock, left_s: float
+) -> None:
+    await parts.carry()
+    clock.advance(seconds=30 - left_s)
+    reaper = Reaper(others.rescuer, others.resumer, others.clock)
+
+    await reaper.run_once()
+
+    assert left_s - 0.5 < reaper._next_in_s() <= left_s + 0.02
+
+
+async def test_a_lease_that_ends_later_brings_nobody_sooner(parts: Parts, others: Parts) -> None:
+    await parts.carry()
+    reaper = Reaper(others.rescuer, others.resumer, others.clock)
+
+    await reaper.run_once()
+
+    assert 4.0 <= reaper._next_in_s() <= 6.0
+
+
+async def test_after_a_gap_the_chance_to_renew_is_a_whole_pause(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    await parts.carry()
+    reaper = Reaper(others.rescuer, others.resumer, others.clock)
+    await reaper.run_once()
+
+    clock.advance(minutes=10)
+    await reaper.run_once()
+
+    assert 4.0 <= reaper._next_in_s() <= 6.0
+
+
+async def test_resumes_that_are_held_are_no_gap(parts: Parts, others: Parts, clock: FakeClock) -> None:
+    await parts.carry()
+    others.resumer.held = "a person must look"
+    reaper = Reaper(others.rescuer, others.resumer, others.clock)
+    for _ in range(4):
+        clock.advance(seconds=8)
+        with pytest.raises(ResumesHeld):
+            await reaper.run_once()
+
+    (checkpoint,) = await parts.store.read(lambda tx: tx.checkpoints.page())
+    assert checkpoint.status is CheckpointStatus.PAUSED_FOR_RESTART
+
+
+# --- whoever must know of it
+
+
+class Listed:
+    """A notary that keeps a list."""
+
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+        self.settled = 0
+
+    def noting(self, now: datetime) -> Note:  # noqa: ARG002 - the shape of a notary
+        return lambda _tx, runs: self.noted.extend(run.id for run in runs)
+
+    async def settle(self) -> None:
+        self.settled += 1
+
+
+async def test_a_notary_learns_of_what_is_rescued_and_of_nothing_else(
+    parts: Parts, others: Parts, clock: FakeClock
+) -> None:
+    claimed = await parts.carry()
+    notary = others.rescuer.notary = Listed()
+    clock.advance(seconds=31)
+    seen = await parts.store.read(lambda tx: tx.runs.lapsed(now=clock.now(), limit=10))
+    late = others.rescuer._rescuing(seen, note="its lease lapsed", company=None)
+    await parts.claims.renew([claimed.claim])
+    await parts.store.write(late)
+
+    assert notary.noted == []
+
+    clock.advance(seconds=31)
+    await Reaper(others.rescuer, others.resumer, others.clock).run_once()
+    await parts.store.write(late)
+    assert (notary.noted, notary.settled) == ([claimed.run.id], 1)

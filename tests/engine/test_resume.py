@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,7 +25,7 @@ from holdfast.core.run import Run
 from holdfast.core.step import ArtifactState
 from holdfast.core.task import Progress
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
-from holdfast.engine.resume import MAX_RESUME_ATTEMPTS, Resumed, retrying
+from holdfast.engine.resume import MAX_RESUME_ATTEMPTS, Resumed, Resumer, retrying
 from holdfast.store import Tx, rows
 from holdfast.testing import FakeClock
 from tests.builders import a_run
@@ -502,3 +505,44 @@ async def test_a_checkpoint_whose_run_cannot_be_found_fails_with_the_run_that_it
     assert resumed.failed.keys() == {checkpoint.id}
     assert (await parts.ledger.get(checkpoint.task_id)).status is TaskStatus.FAILED
     assert await parts.resumer.resume_all() == Resumed()
+
+
+# --- side by side
+
+
+class Counting(Resumer):
+    """Counts the batches that are being settled at a time; none goes on before as many as wanted are."""
+
+    wanted = 1
+    inside = most = batches = 0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._are_there = asyncio.Event()
+
+    async def settle(self, claimed: Sequence[Checkpoint]) -> Resumed:
+        self.inside += 1
+        self.batches += 1
+        self.most = max(self.most, self.inside)
+        if self.inside == self.wanted:
+            self._are_there.set()
+        async with asyncio.timeout(20):
+            await self._are_there.wait()
+        try:
+            return await super().settle(claimed)
+        finally:
+            self.inside -= 1
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+async def test_so_many_batches_are_resumed_side_by_side(parts: Parts, concurrency: int) -> None:
+    for _ in range(8):
+        await paused(parts)
+    resumer = Counting(parts.store, parts.clock, parts.life.id)
+    resumer.concurrency = resumer.wanted = concurrency
+
+    resumed = await resumer.resume_all(batch=2)
+
+    assert len(resumed.followed_up) == 8
+    assert resumer.most == concurrency
+    assert resumer.batches >= 4

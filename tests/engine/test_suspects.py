@@ -98,7 +98,9 @@ async def any_left(store: Store) -> bool:
     return any(counts.get(status) for status in ("queued", "running", "paused"))
 
 
-async def test_the_quarantine_names_its_evidence(lives: Lives, store: Store) -> None:
+async def test_the_quarantine_names_its_evidence(
+    lives: Lives, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     await make_suspect(lives)
     async with lives.next() as parts:
         await parts.claims.take()
@@ -112,6 +114,10 @@ async def test_the_quarantine_names_its_evidence(lives: Lives, store: Store) -> 
     assert task.status is TaskStatus.FAILED
     assert task.failure is not None
     assert (task.failure.kind, task.failure.facts["why"]) == ("failed_resume", "quarantined")
+    told = [one.getMessage() for one in caplog.records if one.name == "holdfast.tasks"]
+    assert [words.partition(": quarantined: ")[0] for words in told] == [
+        f"{task.id} failed: {failed.id} is not resumed"
+    ]
 
 
 # --- suspects are alone

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.effect import EffectClass
-from holdfast.core.transitions import EffectStatus
+from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.store import Store, Tx, Write
 from holdfast.store.contract import Execute
 from holdfast.store.user_sql import check_statement, numbered_for_user, our_tables
@@ -161,29 +161,104 @@ async def test_many_at_once_share_commits_and_each_is_there_once(store: Store, c
     assert [row[0] for row in rows_of(store)] == sorted(f"order {number}" for number in range(40))
 
 
-async def test_the_same_key_with_other_arguments_is_drift_and_changes_nothing(
+class Changing:
+    """A program whose arguments change between two lives: what it did before does not fit any more."""
+
+    def __init__(self, store: Store, clock: FakeClock) -> None:
+        self.amounts = [3]
+        self.undone: list[int] = []
+        self._around = (store, clock)
+        entered = asyncio.Event()
+
+        async def wait() -> None:
+            entered.set()
+            await asyncio.sleep(0 if len(self.amounts) > 1 else 3600)
+
+        def undo(order_id: str, amount: int) -> None:
+            self.undone.append(amount)
+
+        @hf.task(attempts=1)
+        async def changing(run: hf.Run) -> int | None:
+            orders = hf.tool(order, effect=hf.transactional, compensate=undo)
+            count = await run.step(orders, f"order of {self.amounts[-1]}", self.amounts[-1])
+            await run.step(wait)
+            return count
+
+        self.task, self.entered = changing, entered
+
+    async def drift(self) -> hf.Handle[int | None]:
+        async with carrying(*self._around, self.task, step_patience=0.0) as process:
+            handle = await process.holdfast.start(self.task())
+            await soon(self.entered.wait())
+        self.amounts.append(4)
+        return handle
+
+    async def until_parked(self, process: Any, handle: hf.Handle[int | None]) -> Any:
+        async def parked() -> None:
+            waiting = process.holdfast.handle(handle.id)
+            while await waiting.status() is not TaskStatus.NEEDS_REVIEW:  # noqa: ASYNC110 - nobody tells it
+                await asyncio.sleep(0)
+
+        await soon(parked())
+        (effect,) = await process.holdfast.reviews()
+        return effect
+
+
+@pytest.mark.parametrize(
+    ("decision", "result", "rows"),
+    [
+        ("done", 7, [("order of 3", 3)]),
+        ("retry", 2, [("order of 3", 3), ("order of 4", 4)]),
+        ("skip", None, [("order of 3", 3)]),
+    ],
+)
+async def test_the_same_key_with_other_arguments_is_drift_and_a_person_decides(
+    store: Store, clock: FakeClock, decision: Any, result: object, rows: list[tuple[Any, ...]]
+) -> None:
+    program = Changing(store, clock)
+    handle = await program.drift()
+    async with carrying(store, clock, program.task) as process:
+        effect = await program.until_parked(process, handle)
+        task = await process.holdfast.handle(handle.id).task()
+        before = rows_of(store)
+        given: dict[str, Any] = {"result": result} if decision == "done" else {}
+        await process.holdfast.resolve(effect.id, decision, **given, by="ada")
+
+        assert await soon(process.holdfast.handle(handle.id).result()) == result
+    assert (task.status, task.waits_on) == (TaskStatus.NEEDS_REVIEW, f"review:{effect.id}")
+    assert effect.outcome is not None
+    assert b"it was done before with other arguments" in effect.outcome
+    assert before == [("order of 3", 3)]
+    assert rows_of(store) == rows
+
+
+async def test_a_drifted_one_that_a_person_has_undone_fails(store: Store, clock: FakeClock) -> None:
+    program = Changing(store, clock)
+    handle = await program.drift()
+    async with carrying(store, clock, program.task) as process:
+        effect = await program.until_parked(process, handle)
+        await process.holdfast.resolve(effect.id, "compensate", by="ada")
+
+        with pytest.raises(hf.TaskFailed, match="compensated"):
+            await soon(process.holdfast.handle(handle.id).result())
+    assert program.undone == [4]
+    assert rows_of(store) == [("order of 3", 3)]
+
+
+async def test_a_drifted_one_is_put_before_a_person_once_however_often_it_is_replayed(
     store: Store, clock: FakeClock
 ) -> None:
-    entered, amounts = asyncio.Event(), [3]
+    program = Changing(store, clock)
+    handle = await program.drift()
+    async with carrying(store, clock, program.task) as process:
+        first = await program.until_parked(process, handle)
+    async with carrying(store, clock, program.task) as process:
+        second = await program.until_parked(process, handle)
+        await process.holdfast.resolve(second.id, "retry", by="ada")
 
-    async def wait() -> None:
-        entered.set()
-        await asyncio.sleep(0 if len(amounts) > 1 else 3600)
-
-    @hf.task(attempts=1)
-    async def changing(run: hf.Run) -> None:
-        await run.step(order, "a", amounts[-1])
-        await run.step(wait)
-
-    async with carrying(store, clock, changing, step_patience=0.0) as process:
-        handle = await process.holdfast.start(changing())
-        await soon(entered.wait())
-    amounts.append(4)
-    async with carrying(store, clock, changing) as process:
-        with pytest.raises(hf.TaskFailed, match="other arguments"):
-            await soon(process.holdfast.handle(handle.id).result())
-
-    assert rows_of(store) == [("a", 3)]
+        assert await soon(process.holdfast.handle(handle.id).result()) == 2
+    assert first.id == second.id
+    assert [row[0] for row in rows_of(store)] == ["order of 3", "order of 4"]
 
 
 async def test_it_is_refused_when_it_cannot_run_inside_a_write(store: Store, clock: FakeClock) -> None:

@@ -74,6 +74,9 @@ def test_the_research_agent_publishes_once_wherever_it_is_killed(
     assert report.reviews == 0
     assert {len(world["published.txt"]) for world in stage.worlds} == {1}
     assert len(stage.worlds) == 1 + len(report.points) > 10
+    # A crash repeats what it cut short, and no more: one step, or the tools that were called side by side.
+    assert max(len(point.repeated) for point in report.points) <= 2
+    assert 0 < report.repeated < len(report.points)
 
 
 @pytest.mark.slow

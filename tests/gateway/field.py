@@ -41,3 +41,24 @@ async def sower(run: hf.Run, message: Envelope) -> str:
         await item.step(sow, message.id, item.id)
         beds.append(item.id)
     return f"{message.text}: {len(beds)} beds"
+
+
+def sprout() -> str:
+    return "begun"
+
+
+@hf.task
+async def seedling(run: hf.Run) -> str:
+    """Grows when the gate is open."""
+    await run.step(sprout)
+    await run.step(stand_at_the_gate)
+    return "grown"
+
+
+@hf.task
+async def guardian(run: hf.Run, message: Envelope) -> str:
+    """Has a child, and says what it was told of it besides its result."""
+    result = await (await run.spawn(seedling()))
+    told = await run.receive("holdfast.children", timeout="1m", default=None)
+    more = await run.receive("holdfast.children", timeout="1s", default=None)
+    return f"{message.text}: {result}, told {told is not None}, again {more is not None}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.manifest import Restart
 from holdfast.engine.boots import Life
 from holdfast.engine.definitions import TaskDefinition, by_name
+from holdfast.engine.service import Service
 from holdfast.gateway.conversations import Conversations
 from holdfast.gateway.gateway import Gateway, RestartRequest
 from holdfast.gateway.inbox import Inbox
@@ -55,6 +56,7 @@ async def hosted(
     *tasks: TaskDefinition[..., Any],
     config: Config | None = None,
     why_held: str | None = None,
+    services: Sequence[Service] = (),
 ) -> AsyncIterator[Hosted]:
     """A gateway that serves while the block runs. If it has not ended by then it dies: nothing is drained."""
     home.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test
@@ -71,7 +73,7 @@ async def hosted(
         known,
         home=home,
         inbox=Inbox(store, clock),
-        services=[conversations],
+        services=[conversations, *services],
         held=[conversations],
         why_held=why_held,
         tell=told.append,

@@ -22,7 +22,7 @@ from holdfast.gateway.inbox import Inbox
 from holdfast.runtimes.contract import Heard
 from holdfast.store import Store, Tx
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RepeatingStore, memory_store
-from tests.builders import START, a_session, a_task, later
+from tests.builders import START, a_session, a_task, due_by, later
 from tests.conftest import Ledger
 from tests.engine.carriers import carrying, until
 from tests.engine.stage import Stage
@@ -123,7 +123,7 @@ async def test_an_answer_is_owed_to_the_group_that_asked(chat: Chat, store: Stor
 
     await chat.talk()
 
-    (owed,) = store.read_now(lambda tx: tx.deliveries.due(now=later(days=1), limit=9))
+    (owed,) = due_by(store, later(days=1))
     said = (await chat.inbox.messages(KEY))[1]
     assert owed.origin == GROUP
     assert owed.idempotency_key == f"reply:{said.task_id}"
@@ -205,7 +205,7 @@ async def test_an_agent_that_says_nothing_has_answered(stage: Stage, store: Stor
 
     assert (await chat.inbox.message(asked.id)).status is MessageStatus.ANSWERED
     assert len(await chat.inbox.messages(KEY)) == 1
-    assert store.read_now(lambda tx: tx.deliveries.due(now=later(days=1), limit=9)) == []
+    assert due_by(store, later(days=1)) == []
 
 
 async def test_what_is_held_starts_nothing_and_settles_what_ended(chat: Chat) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from holdfast.core.manifest import Fate, InterruptionKind
 from holdfast.core.message import Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus, RestartStatus, RunStatus, TaskStatus
+from holdfast.engine import carried, drain
+from holdfast.engine.carried import Carried
+from holdfast.gateway.gateway import UNWIND_S
 from holdfast.gateway.signals import StopRequest
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store, Write
@@ -36,6 +39,8 @@ class Stage:
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.open = asyncio.Event()
+        # Whether it saves anything before it waits.
+        self.saves = True
 
     def waiting(self, name: str = "waiting") -> hf.TaskDefinition[..., str]:
         """Does one step, waits for the door in a second one, and does a third."""
@@ -50,7 +55,8 @@ class Stage:
 
         @hf.task(name=name)
         async def waiting(run: hf.Run, session_key: str = "", message_id: str = "", until: int = 0) -> str:
-            await run.step(hf.step(note, id="before"), "before")
+            if self.saves:
+                await run.step(hf.step(note, id="before"), "before")
             await run.step(wait)
             return await run.step(hf.step(note, id="after"), "after")
 
@@ -577,3 +583,94 @@ async def test_an_interrupted_firing_is_queued_again_or_given_up_as_the_settings
         assert firing.status is FiringStatus.FAILED
         assert [found.fate for found in restart.outcome.recovered] == [Fate.CANCELLED]
         assert stage.notes.count("after") == 0
+
+
+# --- settings that apply live
+
+
+async def test_settings_of_a_recovery_apply_to_the_next_one(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    async with hosted(store, clock, tmp_path / "home") as one:
+        carrier = one.gateway._carrier
+        config = config_with(resume_concurrency=7, drain_timeout_s=3.0, session_recovery=False)
+
+        one.gateway.apply(config)
+
+        assert carrier._resumer.concurrency == 7
+        assert carrier._drain.patience.effects_s == 3.0
+        assert not one.gateway._recovery.settings.session_recovery
+
+
+# --- who does not stop
+
+
+async def test_who_does_not_stop_is_paused_at_the_deadline_and_gets_a_second_to_unwind(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[float, RunStatus]] = []
+
+    async def interrupt(some: Sequence[Carried], *, within_s: float) -> None:
+        runs = [store.read_now(lambda tx, one=one: tx.runs.get(one.claim.run_id)) for one in some]  # type: ignore[misc]
+        given.extend((within_s, run.status) for run in runs)
+        await carried.interrupt(some, within_s=within_s)
+
+    monkeypatch.setattr(drain, "interrupt", interrupt)
+    waiting = stage.waiting()
+    async with hosted(
+        store, clock, tmp_path / "home", waiting, config=config_with(drain_timeout_s=0.1)
+    ) as one:
+        await one.gateway.holdfast.start(waiting())
+        await stage.entered()
+
+        assert (await one.restart()).is_accepted
+
+    # Checkpoint and fence come first, and what is left of the restart is short.
+    assert given == [(UNWIND_S, RunStatus.PAUSED_FOR_RESTART)]
+    assert one.gateway._carrier.longest_stop_s < 0.1 + 5
+
+
+# --- who kills the gateway
+
+
+async def test_a_session_whose_run_killed_the_gateway_is_not_asked_again_and_answers_what_comes_next(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    # It dies with each of them before anything was saved; the third time with that one alone.
+    stage.saves = False
+    for number in range(3):
+        async with hosted(store, clock, home, waiting) as one:
+            if number == 0:
+                await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
+            await stage.entered(number + 1)
+        clock.advance(seconds=1)
+    stage.saves = True
+
+    async with hosted(store, clock, home, waiting) as other:
+        stage.open.set()
+        (restart, *_) = await other.restarts()
+        messages = await other.gateway.inbox.messages(KEY)
+        await until(lambda: status_of(store, "question") is MessageStatus.FAILED)
+        assert stage.notes.count("entered") == 3  # nobody is asked to go on where it was
+
+        await other.gateway.inbox.post(KEY, "another", ADA, channel_message_id="m2")
+        await until(lambda: status_of(store, "another") is MessageStatus.ANSWERED)
+
+    assert "quarantined" in other.told
+    assert restart.outcome is not None
+    assert [(found.fate, restart.outcome.notices) for found in restart.outcome.recovered] == [
+        (Fate.FAILED, 1)
+    ]
+    (noted,) = [message for message in messages if "Not resumed" in message.text]
+    assert (noted.role, noted.status) == (Role.SYSTEM, MessageStatus.NOTED)
+    assert noted.text.startswith("[System] Not resumed after a restart: the run was carried alone")
+    letters = await store.read(lambda tx: [row for row in scan(tx, "deliveries", 1) if restart.id in row[2]])
+    assert len(letters) == 1
+    assert stage.notes.count("after") == 1
+
+
+def status_of(store: Store, text: str) -> MessageStatus:
+    messages = store.read_now(lambda tx: tx.messages.after(KEY, limit=99))
+    (status,) = [one.status for one in messages if one.text == text]
+    return status

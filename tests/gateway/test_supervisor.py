@@ -295,6 +295,22 @@ def test_a_child_that_ignores_the_stop_is_killed_at_the_deadline(tmp_path: Path)
 
 
 @pytest.mark.slow
+def test_a_drain_may_last_as_long_as_the_settings_say_when_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "drain-until").touch()
+    patience = {**QUICK, "drain_slack_s": 0.0}
+    with staged(tmp_path, terms={"drain_timeout_s": 0.0}, patience=patience) as stage:
+        stage.read_until("serves")
+        (stage.home / "terms.json").write_text('{"drain_timeout_s": 600}')
+        stage.signal(signal.SIGTERM)
+        stage.read_until("drains for 600 s at most")
+        stage.read_until("got SIGTERM")
+        stage.open_gate("drained")
+
+        assert stage.end() == 0
+    assert "is killed" not in stage.text
+
+
+@pytest.mark.slow
 def test_a_child_that_is_not_yet_able_to_hear_a_stop_ends_all_the_same(tmp_path: Path) -> None:
     with staged(tmp_path, "boot") as stage:
         stage.read_until("boots")

@@ -123,7 +123,7 @@ def test_the_command_takes_the_home_and_its_settings(
     found = settings_of(capfd.readouterr().out)
     assert status == 0
     assert found["TimeoutStopSec"] == "45"
-    assert found["ExecStart"].endswith("-m holdfast up")
+    assert found["ExecStart"].endswith(" -P -m holdfast up")
     assert (found["User"], found["WorkingDirectory"]) == ("ada", str(tmp_path))
     assert found["Environment"] == f"HOLDFAST_HOME={tmp_path}"
 

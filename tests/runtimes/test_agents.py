@@ -7,22 +7,41 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast.config.gateway import AgentSettings, Config
+from holdfast.config.gateway import AgentSettings, ChannelSettings, Config, TokenSettings
+from holdfast.core.checkpoint import ResumeReason, SeedContext, decode_seed
 from holdfast.core.errors import SettingsError
-from holdfast.core.message import MAX_ANSWER_CHARS, Role, clean_answer
+from holdfast.core.ids import CheckpointId, RunId
+from holdfast.core.message import MAX_ANSWER_CHARS, Envelope, Role, clean_answer
+from holdfast.core.plan import Cursor
 from holdfast.core.transitions import MessageStatus
 from holdfast.engine.effects import Decision
 from holdfast.runtimes.agents import define, definitions
+from holdfast.runtimes.command import CommandInput, stdin_of
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.builders import START
 from tests.engine.stage import Stage
 from tests.gateway.chats import GROUP, KEY, Chat
 from tests.runtimes import speakers
 
 HERE = "tests.runtimes.speakers"
 PYTHON = [sys.executable, "-c"]
+SEED = SeedContext(
+    checkpoint_id=CheckpointId("ckpt_1"),
+    reason=ResumeReason.CRASH,
+    previous_run_id=RunId("run_1"),
+    goal="Tides?\nNow.",
+    plan=None,
+    cursor=Cursor(),
+    steps_saved=0,
+    progress=None,
+    decisions=(),
+    tool_context=(),
+    artifacts=(),
+)
 
 
 @pytest.fixture
@@ -188,12 +207,61 @@ async def test_a_command_knows_the_session_and_gets_only_what_is_passed_of_our_s
     assert said == [f"agent: True None {KEY} {GROUP.peer}"]
 
 
-async def test_a_command_works_in_its_directory(stage: Stage, tmp_path: Path) -> None:
-    (tmp_path / "desk").mkdir()
+async def test_a_command_sees_no_secret_that_the_settings_name_for_others(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OTHERS_KEY", "HOOK_SECRET", "BOARD_TOKEN", "HOLDFAST_SECRET_X", "MY_KEY", "PLAIN"):
+        monkeypatch.setenv(name, f"sea {name}")
+    monkeypatch.setenv("HOLDFAST_STORE", "postgresql://sea:hunter2@host/ledger")
+    code = "import os; print(sorted(name for name, value in os.environ.items() if 'sea' in value))"
+    config = Config(
+        agents={
+            "scholar": AgentSettings(command=[*PYTHON, code], env={"MY_KEY": "MY_KEY"}),
+            "other": AgentSettings(command=["true"], env={"KEY": "OTHERS_KEY"}),
+        },
+        channels={"hook": ChannelSettings(kind="webhook", secret_env="HOOK_SECRET", agent="other")},
+        tokens={"board": TokenSettings(token_env="BOARD_TOKEN")},
+    )
+    chat = await Chat(stage, *definitions(config, home=tmp_path)).begin()
+    await chat.say("Tides?")
 
-    said = await ask(stage, tmp_path, command=["pwd"], directory="desk")
+    await chat.talk()
+
+    assert await chat.answers() == ["['MY_KEY', 'PLAIN']"]
+
+
+@pytest.mark.parametrize("directory", ["desk", "~/desk", "{home}/desk"])
+async def test_a_command_works_in_its_directory(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    (tmp_path / "desk").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    said = await ask(stage, tmp_path, command=["pwd"], directory=directory.format(home=tmp_path))
 
     assert said == [f"agent: {tmp_path / 'desk'}"]
+
+
+async def test_a_command_may_read_a_document(stage: Stage, tmp_path: Path) -> None:
+    (said,) = await ask(stage, tmp_path, command=["cat"], stdin="json")
+
+    document = msgspec.json.decode(said.removeprefix("agent: "), type=CommandInput)
+    assert (document.message.text, document.message.peer) == ("Tides?", GROUP.peer)
+    assert document.resumed is None
+
+
+def test_a_resumed_command_reads_what_is_known_before_the_message() -> None:
+    message = Envelope(
+        id="msg_1", session_key=KEY, role=Role.USER, text="Tides?\nNow.", channel="hook", created_at=START
+    )
+
+    read = stdin_of(AgentSettings(command=["cat"]), message, SEED)
+
+    said, document, empty, *text = read.split("\n")
+    assert said.startswith("[System] Resumed after an interruption (crash). ")
+    assert decode_seed(document.encode()) == SEED
+    assert (empty, text) == ("", ["Tides?", "Now."])
+    assert stdin_of(AgentSettings(command=["cat"]), message, None) == message.text
 
 
 async def test_a_command_that_fails_is_not_begun_again(stage: Stage, tmp_path: Path) -> None:
@@ -220,11 +288,22 @@ async def test_a_command_that_is_not_there_fails_its_message_only(stage: Stage, 
     assert said.startswith("system: ")
 
 
+def test_a_function_that_takes_a_run_is_told_that_it_is_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "undeclared.py").write_text("async def agent(run, message):\n    return 'x'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(SettingsError, match=r"decorate it with @hf\.task"):
+        define("a", AgentSettings(callable="undeclared:agent"))
+
+
 # --- pydantic-ai
 
 MODELS = """
+from pydantic import BaseModel
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from holdfast.integrations.pydantic_ai import HoldfastDurability
 
@@ -236,6 +315,13 @@ def reply(messages, info):
     return ModelResponse(parts=[TextPart(" | ".join(parts))])
 
 durable = Agent(FunctionModel(reply), name="scholar", capabilities=[HoldfastDurability()])
+class Tide(BaseModel):
+    metres: float
+
+def measure(messages, info):
+    return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"metres": 4.5})])
+
+typed = Agent(FunctionModel(measure), name="gauge", output_type=Tide, capabilities=[HoldfastDurability()])
 fleeting = Agent(FunctionModel(reply), name="scholar")
 other = 7
 """
@@ -267,6 +353,16 @@ async def test_a_model_answers_with_the_transcript_behind_it(
     # (What an agent says itself is cleaned of such words.)
     system = system.replace("<system>", "<not the system>").replace("</system>", "</not the system>")
     assert second == f"UserPromptPart one | TextPart UserPromptPart one | {system} | UserPromptPart two"
+
+
+async def test_an_agent_whose_output_is_a_model_answers_with_its_json(
+    stage: Stage, tmp_path: Path, models: str
+) -> None:
+    chat = await chat_with(stage, tmp_path, pydantic_ai=f"{models}:typed")
+    await chat.say("how high is the tide?")
+    await chat.talk()
+
+    assert await chat.answers() == ['{"metres":4.5}']
 
 
 @pytest.mark.parametrize(

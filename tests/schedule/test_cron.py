@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from holdfast.config.gateway import ScheduleSettings
+from holdfast.core.errors import RowDamaged, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.message import Role
 from holdfast.core.schedule import Firing
@@ -23,8 +24,9 @@ from holdfast.engine.program import Run
 from holdfast.runtimes.contract import Heard
 from holdfast.schedule.cron import MAX_MISSED, Cron, Fired, due_between, next_after, requeuing
 from holdfast.store import Store
+from holdfast.store.schedules import Firings
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RepeatingStore, memory_store
-from tests.builders import START, later
+from tests.builders import START, due_by, later
 from tests.conftest import Ledger
 from tests.engine.stage import Stage
 from tests.gateway.chats import GROUP, Chat, agent
@@ -117,21 +119,25 @@ async def test_a_year_without_anybody_is_caught_up_at_once(store: Store, clock: 
     assert await service.run_once() == Fired()
 
 
+@pytest.mark.parametrize("is_live", [True, False], ids=["live", "by a restart"])
 async def test_a_schedule_that_was_changed_or_switched_on_counts_from_then_on(
-    store: Store, clock: FakeClock
+    store: Store, clock: FakeClock, is_live: bool
 ) -> None:
     await cron(store, clock).run_once()
     clock.advance(hours=5, minutes=30)
 
-    changed = cron(store, clock, hourly=a_schedule(cron="15 * * * *"))
-    assert await changed.run_once() == Fired()
-    off = cron(store, clock, hourly=a_schedule(cron="15 * * * *", is_enabled=False))
+    service = cron(store, clock, hourly=a_schedule(cron="15 * * * *"))
+    assert await service.run_once() == Fired()
+    off = {"hourly": a_schedule(cron="15 * * * *", is_enabled=False)}
+    service.schedules, on = off, service.schedules
     clock.advance(hours=2)
-    assert await off.run_once() == Fired()
+    assert await service.run_once() == Fired()
+    service = service if is_live else Cron(store, clock, {})
+    service.schedules = on
     clock.advance(hours=2)
-    assert await changed.run_once() == Fired()
+    assert await service.run_once() == Fired()
     clock.advance(hours=1)
-    assert await changed.run_once() == Fired(fired=1)
+    assert await service.run_once() == Fired(fired=1)
 
 
 async def test_what_is_held_fires_nothing_and_catches_up(store: Store, clock: FakeClock) -> None:
@@ -173,6 +179,136 @@ async def test_two_gateways_fire_each_occurrence_once(ledger: Ledger) -> None:
         assert sum(one.fired for one in fired) == 1
 
     assert len(set(posted(first))) == len(posted(first)) == 10
+
+
+async def test_gateways_that_set_a_schedule_to_other_times_both_fire_theirs(
+    store: Store, clock: FakeClock
+) -> None:
+    full, half = (cron(store, clock, hourly=a_schedule(cron=f"{minute} * * * *")) for minute in (0, 30))
+    await full.run_once()
+    await half.run_once()
+
+    fired = [0, 0]
+    for _ in range(2 * 60 * 24):
+        clock.advance(seconds=30)
+        for place, one in enumerate((full, half)):
+            fired[place] += (await one.run_once()).fired
+
+    assert fired == [24, 24]
+
+
+async def test_a_schedule_that_another_gateway_fires_for_another_session_says_that_it_starves(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = (cron(store, clock, hourly=a_schedule(agent=agent)) for agent in ("scholar", "sailor"))
+    await ours.run_once()
+    await theirs.run_once()
+
+    fired = 0
+    for _ in range(3):
+        clock.advance(hours=1)
+        fired += (await ours.run_once()).fired
+        assert await theirs.run_once() == await theirs.run_once() == Fired()
+
+    assert fired == 3
+    told = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert len(told) == 3
+    assert "hourly has fired for agent:scholar:cron-hourly" in told[0]
+
+
+async def test_a_schedule_that_was_moved_to_another_session_complains_of_nobody(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = cron(store, clock)
+    for session in ("harbour", "cron-hourly", "harbour"):
+        await service.run_once()
+        clock.advance(hours=1)
+        assert await service.run_once() == Fired(fired=1)
+        service.schedules = {"hourly": a_schedule(session=session)}
+
+    assert await service.run_once() == Fired()
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
+
+
+# --- a clock that was wrong
+
+
+async def test_a_firing_of_a_clock_that_was_far_ahead_stops_nothing(store: Store, clock: FakeClock) -> None:
+    service = cron(store, clock)
+    await service.run_once()
+    clock.advance(days=3650)
+    assert (await service.run_once()).fired == 1
+    clock.set(later(minutes=30))
+
+    fired = 0
+    for _ in range(24):
+        clock.advance(hours=1)
+        fired += (await service.run_once()).fired
+
+    assert fired == 24
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["another process", "the same process"])
+async def test_a_schedule_that_began_when_the_clock_was_far_ahead_begins_again(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture, is_new: bool
+) -> None:
+    clock.set(later(days=3650))
+    service = cron(store, clock)
+    await service.run_once()
+    clock.set(START)
+    service = cron(store, clock) if is_new else service
+    await service.run_once()
+    clock.advance(hours=1)
+
+    assert await service.run_once() == Fired(fired=1)
+    assert [one.levelname for one in caplog.records if "still to come" in one.getMessage()] == ["WARNING"]
+
+
+# --- one that is broken
+
+
+async def test_a_damaged_firing_stops_no_other_schedule(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = cron(store, clock, **{name: a_schedule(session=name) for name in ("ebb", "flow", "slack")})
+    await service.run_once()
+    clock.advance(hours=1)
+    _let_last_of_raise(monkeypatch, "ebb", RowDamaged("firing", "firing_1", "digest"))
+
+    assert await service.run_once() == Fired(fired=2)
+    assert [one.getMessage().split(";")[0] for one in caplog.records if one.levelname == "ERROR"] == [
+        "schedule ebb could not be looked at"
+    ]
+
+
+async def test_a_ledger_that_is_away_ends_the_pass(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = cron(store, clock, **{name: a_schedule(session=name) for name in ("ebb", "flow")})
+    _let_last_of_raise(monkeypatch, "ebb", StoreUnavailable("away"))
+
+    with pytest.raises(StoreUnavailable):
+        await service.run_once()
+
+
+async def test_a_beginning_that_nobody_can_read_is_now(store: Store, clock: FakeClock) -> None:
+    store.write_now(lambda tx: tx.boots.set_fact("schedule hourly", "{"))
+    service = cron(store, clock)
+    await service.run_once()
+    clock.advance(hours=1)
+
+    assert await service.run_once() == Fired(fired=1)
+
+
+def _let_last_of_raise(monkeypatch: pytest.MonkeyPatch, schedule: str, error: Exception) -> None:
+    real = Firings.last_of
+
+    def last_of(self: Firings, name: str, **params: Any) -> Firing | None:
+        if name == schedule:
+            raise error
+        return real(self, name, **params)
+
+    monkeypatch.setattr(Firings, "last_of", last_of)
 
 
 async def test_a_crash_between_any_two_writes_fires_once() -> None:
@@ -239,7 +375,7 @@ async def test_a_firing_is_running_while_its_task_is_and_done_with_its_answer(
     (done,) = firings(store)
     assert (done.status, done.task_id) == (FiringStatus.DONE, running.task_id)
     assert await chat.answers(KEY) == ["high"]
-    assert store.read_now(lambda tx: tx.deliveries.next_due_at()) is None, "nobody listens there"
+    assert due_by(store, later(days=365)) == [], "nobody listens there"
 
 
 async def test_what_a_schedule_asked_for_is_told_to_whoever_speaks_in_the_session(

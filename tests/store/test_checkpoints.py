@@ -449,3 +449,37 @@ def test_checkpoints_that_two_processes_prune_are_counted_once(store: Store) -> 
         store.write_now(lambda tx: tx.checkpoints.delete([checkpoint]))
 
     assert store.read_now(lambda tx: tx.events.counts("checkpoint")) == {"failed_resume": 1}
+
+
+# --- of one family
+
+
+def test_of_one_family_the_paused_ones_are_claimed_and_nobody_else_s(store: Store) -> None:
+    def stored(**task: Any) -> Checkpoint:
+        its_task = a_task(status=TaskStatus.PAUSED, **task)
+        run = a_run(its_task, status=RunStatus.PAUSED_FOR_RESTART)
+        checkpoint = a_checkpoint(run)
+        store.write_now(lambda tx: put(tx, its_task, run, checkpoints=(checkpoint,)))
+        return checkpoint
+
+    def claim_of(task_id: str, **changes: Any) -> list[Checkpoint]:
+        how: dict[str, Any] = {
+            "boot_id": BOOT,
+            "token": f"token_{unique()}",
+            "limit": 10,
+            "now": START,
+            "lease": LEASE,
+        }
+        return store.write_now(lambda tx: tx.checkpoints.claim_of_tree(task_id, **how | changes))
+
+    root = stored()
+    child = stored(parent_task_id=root.task_id)
+    other = stored()
+
+    assert sorted(ids(claim_of(root.task_id, token="ours"))) == sorted([root.id, child.id])
+    assert claim_of(root.task_id) == []
+    assert {one.status for one in store.read_now(lambda tx: tx.checkpoints.with_token(BOOT, "ours"))} == {
+        RESUMING
+    }
+    assert get(store, other).status is PAUSED
+    assert get(store, child).attempts == child.attempts + 1

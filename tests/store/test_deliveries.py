@@ -10,7 +10,9 @@ from holdfast.core.delivery import Delivery
 from holdfast.core.task import Origin
 from holdfast.core.transitions import DELIVERY_MOVES, DeliveryStatus
 from holdfast.store import Store, Tx
-from tests.builders import BOOT, FAILURE, OTHER_BOOT, START, a_boot, a_delivery, later
+from holdfast.store.deliveries import PAGE
+from tests.builders import BOOT, FAILURE, OTHER_BOOT, START, a_boot, a_delivery, due_by, later
+from tests.engine.tables import execute, literal
 
 ADA, BEN = Origin(channel="hook", peer="ada"), Origin(channel="hook", peer="ben")
 S = DeliveryStatus
@@ -23,7 +25,13 @@ def owed(store: Store, **changes: Any) -> Delivery:
 
 
 def due(store: Store, **by: float) -> list[str]:
-    return [one.id for one in store.read_now(lambda tx: tx.deliveries.due(now=later(**by), limit=9))]
+    return [one.id for one in due_by(store, later(**by))]
+
+
+def lapsed(store: Store, *channels: str, **by: float) -> list[Delivery]:
+    return store.read_now(
+        lambda tx: tx.deliveries.lapsed(channels or ["", "hook"], now=later(**by))
+    ).deliveries
 
 
 def attempt(store: Store, delivery: Delivery, boot: str = BOOT) -> Delivery | None:
@@ -53,12 +61,119 @@ def test_what_comes_later_is_not_due_before_its_time_and_holds_back_its_target(s
 
     assert due(store) == []
     assert due(store, minutes=5) == [first.id]
-    assert store.read_now(lambda tx: tx.deliveries.next_due_at()) == START
     assert second.id not in due(store, minutes=5)
 
 
 def test_nothing_is_due_in_an_empty_ledger(store: Store) -> None:
-    assert store.read_now(lambda tx: tx.deliveries.next_due_at()) is None
+    assert due(store, days=365) == []
+    assert store.read_now(lambda tx: tx.deliveries.waiting_channels()) == []
+
+
+def test_what_is_due_is_found_for_each_channel_alone(store: Store) -> None:
+    first = owed(store, origin=ADA)
+    second = owed(store, origin=Origin(channel="post", peer="ada"))
+    owed(store, origin=Origin(channel="later", peer="ada"), due_at=later(days=1))
+    nowhere = owed(store)
+
+    assert store.read_now(lambda tx: tx.deliveries.waiting_channels()) == ["", "hook", "later", "post"]
+    for channel, one in (("hook", first), ("post", second), ("", nowhere)):
+        look = store.read_now(lambda tx, name=channel: tx.deliveries.due(name, now=START, limit=9))  # type: ignore[misc]
+        assert look.deliveries == [one]
+    for channel in ("later", "gone"):
+        look = store.read_now(lambda tx, name=channel: tx.deliveries.due(name, now=START, limit=9))  # type: ignore[misc]
+        assert look.deliveries == []
+
+
+def test_a_doubt_is_found_by_those_who_have_its_channel(store: Store) -> None:
+    taken = attempt(store, owed(store, origin=ADA))
+
+    assert lapsed(store, "post", minutes=1) == []
+    assert lapsed(store, "post", "hook", minutes=1) == [taken]
+
+
+def owed_much(store: Store, count: int, origin: Origin, **changes: Any) -> None:
+    """So many to one target; the first of them must wait, and the others wait for it."""
+
+    def write(tx: Tx) -> None:
+        tx.deliveries.create(a_delivery(origin=origin, due_at=later(days=9), **changes))
+        for number in range(1, count):
+            at = later(microseconds=number)
+            tx.deliveries.create(a_delivery(origin=origin, created_at=at, **changes))
+
+    store.write_now(write)
+
+
+def test_who_is_owed_much_hides_nobody_else(store: Store) -> None:
+    owed_much(store, PAGE + 50, ADA)
+    other = owed(store, origin=BEN, due_at=later(seconds=1))
+
+    look = store.read_now(lambda tx: tx.deliveries.due("hook", now=later(minutes=1), limit=9))
+
+    assert look.deliveries == [other]
+
+
+def test_a_look_goes_on_where_the_last_one_ended(store: Store) -> None:
+    owed_much(store, PAGE + 50, ADA)
+    for number in range(PAGE):
+        owed(store, origin=Origin(channel="hook", peer=f"patient {number:04d}"), due_at=later(days=9))
+    other = owed(store, origin=Origin(channel="hook", peer="zoe"), due_at=later(seconds=1))
+    found, after = [], ""
+
+    for _ in range(2):
+        look = store.read_now(
+            lambda tx, after=after: tx.deliveries.due("hook", now=later(minutes=1), limit=9, after=after)  # type: ignore[misc]
+        )
+        found.append(look.deliveries)
+        after = look.after
+
+    assert found == [[], [other]]
+    assert after == "", "and then from the start again"
+
+
+def test_a_look_that_finds_enough_leaves_its_place(store: Store) -> None:
+    first = owed(store, origin=ADA)
+
+    look = store.read_now(lambda tx: tx.deliveries.due("hook", now=START, limit=1, after="there"))
+
+    assert (look.deliveries, look.after) == ([first], "there")
+
+
+def test_a_page_of_damaged_ones_hides_no_other(store: Store) -> None:
+    for number in range(PAGE):
+        owed(store, origin=Origin(channel="hook", peer=f"peer {number:04d}"))
+    execute(store, f"UPDATE deliveries SET digest = {literal(store, b'x')}")
+    other = owed(store, origin=Origin(channel="hook", peer="zoe"), due_at=later(seconds=1))
+    found, after = [], ""
+
+    for _ in range(2):
+        look = store.read_now(
+            lambda tx, after=after: tx.deliveries.due("hook", now=later(minutes=1), limit=9, after=after)  # type: ignore[misc]
+        )
+        found.append(look.deliveries)
+        after = look.after
+
+    assert found == [[], [other]]
+
+
+def test_one_that_is_damaged_hides_no_other_and_is_named(store: Store) -> None:
+    damaged, other = owed(store, origin=ADA), owed(store, origin=BEN)
+    execute(store, f"UPDATE deliveries SET digest = {literal(store, b'x')} WHERE id = '{damaged.id}'")
+
+    look = store.read_now(lambda tx: tx.deliveries.due("hook", now=START, limit=9))
+
+    assert look.deliveries == [other]
+    assert look.damaged == frozenset({str(damaged.id)})
+
+
+def test_one_that_stands_under_another_channel_is_damaged(store: Store) -> None:
+    moved = owed(store, origin=ADA)
+    execute(store, f"UPDATE deliveries SET channel = 'post' WHERE id = '{moved.id}'")
+
+    look = store.read_now(lambda tx: tx.deliveries.due("post", now=START, limit=9))
+
+    assert look.deliveries == []
+    assert look.damaged == frozenset({str(moved.id)})
+    assert store.verify() != []
 
 
 def test_one_boot_attempts_a_delivery(store: Store) -> None:
@@ -93,13 +208,12 @@ def test_attempts_of_a_boot_that_ended_or_took_too_long_are_found_and_fenced(sto
     mine, of_the_dead = attempt(store, owed(store)), attempt(store, owed(store), OTHER_BOOT)
     assert mine is not None
     assert of_the_dead is not None
-    assert store.read_now(lambda tx: tx.deliveries.lapsed(now=START, limit=9)) == []
+    assert lapsed(store) == []
 
     store.write_now(lambda tx: tx.boots.end(OTHER_BOOT, now=START))
 
-    assert store.read_now(lambda tx: tx.deliveries.lapsed(now=START, limit=9)) == [of_the_dead]
-    late = store.read_now(lambda tx: tx.deliveries.lapsed(now=later(minutes=1), limit=9))
-    assert {one.id for one in late} == {mine.id, of_the_dead.id}
+    assert lapsed(store) == [of_the_dead]
+    assert {one.id for one in lapsed(store, minutes=1)} == {mine.id, of_the_dead.id}
 
     def reclaim(tx: Tx) -> Delivery | None:
         return tx.deliveries.reclaim(

@@ -21,8 +21,10 @@ from holdfast.core.transitions import (
     SessionStatus,
     TaskStatus,
 )
+from holdfast.engine.retention import Walk, pruning_conversations
 from holdfast.store import Tx, rows
 from holdfast.store.queries import load_queries
+from holdfast.store.records import Place
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.tasks import LAST
 from holdfast.testing import memory_store
@@ -58,6 +60,7 @@ PARTIAL = {
     "deliveries_attempting",
     "deliveries_due",
     "firings_open",
+    "restarts_open",
     "run_checkpoints_paused",
     "run_checkpoints_resuming",
     "runs_alone",
@@ -76,10 +79,11 @@ FROM_ONE_END = {"newest_events", "oldest_event"}
 SMALL = {"boots"}
 
 # What a query has gathered itself, from searches that are looked at like any others.
-GATHERED = re.compile(r"both_parts|\(subquery-\d+\)")
+GATHERED = re.compile(r"both_parts|first_due|owed|tree|waiting|\(subquery-\d+\)")
 
-# What is sorted is small: all that one boot carries or resumes, the steps of a task, one or two rows; or it
-# is asked for once, when a process starts: the names of what is ready.
+# What is sorted is small: all that one boot carries or resumes, what is ready or paused of one task and those
+# that it started, the steps of a task, one or two rows; or it is asked for once, when a process starts: the
+# names of what is ready.
 MAY_SORT = {
     "boots_in_flight",
     "claims_with_token",
@@ -93,6 +97,8 @@ MAY_SORT = {
     "last_steps",
     "names_of_ready_runs",
     "newest_steps_of_task",
+    "paused_checkpoints_of_tree",
+    "ready_runs_of_tree",
     "resumes_with_token",
     "resuming_of_boot",
     "runs_of_boot",
@@ -253,7 +259,16 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("open_firings", "firings_open"),
         ("due_deliveries", "deliveries_due"),
         ("due_deliveries", "deliveries_open"),
+        ("oldest_owed", "deliveries_open"),
+        ("waiting_channels", "deliveries_due"),
         ("lapsed_deliveries", "deliveries_attempting"),
+        ("messages_to_prune", "messages_settled"),
+        ("messages_to_prune", "messages_queued"),
+        ("messages_to_prune", "messages_taken"),
+        ("sessions_to_prune", "sessions_by_time"),
+        ("firings_to_prune", "firings_settled"),
+        ("deliveries_to_prune", "deliveries_settled"),
+        ("restarts_to_prune", "restarts_settled"),
     ],
 )
 def test_a_hot_query_has_its_index(many: SqliteStore, name: str, index: str) -> None:
@@ -314,9 +329,14 @@ ACTS: dict[str, Callable[[Tx], object]] = {
     "the end of a transcript": lambda tx: tx.messages.before("agent:scholar:7", limit=5),
     "the last firing": lambda tx: tx.firings.last_of("nightly"),
     "firings in flight": lambda tx: tx.firings.open(limit=100),
-    "deliveries that are due": lambda tx: tx.deliveries.due(now=START, limit=100),
-    "deliveries in doubt": lambda tx: tx.deliveries.lapsed(now=later(days=1), limit=100),
+    "deliveries that are due": lambda tx: tx.deliveries.due("hook", now=START, limit=100),
+    "channels that wait": lambda tx: tx.deliveries.waiting_channels(),
+    "deliveries in doubt": lambda tx: tx.deliveries.lapsed(["hook"], now=later(days=1)),
     "nothing to prune": lambda tx: tx.tasks.to_prune(now=later(days=1), limit=100),
+    "no conversation to prune": lambda tx: pruning_conversations(now=later(days=1), walk=Walk())(tx),
+    "old messages that must stay": lambda tx: tx.messages.old(
+        older_than=later(days=1), kept=1_000_000, after=Place(), limit=100
+    ),
 }
 
 
@@ -359,6 +379,25 @@ def test_ten_times_the_history_costs_the_same(few: SqliteStore, many: SqliteStor
     small, large = cost_of(few, ACTS[act]), cost_of(many, ACTS[act])
 
     assert 0 < large <= small * 1.05 + 10
+
+
+@pytest.mark.parametrize("is_first_late", [False, True])
+def test_a_look_costs_the_same_however_much_one_target_is_owed(is_first_late: bool) -> None:
+    def cost(owed: int) -> int:
+        store = memory_store()
+
+        def fill_up(tx: Tx) -> None:
+            for number in range(owed):
+                due_at = later(days=1) if is_first_late and number == 0 else START
+                at = later(microseconds=number)
+                tx.deliveries.create(a_delivery(origin=PEER, created_at=at, due_at=due_at))
+
+        store.write_now(fill_up)
+        found = cost_of(store, lambda tx: tx.deliveries.due("hook", now=later(minutes=1), limit=16))
+        store.close()
+        return found
+
+    assert 0 < cost(5000) <= cost(500) * 1.05 + 10
 
 
 def test_the_measurement_sees_a_scan(few: SqliteStore, many: SqliteStore) -> None:

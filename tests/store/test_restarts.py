@@ -20,7 +20,9 @@ from holdfast.core.manifest import (
 )
 from holdfast.core.transitions import RestartStatus
 from holdfast.store import Store, Tx
-from tests.builders import BOOT, OTHER_BOOT, START, a_restart, write
+from tests.builders import BOOT, OTHER_BOOT, START, a_restart, later, write
+
+A_RUN = Interruption(kind=InterruptionKind.RUN, task_id="task_1", title="dig", status="running")
 
 # The document of the seed, as it stands there.
 SEED = {
@@ -101,7 +103,7 @@ def test_a_restart_is_read_back_as_it_was_written(store: Store) -> None:
     assert store.read_now(lambda tx: tx.restarts.page()) == [restart]
 
 
-def test_open_restarts_are_those_of_one_place_oldest_first(store: Store) -> None:
+def test_open_restarts_are_those_of_every_place_oldest_first(store: Store) -> None:
     restarts = (
         a_restart(id="rst_1"),
         a_restart(id="rst_2", status=RestartStatus.DRAINED),
@@ -111,9 +113,9 @@ def test_open_restarts_are_those_of_one_place_oldest_first(store: Store) -> None
     )
     store.write_now(lambda tx: [tx.restarts.create(restart) for restart in restarts])
 
-    found = store.read_now(lambda tx: tx.restarts.open_of("here"))
+    found = store.read_now(lambda tx: tx.restarts.open())
 
-    assert [one.id for one in found] == ["rst_1", "rst_2"]
+    assert [one.id for one in found] == ["rst_1", "rst_2", "rst_5"]
     assert [one.id for one in store.read_now(lambda tx: tx.restarts.page(2, before="rst_4"))] == [
         "rst_3",
         "rst_2",
@@ -138,6 +140,31 @@ def test_a_restart_that_is_over_takes_no_more_reasons(store: Store) -> None:
         write(store, lambda tx: tx.restarts.add_triggers("rst_1", [trigger], now=START))
 
 
+def test_a_restart_that_interrupted_more_than_was_known_says_so(store: Store) -> None:
+    before = write(store, lambda tx: tx.restarts.create(a_restart(id="rst_1")))
+    more = msgspec.structs.replace(before.manifest, interruptions=(A_RUN,))
+
+    extended = store.write_now(lambda tx: tx.restarts.extend(before, more, now=later(seconds=1)))
+
+    assert extended == store.read_now(lambda tx: tx.restarts.get("rst_1"))
+    assert extended is not None
+    assert (extended.manifest, extended.updated_at) == (more, later(seconds=1))
+
+
+@pytest.mark.parametrize("how", ["changed", "recovered"])
+def test_a_restart_that_is_not_as_it_was_read_is_not_extended(store: Store, how: str) -> None:
+    before = write(store, lambda tx: tx.restarts.create(a_restart(id="rst_1")))
+    more = msgspec.structs.replace(before.manifest, interruptions=(A_RUN,))
+    if how == "changed":
+        store.write_now(lambda tx: tx.restarts.extend(before, more, now=START))
+    else:
+        write(store, lambda tx: tx.restarts.move("rst_1", RestartStatus.RECOVERED, now=START))
+    kept = store.read_now(lambda tx: tx.restarts.get("rst_1"))
+
+    assert store.write_now(lambda tx: tx.restarts.extend(before, more, now=later(seconds=1))) is None
+    assert store.read_now(lambda tx: tx.restarts.get("rst_1")) == kept
+
+
 def test_what_came_of_a_restart_is_settled_once(store: Store) -> None:
     write(store, lambda tx: tx.restarts.create(a_restart(id="rst_1", boot_id=BOOT)))
     settled = Outcome(recovered=(Recovered(task_id="task_1", fate=Fate.RESUMED, run_id="run_2"),), notices=1)
@@ -153,7 +180,7 @@ def test_what_came_of_a_restart_is_settled_once(store: Store) -> None:
 
     assert store.write_now(settle) == first
     assert (first.recovered_by, first.outcome) == (OTHER_BOOT, settled)
-    assert store.read_now(lambda tx: tx.restarts.open_of("here")) == []
+    assert store.read_now(lambda tx: tx.restarts.open()) == []
 
 
 def test_an_unknown_restart_is_not_found(store: Store) -> None:

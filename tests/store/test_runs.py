@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from tests.builders import (
     later,
     put,
     running_run,
+    stored_checkpoint,
     stored_run,
     unique,
     write,
@@ -214,6 +216,23 @@ def test_what_is_not_ready_is_not_claimed(store: Store, change: dict[str, Any]) 
     assert claim_ready(store, names=["research"]) == []
 
 
+def test_of_one_family_those_that_are_ready_are_found_at_every_depth(store: Store) -> None:
+    root = stored_run(store)
+    child = stored_run(store, task={"parent_task_id": root.task_id}, priority=1)
+    grandchild = stored_run(store, task={"parent_task_id": child.task_id}, priority=2, is_alone=True)
+    stored_run(store, task={"parent_task_id": root.task_id, "name": "other"})
+    stored_run(store, RunStatus.RUNNING, task={"parent_task_id": root.task_id})
+    stored_run(store)
+
+    found = store.read_now(lambda tx: tx.runs.ready_of_tree(root.task_id, ["research"], limit=10))
+    below = store.read_now(lambda tx: tx.runs.ready_of_tree(child.task_id, ["research"], limit=10))
+    first = store.read_now(lambda tx: tx.runs.ready_of_tree(root.task_id, ["research"], limit=1))
+
+    assert found == [(child.id, False, START), (grandchild.id, True, START), (root.id, False, START)]
+    assert below == found[:2]
+    assert first == found[:1]
+
+
 def test_a_claimant_that_lost_the_answer_finds_its_own_claims(store: Store) -> None:
     for _ in range(3):
         stored_run(store)
@@ -317,6 +336,29 @@ def test_the_longest_lapsed_come_first_and_a_page_at_a_time(store: Store, clock:
     found = store.read_now(lambda tx: tx.runs.lapsed(now=clock.now(), limit=2))
 
     assert [run.id for run in found] == runs[:2]
+
+
+def test_the_next_lease_to_lapse_is_known_before_it_does(store: Store, clock: FakeClock) -> None:
+    assert store.read_now(lambda tx: tx.runs.next_lapse(now=clock.now())) is None
+    for _ in range(2):
+        claim(store, stored_run(store).id, now=clock.now())
+        clock.advance(seconds=4)
+
+    left = store.read_now(lambda tx: tx.runs.next_lapse(now=clock.now()))
+    clock.advance(seconds=30)
+    gone = store.read_now(lambda tx: tx.runs.next_lapse(now=clock.now()))
+
+    assert (left, gone) == (LEASE - timedelta(seconds=8), timedelta(seconds=-8))
+
+
+def test_the_lease_of_a_resume_is_one_of_those_that_lapse(store: Store, clock: FakeClock) -> None:
+    stored_checkpoint(store)
+    lease = timedelta(seconds=7)
+    store.write_now(
+        lambda tx: tx.checkpoints.claim(boot_id=BOOT, token="t", limit=1, now=clock.now(), lease=lease)
+    )
+
+    assert store.read_now(lambda tx: tx.runs.next_lapse(now=clock.now())) == lease
 
 
 def test_a_holder_that_was_robbed_cannot_renew(store: Store, clock: FakeClock) -> None:

@@ -18,7 +18,7 @@ from holdfast.core.effect_class import DidNotHappen, Happened, Unknown
 from holdfast.core.errors import BadInput
 from holdfast.tools import CommandCutShort, CommandFailed, CommandNotStarted, ShellResult, shell
 from holdfast.tools.commands import MAX_OUTPUT_BYTES, _checked_order, find_outcome, run_with_receipt
-from holdfast.tools.receipts import CutShort, Receipt, make_directory, prune_receipts
+from holdfast.tools.receipts import CutShort, Receipt, make_directory, old_receipts, prune_receipts
 from holdfast.tools.witness import Done
 from tests.tools.keys import KEY, call, verify
 
@@ -237,12 +237,17 @@ def test_old_receipts_are_pruned_but_not_those_of_running_commands(quick_path: P
         Receipt(quick_path, key).started.write_text("{}")
         Receipt(quick_path, key).done.write_text("{}")
 
-    kept = prune_receipts(quick_path, before=FAR_FUTURE - timedelta(days=365 * 90))
+    none = old_receipts(quick_path, before=FAR_FUTURE - timedelta(days=365 * 90))
+    old = old_receipts(quick_path, before=FAR_FUTURE)
     with Receipt(quick_path, "running").held():
-        pruned = prune_receipts(quick_path, before=FAR_FUTURE)
+        pruned = prune_receipts(quick_path, old)
 
-    assert (kept, pruned) == (0, 1)
+    assert (none, old, pruned) == ([], ["old", "running"], 1)
     assert sorted(path.name for path in quick_path.iterdir()) == ["running.done", "running.started"]
+
+
+def test_where_no_command_has_ever_run_there_is_nothing_to_prune(quick_path: Path) -> None:
+    assert old_receipts(quick_path / "nowhere", before=FAR_FUTURE) == []
 
 
 def test_a_lock_on_a_receipt_that_was_pruned_meanwhile_is_worth_nothing(quick_path: Path) -> None:

@@ -20,6 +20,8 @@ from holdfast.tools import errors
 
 TOOLS = ["git_commit", "git_push", "http_get", "http_request", "send_message", "shell", "write_file"]
 VERIFIABLE = {"git_commit", "git_push", "send_message", "shell", "write_file"}
+# They look at files of this machine, and know nothing of what another host did.
+LOCAL = {"git_commit", "git_push", "shell", "write_file"}
 ERRORS = [
     one
     for one in vars(errors).values()
@@ -52,6 +54,7 @@ def test_a_tool_has_its_name_its_class_its_promise_and_a_result_that_can_be_stor
     assert effect is not None
     assert step_name(tool) == name
     assert (effect.effect_class is EffectClass.VERIFIABLE) == (name in VERIFIABLE)
+    assert effect.is_local == (name in LOCAL)
     assert len(inspect.getdoc(tool) or "") > 100
     assert issubclass(codec_of(tool).annotation, msgspec.Struct)
 

@@ -11,7 +11,7 @@ from holdfast.api.params import IdText, PageSize, Params
 from holdfast.api.tasks import place_of
 from holdfast.core.clock import EPOCH
 from holdfast.core.errors import HoldfastError
-from holdfast.core.transitions import CheckpointStatus
+from holdfast.core.transitions import CheckpointStatus, TaskStatus
 from holdfast.store.tasks import LAST
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 
@@ -49,11 +49,29 @@ class PruneAsked(Params, frozen=True, kw_only=True):
     is_dry_run: bool = False
 
 
+def count_failed_resumes(tx: Tx, *, at_most: int) -> int:
+    """How many resumes failed and wait for a person: not retried, and their tasks not over in another way."""
+    number, before = 0, LAST
+    while number < at_most:
+        page = tx.checkpoints.page(status=CheckpointStatus.FAILED_RESUME, before=before, limit=at_most)
+        tasks = tx.tasks.get_many([one.task_id for one in page])
+        number += sum(
+            (task := tasks.get(one.task_id)) is not None
+            and task.status not in (TaskStatus.SUCCEEDED, TaskStatus.CANCELLED)
+            and tx.checkpoints.that_retries(one.id) is None
+            for one in page
+        )
+        if len(page) < at_most:
+            break
+        before = page[-1].id
+    return min(number, at_most)
+
+
 def read_page(
     tx: Tx, *, status: CheckpointStatus | None, task_id: str | None, before: str | None, limit: int
 ) -> CheckpointPageView:
     of_task = None if task_id is None else tx.tasks.resolve(task_id)
-    place = LAST if before is None else place_of(before, tx.checkpoints.resolve)
+    place = LAST if before is None else place_of("ckpt", before, tx.checkpoints.resolve)
     found: list[Checkpoint] = []
     while True:
         # The store has no list by task and status, so those of a task are filtered here, page by page.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 PACKAGE = "holdfast"
 READ, WRITE, ADMIN = "operator.read", "operator.write", "operator.admin"
 ALL_SCOPES = frozenset({READ, WRITE, ADMIN})
+# As the protocol has it: who may change something may look at it, and who administers may do both.
+_IMPLIED = {READ: frozenset({READ}), WRITE: frozenset({READ, WRITE}), ADMIN: ALL_SCOPES}
+
+
+def with_implied(scopes: Iterable[str]) -> frozenset[str]:
+    """These scopes and those that come with them; what is no scope of ours is left out."""
+    return frozenset(one for scope in scopes for one in _IMPLIED.get(scope, ()))
 
 
 @functools.cache
@@ -35,6 +43,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     who: str
     scopes: frozenset[str]
+    # Whose tasks they see and touch, and nothing else; None for those of everybody.
+    owner: str | None = None
 
 
 class Gateway(Protocol):

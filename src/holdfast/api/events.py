@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from holdfast.api.params import IdText, PageSize, Params
+from holdfast.core.errors import BadInput
 from holdfast.store.events import START
 from holdfast.views.events import EventPageView, EventView
 
@@ -25,8 +26,14 @@ class EventsAsked(Params, frozen=True, kw_only=True):
     limit: PageSize = 50
 
 
-def read_page(tx: Tx, asked: EventsAsked) -> EventPageView:
-    found = read_events(tx, asked.task_id, asked.after, asked.limit)
+def read_page(tx: Tx, asked: EventsAsked, *, owner: str | None = None) -> EventPageView:
+    """Whoever is bound to an owner hears of one task of that owner at a time."""
+    if owner is not None and asked.task_id is None:
+        raise BadInput("taskId", "this token is bound to an owner; name one of the owner's tasks")
+    task_id = asked.task_id
+    if task_id is not None and owner is not None:
+        task_id = tx.tasks.resolve(task_id, owner=owner)
+    found = read_events(tx, task_id, asked.after, asked.limit)
     return EventPageView(
         events=[EventView.of(event) for event in found],
         next_position=found[-1].position if found else asked.after or START,

@@ -7,6 +7,7 @@ import logging
 from collections import OrderedDict
 
 from holdfast.core.errors import FeedGap, HoldfastError
+from holdfast.core.task import Task
 from holdfast.store import Store, Tx
 from holdfast.store.events import START
 from holdfast.views.wire import TaskSummary
@@ -22,7 +23,9 @@ MAX_WAITING = 1000
 class Listener:
     """What one connection has not been told yet: the last look of each task, however often it changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str | None = None) -> None:
+        # Whose tasks it hears of; None for those of everybody.
+        self.owner = owner
         self._waiting: OrderedDict[str, TaskSummary] = OrderedDict()
         self._some = asyncio.Event()
 
@@ -50,8 +53,8 @@ class Feed:
         self._listeners: set[Listener] = set()
         self._position: str | None = None
 
-    def listen(self) -> Listener:
-        listener = Listener()
+    def listen(self, owner: str | None = None) -> Listener:
+        listener = Listener(owner)
         self._listeners.add(listener)
         return listener
 
@@ -76,18 +79,21 @@ class Feed:
             return False
         position = self._position
         try:
-            position, summaries, has_more = await self._store.read(lambda tx: _look(tx, position))
+            position, tasks, has_more = await self._store.read(lambda tx: _look(tx, position))
         except FeedGap:
             self._position = None
             return True
         self._position = position
-        if summaries:
+        if tasks:
+            summaries = [(task.owner, TaskSummary.of(task)) for task in tasks]
             for listener in self._listeners:
-                listener.tell(summaries)
+                theirs = [one for owner, one in summaries if listener.owner in (None, owner)]
+                if theirs:
+                    listener.tell(theirs)
         return has_more
 
 
-def _look(tx: Tx, position: str | None) -> tuple[str, list[TaskSummary], bool]:
+def _look(tx: Tx, position: str | None) -> tuple[str, list[Task], bool]:
     if position is None:
         newest = tx.events.newest(limit=1)
         return (newest[-1].position if newest else START), [], False
@@ -96,4 +102,4 @@ def _look(tx: Tx, position: str | None) -> tuple[str, list[TaskSummary], bool]:
         return position, [], False
     ids = list(dict.fromkeys(event.task_id for event in found if event.task_id is not None))
     tasks = tx.tasks.get_many(ids) if ids else {}
-    return found[-1].position, [TaskSummary.of(task) for task in tasks.values()], len(found) == _AT_ONCE
+    return found[-1].position, list(tasks.values()), len(found) == _AT_ONCE

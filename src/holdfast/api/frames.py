@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -14,8 +14,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What a client asks. Its parameters stay as they are until the method is known."""
 
     type: Literal["req"]
-    id: str | int
-    method: str
+    # Bounded, because the answer repeats it.
+    id: Annotated[str, msgspec.Meta(max_length=256)] | int
+    method: Annotated[str, msgspec.Meta(max_length=256)]
     params: msgspec.Raw = NO_PARAMS
     # Only on the unix socket: which ledger the client means. A gateway on another one refuses.
     ledger: str | None = None

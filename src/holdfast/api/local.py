@@ -18,13 +18,12 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from holdfast.api.contract import ALL_SCOPES, Caller, Gateway
+from holdfast.api.crowd import ACCEPT_AT_ONCE, Listening
 from holdfast.api.frames import Request, Response, encode, read_request
 from holdfast.api.rpc import INVALID_REQUEST, REFUSED, UNAVAILABLE, RpcError, dispatch
 
 log = logging.getLogger("holdfast")
 
-# As large as whoever bound the socket made it: to listen again must not make it smaller.
-BACKLOG = 4096
 # A command has one connection; so many at once is a mistake of somebody's.
 MAX_CONNECTIONS = 256
 # A peer that does not read what it asked for is let go.
@@ -49,9 +48,11 @@ class LocalDoor:
     @contextlib.asynccontextmanager
     async def open(self, listening: socket.socket) -> AsyncIterator[None]:
         """Requests that are under way at the end are answered before it returns."""
-        listening.setblocking(False)
         server = await asyncio.start_unix_server(
-            self._serve, sock=listening, limit=self._max_frame_bytes, backlog=BACKLOG
+            self._serve,
+            sock=Listening.of(listening),
+            limit=self._max_frame_bytes,
+            backlog=ACCEPT_AT_ONCE,
         )
         try:
             yield

@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.api import checkpoints, events, openclaw, questions, restart, reviews, sessions, tasks, upkeep
+from holdfast.api import (
+    checkpoints,
+    events,
+    openclaw,
+    questions,
+    restart,
+    reviews,
+    sessions,
+    settings,
+    tasks,
+    upkeep,
+)
 from holdfast.api.contract import ADMIN, READ, WRITE, Caller, Gateway
 from holdfast.api.params import Nothing, Params
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
+from holdfast.views.config import ConfigView
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.events import EventPageView
 from holdfast.views.gateway import (
@@ -35,7 +47,7 @@ from holdfast.views.sessions import (
     TranscriptView,
 )
 from holdfast.views.tasks import CancelView, CreatedView, TaskDetailView, TaskPageView
-from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksRetried
+from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksDismissed, TasksRetried
 
 if TYPE_CHECKING:
     from holdfast.store.contract import Write
@@ -56,6 +68,8 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     answer: type[msgspec.Struct]
     call: Called
     summary: str
+    # Whether those may call it who are bound to an owner: then it shows and touches only what is the owner's.
+    is_owned: bool = False
 
 
 def _reads(name: str, params: type[P], answer: type[V], read: Callable[[Tx, P], V], summary: str) -> Method:
@@ -78,6 +92,30 @@ def _writes(
     return Method(name=name, scope=WRITE, params=params, answer=answer, call=call, summary=summary)
 
 
+def _reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
+    """A method that looks at what is the caller's; at everything when the caller is bound to no owner."""
+
+    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
+        return await gateway.store.read(lambda tx: read(tx, asked, owner=caller.owner))
+
+    return Method(
+        name=name, scope=READ, params=params, answer=answer, call=call, summary=summary, is_owned=True
+    )
+
+
+def _writes_own(
+    name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
+) -> Method:
+    """The same for one write."""
+
+    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
+        return await gateway.store.write(writing(asked, owner=caller.owner, now=gateway.clock.now()))
+
+    return Method(
+        name=name, scope=WRITE, params=params, answer=answer, call=call, summary=summary, is_owned=True
+    )
+
+
 def _decides(
     name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
 ) -> Method:
@@ -90,9 +128,18 @@ def _decides(
 
 
 def _calls(
-    name: str, scope: str, params: type[Params], answer: type[msgspec.Struct], call: Called, summary: str
+    name: str,
+    scope: str,
+    params: type[Params],
+    answer: type[msgspec.Struct],
+    call: Called,
+    summary: str,
+    *,
+    is_owned: bool = False,
 ) -> Method:
-    return Method(name=name, scope=scope, params=params, answer=answer, call=call, summary=summary)
+    return Method(
+        name=name, scope=scope, params=params, answer=answer, call=call, summary=summary, is_owned=is_owned
+    )
 
 
 async def _prune(gateway: Gateway, asked: checkpoints.PruneAsked, caller: Caller) -> PrunedView:  # noqa: ARG001
@@ -115,61 +162,67 @@ def describe(method: Method) -> MethodView:
         scope=method.scope,
         summary=method.summary,
         params=msgspec.json.schema(method.params),
+        is_owned=method.is_owned,
         answer=method.answer.__name__,
     )
 
 
 _TABLE = [
     # Tasks, as clients of OpenClaw's protocol know them.
-    _reads(
+    _reads_own(
         "tasks.list",
         openclaw.ListAsked,
         TaskListed,
-        lambda tx, asked: openclaw.list_tasks(tx, asked),
+        openclaw.list_tasks,
         "A page of tasks in the protocol's shape; by creation, last change or end, newest first.",
     ),
-    _reads(
+    _reads_own(
         "tasks.get",
         openclaw.GetAsked,
         TaskFound,
-        lambda tx, asked: openclaw.get_task(tx, asked),
+        openclaw.get_task,
         "One task in the protocol's shape.",
     ),
-    _writes(
+    _writes_own(
         "tasks.cancel",
         openclaw.WireCancelAsked,
         TaskCancelled,
         openclaw.cancelling_wire_task,
         "Ask for the end of a task; one that is not there is an answer, not an error.",
     ),
-    _writes(
+    _writes_own(
         "tasks.retry",
         openclaw.SeveralAsked,
         TasksRetried,
         openclaw.retrying_tasks,
         "Open tasks again whose resume has failed.",
     ),
+    _writes_own(
+        "tasks.dismiss",
+        openclaw.SeveralAsked,
+        TasksDismissed,
+        openclaw.dismissing_tasks,
+        "Send nothing more of what is owed because of these tasks, and stop telling that it failed.",
+    ),
     # The ledger, as the commands print it.
-    _reads(
+    _reads_own(
         "ledger.list",
         tasks.TasksAsked,
         TaskPageView,
-        lambda tx, asked: tasks.read_page(
-            tx, statuses=asked.status, owner=asked.owner, before=asked.before, limit=asked.limit
-        ),
+        tasks.read_asked_page,
         "A page of tasks, newest first, with how many there are in each status.",
     ),
-    _reads(
+    _reads_own(
         "ledger.show",
         tasks.TaskAsked,
         TaskDetailView,
-        lambda tx, asked: tasks.read_detail(tx, tx.tasks.resolve(asked.task_id)),
+        lambda tx, asked, owner: tasks.read_detail(tx, tx.tasks.resolve(asked.task_id, owner=owner)),
         "One task with everything about it.",
     ),
-    _writes(
+    _writes_own(
         "ledger.cancel", tasks.CancelAsked, CancelView, tasks.cancelling_task, "Ask for the end of a task."
     ),
-    _writes(
+    _writes_own(
         "ledger.create",
         upkeep.CreateAsked,
         CreatedView,
@@ -242,7 +295,7 @@ _TABLE = [
         _prune,
         "Remove settled checkpoints of ended tasks.",
     ),
-    _reads(
+    _reads_own(
         "events.list",
         events.EventsAsked,
         EventPageView,
@@ -278,7 +331,7 @@ _TABLE = [
     _calls("sessions.send", WRITE, sessions.ChatAsked, PostedView, sessions.send, "The same as chat.send."),
     _calls("agents.list", READ, Nothing, AgentPageView, sessions.agents, "The agents of the settings."),
     # The process.
-    _calls("health", READ, Nothing, HealthView, restart.health, "That somebody is there."),
+    _calls("health", READ, Nothing, HealthView, restart.health, "That somebody is there.", is_owned=True),
     _calls("gateway.status", READ, Nothing, GatewayView, restart.status, "How the gateway fares."),
     _calls(
         "gateway.readiness",
@@ -329,6 +382,14 @@ _TABLE = [
         "Take a database that is older than its mark as it is.",
     ),
     _calls("gateway.stop", ADMIN, restart.StopAsked, StoppingView, restart.stop, "Drain, and end."),
-    _calls("rpc.describe", READ, Nothing, DescriptionView, _describe, "This table."),
+    _calls(
+        "config.get",
+        READ,
+        settings.ConfigAsked,
+        ConfigView,
+        settings.get,
+        "The settings that hold now, without secrets.",
+    ),
+    _calls("rpc.describe", READ, Nothing, DescriptionView, _describe, "This table.", is_owned=True),
 ]
 METHODS: dict[str, Method] = {method.name: method for method in _TABLE}

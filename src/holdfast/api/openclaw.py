@@ -10,14 +10,23 @@ import msgspec
 
 from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, ShortText
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
-from holdfast.core.transitions import CheckpointStatus, TaskStatus, is_terminal
+from holdfast.core.events import EventKind
+from holdfast.core.transitions import (
+    CheckpointStatus,
+    DeliveryStatus,
+    TaskStatus,
+    is_terminal,
+    sources_of,
+)
 from holdfast.store.tasks import LAST
 from holdfast.views.wire import (
     WIRE_STATUS,
     TaskCancelled,
+    TaskDismissed,
     TaskFound,
     TaskListed,
     TaskRetried,
+    TasksDismissed,
     TasksRetried,
     TaskSummary,
     WireStatus,
@@ -77,10 +86,10 @@ class NoSuchTask(BadInput):
         self.args = (f"task not found: {task_id}",)
 
 
-def list_tasks(tx: Tx, asked: ListAsked) -> TaskListed:
+def list_tasks(tx: Tx, asked: ListAsked, *, owner: str | None = None) -> TaskListed:
     found: list[TaskSummary] = []
     statuses = _statuses(asked.status)
-    for number, (task, token) in enumerate(_in_order(tx, asked, statuses), 1):
+    for number, (task, token) in enumerate(_in_order(tx, asked, statuses, owner), 1):
         if _fits(task, asked, statuses):
             found.append(TaskSummary.of(task))
         if len(found) == asked.limit or number == LOOKED_AT:
@@ -88,17 +97,19 @@ def list_tasks(tx: Tx, asked: ListAsked) -> TaskListed:
     return TaskListed(tasks=found)
 
 
-def get_task(tx: Tx, asked: GetAsked) -> TaskFound:
-    return TaskFound(task=TaskSummary.of(_find(tx, asked.task_id)))
+def get_task(tx: Tx, asked: GetAsked, *, owner: str | None = None) -> TaskFound:
+    return TaskFound(task=TaskSummary.of(_find(tx, asked.task_id, owner)))
 
 
-def cancelling_wire_task(asked: WireCancelAsked, *, now: datetime) -> Write[TaskCancelled]:
+def cancelling_wire_task(
+    asked: WireCancelAsked, *, now: datetime, owner: str | None = None
+) -> Write[TaskCancelled]:
     """A task that is not there is no error of the protocol, but an answer."""
     from holdfast.engine.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
 
     def cancel(tx: Tx) -> TaskCancelled:
         try:
-            task_id = _find(tx, asked.task_id).id
+            task_id = _find(tx, asked.task_id, owner).id
         except NoSuchTask:
             return TaskCancelled(found=False, cancelled=False, reason="Task not found.")
         reason = asked.reason or "cancelled by an operator"
@@ -115,13 +126,13 @@ def cancelling_wire_task(asked: WireCancelAsked, *, now: datetime) -> Write[Task
     return cancel
 
 
-def retrying_tasks(asked: SeveralAsked, *, now: datetime) -> Write[TasksRetried]:
+def retrying_tasks(asked: SeveralAsked, *, now: datetime, owner: str | None = None) -> Write[TasksRetried]:
     """Each task whose resume failed is opened again from its checkpoint; nothing else can be retried."""
     from holdfast.engine.resume import retrying
 
     def retry_one(tx: Tx, task_id: str) -> TaskRetried:
         try:
-            task = _find(tx, task_id)
+            task = _find(tx, task_id, owner)
             checkpoint = next(
                 (
                     one
@@ -144,9 +155,50 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime) -> Write[TasksRetried]
     return retry
 
 
-def _find(tx: Tx, task_id: str) -> Task:
+def dismissing_tasks(
+    asked: SeveralAsked, *, now: datetime, owner: str | None = None
+) -> Write[TasksDismissed]:
+    """What is owed because of each task, or could not be delivered, is nobody's concern any more.
+
+    What went out stays as it is, and what is being sent at this moment cannot be called back.
+    """
+
+    def dismiss_one(tx: Tx, task_id: str) -> TaskDismissed:
+        try:
+            task = _find(tx, task_id, owner)
+            _dismiss(tx, task, now)
+        except HoldfastError as error:
+            return TaskDismissed(task_id=task_id, ok=False, reason=str(error))
+        return TaskDismissed(task_id=task_id, ok=True, task=TaskSummary.of(task))
+
+    def dismiss(tx: Tx) -> TasksDismissed:
+        return TasksDismissed(results=[dismiss_one(tx, task_id) for task_id in dict.fromkeys(asked.task_ids)])
+
+    return dismiss
+
+
+def _dismiss(tx: Tx, task: Task, now: datetime) -> None:
+    found = tx.deliveries.of_task(task.id)
+    sources = sources_of(DeliveryStatus.DISMISSED)
+    for delivery in found:
+        if delivery.status.value in sources:
+            tx.deliveries.move(delivery.id, DeliveryStatus.DISMISSED, now=now)
+            tx.emit(
+                EventKind.DELIVERY_DISMISSED,
+                delivery.id,
+                at=now,
+                task_id=task.id,
+                was=delivery.status.value,
+            )
+    if any(one.status.value in (*sources, DeliveryStatus.DISMISSED) for one in found):
+        return
+    status = found[-1].status.value if found else DeliveryStatus.NOT_APPLICABLE.value
+    raise IllegalMove("delivery", found[-1].id if found else task.id, status, DeliveryStatus.DISMISSED.value)
+
+
+def _find(tx: Tx, task_id: str, owner: str | None) -> Task:
     try:
-        return tx.tasks.look(tx.tasks.resolve(task_id))
+        return tx.tasks.look(tx.tasks.resolve(task_id, owner=owner))
     except (NotFound, BadInput) as error:
         raise NoSuchTask(task_id) from error
 
@@ -166,23 +218,30 @@ def _fits(task: Task, asked: ListAsked, statuses: frozenset[TaskStatus]) -> bool
     )
 
 
-def _in_order(tx: Tx, asked: ListAsked, statuses: frozenset[TaskStatus]) -> Iterator[tuple[Task, str]]:
+def _in_order(
+    tx: Tx, asked: ListAsked, statuses: frozenset[TaskStatus], owner: str | None
+) -> Iterator[tuple[Task, str]]:
     """Each task with the page token of what comes after it."""
+    if owner is not None and asked.sort_by is not None:
+        yield from _own_by_age(tx, asked, owner)
+        return
     match asked.sort_by:
         case None:
-            yield from _newest_first(tx, asked.cursor, statuses)
+            yield from _newest_first(tx, asked.cursor, statuses, owner)
         case "endedAt":
             yield from _last_ended_first(tx, asked.cursor)
         case "updatedAt":
             yield from _last_changed_first(tx, asked.cursor)
 
 
-def _newest_first(tx: Tx, token: str | None, statuses: frozenset[TaskStatus]) -> Iterator[tuple[Task, str]]:
+def _newest_first(
+    tx: Tx, token: str | None, statuses: frozenset[TaskStatus], owner: str | None
+) -> Iterator[tuple[Task, str]]:
     before = LAST if token is None else token
     if token is not None and not _ID_TOKEN.fullmatch(token):
         raise _bad_token()
     wanted = () if len(statuses) == len(TaskStatus) else tuple(statuses)
-    while page := tx.tasks.page(statuses=wanted, before=before, limit=_BATCH):
+    while page := tx.tasks.page(statuses=wanted, owner=owner, before=before, limit=_BATCH):
         for task in page:
             before = task.id
             yield task, before
@@ -199,6 +258,26 @@ def _last_ended_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:
             return
 
 
+def _own_by_age(tx: Tx, asked: ListAsked, owner: str) -> Iterator[tuple[Task, str]]:
+    """One owner's by their end or their last change. Only the newest are put in order, if there are many.
+
+    Not those of everybody, with the others left out: a page token would then name a task of somebody else.
+    """
+    place = _read_age(asked.cursor)
+    own = tx.tasks.page(owner=owner, limit=LOOKED_AT)
+    placed = [(_place_of(one), one) for one in own if one.has_ended or asked.sort_by == "updatedAt"]
+    for key, task in sorted((one for one in placed if one[0] < place), key=lambda one: one[0], reverse=True):
+        yield task, f"{key[0]}.{key[1]}"
+
+
+def _place_of(task: Task) -> tuple[int, str]:
+    """An ended task is found by the time of its clean-up, so all are compared by what that is or would be."""
+    from holdfast.core.clock import to_micros
+    from holdfast.engine.ledger import DEFAULT_RETENTION
+
+    return to_micros(task.cleanup_after or task.updated_at + DEFAULT_RETENTION), task.id
+
+
 def _last_changed_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:
     """Who is alive, by the last change, together with who has ended: an ended task changes no more.
 
@@ -207,17 +286,10 @@ def _last_changed_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]
     """
     from heapq import merge
 
-    from holdfast.core.clock import to_micros
-    from holdfast.engine.ledger import DEFAULT_RETENTION
-
-    def place_of(task: Task) -> tuple[int, str]:
-        # An ended task is found by the time of its clean-up, so all are compared by what that is or would be.
-        return to_micros(task.cleanup_after or task.updated_at + DEFAULT_RETENTION), task.id
-
     place = _read_age(token)
-    alive = [(place_of(task), task) for task in tx.tasks.page(statuses=_ALIVE, limit=LOOKED_AT)]
+    alive = [(_place_of(task), task) for task in tx.tasks.page(statuses=_ALIVE, limit=LOOKED_AT)]
     alive = sorted((one for one in alive if one[0] < place), key=lambda one: one[0], reverse=True)
-    ended = ((place_of(task), task) for task, _ in _last_ended_first(tx, token))
+    ended = ((_place_of(task), task) for task, _ in _last_ended_first(tx, token))
     for key, task in merge(alive, ended, key=lambda one: one[0], reverse=True):
         yield task, f"{key[0]}.{key[1]}"
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.api.pages import read_sound
 from holdfast.api.params import IdText, NameText, PageSize, Params
+from holdfast.api.tasks import place_of
 from holdfast.core.errors import IllegalMove, NotFound
 from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
 from holdfast.views.waits import what_next
@@ -38,6 +39,7 @@ class AnswerAsked(Params, frozen=True, kw_only=True):
 def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
     """Nobody waits for the answer to a question of a task that has ended."""
     problems: list[str] = []
+    after = place_of("ques", after, tx.questions.resolve) if after else ""
     shown: list[QuestionView] = []
     while len(shown) <= limit:
         page = read_sound(tx.questions.open_page, after=after, limit=limit + 1, problems=problems)
@@ -57,7 +59,9 @@ def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
     )
 
 
-def answering_question(asked: AnswerAsked, *, by: str, now: datetime) -> Write[AnsweredView]:
+def answering_question(
+    asked: AnswerAsked, *, by: str, now: datetime, has_gateway: bool = True
+) -> Write[AnsweredView]:
     """The write of an answer; the first one stays. Raises IllegalMove when its task has ended."""
     from holdfast.engine.waits import answering
 
@@ -70,7 +74,9 @@ def answering_question(asked: AnswerAsked, *, by: str, now: datetime) -> Write[A
             raise IllegalMove("task", task.id, task.status.value, "one that hears an answer")
         answered = answering(question_id, asked.answer, by=asked.by or by, now=now)(tx)
         task = _task_of(tx, answered)
-        return AnsweredView(question=QuestionView.of(answered, task), next=what_next(task))
+        return AnsweredView(
+            question=QuestionView.of(answered, task), next=what_next(task, has_gateway=has_gateway)
+        )
 
     return answer
 

@@ -8,7 +8,10 @@ import msgspec
 
 from holdfast.api.contract import Caller, Gateway
 from holdfast.api.params import Nothing, Params, ShortText
+from holdfast.core.errors import NotReady, RestartBlocked
+from holdfast.views.errors import ErrorView
 from holdfast.views.gateway import (
+    MAX_REASON_CHARS,
     GatewayView,
     HealthView,
     LetResumeView,
@@ -19,6 +22,7 @@ from holdfast.views.gateway import (
     RestartView,
     StoppingView,
 )
+from holdfast.views.text import one_line
 from holdfast.views.wire import millis
 
 
@@ -82,7 +86,16 @@ async def restart(gateway: Gateway, asked: RestartAsked, caller: Caller) -> Rest
         why=answer.why,
         restart_id=answer.restart_id,
         readiness=ReadinessView.of(answer.readiness),
+        error=None
+        if answer.is_accepted
+        else _refusal(answer.why, is_ready=answer.readiness.is_safe or asked.force),
     )
+
+
+def _refusal(why: str | None, *, is_ready: bool) -> ErrorView:
+    """By the gate; or because something in flight could not be saved."""
+    kind = RestartBlocked if is_ready else NotReady
+    return ErrorView(code=kind.code, message=one_line(why or "", MAX_REASON_CHARS))
 
 
 async def stop(gateway: Gateway, asked: StopAsked, caller: Caller) -> StoppingView:

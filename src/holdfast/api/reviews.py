@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.api.pages import read_sound
 from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText
-from holdfast.api.tasks import SHOWN_AT_MOST
+from holdfast.api.tasks import SHOWN_AT_MOST, place_of
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import EffectStatus
@@ -19,6 +19,7 @@ from holdfast.views.effects import (
     ReviewPageView,
     ReviewView,
     failure_view_of,
+    misfit_of,
 )
 from holdfast.views.events import EventView
 from holdfast.views.payloads import FailureView, PayloadView, failure_in
@@ -65,6 +66,7 @@ class ResolveAsked(Params, frozen=True, kw_only=True):
 
 def read_page(tx: Tx, *, after: str, limit: int) -> ReviewPageView:
     problems: list[str] = []
+    after = place_of("eff", after, tx.effects.resolve) if after else ""
     found = read_sound(tx.effects.reviews, after=after, limit=limit + 1, problems=problems)
     tasks = tx.tasks.get_many([effect.task_id for effect in found])
     return ReviewPageView(
@@ -113,8 +115,12 @@ def _outcome(tx: Tx, effect: Effect) -> tuple[PayloadView | None, FailureView | 
     return (PayloadView.of(payload), None) if failure is None else (None, failure)
 
 
-def resolving_effect(asked: ResolveAsked, *, by: str, now: datetime) -> Write[ResolvedView]:
-    """The write of a person's decision. Raises IllegalMove, with who decided before, for one not in doubt."""
+def resolving_effect(
+    asked: ResolveAsked, *, by: str, now: datetime, has_gateway: bool = True
+) -> Write[ResolvedView]:
+    """The write of a person's decision. Raises IllegalMove, with who decided before, for one not in doubt,
+    and BadInput for a result that its step cannot have returned.
+    """
     from holdfast.engine.effects import Decision, resolving
 
     has_result = asked.result is not msgspec.UNSET
@@ -125,6 +131,8 @@ def resolving_effect(asked: ResolveAsked, *, by: str, now: datetime) -> Write[Re
 
     def resolve(tx: Tx) -> ResolvedView:
         effect_id = tx.effects.resolve(asked.effect_id)
+        if has_result:
+            _check_result(ReviewView.of(tx.effects.get(effect_id), None), asked.result)
         settle = resolving(
             effect_id,
             Decision(asked.decision),
@@ -141,10 +149,21 @@ def resolving_effect(asked: ResolveAsked, *, by: str, now: datetime) -> Write[Re
         return ResolvedView(
             decision=asked.decision,
             review=ReviewView.of(effect, task),
-            next=f"{_meaning(asked.decision, has_result=has_result)}; {what_next(task)}",
+            next=f"{_meaning(asked.decision, has_result=has_result)}; "
+            + what_next(task, has_gateway=has_gateway),
         )
 
     return resolve
+
+
+def _check_result(review: ReviewView, result: object) -> None:
+    """The task would come back for review at once, under another id."""
+    wanted = misfit_of(review.returns, result)
+    if wanted is not None:
+        hint = " (a text needs its quotes: '\"5\"')" if "text" in wanted else ""
+        raise BadInput(
+            "result", f"{review.effect.name} returns {review.returns}: give {wanted} as JSON{hint}"
+        )
 
 
 def _not_in_doubt(effect: Effect) -> IllegalMove:
@@ -159,7 +178,8 @@ def _meaning(decision: str, *, has_result: bool) -> str:
     match decision:
         case "done":
             return (
-                "the step is done, with the result you gave"
+                "the step is done, with the result you gave (if that is not what it returns, as JSON, "
+                "its task comes back for review)"
                 if has_result
                 else ("the step is done, with null as its result (no --result was given)")
             )

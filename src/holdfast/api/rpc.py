@@ -109,6 +109,9 @@ async def dispatch(
         raise RpcError(
             FORBIDDEN, f"missing scope: {method.scope}", details={"code": "forbidden", "scope": method.scope}
         )
+    if caller.owner is not None and not method.is_owned:
+        why = "that is not for a token that is bound to an owner"
+        raise RpcError(FORBIDDEN, why, details={"code": "forbidden", "owner": caller.owner})
     asked = read_params(method, params)
     if name not in ANSWERED_AT_START and gateway.status().status == "starting":
         raise starting()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -17,11 +18,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from holdfast.api.contract import ALL_SCOPES, READ, Caller
+from holdfast.api.contract import ALL_SCOPES, Caller, with_implied
 from holdfast.api.rpc import FORBIDDEN, INVALID_REQUEST, RATE_LIMITED, UNAUTHORIZED, RpcError
+from holdfast.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import GatewaySettings
+    from pathlib import Path
+
+    from holdfast.config.gateway import Config, GatewaySettings
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]", "*"})  # noqa: S104 - recognised, not listened on
@@ -80,31 +84,53 @@ class Buckets:
 
 
 class Tokens:
-    """The tokens that open the doors, each with its scopes; only their digests are kept."""
+    """The tokens that open the doors, each with who bears it; only their digests are kept."""
 
-    def __init__(self, tokens: Mapping[str, frozenset[str]]) -> None:
-        self._scopes = {_digest(token): scopes for token, scopes in tokens.items()}
+    def __init__(self, tokens: Mapping[str, Caller]) -> None:
+        self._callers = {_digest(token): caller for token, caller in tokens.items()}
 
     @classmethod
-    def of(cls, token: str, *, read_only: str | None = None) -> Tokens:
-        """The operator's token, and one that may only look."""
-        return cls({token: ALL_SCOPES} | ({} if read_only is None else {read_only: frozenset({READ})}))
+    def of(cls, token: str, others: Mapping[str, Caller] | None = None) -> Tokens:
+        """The operator's token, and those of others. Raises SettingsError when two are the same."""
+        found = {token: Caller(who=OPERATOR, scopes=ALL_SCOPES)}
+        for one, caller in (others or {}).items():
+            if one in found:
+                raise SettingsError(
+                    f"tokens.{caller.who} holds the token of {found[one].who}: give each its own"
+                )
+            found[one] = caller
+        return cls(found)
+
+    @classmethod
+    def read(cls, config: Config, home: Path, environ: Mapping[str, str]) -> Tokens:
+        """All that the home, the environment and the settings name. Raises SettingsError."""
+        from holdfast.config.token import read_named_token, read_token
+
+        others: dict[str, Caller] = {}
+        for name, settings in config.tokens.items():
+            token = read_named_token(name, settings, home, environ)
+            if token in others:
+                raise SettingsError(
+                    f"tokens.{name} holds the token of {others[token].who}: give each its own"
+                )
+            others[token] = Caller(who=name, scopes=frozenset(settings.scopes), owner=settings.owner)
+        return cls.of(read_token(home, environ), others)
 
     def replace(self, other: Tokens) -> None:
         """From now on those hold; whoever came in with an old one is refused at the next request."""
-        self._scopes = dict(other._scopes)
+        self._callers = dict(other._callers)
 
     def find(self, presented: str) -> bytes | None:
         """The digest by which a right token is known; in a time that says nothing about the wrong ones."""
         digest, found = _digest(presented), None
-        for known in self._scopes:
+        for known in self._callers:
             if hmac.compare_digest(digest, known):
                 found = known
         return found
 
-    def scopes_of(self, digest: bytes) -> frozenset[str]:
+    def caller_of(self, digest: bytes) -> Caller | None:
         """Read at every request: a token that was taken away has none."""
-        return self._scopes.get(digest, frozenset())
+        return self._callers.get(digest)
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +168,12 @@ class Doorkeeper:
                 details={"code": "host_not_allowed"},
             )
         origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
-        if len(origins) > 1 or (origins and not self._is_our_origin(origins[0], hosts[0].decode("latin-1"))):
+        is_foreign = not origins and _is_from_another_page(headers)
+        if (
+            is_foreign
+            or len(origins) > 1
+            or (origins and not self._is_our_origin(origins[0], hosts[0].decode("latin-1")))
+        ):
             raise RpcError(
                 FORBIDDEN,
                 "that Origin is not ours; add it to gateway.allowed_origins if it should be",
@@ -167,33 +198,34 @@ class Doorkeeper:
             raise too_many("too many requests", wait_s)
 
     def admit(self, peer: str, token: str | None, wanted: Iterable[str] | None = None) -> Admitted:
-        """Who presents a right token. Guessing is slowed: then not even a right one is looked at."""
+        """Who presents a right token. Guessing is slowed, and whoever knows it never waits for one who
+        guesses from the same address: there are too many tokens for a guess to be right."""
         if not token:
             raise RpcError(
                 UNAUTHORIZED,
                 "a token is needed: `Authorization: Bearer …`, from the file `token` in the home",
                 details={"code": "AUTH_TOKEN_MISSING"},
             )
-        now = self._monotonic()
-        guesses = self._guesses.of(peer, now)
-        wait_s = guesses.wait_s(now)
-        if wait_s:
-            raise too_many("too many wrong tokens", wait_s)
         digest = self._tokens.find(token)
         if digest is None:
-            guesses.take(now)
+            now = self._monotonic()
+            wait_s = self._guesses.of(peer, now).take(now)
+            if wait_s:
+                raise too_many("too many wrong tokens", wait_s)
             raise RpcError(
                 UNAUTHORIZED, "that token is not the gateway's", details={"code": "AUTH_TOKEN_MISMATCH"}
             )
-        limits = None if wanted is None else frozenset(wanted)
-        return Admitted(digest=digest, wanted=limits or None)
+        return Admitted(digest=digest, wanted=None if wanted is None else frozenset(wanted))
 
     def caller(self, admitted: Admitted) -> Caller:
         """What they may do now: never more than their token, whatever they asked for."""
-        scopes = self._tokens.scopes_of(admitted.digest)
-        if not scopes:
+        caller = self._tokens.caller_of(admitted.digest)
+        if caller is None:
             raise RpcError(UNAUTHORIZED, "that token was replaced", details={"code": "AUTH_TOKEN_MISMATCH"})
-        return Caller(who=OPERATOR, scopes=scopes if admitted.wanted is None else scopes & admitted.wanted)
+        scopes = with_implied(caller.scopes)
+        if admitted.wanted is not None:
+            scopes &= with_implied(admitted.wanted)
+        return msgspec.structs.replace(caller, scopes=scopes)
 
     def _is_our_host(self, host: str, scope: Mapping[str, Any]) -> bool:
         host = host.lower()
@@ -242,10 +274,19 @@ def holds_secret(query: bytes) -> bool:
     return any(name.lower() in SECRET_NAMES for name, _ in pairs)
 
 
+def _is_from_another_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """A picture or a script of a page elsewhere, which has no Origin: it would use up what others may ask."""
+    told = dict(headers)
+    return told.get(b"sec-fetch-site") == b"cross-site" and told.get(b"sec-fetch-mode") != b"navigate"
+
+
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
+
+
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+    """The name; what has no name and port is whole, and so is nobody's name."""
+    found = _HOST.fullmatch(host)
+    return host if found is None else found[1]
 
 
 def _digest(token: str) -> bytes:

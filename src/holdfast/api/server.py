@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from starlette.websockets import WebSocket
 
 from holdfast.api import openapi
 from holdfast.api.contract import READ, Caller, Gateway
+from holdfast.api.crowd import ACCEPT_AT_ONCE, Crowd, Listening, few_complaints, most_connections
 from holdfast.api.feed import Feed
 from holdfast.api.local import LocalDoor
 from holdfast.api.methods import METHODS
@@ -35,7 +37,7 @@ from holdfast.api.rpc import (
     starting,
     translated,
 )
-from holdfast.api.security import Doorkeeper, Tokens, bearer
+from holdfast.api.security import Admitted, Doorkeeper, Tokens, bearer
 from holdfast.api.websocket import Connection
 from holdfast.core.errors import FeedGap, HoldfastError
 from holdfast.store.events import START, parse_position
@@ -53,11 +55,9 @@ REST_S = 1.0
 KEEP_ALIVE_S = 30
 # What is under way when the doors close is answered, for at most so long.
 GRACE_S = 5
-MAX_CONNECTIONS = 4000
 MAX_WEBSOCKETS = 1000
 MAX_LISTENERS = 100
 PING_S = 15.0
-BACKLOG = 4096
 _AT_ONCE = 200
 _LOOK_EVERY_S = 1.0
 # Nothing of ours is a page: a browser may neither run nor frame nor guess at it.
@@ -93,7 +93,7 @@ class Doors:
                 Route("/readyz", self._readyz, methods=["GET"]),
                 Route("/metrics", self._read(self._show_metrics), methods=["GET"]),
                 Route("/events", self._read(self._events), methods=["GET"]),
-                Route("/openapi.json", self._read(self._openapi), methods=["GET"]),
+                Route("/openapi.json", self._read(self._openapi, is_owned=True), methods=["GET"]),
                 Route("/rpc/{method}", self._rpc, methods=["POST"]),
                 Route("/channels/{name}", self._receive, methods=["POST"]),
                 WebSocketRoute("/", self._websocket),
@@ -134,11 +134,15 @@ class Doors:
     # --- what needs the scope to read
 
     def _read(
-        self, answer: Callable[[Request], Awaitable[Response]]
+        self, answer: Callable[[Request], Awaitable[Response]], *, is_owned: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
         async def route(request: Request) -> Response:
-            if READ not in self._caller(request).scopes:
+            caller = self._caller(request)
+            if READ not in caller.scopes:
                 raise RpcError(FORBIDDEN, f"missing scope: {READ}", details={"code": "forbidden"})
+            if caller.owner is not None and not is_owned:
+                why = "that is not for a token that is bound to an owner"
+                raise RpcError(FORBIDDEN, why, details={"code": "forbidden"})
             return await answer(request)
 
         return route
@@ -170,9 +174,10 @@ class Doors:
             raise RpcError(UNAVAILABLE, "too many listeners; close some", retryable=True)
         if request.method == "HEAD":  # it has no body, and this one has no end
             return Response(media_type="text/event-stream")
-        return StreamingResponse(self._stream(position), media_type="text/event-stream")
+        admitted = self._admit(request)
+        return StreamingResponse(self._stream(position, admitted), media_type="text/event-stream")
 
-    async def _stream(self, position: str | None) -> AsyncIterator[bytes]:
+    async def _stream(self, position: str | None, admitted: Admitted) -> AsyncIterator[bytes]:
         """From the position on, or from now on. What was pruned meanwhile is said, and then it goes on."""
         self._listeners += 1
         store = self._gateway.store
@@ -183,6 +188,7 @@ class Doors:
             quiet_s = 0.0
             yield b": holdfast\n\n"
             while not self.stopping.is_set():
+                self._keeper.caller(admitted)
                 at = position
                 try:
                     found = await store.read(lambda tx: tx.events.after(at, limit=_AT_ONCE))  # noqa: B023 - read at once
@@ -201,6 +207,8 @@ class Doors:
                 if quiet_s >= PING_S:
                     quiet_s = 0.0
                     yield b": still here\n\n"
+        except RpcError:
+            pass  # its token was taken away
         except HoldfastError as error:
             # The client comes back with the last position it saw.
             log.warning("a stream of events ended: %s (%s)", error, error.code)
@@ -259,8 +267,10 @@ class Doors:
             self._metrics.connections.dec()
 
     def _caller(self, request: Request) -> Caller:
-        admitted = self._keeper.admit(_peer(request.scope), bearer(request.scope["headers"]))
-        return self._keeper.caller(admitted)
+        return self._keeper.caller(self._admit(request))
+
+    def _admit(self, request: Request) -> Admitted:
+        return self._keeper.admit(_peer(request.scope), bearer(request.scope["headers"]))
 
     def _count(self, name: str, code: str) -> None:
         # A stranger's words are no labels: there would be no end of them.
@@ -294,7 +304,7 @@ async def serve_doors(
     server = _Server(
         uvicorn.Config(
             doors,
-            http=PatientHttp,
+            http=functools.partial(PatientHttp, crowd=Crowd(most_connections())),  # type: ignore[arg-type]
             ws=PatientWebSocket,
             ws_max_size=max_bytes,
             ws_per_message_deflate=False,
@@ -306,18 +316,19 @@ async def serve_doors(
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            backlog=BACKLOG,
-            limit_concurrency=MAX_CONNECTIONS,
+            backlog=ACCEPT_AT_ONCE,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
     )
     async with contextlib.AsyncExitStack() as opened:
+        opened.enter_context(few_complaints(asyncio.get_running_loop()))
         group = await opened.enter_async_context(asyncio.TaskGroup())
         if unix_socket is not None:
             await opened.enter_async_context(LocalDoor(gateway, max_frame_bytes=max_bytes).open(unix_socket))
         follows = group.create_task(doors.feed.run())
-        serves = group.create_task(server.serve(sockets=list(tcp_sockets))) if tcp_sockets else None
+        listening: list[socket.socket] = [Listening.of(one) for one in tcp_sockets]
+        serves = group.create_task(server.serve(sockets=listening)) if listening else None
         try:
             await stop.wait()
         finally:

@@ -15,6 +15,7 @@ from holdfast.core.errors import NotFound
 from holdfast.core.message import MAX_MESSAGE_BYTES
 from holdfast.core.session import agent_of, session_key
 from holdfast.core.task import Origin
+from holdfast.store.messages import LAST_POSITION
 from holdfast.store.sessions import page_token
 from holdfast.views.sessions import (
     AgentPageView,
@@ -55,7 +56,7 @@ class HistoryAsked(Params, frozen=True, kw_only=True):
     """The end of a transcript, or what follows a position; waits a while when nothing does."""
 
     session_key: SessionText
-    after: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    after: Annotated[int, msgspec.Meta(ge=0, le=LAST_POSITION)] | None = None
     limit: PageSize = 100
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)] = 0
 

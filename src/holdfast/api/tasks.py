@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText
-from holdfast.core.errors import HoldfastError, NotFound, RowDamaged
+from holdfast.core.errors import BadInput, HoldfastError, NotFound, RowDamaged
+from holdfast.core.ids import is_whole_id
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.tasks import LAST
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
@@ -48,7 +50,7 @@ _OUTCOMES = {
 def read_page(
     tx: Tx, *, statuses: tuple[TaskStatus, ...], owner: str | None, before: str | None, limit: int
 ) -> TaskPageView:
-    end = LAST if before is None else place_of(before, tx.tasks.resolve)
+    end = LAST if before is None else place_of("task", before, partial(tx.tasks.resolve, owner=owner))
     found = tx.tasks.page(statuses=statuses, owner=owner, before=end, limit=limit + 1)
     return TaskPageView(
         tasks=[TaskView.of(task) for task in found[:limit]],
@@ -57,12 +59,29 @@ def read_page(
     )
 
 
-def place_of(before: str, resolve: Callable[[str], str]) -> str:
-    """Where a page begins. The record that the last page ended with may have been pruned meanwhile."""
+def read_asked_page(tx: Tx, asked: TasksAsked, *, owner: str | None) -> TaskPageView:
+    """The page that was asked for. Whoever is bound to an owner hears of that one's tasks alone."""
+    if owner is None:
+        return read_page(tx, statuses=asked.status, owner=asked.owner, before=asked.before, limit=asked.limit)
+    if asked.owner not in (None, owner):
+        return TaskPageView(tasks=[], counts={}, next_page_token=None)
+    page = read_page(tx, statuses=asked.status, owner=owner, before=asked.before, limit=asked.limit)
+    # How many others there are is not theirs to know.
+    return msgspec.structs.replace(page, counts={})
+
+
+def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
+    """Where a page begins. The record that the last page ended with may have been pruned meanwhile.
+
+    Raises BadInput for what never was an id: the page of nobody would look like the first, or the last.
+    """
     try:
-        return resolve(before)
+        return resolve(token)
     except NotFound:
-        return before
+        if is_whole_id(prefix, token):
+            return token
+        why = f"{token!r:.80} is no place in this list; give the token under the page before, as it is"
+        raise BadInput("page token", why) from None
 
 
 def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
@@ -217,12 +236,12 @@ class CancelAsked(Params, frozen=True, kw_only=True):
     reason: ShortText = "cancelled by an operator"
 
 
-def cancelling_task(asked: CancelAsked, *, now: datetime) -> Write[CancelView]:
+def cancelling_task(asked: CancelAsked, *, now: datetime, owner: str | None = None) -> Write[CancelView]:
     """The write that cancels, with what it did as its answer."""
     from holdfast.engine.ledger import cancelling
 
     def cancel(tx: Tx) -> CancelView:
-        task_id = tx.tasks.resolve(asked.task_id)
+        task_id = tx.tasks.resolve(asked.task_id, owner=owner)
         outcome = cancelling(task_id, reason=asked.reason, owner=None, now=now)(tx)
         return CancelView(outcome=_OUTCOMES[type(outcome).__name__], task=TaskView.of(outcome.task))
 

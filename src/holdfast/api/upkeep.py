@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.api.contract import Caller, Gateway
 from holdfast.api.params import NameText, Nothing, Params
+from holdfast.core.errors import BadInput
 from holdfast.core.events import EventKind
 from holdfast.core.payload import MAX_GOAL_BYTES
 from holdfast.views.health import AcceptedView
@@ -21,17 +22,24 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 
+# Who owns what nobody else owns.
+NOBODY = "system"
+
+
 class CreateAsked(Params, frozen=True, kw_only=True):
     """A new task, for whoever carries tasks of that name. The same key again finds the first one."""
 
     name: NameText
     goal: Annotated[str, msgspec.Meta(max_length=MAX_GOAL_BYTES)]
     arguments: Any = None
-    owner: NameText = "system"
+    owner: NameText | None = None
     key: NameText | None = None
 
 
-def creating_task(asked: CreateAsked, *, now: datetime) -> Write[CreatedView]:
+def creating_task(asked: CreateAsked, *, now: datetime, owner: str | None = None) -> Write[CreatedView]:
+    """The write that records it. Whoever is bound to an owner records tasks of that one alone."""
+    if owner is not None and asked.owner not in (None, owner):
+        raise BadInput("owner", f"this token is bound to {owner!r}; leave the owner out")
     from holdfast.engine.ledger import NewTask, creating
 
     create = creating(
@@ -39,7 +47,7 @@ def creating_task(asked: CreateAsked, *, now: datetime) -> Write[CreatedView]:
             NewTask(
                 name=asked.name,
                 goal=asked.goal,
-                owner=asked.owner,
+                owner=owner or asked.owner or NOBODY,
                 arguments={} if asked.arguments is None else asked.arguments,
                 key=asked.key,
             )

@@ -16,7 +16,7 @@ from holdfast.api.feed import Feed
 from holdfast.api.frames import PROTOCOL, EventFrame, Request, Response, encode, read_request
 from holdfast.api.methods import METHODS
 from holdfast.api.rpc import INVALID_REQUEST, UNAUTHORIZED, RpcError, dispatch, starting
-from holdfast.api.security import Admitted, Doorkeeper
+from holdfast.api.security import OPERATOR, Admitted, Doorkeeper
 from holdfast.views.text import one_line
 from holdfast.views.wire import TaskEvent, millis
 
@@ -46,7 +46,8 @@ class _Connect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     min_protocol: int
     max_protocol: int
     role: Literal["operator"] = "operator"
-    scopes: list[str] = []
+    # None: all that the token has. An empty list asks for nothing, and gets it.
+    scopes: list[str] | None = None
     auth: _Auth = _Auth()
 
 
@@ -138,7 +139,7 @@ class Connection:
             )
         if self._gateway.status().status == "starting":
             raise starting()
-        admitted = self._keeper.admit(self._peer, asked.auth.token, asked.scopes or None)
+        admitted = self._keeper.admit(self._peer, asked.auth.token, asked.scopes)
         await self._send(Response(id=request.id, ok=True, payload=self._hello(admitted)))
         return admitted
 
@@ -153,11 +154,12 @@ class Connection:
             "features": {"methods": list(METHODS), "events": list(EVENTS)},
             "snapshot": {
                 "presence": [],
-                "health": {"ok": True, "status": status.status, "isReady": status.is_ready},
+                # A closed object of the protocol: `gateway.status` says more.
+                "health": {"ok": True, "ts": self._now_ms()},
                 "stateVersion": {"presence": 0, "health": 0},
                 "uptimeMs": max(0, int(uptime.total_seconds() * 1000)),
             },
-            "auth": {"role": caller.who, "scopes": sorted(caller.scopes)},
+            "auth": {"role": OPERATOR, "scopes": sorted(caller.scopes)},
             "policy": {
                 "maxPayload": self._max_frame_bytes,
                 "maxBufferedBytes": MAX_BUFFERED_BYTES,
@@ -172,7 +174,7 @@ class Connection:
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(self._tick()), group.create_task(self._until_stop())]
             if may_read:
-                beside.append(group.create_task(self._tell_tasks()))
+                beside.append(group.create_task(self._tell_tasks(admitted)))
             try:
                 while True:
                     await self._room.acquire()
@@ -185,14 +187,15 @@ class Connection:
                     child.cancel()
 
     async def _answer(self, request: Request, admitted: Admitted) -> None:
+        """Its place is free when its answer was taken: who asks and does not read is not read, either."""
         order = self._in_order if request.method in IN_ORDER else contextlib.nullcontext()
         try:
             async with order:
                 response = await self._response(request, admitted)
+            with contextlib.suppress(_Closed, WebSocketDisconnect, OSError, RuntimeError):
+                await self._send(response)
         finally:
             self._room.release()
-        with contextlib.suppress(_Closed, WebSocketDisconnect, OSError, RuntimeError):
-            await self._send(response)
 
     async def _response(self, request: Request, admitted: Admitted) -> Response:
         if request.method == "connect":
@@ -213,12 +216,16 @@ class Connection:
             await asyncio.sleep(TICK_S)
             await self._event("tick", {"ts": self._now_ms()})
 
-    async def _tell_tasks(self) -> None:
-        listener = self._feed.listen()
+    async def _tell_tasks(self, admitted: Admitted) -> None:
+        listener = self._feed.listen(self._keeper.caller(admitted).owner)
         try:
             while True:
-                for summary in await listener.next():
+                summaries = await listener.next()
+                self._keeper.caller(admitted)
+                for summary in summaries:
                     await self._event("task", TaskEvent(action="upserted", task=summary))
+        except RpcError:
+            await self._close(POLICY, "that token was replaced")
         finally:
             self._feed.leave(listener)
 

@@ -2,7 +2,8 @@
 
 What a `send` or a `deliver` raises decides what happens next. TimeoutError, ConnectionError and EOFError say
 that the message may have gone out: then `find_sent` is asked. RetryAfter asks for patience. Undeliverable
-says that it never will go out. Anything else says that it did not go out this time.
+says that it never will go out. Anything else says that it did not go out this time. A channel that cannot
+tell a message that did not go out from one that may have says that it may have.
 """
 
 from __future__ import annotations
@@ -53,6 +54,15 @@ class Mouth(Protocol):
 
     async def find_sent(self, key: str) -> str | CannotTell | None:
         """As for a channel."""
+        ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A channel that keeps something, such as threads, until it is closed."""
+
+    def close(self) -> None:
+        """Nothing is sent any more. Safe twice."""
         ...
 
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from holdfast.channels.contract import CannotTell
+from holdfast.channels.threads import ChannelThreads
 from holdfast.core.delivery import Letter
 from holdfast.core.errors import SettingsError
 from holdfast.core.task import Origin
 
+log = logging.getLogger("holdfast")
+
 # Which places have had a message of which key; only the last of them, and only in this life.
 _REMEMBERED = 1000
+# For all places together.
+TIMEOUT_S = 25.0
 
 
 class Notify:
@@ -20,9 +26,11 @@ class Notify:
 
     is_keyed = False
 
-    def __init__(self, name: str, urls: Sequence[str]) -> None:
+    def __init__(self, name: str, urls: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> None:
         self.name = name
         self._urls = tuple(urls)
+        self._timeout_s = timeout_s
+        self._threads = ChannelThreads(name)
         self._places: list[Any] | None = None
         self._done: dict[str, set[int]] = {}
 
@@ -34,26 +42,37 @@ class Notify:
         return await self.deliver(Origin(channel=self.name), Letter(text=text), key=key)
 
     async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:  # noqa: ARG002 - as above
-        done = self._done.setdefault(key, set())
+        """Once to each place. Raises ConnectionError or TimeoutError unless all of them took it.
+
+        A place that says no may have taken it all the same: its answer may have come too late, and apprise
+        does not tell. So it is in doubt, and the others are not told twice because of it.
+        """
         places = self._open()
-        failed = 0
-        for number, place in enumerate(places):
-            if number in done:
-                continue
-            if await place.async_notify(body=letter.text):
-                done.add(number)
-            else:
-                failed += 1
-        if failed:
-            raise RuntimeError(f"{failed} of {len(places)} places of channel {self.name} took no notice")
+        done = self._done.setdefault(key, set())
         self._forget()
+        tell = _Telling(places, letter.text, done)
+        try:
+            await self._threads.call(tell.perform, timeout_s=self._timeout_s, give_up=tell.give_up)
+        except TimeoutError as error:
+            raise TimeoutError(f"{self._so_far(done)} in {self._timeout_s:g} s") from error
+        if len(done) < len(places):
+            raise ConnectionError(self._so_far(done))
         return key
 
     async def find_sent(self, key: str) -> str | CannotTell | None:
-        done = self._done.get(key, set())
-        if self._places is not None and len(done) == len(self._places):
+        if len(self._done.get(key, set())) == len(self._urls):
             return key
         return CannotTell("the places of this channel do not tell what reached them")
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def _so_far(self, done: set[int]) -> str:
+        """By number: a URL may hold a password."""
+        count = len(self._urls)
+        others = ", ".join(str(number + 1) for number in range(count) if number not in done)
+        where = f"{len(done)} of {count} places of channel {self.name}"
+        return f"{where} say that they took it, not number {others}"
 
     def _forget(self) -> None:
         while len(self._done) > _REMEMBERED:
@@ -78,3 +97,33 @@ class Notify:
                 "see https://github.com/caronc/apprise/wiki"
             )
         return place
+
+
+class _Telling:
+    """One message to the places that have not had it, one after the other."""
+
+    def __init__(self, places: Sequence[Any], text: str, done: set[int]) -> None:
+        self._places = places
+        self._text = text
+        self._done = done
+        self._is_given_up = False
+
+    def perform(self) -> None:
+        for number, place in enumerate(self._places):
+            if self._is_given_up:
+                return
+            if number not in self._done and _is_taken(place, self._text):
+                self._done.add(number)
+
+    def give_up(self) -> None:
+        """No other place is told: the end is written down by now."""
+        self._is_given_up = True
+
+
+def _is_taken(place: Any, text: str) -> bool:
+    try:
+        return bool(place.notify(body=text))
+    except Exception as error:  # noqa: BLE001 - whatever a plugin raises; it may have gone out before
+        # Not its words, which may hold the URL.
+        log.warning("a place of a notice failed with %s", type(error).__name__)
+        return False

@@ -7,11 +7,12 @@ message already and answers 200.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import email.utils
 import hashlib
 import hmac
 import http.client
+import socket
 import ssl
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.channels.contract import CannotTell, Undeliverable
+from holdfast.channels.threads import ChannelThreads
 from holdfast.core.clock import Clock
 from holdfast.core.delivery import Letter
 from holdfast.core.errors import BadInput, BadSignature, RetryAfter
@@ -184,6 +186,7 @@ class Webhook:
         self._secret = secret
         self._clock = clock
         self._timeout_s = timeout_s
+        self._threads = ChannelThreads(name)
 
     async def send(self, to: str, text: str, *, key: str) -> str:
         return await self.deliver(Origin(channel=self.name, peer=to), Letter(text=text), key=key)
@@ -206,8 +209,12 @@ class Webhook:
             KEY_HEADER: key,
             SIGNATURE_HEADER: sign(self._secret, body, self._clock.now()),
         }
-        status, said, said_headers = await asyncio.to_thread(_post, self._url, body, headers, self._timeout_s)
-        return self._read_answer(status, said, said_headers, key)
+        post = _Post(self._url, body, headers, self._timeout_s)
+        said = await self._threads.call(post.perform, timeout_s=self._timeout_s, give_up=post.give_up)
+        return self._read_answer(*said, key)
+
+    def close(self) -> None:
+        self._threads.close()
 
     async def find_sent(self, key: str) -> str | CannotTell | None:  # noqa: ARG002 - it has no memory
         return CannotTell("a webhook does not remember; its receiver knows the key")
@@ -216,8 +223,8 @@ class Webhook:
         if 200 <= status < 300:
             try:
                 given = msgspec.json.decode(said, type=_Given).id
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                given = None
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                given = None  # it took the message, whatever it says
             return given or key
         if status in _PATIENCE and (seconds := self._patience(headers.get("Retry-After"))) is not None:
             raise RetryAfter(seconds, f"{self.name} answered {status}")
@@ -234,31 +241,64 @@ class Webhook:
             return min(float(header), _MAX_WAIT_S)
         try:
             until = email.utils.parsedate_to_datetime(header)
-        except ValueError:
-            return None
-        if until.tzinfo is None:
-            return None
-        return min(max((until - self._clock.now()).total_seconds(), 0.0), _MAX_WAIT_S)
+            if until.tzinfo is None:
+                return None
+            seconds = (until - self._clock.now()).total_seconds()
+        except (ValueError, TypeError, OverflowError):
+            return None  # no date, or one that no calendar has
+        return min(max(seconds, 0.0), _MAX_WAIT_S)
 
 
-def _post(
-    url: str, body: bytes, headers: dict[str, str], timeout_s: float
-) -> tuple[int, bytes, http.client.HTTPMessage]:
-    """Follows nowhere: what is signed goes to the URL that was set, and to no other."""
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
-    else:
-        connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    try:
-        connection.request("POST", path, body=body, headers=headers)
-        answer = connection.getresponse()
-        return answer.status, answer.read(_MAX_ANSWER_BYTES), answer.msg
-    except http.client.HTTPException as error:
-        raise ConnectionError(f"{type(error).__name__}: {error}") from error
-    finally:
-        connection.close()
+class _Post:
+    """One request. Follows nowhere: what is signed goes to the URL that was set, and to no other."""
+
+    def __init__(self, url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> None:
+        self._url = url
+        self._body = body
+        self._headers = headers
+        self._timeout_s = timeout_s
+        self._socket: socket.socket | None = None
+        self._is_given_up = False
+
+    def perform(self) -> tuple[int, bytes, http.client.HTTPMessage]:
+        parts = urlsplit(self._url)
+        host, port = parts.hostname or "", parts.port
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            connection = http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=context)
+        else:
+            context = None
+            connection = http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        try:
+            connection.sock = self._connected(host, connection.port, context)
+            connection.request("POST", path, body=self._body, headers=self._headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read(_MAX_ANSWER_BYTES), answer.msg
+        except http.client.HTTPException as error:
+            raise ConnectionError(f"{type(error).__name__}: {error}") from error
+        finally:
+            connection.close()
+            if self._socket is not None:
+                self._socket.close()
+
+    def give_up(self) -> None:
+        """End it, from another thread: each byte of an answer that drips would give it all its time anew."""
+        self._is_given_up = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                # That of the plain socket: the one of TLS is not for two threads.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def _connected(self, host: str, port: int, context: ssl.SSLContext | None) -> socket.socket:
+        """By hand, so that there is a socket to shut while the other end still shakes hands."""
+        self._socket = socket.create_connection((host, port), self._timeout_s)
+        if context is not None:
+            safe = context.wrap_socket(self._socket, server_hostname=host, do_handshake_on_connect=False)
+            self._socket = safe
+            safe.do_handshake()
+        if self._is_given_up:
+            # Nobody waits for it any more: it goes out in its next attempt, or has gone out by then.
+            raise TimeoutError("the connection came too late")
+        return self._socket

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -17,8 +18,9 @@ import click
 from holdfast import app
 from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
-from holdfast.cli.up import log_to_stderr
-from holdfast.core.errors import HomeInUse, SchemaMismatch, SettingsError, StoreUnavailable
+from holdfast.cli.up import COMMAND, log_to_stderr
+from holdfast.core.errors import BadInput, HomeInUse, SchemaMismatch, SettingsError, StoreUnavailable
+from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
     from holdfast.api.security import Tokens
@@ -34,17 +36,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
+# How long a trial of the next start may take; imports of agents may be slow.
+TRIAL_S = 20.0
+
 
 @click.command("child", hidden=True)
+@click.option("--trial", "is_trial", is_flag=True, help="Only find out whether it could start.")
 @shared_options
 @click.pass_context
-def child(context: click.Context) -> None:
+def child(context: click.Context, *, is_trial: bool) -> None:
     """Be the gateway. `holdfast up` starts this; nobody else needs to."""
     from holdfast.gateway.supervised import LEDGER_AWAY, SETTINGS_UNUSABLE, read_supervised
 
     call: Invocation = context.find_root().obj
     log_to_stderr()
     try:
+        if is_trial:
+            _prepare(call.settings, os.environ)
+            return
         status = _be_gateway(call.settings, read_supervised(os.environ), dict(os.environ))
     except (SettingsError, HomeInUse, SchemaMismatch) as error:
         report(error, as_json=False)
@@ -67,7 +76,6 @@ def _away(error: Exception) -> StoreUnavailable | None:
 
 
 def _be_gateway(settings: Settings, supervised: Supervised | None, environ: Mapping[str, str]) -> int:
-    from holdfast.config.files import load
     from holdfast.gateway.supervised import VARIABLE
 
     if supervised is None:
@@ -77,16 +85,63 @@ def _be_gateway(settings: Settings, supervised: Supervised | None, environ: Mapp
         os.set_inheritable(number, False)
     os.environ.pop(VARIABLE, None)
 
-    loaded = load(settings.home, environ)
-    for place in (settings.home, Path.cwd()):
-        if str(place) not in sys.path:
-            sys.path.insert(0, str(place))
-    tasks = _tasks(loaded, settings)
+    loaded, tasks = _prepare(settings, environ)
     lock = app.take_home(settings.home, role="gateway")
     try:
         return asyncio.run(_live(settings, loaded, tasks, supervised, environ))
     finally:
         lock.release()
+
+
+def _prepare(settings: Settings, environ: Mapping[str, str]) -> tuple[Loaded, Definitions]:
+    """All that a start needs besides the ledger. Raises SettingsError."""
+    from holdfast.api.security import Tokens
+    from holdfast.config.files import load
+    from holdfast.delivery.channels import secrets_of
+
+    loaded = load(settings.home, environ)
+    for place in (Path.cwd(), settings.home):
+        if str(place) not in sys.path:
+            # Behind what is installed: a file there must not be taken for a part of us.
+            sys.path.append(str(place))
+    try:
+        tasks = _tasks(loaded, settings)
+    except BadInput as error:
+        raise SettingsError(f"tasks: {error}") from error
+    Tokens.read(loaded.config, settings.home, environ)
+    for name, channel in loaded.config.channels.items():
+        if channel.kind == "webhook":
+            secrets_of(name, channel, home=settings.home, environ=environ)
+    return loaded, tasks
+
+
+async def _try_next() -> str | None:
+    """Why a gateway could not start now, with the settings and the modules as they are; None if it could.
+
+    Found out by another process: what its modules do when they are imported, they do not do to us.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *COMMAND,
+        "--trial",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        async with asyncio.timeout(TRIAL_S):
+            _, said = await process.communicate()
+    except TimeoutError:
+        log.warning("whether the next gateway can start is not known after %g s", TRIAL_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        return None
+    if process.returncode == 0:
+        return None
+    lines = said.decode("utf-8", "replace").strip().splitlines() or [f"exit status {process.returncode}"]
+    return one_line(lines[-1].removeprefix("holdfast: "), 500)
 
 
 def _tasks(loaded: Loaded, settings: Settings) -> Definitions:
@@ -97,7 +152,7 @@ def _tasks(loaded: Loaded, settings: Settings) -> Definitions:
     found: dict[str, Any] = {}
     for spec in loaded.config.tasks:
         place, name = split_place(spec)
-        program = load_program(place)
+        program = load_program(place, goes_first=False)
         chosen = program.known if name is None else [program.find(name), *program.known]
         found |= {one.name: one for one in chosen}
     return [*found.values(), *definitions(loaded.config, home=settings.home)]
@@ -112,28 +167,28 @@ async def _live(
 ) -> int:
     """From the ledger to the exit status; doors answer from the moment the ledger is open."""
     from holdfast.api.security import Tokens
-    from holdfast.config.token import read_token
     from holdfast.engine.definitions import by_name
     from holdfast.gateway.serving import end_soon
     from holdfast.gateway.signals import StopRequest, heard
     from holdfast.gateway.supervised import STOPPED, WANTS_RESTART
 
     known = by_name(tasks)
-    tokens = Tokens.of(read_token(settings.home, environ))
+    tokens = Tokens.read(loaded.config, settings.home, environ)
     # From the beginning, so that a process that has hardly started stops well, too.
     early: list[StopRequest] = []
     puts: list[Callable[[StopRequest], None]] = [early.append]
     with heard(lambda request: puts[-1](request)):
         async with app.open_parts(settings, role="gateway", names=sorted(known)) as parts:
-            gateway = _wire(settings, loaded, parts, known, supervised, environ)
+            gateway = _wire(settings, loaded, parts, known, supervised, environ, tokens)
             puts.append(gateway.put)
             for request in early:
                 gateway.put(request)
             receives = _receives(settings, gateway, environ)
             doors = _doors(gateway, supervised, tokens, receives)
             async with _told_of_death(supervised.life_fd, gateway.put), doors:
-                wants_restart = await gateway.run()
-    status = WANTS_RESTART if wants_restart else STOPPED
+                await gateway.run()
+    # Asked only now: somebody may have wanted a stop while the doors closed.
+    status = WANTS_RESTART if gateway.wants_restart else STOPPED
     end_soon(status)
     return status
 
@@ -145,8 +200,10 @@ def _wire(
     known: dict[str, Any],
     supervised: Supervised,
     environ: Mapping[str, str],
+    tokens: Tokens,
 ) -> Gateway:
     """The gateway with its services, over an open ledger."""
+    from holdfast.config import default_home
     from holdfast.delivery.channels import mouths_of
     from holdfast.delivery.outbox import Outbox
     from holdfast.engine.retention import Pruner
@@ -155,6 +212,7 @@ def _wire(
     from holdfast.gateway.inbox import Inbox
     from holdfast.gateway.reload import Reload
     from holdfast.schedule.cron import Cron
+    from holdfast.tools.upkeep import ReceiptPruner
 
     store, clock, config = parts.store, parts.clock, loaded.config
     agents = sorted(config.agents)
@@ -162,6 +220,9 @@ def _wire(
     mouths = mouths_of(config, home=settings.home, environ=environ, clock=clock)
     outbox = Outbox(store, clock, mouths, boot_id=parts.life.id)
     cron = Cron(store, clock, config.schedules)
+    # Where commands of agents leave them, and where tools of programs do that were given no other place.
+    homes = {settings.home, default_home(environ)}
+    receipts = ReceiptPruner(store, clock, [home / "receipts" for home in homes])
     gateway = Gateway(
         store,
         clock,
@@ -170,14 +231,17 @@ def _wire(
         known,
         home=settings.home,
         inbox=Inbox(store, clock, agents=lambda: agents),
-        services=[conversations, outbox, cron, Pruner(store, clock)],
+        services=[conversations, outbox, cron, Pruner(store, clock), receipts],
         held=[conversations, cron],
         secrets=environ.get,
         why_held=_why_held(supervised),
         tell=_teller(supervised.tell_fd),
+        trial=_try_next,
     )
 
     def apply(changed: Config) -> None:
+        # First, because it may be refused: a token that cannot be read changes nothing.
+        tokens.replace(type(tokens).read(changed, settings.home, environ))
         gateway.apply(changed)
         cron.schedules = changed.schedules
 

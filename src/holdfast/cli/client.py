@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.api.frames import Answer, ErrorBody
 from holdfast.config import without_password
-from holdfast.core.errors import GatewaySilent, HoldfastError, SettingsError
+from holdfast.core.errors import BadInput, GatewaySilent, HoldfastError, SettingsError
 
 SOCKET_NAME = "gateway.sock"
 # Where the gateway is, for commands that do not share its home.
@@ -67,17 +67,24 @@ def call(
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> V:
     """The gateway's answer. Raises GatewaySilent when none comes, and Relayed when it is an error."""
-    frame = msgspec.json.encode(_Call(type="req", id="1", method=method, params=params, ledger=ledger))
+    frame = _encoded(_Call(type="req", id="1", method=method, params=params, ledger=ledger))
     with _connected(home) as way:
         try:
             way.sendall(frame + b"\n")
             line = _read_line(way, time.monotonic() + timeout_s)
         except TimeoutError as error:
-            why = f"it has not answered for {timeout_s:g} s; whether it was done is not known"
+            why = f"it has not answered for {timeout_s:g} s, and may still do what was asked"
             raise GatewaySilent(str(home), why) from error
         except OSError as error:
             raise GatewaySilent(str(home), f"the connection broke ({error.strerror})") from error
     return _opened(home, line, answer)
+
+
+def _encoded(asked: msgspec.Struct) -> bytes:
+    try:
+        return msgspec.json.encode(asked)
+    except UnicodeEncodeError as error:
+        raise BadInput("text", "it holds bytes that are not UTF-8; give text") from error
 
 
 def call_url(
@@ -93,13 +100,14 @@ def call_url(
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     way = kind(parts.hostname, parts.port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+    content = _encoded(params)
     where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     try:
-        way.request("POST", f"{parts.path.rstrip('/')}/rpc/{method}", msgspec.json.encode(params), headers)
+        way.request("POST", f"{parts.path.rstrip('/')}/rpc/{method}", content, headers)
         response = way.getresponse()
         body = response.read(MAX_ANSWER_BYTES)
     except TimeoutError as error:
-        why = f"it has not answered for {timeout_s:g} s; whether it was done is not known"
+        why = f"it has not answered for {timeout_s:g} s, and may still do what was asked"
         raise GatewaySilent(where, why) from error
     except (OSError, http.client.HTTPException) as error:
         raise GatewaySilent(where, f"{type(error).__name__}: {error}") from error

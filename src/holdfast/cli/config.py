@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.machinery
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
@@ -19,11 +17,18 @@ import msgspec
 from holdfast.cli.doctor import check, print_checks, worst
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.modules import look_for
 from holdfast.cli.output import Output, counted
 from holdfast.config import in_home, read_home
 from holdfast.config.files import Loaded, camel, load
-from holdfast.config.gateway import AgentSettings, ChannelSettings, Config, ScheduleSettings
-from holdfast.config.token import TOKEN_NAME, read_secret, read_token
+from holdfast.config.gateway import (
+    AgentSettings,
+    ChannelSettings,
+    Config,
+    ScheduleSettings,
+    TokenSettings,
+)
+from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token
 from holdfast.core.errors import BadInput, SettingsError
 from holdfast.views.config import ConfigCheckView, ExplainedView, SettingView
 from holdfast.views.health import CheckView, Verdict
@@ -89,13 +94,15 @@ def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
         urls = [url for url in settings.gateway.alert_urls if not url.lower().startswith(WEB)]
         yield from _safely("gateway.alert_urls", partial(_places, "gateway.alert_urls", urls))
     for module in settings.tasks:
-        yield from _safely("tasks", partial(_module, module))
+        yield from _safely("tasks", partial(look_for, module, home))
     for name, agent in settings.agents.items():
         yield from _safely(f"agents.{name}", partial(_agent, home, agent))
     for name, schedule in settings.schedules.items():
         yield from _safely(f"schedules.{name}", partial(_schedule, schedule, now))
     for name, channel in settings.channels.items():
         yield from _safely(f"channels.{name}", partial(_channel, name, channel, home))
+    for name, token in settings.tokens.items():
+        yield from _safely(f"tokens.{name}", partial(_named_token, name, token, home))
 
 
 def _safely(name: str, look: Callable[[], str]) -> Iterator[CheckView]:
@@ -108,12 +115,9 @@ def _safely(name: str, look: Callable[[], str]) -> Iterator[CheckView]:
 
 
 def _documents(paths: list[Path]) -> Iterator[CheckView]:
-    """Whoever may write them may have us start any command."""
+    """Whoever may write them may have us start any command; what anyone may write was not even read."""
     for path in paths:
-        mode = path.stat().st_mode & 0o777
-        if mode & 0o002:
-            yield check("documents", FAIL, f"{path} can be written by anyone", f"chmod o-w {path}")
-        elif path.stat().st_uid not in (os.geteuid(), 0):
+        if path.stat().st_uid not in (os.geteuid(), 0):
             yield check("documents", WARN, f"{path} belongs to another user", f"ls -l {path}")
 
 
@@ -138,16 +142,6 @@ def _address(settings: Config) -> Iterator[CheckView]:
         yield check("address", WARN, what, "listen on 127.0.0.1, behind a proxy that speaks TLS")
 
 
-def _module(name: str) -> str:
-    """Looked for and not imported: what it does when it is imported is for the gateway alone."""
-    top = name.partition(":")[0].partition(".")[0]
-    if top not in sys.builtin_module_names:
-        found = importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd()), *sys.path])
-        if found is None:
-            raise SettingsError(f"no module {top!r}, from {name!r}: install it, or start where it lies")
-    return f"{name} is there"
-
-
 def _agent(home: Path, agent: AgentSettings) -> str:
     directory = in_home(home, agent.directory or ".", key="directory")
     if agent.directory is not None and not directory.is_dir():
@@ -162,7 +156,7 @@ def _agent(home: Path, agent: AgentSettings) -> str:
         if shutil.which(where) is None:
             raise SettingsError(f"no program {program!r} can be started: install it, or name its whole path")
         return f"the command {program}"
-    return _module(agent.callable or agent.pydantic_ai or "")
+    return look_for(agent.callable or agent.pydantic_ai or "", home)
 
 
 def _schedule(schedule: ScheduleSettings, now: datetime) -> str:
@@ -180,6 +174,12 @@ def _channel(name: str, channel: ChannelSettings, home: Path) -> str:
     read_secret(name, channel, home, os.environ)
     into = "" if channel.agent is None else f", in to {channel.agent}"
     return f"its secret is there{into}{'' if channel.url is None else ', out by POST'}"
+
+
+def _named_token(name: str, token: TokenSettings, home: Path) -> str:
+    read_named_token(name, token, home, os.environ)
+    whose = "" if token.owner is None else f", for the tasks of {token.owner}"
+    return f"it is private, and may {', '.join(token.scopes)}{whose}"
 
 
 def _places(key: str, urls: list[str]) -> str:

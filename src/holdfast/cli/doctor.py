@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 SAMPLE = 200
+COUNTED_AT_MOST = 1000
 LITTLE_SPACE_BYTES = 1024**3
 NO_SPACE_BYTES = 100 * 1024**2
 OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
@@ -265,13 +266,19 @@ def _damage(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
 
 
 def _work(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
-    counts = ledger.read_now(lambda tx: tx.events.counts("checkpoint"))
-    failed, paused = counts.get("failed_resume", 0), counts.get("paused_for_restart", 0)
+    from holdfast.api.checkpoints import count_failed_resumes
+
+    def count(tx: Tx) -> tuple[int, int]:
+        paused = tx.events.counts("checkpoint").get("paused_for_restart", 0)
+        return count_failed_resumes(tx, at_most=COUNTED_AT_MOST), paused
+
+    failed, paused = ledger.read_now(count)
     if failed:
-        message = f"{counted(failed, 'checkpoint')} could not be resumed"
+        more = " or more" if failed >= COUNTED_AT_MOST else ""
+        message = f"{counted(failed, 'checkpoint')}{more} could not be resumed"
         yield check("checkpoints", WARN, message, "holdfast checkpoints list --status failed_resume")
     else:
-        yield check("checkpoints", OK, f"{paused:,} wait to be resumed, none has failed")
+        yield check("checkpoints", OK, f"{paused:,} wait to be resumed, none waits for a retry")
 
 
 # --- the disk

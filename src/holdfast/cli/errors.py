@@ -1,7 +1,7 @@
 """What an error means to a shell: one line on stderr and one exit status.
 
-0 done · 1 failed · 2 usage · 3 refused · 4 not found · 5 gateway not reachable; and, as shells have it, 130
-when interrupted and 141 when whoever read our output has gone.
+0 done · 1 failed · 2 usage · 3 refused · 4 not found · 5 gateway not reachable, or home in use; and, as
+shells have it, 130 when interrupted and 141 when whoever read our output has gone.
 
 With --json the error is also the one document on stdout: {"error": {"code": …, "message": …}}.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 
 import click
-import msgspec
 
 from holdfast.cli.output import MAX_REMARK_CHARS, Output
 from holdfast.core.errors import (
@@ -26,6 +25,7 @@ from holdfast.core.errors import (
     Refused,
     SettingsError,
 )
+from holdfast.views.errors import ErrorDocument, ErrorView
 from holdfast.views.text import one_line
 
 DONE, FAILED, USAGE, REFUSED, NOT_FOUND, NOT_REACHABLE = range(6)
@@ -55,17 +55,6 @@ _STATUS_OF_WIRE = {
     "NOT_FOUND": NOT_FOUND,
     "RATE_LIMITED": NOT_REACHABLE,
 }
-
-
-class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong; programs match the code, people read the message."""
-
-    code: str
-    message: str
-
-
-class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    error: ErrorView
 
 
 def exit_status(error: HoldfastError) -> int:

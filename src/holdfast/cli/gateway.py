@@ -13,6 +13,7 @@ from holdfast.cli.errors import REFUSED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, ago, clock_time, counted
 from holdfast.core.errors import GatewaySilent
+from holdfast.core.transitions import RestartStatus
 from holdfast.views.gateway import (
     GatewayView,
     InterruptionView,
@@ -55,6 +56,7 @@ def restart(context: click.Context, reason: str, *, force: bool, is_plan: bool) 
     view = call.ask("gateway.restart", asked, RestartAnswerView, timeout_s=DRAIN_PATIENCE_S)
     call.output.show(view, lambda: _print_answer(call.output, view))
     if not view.is_accepted:
+        call.output.say(f"holdfast: {view.why}")
         context.exit(REFUSED)
     _wait_until_back(call, before)
 
@@ -64,7 +66,6 @@ def _print_answer(output: Output, view: RestartAnswerView) -> None:
         output.line(f"drained, and restarting ({view.restart_id or 'as part of another restart'})")
         return
     _print_interruptions(output, view.readiness.interruptions)
-    output.say(f"holdfast: {view.why}")
 
 
 def _print_readiness(output: Output, view: ReadinessView) -> None:
@@ -138,16 +139,53 @@ def print_gateway(output: Output, view: GatewayView, now: datetime) -> None:
             ("process", f"{view.pid} ({view.boot_id}), up for {ago(view.started_at, now)}"),
             ("in flight", counted(view.in_flight, "run")),
             ("held", view.why_held),
-            ("restarted", None if view.last_restart is None else restart_line(view.last_restart, now)),
+            last_restart(view.last_restart, now, gateway=view.status),
         ]
     )
     if view.holds_resumes:
         output.say("interrupted work is held back; look at it, then `holdfast gateway resume`")
 
 
-def restart_line(view: RestartView, now: datetime) -> str:
-    fates = ", ".join(f"{number} {fate}" for fate, number in view.fates.items()) or "nothing interrupted"
-    return f"{ago(view.requested_at, now)} ago, {view.status}: {view.reason} ({fates})"
+def last_restart(view: RestartView | None, now: datetime, *, gateway: str | None) -> tuple[str, str | None]:
+    """The name and the words of a line about it; `gateway` is the status of one that runs, if one does."""
+    if view is None:
+        return "restarted", None
+    is_going_on = view.status == RestartStatus.DRAINING and gateway == "draining" and view.kind != "crash"
+    name = (_ENDING if is_going_on else _ENDED).get(view.kind, view.kind)
+    return (
+        name,
+        f"{ago(view.requested_at, now)} ago, {_how_far(view, gateway)}: {view.reason}{_fates(view, gateway)}",
+    )
+
+
+_ENDED = {"restart": "restarted", "stop": "stopped", "crash": "crashed"}
+_ENDING = {"restart": "restarting", "stop": "stopping"}
+_CLOSED = frozenset({RestartStatus.RECOVERED, RestartStatus.BLOCKED})
+
+
+def _how_far(view: RestartView, gateway: str | None) -> str:
+    """Until what it cut short is recovered it is not over: whoever runs is at it, or comes next."""
+    if view.status in _CLOSED:
+        return view.status
+    if view.kind != "crash" and gateway == "draining":
+        return "draining"
+    if gateway is not None:
+        return "being recovered"
+    return "drained" if view.status == RestartStatus.DRAINED else "not recovered yet"
+
+
+def _fates(view: RestartView, gateway: str | None) -> str:
+    if view.status == RestartStatus.BLOCKED:
+        return ""
+    if view.fates:
+        return f" ({', '.join(f'{number} {fate}' for fate, number in view.fates.items())})"
+    if not view.interrupted:
+        return " (nothing interrupted)"
+    how_far = _how_far(view, gateway)
+    what = {"draining": "being saved", "being recovered": "being recovered"}.get(
+        how_far, "to go on at the next start"
+    )
+    return f" ({counted(len(view.interrupted), 'run')} {what})"
 
 
 # --- restarts
@@ -176,7 +214,8 @@ def _print_restarts(output: Output, view: RestartPageView) -> None:
         output.fields(
             [
                 ("restart", one.id),
-                ("status", one.status),
+                ("kind", one.kind),
+                ("status", "being recovered" if _is_unfinished_crash(one) else one.status),
                 ("at", clock_time(one.requested_at)),
                 ("reason", one.reason),
                 ("by", one.triggered_by),
@@ -190,3 +229,8 @@ def _print_restarts(output: Output, view: RestartPageView) -> None:
                 for found in one.interrupted
             ]
             output.table(("KIND", "TASK", "BECAME", "RUN", "WHY, OR ITS TITLE"), rows)
+
+
+def _is_unfinished_crash(view: RestartView) -> bool:
+    """Nobody drained it."""
+    return view.kind == "crash" and view.status not in _CLOSED

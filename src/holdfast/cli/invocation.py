@@ -201,6 +201,12 @@ def maybe_duration(context: click.Context, parameter: click.Parameter, value: st
     return None if value is None else read_duration(context, parameter, value)
 
 
+def maybe_minutes(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | None:
+    """A duration; a bare number is minutes."""
+    is_bare = value is not None and value.isascii() and value.isdecimal()
+    return maybe_duration(context, parameter, f"{value}m" if is_bare else value)
+
+
 def read_json(option: str, text: str) -> object:
     """The value that somebody wrote as JSON. Raises BadInput with what is wrong with it."""
     import msgspec

@@ -18,7 +18,10 @@ from holdfast.core.errors import HoldfastError
 # Where each command is, and its line in the help: known without importing any.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("holdfast.cli.up:up", "Start the gateway, and keep it running."),
-    "gateway": ("holdfast.cli.main:gateway", "The gateway that runs: restart, stop, status, restarts, unit."),
+    "gateway": (
+        "holdfast.cli.main:gateway",
+        "The gateway that runs: restart, stop, status, restarts, resume, unit.",
+    ),
     "status": ("holdfast.cli.status:status", "One screen: gateway, sessions, tasks, last restart."),
     "chat": ("holdfast.cli.sessions:chat", "Talk to an agent."),
     "sessions": ("holdfast.cli.sessions:sessions", "Conversations of agents: list, show, send."),
@@ -96,7 +99,7 @@ def program() -> None:
     """Your agents' work survives restarts.
 
     Data goes to stdout and remarks to stderr. Every id may be cut to a beginning that fits only one record.
-    Exit status: 0 done, 1 failed, 2 usage, 3 refused, 4 not found, 5 gateway not reachable.
+    Exit status: 0 done, 1 failed, 2 usage, 3 refused, 4 not found, 5 gateway not reachable or home in use.
     """
 
 

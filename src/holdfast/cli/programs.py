@@ -60,10 +60,14 @@ def split_place(spec: str) -> tuple[str, str | None]:
     return place, name or None
 
 
-def load_program(place: str) -> Program:
-    """Import the module or the file. Raises BadInput for whatever keeps it from being imported."""
+def load_program(place: str, *, goes_first: bool = True) -> Program:
+    """Import the module or the file. Raises BadInput for whatever keeps it from being imported.
+
+    Its directory comes before what is installed, or, in a process that is not only its own, behind.
+    """
     before = set(sys.modules)
     is_file = place.endswith(".py") or os.sep in place
+    _put_on_path(Path(place).absolute().parent if is_file else Path.cwd(), goes_first=goes_first)
     module = _import_file(place) if is_file else _import_module(place)
     tasks = _tasks_in(module)
     known = by_name(list(tasks.values()))
@@ -74,7 +78,6 @@ def load_program(place: str) -> Program:
 
 
 def _import_module(name: str) -> ModuleType:
-    _put_first(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -93,7 +96,6 @@ def _import_file(place: str) -> ModuleType:
     path = Path(place).absolute()
     if not path.is_file():
         raise BadInput(place, "there is no such file")
-    _put_first(path.parent)
     # Under its own name, as if it were imported; unless somebody else has that name already.
     name = path.stem if path.stem not in sys.modules else f"holdfast_run_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -109,10 +111,12 @@ def _import_file(place: str) -> ModuleType:
     return module
 
 
-def _put_first(directory: Path) -> None:
+def _put_on_path(directory: Path, *, goes_first: bool) -> None:
     text = str(directory)
-    if sys.path[:1] != [text]:
+    if goes_first and sys.path[:1] != [text]:
         sys.path.insert(0, text)
+    elif text not in sys.path:
+        sys.path.append(text)
 
 
 def _broken(place: str, error: BaseException) -> BadInput:

@@ -84,5 +84,6 @@ def answer_question(
     """
     value = read_json("ANSWER", answer) if json_answer else answer
     asked = AnswerAsked(question_id=question_id, answer=value, by=whoever(by))
-    view = call.change("questions.answer", asked, partial(answering_question, by=whoever(by)), AnsweredView)
+    answering = partial(answering_question, by=whoever(by), has_gateway=False)
+    view = call.change("questions.answer", asked, answering, AnsweredView)
     call.output.show(view, lambda: call.output.line(f"{view.question.id} is answered; {view.next}"))

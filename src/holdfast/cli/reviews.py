@@ -53,7 +53,8 @@ def _print_page(output: Output, view: ReviewPageView, now: datetime) -> None:
                 one.effect.task_id,
                 one.effect.effect_class,
                 ago(one.effect.begun_at, now),
-                step_place(one.effect.scope, one.effect.name, one.effect.occurrence),
+                step_place(one.effect.scope, one.effect.name, one.effect.occurrence)
+                + ("" if one.returns is None else f" -> {one.returns}"),
                 one.why or "-",
             )
             for one in view.reviews
@@ -95,6 +96,7 @@ def _print(output: Output, view: ReviewDetailView) -> None:
             ("class", effect.effect_class),
             ("asked", review.asked),
             ("why", review.why),
+            ("returns", review.returns),
             ("key", effect.idempotency_key),
             ("attempt", str(effect.generation) if effect.generation > 1 else None),
             ("task", f"{effect.task_id} ({review.task_name}, {review.task_status})"),
@@ -136,7 +138,9 @@ def _brief(payload: PayloadView) -> str:
 @reviews.command("resolve", short_help="Decide: done, retry, skip or compensate.")
 @click.argument("effect_id", metavar="EFFECT", callback=effect_prefix)
 @click.argument("decision", type=click.Choice(DECISIONS))
-@click.option("--result", metavar="JSON", help="With `done`: what the step returned. [default: null]")
+@click.option(
+    "--result", metavar="JSON", help="With `done`: what the step returned, as JSON. [default: null]"
+)
 @click.option("--note", default="", help="Why; it is recorded.")
 @click.option("--by", metavar="NAME", help="Who decides. [default: the user of this process]")
 @shared_options
@@ -147,7 +151,8 @@ def resolve(
     """Decide about an effect whose outcome nobody knows, once you have looked.
 
     \b
-    done        it happened; its step has the --result, or null
+    done        it happened; its step has the --result, or null: as JSON, what the tool returns
+                (`reviews show` names its type), so for a text --result '"5"', for a number --result 5
     retry       it did not happen; it is done again, with a new idempotency key
     skip        it is not to happen; the step counts as done, with null
     compensate  it is to be undone: its compensation runs, if it has one, and its step fails
@@ -160,5 +165,6 @@ def resolve(
         )
     value = msgspec.UNSET if result is None else read_json("--result", result)
     asked = ResolveAsked(effect_id=effect_id, decision=decision, result=value, note=note, by=whoever(by))
-    view = call.change("reviews.resolve", asked, partial(resolving_effect, by=whoever(by)), ResolvedView)
+    resolving = partial(resolving_effect, by=whoever(by), has_gateway=False)
+    view = call.change("reviews.resolve", asked, resolving, ResolvedView)
     call.output.show(view, lambda: call.output.line(f"{view.review.effect.id} is resolved: {view.next}"))

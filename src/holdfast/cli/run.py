@@ -31,6 +31,7 @@ from holdfast.views.waits import brief_wait
 
 if TYPE_CHECKING:
     from holdfast.core.task import Task
+    from holdfast.engine.claims import Family
     from holdfast.engine.definitions import Call
     from holdfast.engine.handles import Holdfast
     from holdfast.store.transaction import Tx
@@ -92,7 +93,8 @@ def run(
     """Start a task and follow it. Its result goes to stdout; whatever it prints itself goes to stderr.
 
     MODULE is a module that Python finds from here, or path/to/file.py; TASK is what has @hf.task on it.
-    While it runs, this process also carries other tasks of the module that wait in the ledger.
+    This process carries that task and what it starts; other work in the ledger is left to whoever serves it.
+    A task of the same --key that was interrupted before goes on.
 
     \b
     holdfast run agents.research:research --arg topic=tides --arg depth=3
@@ -108,7 +110,7 @@ def run(
         clashing = [name for name, value in (given | {"--detach": detach}).items() if value]
         if clashing:
             raise click.UsageError(f"{', '.join(clashing)} belongs to a new task, not to one that is resumed")
-    with _stdout_kept():
+    with _stdout_kept(), _failures_told_here():
         asked = _ask(place, plain, as_json_args, key=key, goal=goal, owner=owner, resume=resume)
         followed = _record(call, asked) if detach else _carried(call, asked)
     _show(call, place, followed, is_detached=detach)
@@ -157,6 +159,20 @@ def _stdout_kept() -> Iterator[None]:
             undo.callback(os.dup2, kept, 1)
         undo.enter_context(contextlib.redirect_stdout(sys.stderr))
         yield
+
+
+@contextlib.contextmanager
+def _failures_told_here() -> Iterator[None]:
+    """How the task failed is among our own remarks: the line for logs would say it a second time."""
+    import logging
+
+    log = logging.getLogger("holdfast.tasks")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 # --- only recorded
@@ -226,11 +242,14 @@ def _carried(call: Invocation, asked: Asked) -> Followed:
 
 
 async def _follow(call: Invocation, asked: Asked) -> Followed:
+    from holdfast.engine.claims import Family  # heavy
+
     store = call.settings.store
     after = _newest_position(call, must_exist=asked.call is None)
     if isinstance(store, SqlitePlace) and call.settings.home in store.path.parents:
         app.make_home(call.settings.home)
     followed: Followed | HoldfastError
+    family = Family()
     with screen_for(call.output) as screen, Leaving(screen).heard() as leaving:
         async with app.open(
             store.url,
@@ -239,9 +258,10 @@ async def _follow(call: Invocation, asked: Asked) -> Followed:
             clock=call.clock,
             owner=asked.owner,
             role="run",
+            family=family,
         ) as holdfast:
             try:
-                followed = await _begin_and_follow(call, asked, holdfast, screen, leaving, after)
+                followed = await _begin_and_follow(call, asked, holdfast, family, screen, leaving, after)
             except HoldfastError as error:
                 # Kept from the group that carries runs, which would drop them instead of pausing them.
                 followed = error
@@ -273,10 +293,17 @@ def _newest_position(call: Invocation, *, must_exist: bool) -> str:
 
 
 async def _begin_and_follow(
-    call: Invocation, asked: Asked, holdfast: Holdfast, screen: Screen, leaving: Leaving, after: str
+    call: Invocation,
+    asked: Asked,
+    holdfast: Holdfast,
+    family: Family,
+    screen: Screen,
+    leaving: Leaving,
+    after: str,
 ) -> Followed:
     began_at = call.clock.now()
     task = await _begin(asked, holdfast)
+    family.choose(task.id)
     is_new = asked.call is not None and task.created_at >= began_at
     how = "" if is_new else f" ({'its key was used before' if asked.call is not None else 'resumed'})"
     screen.say(f"{task.id}: {one_line(task.goal)}{how}")
@@ -382,6 +409,8 @@ def _remarks(
     task = followed.seen.task
     if task.has_ended:
         yield _ended(view)
+        if view.failure is not None:
+            yield from (f"at {place}" for place in view.failure.places)
         if task.status is not TaskStatus.SUCCEEDED:
             yield f"the whole story: {call.command('tasks', 'show', view.id)}"
         return

@@ -8,27 +8,28 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
 
+from holdfast.api.params import Nothing
 from holdfast.api.sessions import (
-    MAX_WAIT_MS,
     ChatAsked,
     HistoryAsked,
-    full_key,
-    known_key,
     list_agents,
     posting,
     read_page,
     read_session,
 )
+from holdfast.api.tasks import TaskAsked
 from holdfast.cli.errors import FAILED
-from holdfast.cli.invocation import Invocation, maybe_duration, shared_options, whoever
+from holdfast.cli.invocation import Invocation, maybe_minutes, shared_options, whoever
 from holdfast.cli.output import Output, ago, clock_time, is_terminal
-from holdfast.core.errors import GatewaySilent
+from holdfast.core.errors import GatewaySilent, NotFound, SettingsError
 from holdfast.core.ids import new_token
+from holdfast.core.message import Role, clean_message
+from holdfast.core.session import agent_of, session_key
 from holdfast.views.sessions import (
     AgentPageView,
     MessageView,
@@ -37,22 +38,44 @@ from holdfast.views.sessions import (
     SessionPageView,
     TranscriptView,
 )
-from holdfast.views.text import one_line
-
-if TYPE_CHECKING:
-    from holdfast.config.gateway import Config
+from holdfast.views.tasks import TaskDetailView
+from holdfast.views.text import clean, one_line
 
 V = TypeVar("V", bound=msgspec.Struct)
 
 # While the gateway restarts, a conversation waits for it.
 AWAY_PATIENCE_S = 180.0
+ANSWER_TIMEOUT_S = 35.0
+# How soon whoever talks is told that the agent waits for a person, or has nothing to say.
+LOOK_EVERY_MS = 2_000
 _ASK_AGAIN_S = 0.5
 
 
-def _config(call: Invocation) -> Config:
+def _agents(call: Invocation) -> AgentPageView:
+    """Those of the settings. A mistake in them keeps nobody from a gateway that goes on without it."""
+    from holdfast.cli.client import is_listening
     from holdfast.config.files import load
 
-    return load(call.settings.home, os.environ).config
+    try:
+        return list_agents(load(call.settings.home, os.environ).config)
+    except SettingsError as error:
+        if call.gateway_url is None and not is_listening(call.settings.home):
+            raise
+        view = call.ask("agents.list", Nothing(), AgentPageView)
+        call.output.say(f"{error} (the gateway goes on with the settings that it has)")
+        return view
+
+
+def _key(call: Invocation, session: str, *, must_be_known: bool = False) -> str:
+    """The key of a session; an agent's name alone is its main session."""
+    main = {one.name: one.main_session for one in _agents(call).agents}
+    if ":" in session:
+        key, agent = session, agent_of(session)
+    else:
+        key, agent = main.get(session) or session_key(session, "main"), session
+    if must_be_known and agent not in main:
+        raise NotFound("agent", agent)
+    return key
 
 
 @click.group("sessions")
@@ -67,7 +90,9 @@ def sessions() -> None:
 @sessions.command("list", short_help="Sessions, last spoken in first.")
 @click.option("--agent", metavar="NAME", help="Only those of this agent.")
 @click.option("--all-agents", is_flag=True, help="Those of every agent. [default]")
-@click.option("--active", callback=maybe_duration, metavar="DURATION", help="Spoken in since: 30m, 2h, 1d.")
+@click.option(
+    "--active", callback=maybe_minutes, metavar="MINUTES", help="Spoken in since then: 30, or 2h, or 1d."
+)
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
 @click.option("--before", metavar="TOKEN", help="The next page.")
 @shared_options
@@ -116,7 +141,7 @@ def _print_page(output: Output, view: SessionPageView, now: datetime) -> None:
 @click.pass_obj
 def show_session(call: Invocation, session: str, limit: int) -> None:
     """One session, by its key or by its agent's name, and what was said last."""
-    key = full_key(_config(call), session)
+    key = _key(call, session)
     with call.reading() as ledger:
         view = ledger.read_now(lambda tx: read_session(tx, key, limit))
     call.output.show(view, lambda: _print_session(call.output, view))
@@ -147,7 +172,9 @@ def _print_message(output: Output, message: MessageView) -> None:
     waits = (
         "" if message.status in {"answered", "noted"} or message.role != "user" else f" ({message.status})"
     )
-    output.line(f"{output.paint(message.role + waits, 'bold')}: {message.text}")
+    # Further lines are set in: none of them may look like what somebody else says.
+    text = clean(message.text).replace("\n", "\n  ")
+    output.line(f"{output.paint(message.role + waits, 'bold')}: {text}")
 
 
 # --- send
@@ -166,11 +193,12 @@ def send(call: Invocation, session: str, message: str, key: str | None) -> None:
     """
     asked = _asked(call, session, message, key)
     view = call.change("chat.send", asked, partial(posting, by=whoever(None)), PostedView)
-    call.output.show(view, lambda: call.output.line(_posted(view)))
+    call.output.show(view, lambda: call.output.line(clean(_posted(view))))
 
 
 def _asked(call: Invocation, session: str, message: str, key: str | None) -> ChatAsked:
-    whole = known_key(_config(call), session)
+    whole = _key(call, session, must_be_known=True)
+    clean_message(message, Role.USER)  # what is wrong with it is said here, in words
     return ChatAsked(session_key=whole, message=message, idempotency_key=key or f"cli-{new_token()}")
 
 
@@ -196,7 +224,7 @@ def chat(context: click.Context, session: str, message: str | None) -> None:
     call: Invocation = context.obj
     has_answer = True
     for line in [message] if message is not None else _lines(call.output):
-        if line.strip():
+        if line.strip() or message is not None:
             has_answer = _exchange(call, session, line)
     if not has_answer:
         context.exit(FAILED)
@@ -218,37 +246,58 @@ def _exchange(call: Invocation, session: str, text: str) -> bool:
     """One message and what is answered to it; whether an agent answered."""
     asked = _asked(call, session, text, None)
     posted = _patiently(call, "chat.send", asked, PostedView)
-    after = posted.position
+    after, said = posted.position, ""
     while True:
         told = _patiently(
             call,
             "chat.history",
-            HistoryAsked(session_key=asked.session_key, after=after, wait_ms=MAX_WAIT_MS),
+            HistoryAsked(session_key=asked.session_key, after=after, wait_ms=LOOK_EVERY_MS),
             TranscriptView,
         )
         after = told.next_after
         for message in told.messages:
             if message.reply_to == posted.message_id:
-                call.output.stream(message, lambda: call.output.line(message.text))  # noqa: B023 - called at once
+                call.output.stream(message, lambda: call.output.line(clean(message.text)))  # noqa: B023 - called at once
                 return message.role == "agent"
-        if not told.messages and _has_failed(call, asked.session_key, posted):
+        if told.messages:
+            continue
+        # Nothing was said: it may have failed, have nothing to say, or wait for somebody.
+        message = _message_at(call, asked.session_key, posted)
+        if message.status == "answered":
+            call.output.say(f"{asked.session_key} has nothing to say to that")
+            return True
+        if message.status == "failed":
             call.output.say(f"no answer; `holdfast sessions show {asked.session_key}` tells more")
             return False
+        waits = _waits(call, message.task_id)
+        if waits != said:
+            said = waits
+            call.output.say(waits)
 
 
-def _has_failed(call: Invocation, key: str, posted: PostedView) -> bool:
+def _message_at(call: Invocation, key: str, posted: PostedView) -> MessageView:
     asked = HistoryAsked(session_key=key, after=posted.position - 1, limit=1)
-    told = _patiently(call, "chat.history", asked, TranscriptView)
-    return bool(told.messages) and told.messages[0].status == "failed"
+    return _patiently(call, "chat.history", asked, TranscriptView).messages[0]
 
 
-def _patiently(call: Invocation, method: str, asked: ChatAsked | HistoryAsked, answer: type[V]) -> V:
+def _waits(call: Invocation, task_id: str | None) -> str:
+    """What the agent waits for, if a person can do something about it."""
+    if task_id is None:
+        return ""
+    task = _patiently(call, "ledger.show", TaskAsked(task_id=task_id), TaskDetailView)
+    wait = task.waits_for
+    if wait is None or wait.command is None:
+        return ""
+    return wait.words if wait.command in wait.words else f"{wait.words} (`{wait.command}`)"
+
+
+def _patiently(call: Invocation, method: str, asked: msgspec.Struct, answer: type[V]) -> V:
     """A request that may be repeated, also through a restart of the gateway."""
     give_up_at = time.monotonic() + AWAY_PATIENCE_S
     has_said = False
     while True:
         try:
-            return call.ask(method, asked, answer, timeout_s=MAX_WAIT_MS / 1000 + 10)
+            return call.ask(method, asked, answer, timeout_s=ANSWER_TIMEOUT_S)
         except GatewaySilent as silent:
             # Where no supervisor keeps the socket, nobody comes back.
             if time.monotonic() >= give_up_at or not silent.was_there:
@@ -273,7 +322,7 @@ def agents() -> None:
 @click.pass_obj
 def list_them(call: Invocation) -> None:
     """The agents of the settings, by name."""
-    view = list_agents(_config(call))
+    view = _agents(call)
     call.output.show(view, lambda: _print_agents(call.output, view))
 
 

@@ -19,7 +19,7 @@ from holdfast.views.programs import LoopView
 from holdfast.views.runs import RunView
 from holdfast.views.tasks import CancelView, TaskDetailView, TaskPageView, TaskView, WaitedView
 from holdfast.views.text import one_line
-from holdfast.views.waits import brief_wait
+from holdfast.views.waits import WaitView, brief_wait
 
 if TYPE_CHECKING:
     from holdfast.store.contract import Reader
@@ -126,7 +126,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             ("runtime", task.runtime),
             ("key", task.key),
             ("parent", task.parent_task_id),
-            ("waits", None if view.waits_for is None else view.waits_for.words),
+            ("waits", _waits(view.waits_for)),
             ("progress", _progress(task)),
             ("plan", _plan(view.plan)),
             ("steps", _finished_steps(view)),
@@ -134,6 +134,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             ("lists", "\n".join(f"{one.name}: {counted(one.length, 'item')}" for one in view.lists)),
             ("values", "\n".join(f"{one.name} = {one_line(one.value.preview)}" for one in view.values)),
             ("failure", None if task.failure is None else f"{task.failure.kind}: {task.failure.message}"),
+            ("raised", None if task.failure is None else "\n".join(task.failure.places)),
             ("cancel", _cancel(task)),
             ("created", clock_time(task.created_at)),
             ("started", clock_time(task.started_at)),
@@ -245,6 +246,13 @@ def _finished_steps(view: TaskDetailView) -> str | None:
 
 def _loop(loop: LoopView) -> str:
     return f"{loop.loop}: {counted(loop.turns_done, 'turn')} done" + (", over" if loop.is_over else "")
+
+
+def _waits(wait: WaitView | None) -> str | None:
+    """In words, and the command below them unless they name it."""
+    if wait is None or wait.command is None or wait.command in wait.words:
+        return None if wait is None else wait.words
+    return f"{wait.words}\n{wait.command}"
 
 
 def _progress(task: TaskView) -> str | None:

@@ -64,7 +64,7 @@ def _service(call: Invocation, user: str | None, directory: Path) -> Service:
             f"write {STORE_VARIABLE}=… into {home / 'environment'} (chmod 600), or store into holdfast.toml"
         )
     return Service(
-        command=[sys.executable, "-m", "holdfast", "up"],
+        command=[sys.executable, "-P", "-m", "holdfast", "up"],
         home=str(home),
         directory=str(directory),
         user=user,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
     from holdfast.gateway.supervisor import Terms
 
 MAX_PATH_CHARS = 4096
+# Enough for every connection that the doors keep; more is refused on macOS.
+MAX_OPEN_FILES = 10_240
 # Without a supervisor the same program runs, in the place of this one.
-COMMAND = ("-m", "holdfast", "gateway", "child")
+# -P: what lies in the working directory is not taken for a part of it.
+COMMAND = ("-P", "-m", "holdfast", "gateway", "child")
 
 
 @click.command("up", short_help="Start the gateway, and keep it running.")
@@ -45,6 +49,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     Ctrl-C or SIGTERM stops it: it drains, and what is unfinished goes on at the next start. SIGHUP or SIGUSR1
     restarts the gateway; nobody who connects meanwhile is refused. Status 78: the settings are unusable.
     """
+    from holdfast.config.token import read_token
     from holdfast.gateway.sockets import listen
     from holdfast.gateway.supervised import SETTINGS_UNUSABLE
     from holdfast.gateway.supervisor import Supervisor, become_gateway
@@ -55,10 +60,13 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
         home = call.settings.home
         app.make_home(home)
         settings = _read(home, overrides)
+        # Whoever reads where we listen finds the token there, too.
+        read_token(home, os.environ)
     except SettingsError as error:
         report(error, as_json=call.as_json)
         context.exit(SETTINGS_UNUSABLE)
     environ = _environment(call, home)
+    _allow_open_files()
     patience_s = settings.restart.drain_timeout_s + 30.0
     sockets = listen(home, host=settings.host, port=settings.port, environ=os.environ, patience_s=patience_s)
     with contextlib.closing(sockets):
@@ -101,6 +109,15 @@ def _read(home: Path, overrides: Mapping[str, object]) -> GatewaySettings:
     from holdfast.config.files import load
 
     return load(home, os.environ, overrides).config.gateway
+
+
+def _allow_open_files() -> None:
+    """For the gateway, which inherits it: the usual 1,024 are for programs that know only so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # then there are fewer connections
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _environment(call: Invocation, home: Path) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,8 @@ def read(path: Path) -> dict[str, Any]:
     parse = {".toml": _read_toml, ".json": _read_json}.get(path.suffix, _read_yaml)
     try:
         with path.open("rb") as file:
+            # Looked at after it was opened: between two looks at a name, somebody may put another file there.
+            check_writers(path, os.fstat(file.fileno()))
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; let its owner and us read it") from error
@@ -45,6 +49,26 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise SettingsError(f"{path} holds no table: write keys with their values")
     return value
+
+
+def check_writers(path: Path, found: os.stat_result) -> None:
+    """Whoever may write settings may have us start any command. Raises SettingsError when that is anyone."""
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & stat.S_IWOTH:
+        raise SettingsError(f"{path} can be written by anyone (mode {mode:04o}): chmod go-w {path}")
+    if mode & stat.S_IWGRP and not _is_own_group(found):
+        raise SettingsError(f"{path} can be written by its group (mode {mode:04o}): chmod go-w {path}")
+
+
+def _is_own_group(found: os.stat_result) -> bool:
+    """Many systems give each user a group of the same name, and let it write by default."""
+    import grp
+    import pwd
+
+    try:
+        return grp.getgrgid(found.st_gid).gr_name == pwd.getpwuid(found.st_uid).pw_name
+    except KeyError:  # no such name here
+        return False
 
 
 def _is_file(path: Path) -> bool:

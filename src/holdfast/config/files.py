@@ -184,6 +184,7 @@ class _Reading:
 def _section_files(folder: Path) -> dict[str, Path]:
     """The documents of single sections. One that nobody reads would seem to count, and is refused."""
     try:
+        documents.check_writers(folder, folder.stat())
         names = {path.stem for path in folder.iterdir() if path.suffix in documents.SUFFIXES}
     except (FileNotFoundError, NotADirectoryError):
         return {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Literal, NoReturn
+from pathlib import Path
+from typing import Annotated, Literal, NoReturn, TypeAlias
 
 import msgspec
 
@@ -21,6 +22,7 @@ _OBJECT = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _HTTP = re.compile(r"https?://[^\s/]\S*")
 
+Scope: TypeAlias = Literal["operator.read", "operator.write", "operator.admin"]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 _Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMEOUT_S)]
@@ -51,6 +53,17 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             if not all(pattern.fullmatch(text) for text in texts):
                 self._refuse(field, fix)
 
+    def _check_path(self, field: str, fix: str) -> None:
+        value = getattr(self, field)
+        if value is None:
+            return
+        if not value.strip() or "\0" in value:
+            self._refuse(field, fix)
+        try:
+            Path(value).expanduser()
+        except RuntimeError:
+            self._refuse(field, "there is no such user; write the whole path")
+
     def _check_finite(self, *fields: str) -> None:
         for field in fields:
             value = getattr(self, field)
@@ -69,12 +82,12 @@ class RestartSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     manifest_path: str = "restart-manifest.json"
     drain_timeout_s: _Seconds = 90.0
     max_attempts_without_progress: _Positive = DEFAULT_MAX_IDLE_ATTEMPTS
-    resume_concurrency: _Positive = 2
+    # More than the store has writers only wait for each other.
+    resume_concurrency: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2
 
     def __post_init__(self) -> None:
         self._check_finite("drain_timeout_s")
-        if not self.manifest_path.strip() or "\0" in self.manifest_path:
-            self._refuse("manifest_path", "name a file; a relative path begins at the home")
+        self._check_path("manifest_path", "name a file; a relative path begins at the home")
 
 
 class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,6 +127,8 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     callable: str | None = None
     command: list[str] = []
+    # What a command reads: the words alone, or one document with everything about them.
+    stdin: Literal["text", "json"] = "text"
     pydantic_ai: str | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
     directory: str | None = None
@@ -131,8 +146,9 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         self._check_finite("timeout_s")
         if self.command and (not self.command[0].strip() or any("\0" in word for word in self.command)):
             self._refuse("command", "begin with the program, then one text for each argument")
-        if self.directory is not None and (not self.directory.strip() or "\0" in self.directory):
-            self._refuse("directory", "name a directory; a relative path begins at the home")
+        if self.stdin != "text" and not self.command:
+            self._refuse("stdin", "only a command reads it; remove it")
+        self._check_path("directory", "name a directory; a relative path begins at the home")
         for name, ours in self.env.items():
             if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(ours):
                 # What stands there may be the secret itself.
@@ -223,6 +239,28 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
             self._refuse("agent", "name the agent that answers what comes in, or the url for what goes out")
 
 
+class TokenSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One more token for the doors: where it stands, and what it lets its bearer do."""
+
+    token_env: str | None = None
+    token_file: str | None = None
+    scopes: list[Scope] = msgspec.field(default_factory=lambda: ["operator.read"])
+    # Whose tasks its bearer sees and touches, and nothing else; None for those of everybody.
+    owner: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.token_env is None) == (self.token_file is None):
+            self._refuse("token_env", "give either token_env, the name of a variable, or token_file, a path")
+        if self.token_env is not None and not _VARIABLE.fullmatch(self.token_env):
+            raise Unusable("token_env", "…", "write the name of a variable; never the token itself")
+        self._check_path("token_file", "name a file; a relative path begins at the home")
+        if not self.scopes:
+            self._refuse("scopes", "name at least one of operator.read, operator.write and operator.admin")
+        self._check_all(re.compile(r"\S(.{0,198}\S)?"), "name the owner of the tasks", "owner")
+        if self.owner is not None and "operator.admin" in self.scopes:
+            self._refuse("scopes", "whoever is bound to an owner cannot administer; leave operator.admin out")
+
+
 class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that may be set."""
 
@@ -232,6 +270,7 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agents: dict[str, AgentSettings] = {}
     schedules: dict[str, ScheduleSettings] = {}
     channels: dict[str, ChannelSettings] = {}
+    tokens: dict[str, TokenSettings] = {}
 
     def __post_init__(self) -> None:
         self._check_all(
@@ -239,7 +278,7 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
             'write "package.module" or "module:task"',
             "tasks",
         )
-        for section in ("agents", "schedules", "channels"):
+        for section in ("agents", "schedules", "channels", "tokens"):
             for name in getattr(self, section):
                 if not _NAME.fullmatch(name):
                     fix = "a name has letters, digits, - and _, at most 64, and begins with neither sign"

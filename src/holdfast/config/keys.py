@@ -8,17 +8,24 @@ from typing import Any
 
 import msgspec
 
-from holdfast.config.gateway import AgentSettings, ChannelSettings, Config, ScheduleSettings
+from holdfast.config.gateway import (
+    AgentSettings,
+    ChannelSettings,
+    Config,
+    ScheduleSettings,
+    TokenSettings,
+)
 from holdfast.config.places import without_password
 from holdfast.core.redaction import redact
 
-# What stands for the name of an agent, a schedule or a channel.
+# What stands for the name of an agent, a schedule, a channel or a token.
 ANY = "*"
 # What one entry of each section is made of.
 ENTRIES: dict[str, type[msgspec.Struct]] = {
     "agents": AgentSettings,
     "schedules": ScheduleSettings,
     "channels": ChannelSettings,
+    "tokens": TokenSettings,
 }
 SECTIONS = tuple(ENTRIES)
 
@@ -89,9 +96,14 @@ KEYS: tuple[Key, ...] = (
         _RESTART,
         "After so many attempts that saved nothing a run is not resumed again",
     ),
-    Key("gateway.restart.resume_concurrency", _LIVE, "How many runs are resumed at a time after a start"),
+    Key(
+        "gateway.restart.resume_concurrency",
+        _LIVE,
+        "How many batches of paused runs, each of at most 500, are resumed side by side",
+    ),
     Key("agents.*.callable", _RESTART, "A Python function or task, as `module:name`"),
     Key("agents.*.command", _RESTART, "A program and its arguments; it gets the message on its stdin"),
+    Key("agents.*.stdin", _RESTART, "What a command reads: the message as `text`, or one `json` document"),
     Key("agents.*.pydantic_ai", _RESTART, "A pydantic-ai agent, as `module:name`"),
     Key("agents.*.timeout_s", _RESTART, "How long one answer may take; without it there is no limit"),
     Key("agents.*.directory", _RESTART, "Where the agent works; relative to the home"),
@@ -111,6 +123,14 @@ KEYS: tuple[Key, ...] = (
     Key("channels.*.url", _RESTART, "Where a webhook's answers are posted", is_secret=True),
     Key("channels.*.agent", _RESTART, "Which agent answers what comes in by a webhook"),
     Key("channels.*.urls", _RESTART, "Where apprise sends answers", is_secret=True),
+    Key("tokens.*.token_env", _LIVE, "One more token for the doors: the name of the variable that holds it"),
+    Key("tokens.*.token_file", _LIVE, "The same: the file that holds it; relative to the home"),
+    Key(
+        "tokens.*.scopes",
+        _LIVE,
+        "What its bearer may do: `operator.read`, `operator.write`, `operator.admin`",
+    ),
+    Key("tokens.*.owner", _LIVE, "Whose tasks its bearer sees and touches, and nothing else"),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 

@@ -19,7 +19,8 @@ STORE_VARIABLE = "HOLDFAST_STORE"
 LEDGER_NAME = "ledger.db"
 
 # Up to the last @: a password that was not percent-encoded may hold any sign.
-_PASSWORD = re.compile(r"(://[^:@/]*:).*(?=@)|(password=)[^&\s]*", re.IGNORECASE)
+# One slash too few, and it is a password all the same.
+_PASSWORD = re.compile(r"(:/{0,2}[^:@/]*:).*(?=@)|(password=)[^&\s]*", re.IGNORECASE)
 _POSTGRES = ("postgresql://", "postgres://")
 _FORMS = "sqlite:///relative/path, sqlite:////absolute/path, postgresql://user@host/database or memory:"
 

@@ -1,4 +1,4 @@
-"""The gateway's token, and the secrets of channels: kept where only their owner can read them."""
+"""The gateway's tokens, and the secrets of channels: kept where only their owner can read them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast.config.gateway import ChannelSettings
+from holdfast.config.gateway import ChannelSettings, TokenSettings
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import keep_secret
 
@@ -38,6 +38,22 @@ def read_token(home: Path, environ: Mapping[str, str], *, may_make: bool = True)
         return _check_token(read_private(path), str(path), "remove it, and the next start makes one")
     except FileNotFoundError as error:
         raise SettingsError(f"{path} is not there: start the gateway, which makes it") from error
+
+
+def read_named_token(name: str, settings: TokenSettings, home: Path, environ: Mapping[str, str]) -> str:
+    """One of the tokens of the settings, from its variable or its file. Raises SettingsError."""
+    fix = "python -c 'import secrets; print(secrets.token_hex(32))'"
+    if settings.token_env is not None:
+        where = f"tokens.{name}.token_env, {settings.token_env},"
+        return _check_token(environ.get(settings.token_env, ""), where, fix)
+    assert settings.token_file is not None
+    path = home / Path(settings.token_file).expanduser()  # not resolved: a link is not followed
+    try:
+        return _check_token(read_private(path), f"tokens.{name}.token_file, {path},", fix)
+    except FileNotFoundError as error:
+        raise SettingsError(
+            f"tokens.{name}.token_file is {str(path)!r}, which is not there: {fix}"
+        ) from error
 
 
 def read_secret(name: str, channel: ChannelSettings, home: Path, environ: Mapping[str, str]) -> str:

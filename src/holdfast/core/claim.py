@@ -35,3 +35,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     started_at: datetime
     ended_at: datetime | None = None
+
+    @property
+    def node(self) -> str:
+        """The name of its machine; what follows in `host` is where its lock lies."""
+        return self.host.rpartition("/")[0] or self.host

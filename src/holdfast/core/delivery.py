@@ -46,6 +46,15 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
         """Whom it goes to, as one text: what is owed to one of them is sent in order."""
         return target_of(self.origin)
 
+    @property
+    def channel(self) -> str:
+        """The name of the channel through which it goes; empty when it goes nowhere."""
+        return channel_of(self.origin)
+
+
+def channel_of(origin: Origin | None) -> str:
+    return "" if origin is None else origin.channel
+
 
 def target_of(origin: Origin | None) -> str:
     if origin is None:

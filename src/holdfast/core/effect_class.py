@@ -49,6 +49,8 @@ class EffectSpec(msgspec.Struct, frozen=True):
     effect_class: EffectClass
     window: timedelta | None = None
     verify: Callable[..., object] | None = None
+    # Its verify looks at this machine only, and knows nothing of what was begun on another.
+    is_local: bool = False
 
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
         return _declare("effect", fn, StepOptions(effect=self))
@@ -96,9 +98,14 @@ def keyed(window: Duration) -> EffectSpec:
     return EffectSpec(EffectClass.KEYED, window=parse_span("window", window))
 
 
-def verifiable(verify: Callable[..., object]) -> EffectSpec:
-    """Called with the effect's own arguments, `verify` asks the world and gives a Verdict."""
-    return EffectSpec(EffectClass.VERIFIABLE, verify=_checked_function("verify", verify))
+def verifiable(verify: Callable[..., object], *, local: bool = False) -> EffectSpec:
+    """Called with the effect's own arguments, `verify` asks the world and gives a Verdict.
+
+    One that looks at this machine only is `local`: it is not asked about what was begun on another host.
+    """
+    return EffectSpec(
+        EffectClass.VERIFIABLE, verify=_checked_function("verify", verify), is_local=bool(local)
+    )
 
 
 class Stepped(Generic[P, T]):

@@ -276,7 +276,9 @@ class GatewaySilent(Refused):
         self.why = why
         # False when nobody listens at all.
         self.was_there = was_there
-        super().__init__(f"no gateway answers in {home}: {why}; `holdfast up` starts one")
+        # Where somebody listens, another `holdfast up` would be refused.
+        remedy = "what its `holdfast up` says tells more" if was_there else "`holdfast up` starts one"
+        super().__init__(f"no gateway answers in {home}: {why}; {remedy}")
 
 
 class ResumesHeld(Refused):

@@ -43,6 +43,7 @@ class EventKind(StrEnum):
     MESSAGE_FAILED = "message_failed"
     DELIVERY_SENT = "delivery_sent"
     DELIVERY_FAILED = "delivery_failed"
+    DELIVERY_DISMISSED = "delivery_dismissed"
     SCHEDULE_FIRED = "schedule_fired"
     SCHEDULE_MISSED = "schedule_missed"
     RESTART_BEGUN = "restart_begun"

@@ -28,6 +28,7 @@ RestartId = NewType("RestartId", str)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _SHAPE = re.compile(r"[a-z0-9_-]{1,64}\Z")
+_WHOLE = re.compile(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 
 
 def new_id(prefix: str, now: datetime) -> str:
@@ -86,3 +87,8 @@ def check_id(field: str, value: object) -> str:
     if not isinstance(value, str) or not _SHAPE.match(value):
         raise BadInput(field, "an id has 1 to 64 characters of a-z, 0-9, _ and -")
     return value
+
+
+def is_whole_id(prefix: str, value: str) -> bool:
+    """Whether it has the shape of an id that we made, not only the beginning of one."""
+    return value.startswith(f"{prefix}_") and _WHOLE.match(value) is not None

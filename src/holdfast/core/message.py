@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from datetime import datetime
 from enum import StrEnum
 
@@ -26,12 +27,14 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # At the start of any line, with what a reader does not see before it, in any width or case.
 _POSES_AS_SYSTEM = re.compile(
-    "^([ \t\xa0\xad\u200b-\u200f\u2060\ufeff>*_#`-]*)[\\[\uff3b\u3010\u3014(\uff08]\\s*system\\s*"
-    "[\\]\uff3d\u3011\u3015)\uff09]",
+    "^([ \t\xa0\xad\u200b-\u200f\u2060\ufeff>*_#`|~+\u2022\u00b7\u2013\u2014-]*+)"
+    "[\\[\uff3b\u3010\u3014(\uff08]\\s*+system\\s*+(?::[^\\]\n]{0,200})?[\\]\uff3d\u3011\u3015)\uff09]",
     re.IGNORECASE | re.MULTILINE,
 )
-# As models are told what the system says; anywhere in a text.
-_SYSTEM_TAG = re.compile(r"<\s*(/?)\s*system\b[^<>]{0,200}>", re.IGNORECASE)
+# As models are told what the system says; anywhere in a text. Possessive, or a long gap costs its square.
+_SYSTEM_TAG = re.compile(r"<\s*+(/?)\s*+system\b[^<>]{0,200}>", re.IGNORECASE)
+# What no reader sees, and screens take out.
+_UNSEEN = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]")
 
 
 class Role(StrEnum):
@@ -114,6 +117,16 @@ def clean_message(text: object, role: Role) -> str:
 
 
 def _without_pose(text: str) -> str:
+    text = _unposed(text)
+    if not text.isascii():
+        # Letters of another width, and signs between them that nobody sees: who does that gets plain ones.
+        plain = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+        if (unposed := _unposed(plain)) != plain:
+            return unposed
+    return text
+
+
+def _unposed(text: str) -> str:
     return _SYSTEM_TAG.sub(r"<\1not the system>", _POSES_AS_SYSTEM.sub(r"\1[not the system]", text))
 
 

@@ -7,7 +7,7 @@ what follows it either cannot fail or fails once for the whole run.
 import contextvars
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count, repeat
 from operator import is_not
 
@@ -303,7 +303,7 @@ def _walk(value: object, conceal: Callable[[str], str]) -> object:
         case str():
             return conceal(value)
         case list() | tuple():
-            items = list(map(_walk, value, repeat(conceal)))
+            items = list(map(_walk, value, _after_flags(value, conceal)))
             if not any(map(is_not, items, value)):
                 return value
             return items if isinstance(value, list) else tuple(items)
@@ -315,6 +315,24 @@ def _walk(value: object, conceal: Callable[[str], str]) -> object:
             return dict(zip(keys, items, strict=True))
         case _:
             return value
+
+
+def _after_flags(
+    value: list[object] | tuple[object, ...], conceal: Callable[[str], str]
+) -> Iterable[Callable[[str], str]]:
+    """A command in a list has the value of `--api-key` for its next item."""
+    if not any(isinstance(one, str) and one.startswith("-") for one in value):
+        return repeat(conceal)
+    before = ("", *value[:-1])
+    return [
+        _conceal_value_of_flag
+        if isinstance(flag, str)
+        and flag.startswith("-")
+        and _key_name().search(flag[-40:])
+        and not str(one).startswith("-")
+        else conceal
+        for flag, one in zip(before, value, strict=True)
+    ]
 
 
 def _redact_keys(value: dict[object, object]) -> list[object]:
@@ -342,3 +360,7 @@ def _concealments(value: dict[object, object], conceal: Callable[[str], str]) ->
 
 def _conceal_named(text: str) -> str:
     return redact_text(text) if _PLAIN.fullmatch(text) else "[redacted:assignment]"
+
+
+def _conceal_value_of_flag(text: str) -> str:
+    return redact_text(text) if _PLAIN.fullmatch(text) else "[redacted:flag]"

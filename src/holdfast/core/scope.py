@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.ids import QuestionId, RunId, TaskId
+from holdfast.core.plan import PlanItem
 
 
 class TurnSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,6 +32,9 @@ class TurnMarks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, a
     steps: int = 0
     # Of all values together.
     values: str = ""
+    # The shape of the plan, and its items where no turn before has told them in that shape.
+    plan: str = ""
+    items: tuple[PlanItem, ...] = ()
 
 
 class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):

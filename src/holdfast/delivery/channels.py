@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from holdfast.channels.contract import Mouth
 from holdfast.channels.notify import Notify
 from holdfast.channels.webhook import Webhook
 from holdfast.config.gateway import ChannelSettings, Config
+from holdfast.config.token import read_private
 from holdfast.core.clock import Clock
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import keep_secret
@@ -48,8 +48,8 @@ def secrets_of(
     if settings.secret_env is not None:
         text, where = environ.get(settings.secret_env, ""), f"the variable {settings.secret_env}"
     else:
-        path = home / (settings.secret_file or "")
-        text, where = _read_private(name, path), str(path)
+        given = settings.secret_file or ""
+        text, where = _read_file(name, home, given), given
     secrets = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not secrets:
         raise SettingsError(f"channels.{name}: {where} holds no secret; put one there")
@@ -63,13 +63,17 @@ def secrets_of(
     return tuple(secret.encode() for secret in secrets)
 
 
-def _read_private(name: str, path: Path) -> str:
+def _read_file(name: str, home: Path, given: str) -> str:
+    key = f"channels.{name}.secret_file"
     try:
-        mode = path.stat().st_mode
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise SettingsError(f"channels.{name}: others may read {path}; `chmod 600 {path}`")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"channels.{name}: {path}: {error.strerror}; put the secret there") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"channels.{name}: {path} is not text; put the secret there") from error
+        path = home / Path(given).expanduser()  # not resolved: a link is not followed
+        text = read_private(path)
+    except RuntimeError as error:
+        raise SettingsError(f"{key} is {given!r}: no such user") from error
+    except FileNotFoundError as error:
+        raise SettingsError(f"{key} is {str(path)!r}, which is not there; put the secret there") from error
+    except SettingsError as error:
+        raise SettingsError(f"{key}: {error}") from error
+    if "\ufffd" in text:
+        raise SettingsError(f"{key} is {str(path)!r}, which is not text; put the secret there")
+    return text

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
-from datetime import timedelta
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.channels.contract import CannotTell, Channel, Mouth, MouthOf, Undeliverable
+from holdfast.channels.contract import CannotTell, Channel, Closing, Mouth, MouthOf, Undeliverable
 from holdfast.core.clock import Clock
 from holdfast.core.delivery import Delivery
 from holdfast.core.errors import HoldfastError, RetryAfter
@@ -20,17 +22,22 @@ from holdfast.core.task import Failure
 from holdfast.core.transitions import DeliveryStatus
 from holdfast.engine.hinted import HintedService
 from holdfast.store import Store, Tx
+from holdfast.store.deliveries import PAGE, Due
 
 log = logging.getLogger("holdfast")
 
 EVERY_S = 1.0
-CONCURRENCY = 16
+# Through each channel: a slow one takes nothing from the others.
+CONCURRENCY = 8
 # How long one send may take; its claim lasts longer, so that nobody else begins meanwhile.
 SEND_TIMEOUT_S = 30.0
 LEASE = timedelta(seconds=90)
 # With the pauses between them, about an hour and a half.
 MAX_ATTEMPTS = 20
 MAX_PAUSE_S = 300.0
+# A receiver that asks for patience is obeyed, but not for ever: so long at a time, and until it is so old.
+MAX_PATIENCE_S = 3600.0
+PATIENT_FOR = timedelta(hours=24)
 # What says that a message may have gone out all the same.
 _IN_DOUBT = (TimeoutError, ConnectionError, EOFError)
 _MAX_WHY_CHARS = 500
@@ -56,8 +63,12 @@ class Outbox(HintedService):
         concurrency: int = CONCURRENCY,
         send_timeout_s: float = SEND_TIMEOUT_S,
         max_attempts: int = MAX_ATTEMPTS,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`channels` by the name that an origin gives them; it may be replaced while the service runs."""
+        """`channels` by the name that an origin gives them; it may be replaced while the service runs.
+
+        What is owed through others waits for somebody who has them. `concurrency` is that of each channel.
+        """
         super().__init__(store, "deliveries", every_s=every_s)
         self.channels = channels
         self._clock = clock
@@ -66,17 +77,28 @@ class Outbox(HintedService):
         self._send_timeout_s = send_timeout_s
         self._lease = max(LEASE, timedelta(seconds=3 * send_timeout_s))
         self._max_attempts = max_attempts
-        self._in_flight: set[str] = set()
+        self._monotonic = monotonic
+        # By id, through which channel.
+        self._in_flight: dict[str, str] = {}
+        # By channel, after which target the next look goes on.
+        self._places: dict[str, str] = {}
+        self._missing: frozenset[str] = frozenset()
+        self._damaged: frozenset[str] = frozenset()
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Until stopped; what is being sent then is finished first."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            try:
-                await super().run()
-            finally:
-                self._group = None
+        """Until stopped; what is being sent then is finished first, and the channels are closed."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                try:
+                    await super().run()
+                finally:
+                    self._group = None
+        finally:
+            for channel in self.channels.values():
+                if isinstance(channel, Closing):
+                    channel.close()
 
     async def run_once(self) -> Sent:
         """Begin what is due. A service does not wait for its end: one slow channel holds up no other."""
@@ -93,27 +115,70 @@ class Outbox(HintedService):
     # --- taking
 
     async def _begin(self, group: asyncio.TaskGroup) -> int:
-        room = self._concurrency - len(self._in_flight)
-        if room <= 0:
+        # What goes nowhere is nobody's: any of us writes down that it failed.
+        names = ["", *self.channels]
+        busy = Counter(self._in_flight.values())
+        room = {name: self._concurrency - busy[name] for name in names if busy[name] < self._concurrency}
+        if not room:
             return 0
-        now = self._clock.now()
-        lapsed, due = await self._store.read(
-            lambda tx: (tx.deliveries.lapsed(now=now, limit=room), tx.deliveries.due(now=now, limit=room))
-        )
-        found = [*((one, True) for one in lapsed), *((one, False) for one in due)]
-        wanted = [(one, was) for one, was in found if one.id not in self._in_flight][:room]
+        now, places = self._clock.now(), dict(self._places)
+
+        def look(tx: Tx) -> _Look:
+            waiting = tx.deliveries.waiting_channels()
+            # Of a page that is full we do not know who is not on it.
+            wanted = [name for name in room if name in waiting or len(waiting) >= PAGE]
+            due = {
+                name: tx.deliveries.due(name, now=now, limit=room[name], after=places.get(name, ""))
+                for name in wanted
+            }
+            return _Look(lapsed=tx.deliveries.lapsed(room, now=now), due=due, waiting=waiting)
+
+        seen = await self._store.read(look)
+        self._places |= {name: one.after for name, one in seen.due.items()}
+        self._warn_of_missing(frozenset(seen.waiting).difference(names))
+        self._warn_of_damaged(seen.damaged)
+        wanted = []
+        for delivery, was_attempted in seen.found:
+            if delivery.id not in self._in_flight and room[delivery.channel] > 0:
+                room[delivery.channel] -= 1
+                wanted.append((delivery, was_attempted))
+        return await self._take_all(group, wanted)
+
+    async def _take_all(self, group: asyncio.TaskGroup, wanted: Sequence[tuple[Delivery, bool]]) -> int:
         # Together, so that they share a commit.
-        taken = await asyncio.gather(*(self._take(*one) for one in wanted))
-        begun = 0
-        for delivery, (_, was_attempted) in zip(taken, wanted, strict=True):
-            if delivery is not None:
-                self._in_flight.add(delivery.id)
-                group.create_task(self._carry(delivery, was_attempted), name=f"holdfast {delivery.id}")
+        taken = await asyncio.gather(*(self._take(*one) for one in wanted), return_exceptions=True)
+        begun, errors = 0, []
+        for claimed, (_, was_attempted) in zip(taken, wanted, strict=True):
+            if isinstance(claimed, BaseException):
+                errors.append(claimed)
+            elif claimed is not None:
+                delivery = claimed.delivery
+                self._in_flight[delivery.id] = delivery.channel
+                group.create_task(self._carry(claimed, was_attempted), name=f"holdfast {delivery.id}")
                 begun += 1
+        if errors:
+            # Only now: those that were taken would be in doubt if nobody carried them.
+            raise errors[0]
         return begun
 
-    async def _take(self, delivery: Delivery, was_attempted: bool) -> Delivery | None:
-        now = self._clock.now()
+    def _warn_of_missing(self, channels: frozenset[str]) -> None:
+        if channels - self._missing:
+            log.warning(
+                "deliveries wait for %s, and no channel of that name is declared here; "
+                "they wait for a gateway that has it",
+                ", ".join(sorted(channels)),
+            )
+        self._missing = channels
+
+    def _warn_of_damaged(self, ids: frozenset[str]) -> None:
+        for delivery_id in sorted(ids - self._damaged):
+            log.error(
+                "%s is damaged and is not sent, nor what follows to its target; see store verify", delivery_id
+            )
+        self._damaged |= ids
+
+    async def _take(self, delivery: Delivery, was_attempted: bool) -> _Claimed | None:
+        now, claimed_at_s = self._clock.now(), self._monotonic()
         until, boot_id = now + self._lease, self._boot_id
 
         def take(tx: Tx) -> Delivery | None:
@@ -128,27 +193,47 @@ class Outbox(HintedService):
             is_ours = found.status is DeliveryStatus.ATTEMPTING and found.updated_at == now
             return found if is_ours and found.claimed_by == boot_id else None
 
-        return await self._store.write(take)
+        taken = await self._store.write(take)
+        if taken is None:
+            return None
+        return _Claimed(taken, claimed_at_s + self._lease.total_seconds())
+
+    def _has_lease(self, claimed: _Claimed) -> bool:
+        """Whether nobody else begins while we send: a machine that stood still must not go on as before.
+
+        By both clocks: one of them stands still while the machine sleeps, and the other may be set back.
+        """
+        left_s = claimed.until_s - self._monotonic()
+        left = claimed.delivery.due_at - self._clock.now()
+        return min(left_s, left.total_seconds()) >= self._send_timeout_s
 
     # --- sending
 
-    async def _carry(self, delivery: Delivery, was_attempted: bool) -> None:
+    async def _carry(self, claimed: _Claimed, was_attempted: bool) -> None:
         """One attempt from its claim to its end in the ledger. What goes wrong here harms no other."""
+        delivery = claimed.delivery
         try:
-            await self._attempt(delivery, was_attempted)
+            await self._attempt(claimed, was_attempted)
         except HoldfastError as error:
             # The ledger did not answer: the claim lapses, and then somebody finds out.
             log.warning("%s is left for later: %s", delivery.id, error)
+        except Exception:  # what nobody foresaw must not end the service: this claim lapses, too
+            log.exception("%s is left for later", delivery.id)
         finally:
-            self._in_flight.discard(delivery.id)
+            del self._in_flight[delivery.id]
             self.look()  # the next one for the same target may go
 
-    async def _attempt(self, delivery: Delivery, was_attempted: bool) -> None:
+    async def _attempt(self, claimed: _Claimed, was_attempted: bool) -> None:
+        delivery = claimed.delivery
         mouth = self._mouth_of(delivery)
         if mouth is None:
-            await self._fail(delivery, "no_channel", "there is no channel of that name any more; declare it")
+            await self._without_channel(delivery, was_attempted)
             return
         if was_attempted and await self._settle_doubt(delivery, mouth, "its sender died"):
+            return
+        if not self._has_lease(claimed):
+            # Nothing was sent. If somebody else has it by now, this changes nothing.
+            await self._put_back(delivery, "the lease was nearly over before it could be sent")
             return
         try:
             found = await self._deliver(delivery, mouth)
@@ -163,6 +248,13 @@ class Outbox(HintedService):
             await self._again(delivery, error)
         else:
             await self._sent(delivery, found)
+
+    async def _without_channel(self, delivery: Delivery, was_attempted: bool) -> None:
+        if delivery.origin is None:
+            await self._fail(delivery, "no_channel", "it names no channel through which it could go")
+        elif not was_attempted:
+            await self._put_back(delivery, "its channel was removed here before it could be sent")
+        # What may have gone out is left to whoever has the channel, and can ask.
 
     def _mouth_of(self, delivery: Delivery) -> Mouth | None:
         found = None if delivery.origin is None else self.channels.get(delivery.origin.channel)
@@ -201,7 +293,7 @@ class Outbox(HintedService):
                     delivery.id,
                     at=now,
                     task_id=delivery.task_id or None,
-                    channel=_channel_of(delivery),
+                    channel=delivery.channel,
                     attempts=delivery.attempts,
                     found=given,
                 )
@@ -211,7 +303,7 @@ class Outbox(HintedService):
     async def _fail(self, delivery: Delivery, kind: str, why: str) -> None:
         now = self._clock.now()
         failure = Failure(kind=kind, message=clean_text(why, max_chars=_MAX_WHY_CHARS))
-        log.warning("%s to %s was given up: %s", delivery.id, _channel_of(delivery), failure.message)
+        log.warning("%s to %s was given up: %s", delivery.id, delivery.channel, failure.message)
 
         def settle(tx: Tx) -> None:
             settled = tx.deliveries.settle(delivery, DeliveryStatus.FAILED, failure=failure, now=now)
@@ -221,7 +313,7 @@ class Outbox(HintedService):
                     delivery.id,
                     at=now,
                     task_id=delivery.task_id or None,
-                    channel=_channel_of(delivery),
+                    channel=delivery.channel,
                     attempts=delivery.attempts,
                     why=failure.message,
                 )
@@ -229,14 +321,29 @@ class Outbox(HintedService):
         await self._store.write(settle)
 
     async def _again(self, delivery: Delivery, error: BaseException, after_s: float | None = None) -> None:
-        """Later, with the same key; what is owed to the same target waits for it."""
-        if after_s is None and delivery.attempts >= self._max_attempts:
+        """Later, with the same key; what is owed to the same target waits for it.
+
+        Who is asked for patience waits at least so long; while it is young, that counts as no attempt.
+        """
+        now = self._clock.now()
+        is_patient = after_s is not None and now - delivery.created_at < PATIENT_FOR
+        if not is_patient and delivery.attempts >= self._max_attempts:
             await self._fail(delivery, "gave_up", f"{delivery.attempts} attempts: {_words_of(error)}")
             return
+        # An exponent that grows for ever does not fit into a float some day.
+        doubled_s = 2.0 ** min(delivery.attempts - 1, 30)
+        pause_s = min(doubled_s, MAX_PAUSE_S) * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
+        # Never sooner than by ourselves: "in 0 seconds" would be asked for again at once.
+        wait_s = max(pause_s, min(after_s or 0.0, MAX_PATIENCE_S))
+        await self._settle_pending(delivery, _words_of(error), now, now + timedelta(seconds=wait_s))
+
+    async def _put_back(self, delivery: Delivery, why: str) -> None:
+        """It was not sent, and may be at any time."""
         now = self._clock.now()
-        pause_s = min(2.0 ** (delivery.attempts - 1), MAX_PAUSE_S) * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        due_at = now + timedelta(seconds=pause_s if after_s is None else after_s)
-        failure = Failure(kind="not_sent", message=clean_text(_words_of(error), max_chars=_MAX_WHY_CHARS))
+        await self._settle_pending(delivery, why, now, now)
+
+    async def _settle_pending(self, delivery: Delivery, why: str, now: datetime, due_at: datetime) -> None:
+        failure = Failure(kind="not_sent", message=clean_text(why, max_chars=_MAX_WHY_CHARS))
 
         def settle(tx: Tx) -> None:
             tx.deliveries.settle(delivery, DeliveryStatus.PENDING, failure=failure, due_at=due_at, now=now)
@@ -244,8 +351,29 @@ class Outbox(HintedService):
         await self._store.write(settle)
 
 
-def _channel_of(delivery: Delivery) -> str:
-    return "" if delivery.origin is None else delivery.origin.channel
+class _Claimed(msgspec.Struct, frozen=True):
+    """A delivery that is ours, and until when by the monotonic clock, counted from before the claim."""
+
+    delivery: Delivery
+    until_s: float
+
+
+class _Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the ledger found."""
+
+    lapsed: Due
+    due: dict[str, Due]
+    waiting: list[str]
+
+    @property
+    def found(self) -> list[tuple[Delivery, bool]]:
+        """What may be taken, and whether somebody has attempted it before."""
+        due = [(one, False) for look in self.due.values() for one in look.deliveries]
+        return [*((one, True) for one in self.lapsed.deliveries), *due]
+
+    @property
+    def damaged(self) -> frozenset[str]:
+        return self.lapsed.damaged.union(*(look.damaged for look in self.due.values()))
 
 
 def _words_of(error: BaseException) -> str:

@@ -120,7 +120,7 @@ class _Life:
         # The URL travels in the environment: a command line is for everyone to read.
         environ = os.environ | {HOME_VARIABLE: str(settings.home), STORE_VARIABLE: settings.store.url}
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "holdfast.demo.life", owner, str(create)],
+            [sys.executable, "-P", "-m", "holdfast.demo.life", owner, str(create)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=environ,

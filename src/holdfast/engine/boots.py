@@ -64,6 +64,10 @@ class Life:
         except StoreUnavailable:
             return False
 
+    def is_here(self, boot: Boot) -> bool:
+        """Whether it lives, or lived, on this machine: only then can what it did be seen from here."""
+        return boot.node == self.boot.node
+
     async def bury(self, boot: Boot) -> None:
         """Note the end of a dead boot that carries nothing any more. Raises StoreUnavailable if it lives."""
         if not self.has_died(boot):

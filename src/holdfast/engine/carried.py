@@ -110,15 +110,17 @@ class Hands:
 async def interrupt(some: Sequence[Carried], *, within_s: float) -> None:
     """Cancel the children until they have ended; those that do not want to are abandoned."""
     until = _now() + within_s
+    # However short the time is, who swallows one interrupt gets another.
+    every_s = min(FORCE_EVERY_S, within_s / 4)
     while (alive := [one.child for one in some if not one.child.done()]) and _now() < until:
         for child in alive:
             child.cancel()
-        await asyncio.wait(alive, timeout=min(FORCE_EVERY_S, until - _now()))
+        await asyncio.wait(alive, timeout=min(every_s, until - _now()))
     stubborn = [one for one in some if not one.child.done()]
     for one in stubborn:
         one.abandon()
     if stubborn:
-        await asyncio.wait([one.child for one in stubborn], timeout=FORCE_EVERY_S)
+        await asyncio.wait([one.child for one in stubborn], timeout=every_s)
 
 
 class Sleep:

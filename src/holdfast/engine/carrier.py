@@ -26,7 +26,7 @@ from holdfast.core.task import Task
 from holdfast.engine.boots import Life
 from holdfast.engine.carried import FORCE_EVERY_S, Carried, Hands, Sleep
 from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.claims import ClaimedRun, Claims, unknown_names
+from holdfast.engine.claims import ClaimedRun, Claims, Family, unknown_names
 from holdfast.engine.codec import failure_of
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.drain import Drain, Patience
@@ -34,7 +34,7 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
 from holdfast.engine.live import Place, shielded
-from holdfast.engine.rescue import Reaper, Rescuer
+from holdfast.engine.rescue import Notary, Reaper, Rescuer
 from holdfast.engine.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.scopes import Past, load_pasts
 from holdfast.engine.secrets import Secrets
@@ -82,6 +82,7 @@ class Carrier:
         capacity: int = 1000,
         lease: timedelta = DEFAULT_LEASE,
         grace: timedelta = GRACE,
+        unwind: timedelta | None = None,
         drain_timeout: timedelta = DRAIN_TIMEOUT,
         step_patience: timedelta = STEP_PATIENCE,
         secrets: Callable[[str], str | None] | None = None,
@@ -89,7 +90,11 @@ class Carrier:
         on_let_go: Callable[[str, Task | None], None] = lambda _task_id, _ended: None,
         max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
         resume_concurrency: int = RESUME_CONCURRENCY,
+        notary: Notary | None = None,
+        family: Family | None = None,
     ) -> None:
+        """`unwind` is what a drain leaves programs that did not stop by themselves, after its deadline: the
+        grace, when nobody says it. The notary knows of everything that is rescued here."""
         self._store = store
         self._clock = clock
         self._life = life
@@ -100,15 +105,17 @@ class Carrier:
             effects_s=drain_timeout.total_seconds(),
             steps_s=min(step_patience, drain_timeout).total_seconds(),
             grace_s=grace.total_seconds(),
+            unwind_s=(grace if unwind is None else unwind).total_seconds(),
         )
         self._secrets = Secrets(secrets)
         self._on_restart = on_restart
         self._on_let_go = on_let_go
-        self._claims = Claims(store, clock, life.id, names=self._names, lease=lease)
+        self._family = family
+        self._claims = Claims(store, clock, life.id, names=self._names, lease=lease, family=family)
         self._heartbeat = Heartbeat(
             self._claims, on_lost=self._lost, on_cancelled=self._cancelled, lease=lease
         )
-        self._rescuer = Rescuer(store, clock, life)
+        self._rescuer = Rescuer(store, clock, life, notary=notary)
         self._resumer = Resumer(
             store,
             clock,
@@ -116,6 +123,7 @@ class Carrier:
             lease=lease,
             max_idle_attempts=max_idle_attempts,
             concurrency=resume_concurrency,
+            family=family,
         )
         self._lease = lease
         self._reaper = self._make_reaper()
@@ -190,6 +198,8 @@ class Carrier:
             self._follow_cancels(),
         ):
             self._start(act)
+        if self._family is not None:
+            self._start(self._adopt(self._family))
         await asyncio.sleep(0)  # they listen before anybody looks
         try:
             while True:
@@ -262,10 +272,14 @@ class Carrier:
         self._patience = msgspec.structs.replace(self._patience, effects_s=seconds, steps_s=seconds)
         self._drain.patience = self._patience
 
+    def resume_side_by_side(self, batches: int) -> None:
+        """From the next pass on so many batches of paused runs are resumed at a time."""
+        self._resumer.concurrency = batches
+
     @property
     def longest_stop_s(self) -> float:
         """A drain that takes longer is stuck: a program keeps the loop from going on."""
-        return self._patience.effects_s + 2 * self._patience.grace_s + _REAPER_S
+        return self._patience.effects_s + 2 * self._patience.unwind_s + _REAPER_S
 
     def claims_in_flight(self) -> list[Claim]:
         """What would have to be paused if the process ended now. Any thread may ask."""
@@ -311,13 +325,13 @@ class Carrier:
         """Whether there is something to take. Only read: an idle process writes nothing."""
         # Also when it fails: a database that is away is not asked all the time.
         self._look_at = _now() + ASK_EVERY_S
-        if not self._has_warned:
+        if not self._has_warned and self._family is None:
             await self._warn_of_unknown()
         carried = self._hands.task_ids()
 
         def look(tx: Tx) -> Seen:
             return Seen(
-                is_ready=tx.runs.has_ready(self._names),
+                is_ready=self._claims.has_ready(tx),
                 due_at=tx.runs.next_due_at(),
                 cancelled=frozenset(tx.tasks.cancels_requested(carried) if carried else ()),
             )
@@ -331,6 +345,13 @@ class Carrier:
             return bool((await self._rescuer.ready_due()).made_ready) or seen.is_ready
         self._look_at = _now() + min(due_s, ASK_EVERY_S)
         return seen.is_ready
+
+    async def _adopt(self, family: Family) -> None:
+        """The task that we are here for is known from now on; a process before us may have left it."""
+        await family.is_chosen.wait()
+        await self.take_over()
+        self._look_at = _now()
+        self._news.set()
 
     async def _warn_of_unknown(self) -> None:
         names = await unknown_names(self._store, self._tasks)
@@ -369,6 +390,9 @@ class Carrier:
             problem = self._begin(one, past) if isinstance(past, Past) else past
             if problem is not None:
                 problems.append((one, problem))
+        for one, _ in problems:
+            # First: who is not carried is not held, either, whatever comes of ending it.
+            self._heartbeat.let_go(one.claim)
         for one, problem in problems:
             await self._end_unfit(one, problem)
         return len(claimed)
@@ -474,8 +498,6 @@ class Carrier:
         """What it is replayed from is damaged: it ends here, and says why. Nobody else is harmed."""
         now = self._clock.now()
         log.error("%s cannot be carried: %s", claimed.run.id, problem)
-        # Whatever comes of it here: who is not carried is not held, either.
-        self._heartbeat.let_go(claimed.claim)
         with contextlib.suppress(ClaimLost):
             if isinstance(problem, RowDamaged):
                 await self._store.write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -29,6 +30,10 @@ ALONE_AT_MOST = timedelta(minutes=1)
 NEVER = datetime.fromisoformat("9999-01-01T00:00:00+00:00")
 
 
+def _first_suspect(ready: Sequence[tuple[str, bool, datetime]]) -> tuple[str, datetime] | None:
+    return next(((run_id, since) for run_id, is_alone, since in ready if is_alone), None)
+
+
 class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
     """What a claimant gets: the right, the run, and the task with its arguments."""
 
@@ -45,6 +50,21 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True):
     cancelled_task_ids: frozenset[str]
 
 
+class Family:
+    """One task and all that it starts: the only ones that a process carries which was begun for that task.
+
+    Until it is chosen, such a process carries nothing.
+    """
+
+    def __init__(self) -> None:
+        self.task_id: str | None = None
+        self.is_chosen = asyncio.Event()
+
+    def choose(self, task_id: str) -> None:
+        self.task_id = task_id
+        self.is_chosen.set()
+
+
 class Claims:
     """The claims of one boot."""
 
@@ -57,6 +77,7 @@ class Claims:
         names: Sequence[str] | None = None,
         lease: timedelta = DEFAULT_LEASE,
         retention: timedelta = DEFAULT_RETENTION,
+        family: Family | None = None,
     ) -> None:
         if lease <= timedelta(0):
             raise BadInput("lease", "a lease needs a length")
@@ -66,6 +87,7 @@ class Claims:
         self._names = None if names is None else [check_name("name", name) for name in names]
         self._lease = lease
         self._retention = retention
+        self._family = family
 
     async def take(self, limit: int = 1) -> list[ClaimedRun]:
         """The most urgent ready runs, at most `limit`; each is ours until its lease lapses."""
@@ -103,7 +125,8 @@ class Claims:
         """Suspects first, and alone; everyone else together."""
         if tx.runs.boot_carries_suspect(self._boot_id):
             return []
-        suspect = self._waiting_suspect(tx)
+        ready = None if self._family is None else self._ready_in(tx, self._family, limit)
+        suspect = self._waiting_suspect(tx) if ready is None else _first_suspect(ready)
         if suspect is not None:
             run_id, since = suspect
             if not tx.runs.boot_carries_any(self._boot_id):
@@ -111,9 +134,27 @@ class Claims:
                 return [] if run is None else [run]
             if now - since > SUSPECT_PATIENCE:
                 return []
+        if ready is not None:
+            asked = [run_id for run_id, is_alone, _ in ready if not is_alone]
+            claimed = [
+                tx.runs.claim(run_id, boot_id=self._boot_id, token=token, now=now, lease=self._lease)
+                for run_id in asked
+            ]
+            return [run for run in claimed if run is not None]
         return tx.runs.claim_ready(
             boot_id=self._boot_id, token=token, names=self._names, limit=limit, now=now, lease=self._lease
         )
+
+    def has_ready(self, tx: Tx) -> bool:
+        """Whether something is there to be taken."""
+        if self._family is not None:
+            return bool(self._ready_in(tx, self._family, 1))
+        return tx.runs.has_ready(self._names or ())
+
+    def _ready_in(self, tx: Tx, family: Family, limit: int) -> list[tuple[str, bool, datetime]]:
+        if family.task_id is None:
+            return []
+        return tx.runs.ready_of_tree(family.task_id, self._names or (), limit=limit)
 
     def _waiting_suspect(self, tx: Tx) -> tuple[str, datetime] | None:
         for run_id, name, since in tx.runs.suspects(limit=MAX_BATCH if self._names else 1):

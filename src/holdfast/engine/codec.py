@@ -24,6 +24,7 @@ from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
 from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload
 from holdfast.core.redaction import redact, redact_json
 from holdfast.core.task import Failure
+from holdfast.engine.traces import traceback_of
 
 MAX_MESSAGE_CHARS = 2_000
 MAX_PREVIEW_CHARS = 500
@@ -53,6 +54,11 @@ class Codec:
         self._fits = _self_evident(annotation)
         # Why it is read as plain JSON instead, when the annotation cannot be read by.
         self._decode, self._doubt = _decoder_of(annotation)
+
+    @property
+    def shown(self) -> str:
+        """The declared type, for people; nothing when anything will do."""
+        return "" if self._is_any else _shown(self.annotation).replace("NoneType", "None")
 
     def encode(self, step: str, value: object) -> bytes:
         """Redacted JSON that this codec reads back. Raises BadInput, which names the step and the remedy."""
@@ -379,18 +385,27 @@ def _stand_in(value: Any) -> Any:
 # --- errors
 
 
+class Exited(Exception):
+    """The user's own code wanted to end the process, as `sys.exit` does: that is how its step failed."""
+
+    def __init__(self, by: BaseException) -> None:
+        super().__init__(by)
+        self.by = by
+
+
 def failure_of(error: BaseException) -> Failure:
     """An exception as it is stored: kind, message, facts; redacted and bounded. Never raises."""
+    if isinstance(error, Exited):
+        error = error.by
     if isinstance(error, StepFailed):
         # What failed is what the innermost step raised, wherever it passed through on its way.
         with suppress(Exception):
-            failure = Failure(
-                kind=error.kind, message=error.message, facts={"step": error.step, **error.facts}
-            )
+            facts: dict[str, object] = {"step": error.step, **error.facts, **_traceback_of(error)}
+            failure = Failure(kind=error.kind, message=error.message, facts=facts)
             return msgspec.json.decode(msgspec.json.encode(failure), type=Failure)
-    facts: dict[str, object] = {}
+    facts = {}
     # Each on its own: an error that hides one of them still tells the others.
-    for find in (_args_of, _os_facts_of, _attributes_of, _notes_of, _cause_of, _members_of, _bases_of):
+    for find in _FINDERS:
         with suppress(BaseException):
             facts |= find(error)
     return Failure(kind=_kind_of(type(error)), message=_message_of(error), facts=facts)
@@ -503,6 +518,18 @@ def _bases_of(error: BaseException) -> dict[str, object]:
         base for base in type(error).__mro__[1:] if issubclass(base, Exception) and base is not Exception
     ]
     return {"bases": [_kind_of(base) for base in bases[:_MAX_FACTS]]} if bases else {}
+
+
+def _traceback_of(error: BaseException) -> dict[str, object]:
+    places = traceback_of(error)
+    return {"traceback": places} if places else {}
+
+
+# What is found out about every error, one fact or a few each.
+_FINDERS = (
+    *(_args_of, _os_facts_of, _attributes_of, _notes_of),
+    *(_cause_of, _members_of, _bases_of, _traceback_of),
+)
 
 
 def _original_of(failure: Failure, raises: tuple[type[BaseException], ...]) -> type[Exception] | None:

@@ -32,8 +32,10 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     effects_s: float
     # For other steps: what was not saved is done again.
     steps_s: float
-    # For a program that was told, or interrupted, to end by itself.
+    # For a program that was told to end by itself, because its task is cancelled.
     grace_s: float
+    # For programs that were interrupted at the deadline: everything is saved, and only they are in the way.
+    unwind_s: float
 
 
 class Drain:
@@ -109,8 +111,8 @@ class Drain:
         finally:
             for one in left:
                 one.give_up("draining")
-            grace_s = min(1.0, self.patience.grace_s) if self._is_hurried else self.patience.grace_s
-            await interrupt(left, within_s=grace_s)
+            unwind_s = self.patience.unwind_s
+            await interrupt(left, within_s=min(1.0, unwind_s) if self._is_hurried else unwind_s)
             self._hands.let_go(left)
         return problem
 

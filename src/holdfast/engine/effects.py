@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import contextvars
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -29,7 +29,7 @@ from holdfast.core.transitions import EffectStatus
 from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
 from holdfast.engine.live import Live, sheltered, shielded
-from holdfast.engine.scopes import Key, Past
+from holdfast.engine.scopes import Key, Past, opened_step
 from holdfast.engine.stepper import Doing, Stepper, failed_payload, pause_key, tell_drift
 from holdfast.engine.stopping import Stopping
 from holdfast.engine.waits import wake_waiting
@@ -43,6 +43,9 @@ DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
 # Between two calls with one key, while the answers leave the outcome open.
 _PATIENCE = Retry(attempts=1_000_000, backoff=timedelta(seconds=1), most=timedelta(minutes=5))
 
+_CUT = "the program cancelled it while it was being done"
+
+_T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
 _key: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_idempotency_key")
 
@@ -75,12 +78,14 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     note: str = ""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was asked of the world, as far as it may be kept; and by which boot."""
 
     boot: str
     input_digest: str
     shown: str
+    # The type of its result, for whoever has to give one; nothing when none is declared.
+    returns: str = ""
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -133,44 +138,54 @@ class Effects:
         *,
         park: Callable[[Effect], Awaitable[None]],
         sleep_until: Callable[[Key, datetime], Awaitable[None]],
+        on_cut: Callable[[], None],
     ) -> None:
         self._live = live
+        self._on_cut = on_cut
         self._past = past
         self._stepper = stepper
         self._park = park
         self._sleep_until = sleep_until
+        # Those that the program itself has cancelled: it goes no further until each of them is settled.
+        self._cut: dict[Key, tuple[Doing, EffectSpec]] = {}
 
     async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
         """Once it is done its result is remembered; never done twice unless its class says that it may be."""
         try:
             is_known, result = self._stepper.remembered(doing)
         except Drift as drift:
-            is_known, result = await self._beside_drift(doing, spec, drift)
+            is_known, result = await self.beside_drift(doing, spec, drift)
         if is_known:
             return result
-        if not self._past.is_empty:
-            await self._stepper.go_on_waiting(doing)
-        while True:
-            effect = self._past.effects.get(doing.key)
-            if effect is not None and effect.status is EffectStatus.UNKNOWN:
-                await self._park(effect)
-                # Settled before we could wait for it: then nothing unwinds us, and what was decided counts.
-                is_known, result = self._stepper.remembered(doing)
-                if is_known:
-                    return result
-                continue
-            outcome = await self._resolve(doing, spec, effect)
-            match outcome:
-                case bytes():
-                    return self._stepper.result_of(doing, outcome)
-                case Limited(error):
-                    await self._stepper.pause_for(doing, error.seconds)
-                case Definite(error):
-                    await self._stepper.after_failure(doing, error)
-                case Again() | None:
+        try:
+            if not self._past.is_empty:
+                await self._stepper.go_on_waiting(doing)
+            while True:
+                effect = self._past.effects.get(doing.key)
+                if effect is not None and effect.status is EffectStatus.UNKNOWN:
+                    await self._park(effect)
+                    # Settled before we could wait for it: then nothing unwinds us, and the decision counts.
+                    is_known, result = self._stepper.remembered(doing)
+                    if is_known:
+                        return result
                     continue
+                outcome = await self._resolve(doing, spec, effect)
+                match outcome:
+                    case bytes():
+                        return self._stepper.result_of(doing, outcome)
+                    case Limited(error):
+                        await self._stepper.pause_for(doing, error.seconds)
+                    case Definite(error):
+                        await self._stepper.after_failure(doing, error)
+                    case Again() | None:
+                        continue
+        except Stopping:
+            raise
+        except asyncio.CancelledError:
+            await shielded(self._cut_short(doing, spec))
+            raise
 
-    async def _beside_drift(self, doing: Doing, spec: EffectSpec, drift: Drift) -> tuple[bool, Any]:
+    async def beside_drift(self, doing: Doing, spec: EffectSpec, drift: Drift) -> tuple[bool, Any]:
         """It was done, with other arguments: to do it now would be a second effect. So it gets a key of its
         own, and a person decides."""
         scope, name, occurrence = doing.key
@@ -188,6 +203,19 @@ class Effects:
 
             self._past.effects[doing.key] = await live.write(note_doubt)
         return is_known, result
+
+    async def reviewed(self, doing: Doing) -> tuple[bool, Any, int]:
+        """Once nobody has to decide about it any more: whether its result is known, that result, and else the
+        generation in which it is done."""
+        while (effect := self._past.effects.get(doing.key)) is not None:
+            if effect.status is not EffectStatus.UNKNOWN:
+                await self._follow_review(doing, effect)
+                return False, None, effect.generation + 1
+            await self._park(effect)
+            is_known, result = self._stepper.remembered(doing)
+            if is_known:
+                return True, result, effect.generation
+        return False, None, 1
 
     async def _resolve(
         self, doing: Doing, spec: EffectSpec, effect: Effect | None
@@ -211,7 +239,7 @@ class Effects:
             self._live.effect_began()
             try:
                 effect = await self._begin(doing, spec, generation)
-                outcome = await sheltered(self._do(doing, effect, is_first=True))
+                outcome = await self._sheltered(doing, self._do(doing, effect, is_first=True))
             finally:
                 self._live.effect_ended()
         attempts = 0
@@ -222,7 +250,7 @@ class Effects:
                     pause = delay(_PATIENCE, min(attempts, 20), chance=0.5)
                     await self._stepper.pause_for(doing, pause.total_seconds())
                 attempts += 1
-                outcome = await sheltered(self._do(doing, effect))
+                outcome = await self._sheltered(doing, self._do(doing, effect))
         return outcome  # type: ignore[no-any-return]
 
     # --- before
@@ -238,7 +266,7 @@ class Effects:
         try:
             is_noted = await live.write(BeginEffect(effect, live.claim))
         except asyncio.CancelledError:
-            await shielded(self._take_back(effect))
+            await shielded(self._take_back(doing, effect))
             raise
         if not is_noted:
             raise Drift(f"step {doing.name}", f"another effect has its key {effect.idempotency_key}")
@@ -251,7 +279,10 @@ class Effects:
         timeout = doing.timeout or DEFAULT_EFFECT_TIMEOUT
         scope, name, occurrence = doing.key
         request = Request(
-            boot=claim.boot_id, input_digest=doing.digest.hex(), shown=preview_of(doing.args, doing.kwargs)
+            boot=claim.boot_id,
+            input_digest=doing.digest.hex(),
+            shown=preview_of(doing.args, doing.kwargs),
+            returns=doing.codec.shown,
         )
         effect = Effect(
             id=new_effect_id(now),
@@ -271,20 +302,83 @@ class Effects:
         )
         return effect, claim
 
-    async def _take_back(self, effect: Effect) -> None:
+    async def _take_back(self, doing: Doing, effect: Effect) -> None:
         """We were stopped before the call: nothing has happened, that is known, and nobody need be asked."""
         live = self._live
         failure = Failure(kind="not_begun", message="the run was told to stop before it was done")
         outcome = msgspec.json.encode(failure)
 
-        def take_back(tx: Tx) -> None:
+        def take_back(tx: Tx) -> Effect | None:
             # The note may still be on its way; to note it again waits for that.
-            if tx.effects.begin(effect, live.claim):
-                tx.effects.settle(effect.id, EffectStatus.FAILED, outcome=outcome, now=effect.created_at)
+            if not tx.effects.begin(effect, live.claim):
+                return None
+            return tx.effects.settle(effect.id, EffectStatus.FAILED, outcome=outcome, now=effect.created_at)
 
         # Stopping: the claim is lost, and whoever has it now settles this, too.
         with contextlib.suppress(HoldfastError, Stopping):
-            await live.write(take_back)
+            taken = await live.write(take_back)
+            if taken is not None:  # a program that was only cancelled may call it again: with a new key
+                self._past.effects[doing.key] = taken
+
+    # --- what the program itself cancels: by a timeout of its own, or because one beside it has failed
+
+    def _sheltered(self, doing: Doing, act: Coroutine[Any, Any, _T]) -> Coroutine[Any, Any, _T]:
+        live = self._live
+        doing.has_landed = False
+
+        def patience() -> float | None:
+            # Whoever stops us for another reason waits for effects by himself, as long as he can.
+            return None if doing.has_landed or live.is_stopping else live.place.landing_s
+
+        return sheltered(act, patience=patience)
+
+    async def _cut_short(self, doing: Doing, spec: EffectSpec) -> None:
+        """It was begun, and nobody waits for it any longer: that is known before the program goes on."""
+        live, effect = self._live, self._past.effects.get(doing.key)
+        if live.is_stopping or effect is None or effect.status is not EffectStatus.INTENT:
+            return
+        self._cut[doing.key] = (doing, spec)
+        self._on_cut()
+        if spec.effect_class is EffectClass.VERIFIABLE:
+            return  # the world is asked at the next call: who has just cancelled us does not want to wait
+        # Whoever has the claim now, or finds us dead, sees an intent and settles it.
+        with contextlib.suppress(HoldfastError, Stopping):
+            await self._doubt(doing, effect)
+
+    async def _doubt(self, doing: Doing, effect: Effect) -> None:
+        live, now = self._live, self._live.clock.now()
+
+        def note_doubt(tx: Tx) -> tuple[Effect, Step | None]:
+            tx.journal.require(live.claim)
+            found = tx.effects.get(effect.id)
+            # What came of it may have been on its way to the ledger when it was cut short.
+            if found.status is EffectStatus.INTENT:
+                found = _in_doubt(tx, effect, _CUT, now)
+            step = tx.journal.find_step(effect.task_id, *doing.key)
+            return found, None if step is None else opened_step(tx, step)
+
+        self._past.effects[doing.key], step = await live.write(note_doubt)
+        if step is not None:
+            self._past.put(doing.key, step)
+
+    @property
+    def has_cut(self) -> bool:
+        return bool(self._cut)
+
+    async def settle_cut(self) -> None:
+        """Before the program goes on, or ends: what can be found out about those is, and for the rest the
+        task waits until a person has decided."""
+        for key, (doing, spec) in list(self._cut.items()):
+            effect = self._past.effects.get(key)
+            if effect is not None and effect.status is EffectStatus.INTENT:
+                if spec.effect_class is EffectClass.VERIFIABLE:
+                    await self._ask_world(doing, spec, effect, Open(_CUT))
+                else:
+                    await self._doubt(doing, effect)
+                effect = self._past.effects.get(key)
+            if effect is not None and effect.status is EffectStatus.UNKNOWN:
+                await self._park(effect)
+            self._cut.pop(key, None)
 
     # --- the call
 
@@ -299,7 +393,7 @@ class Effects:
                 try:
                     self._live.check()
                 except Stopping:
-                    await self._take_back(effect)
+                    await self._take_back(doing, effect)
                     raise
             try:
                 value = await self._stepper.call(doing)
@@ -419,10 +513,24 @@ class Effects:
         await self._end(doing, effect, EffectStatus.UNKNOWN, Failure(kind="unknown", message=why))
         return None
 
+    async def _begun_elsewhere(self, effect: Effect) -> str | None:
+        """Why this machine cannot tell what came of it; None when it can."""
+        boot_id, life = msgspec.json.decode(effect.request, type=Request).boot, self._live.place.life
+        if boot_id == life.id:
+            return None
+        boot = await self._live.read(lambda tx: tx.boots.get(boot_id))
+        if boot is None:
+            return f"nobody knows any more on which host it was begun, by {boot_id}"
+        if life.is_here(boot):
+            return None
+        return f"it was begun on host {boot.node}, and only there can be seen what came of it"
+
     async def _verify(
         self, doing: Doing, spec: EffectSpec, effect: Effect
     ) -> Happened | DidNotHappen | Unknown:
         assert spec.verify is not None
+        if spec.is_local and (elsewhere := await self._begun_elsewhere(effect)) is not None:
+            return Unknown(why=elsewhere)
         try:
             with keyed_by(effect.idempotency_key):
                 verdict = await self._stepper.call_instead(spec.verify, doing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from holdfast.core.run import Outcome
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims import ClaimedRun
-from holdfast.engine.codec import failure_of
+from holdfast.engine.codec import Exited, failure_of
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
 from holdfast.engine.live import Live, Place
@@ -27,6 +28,9 @@ from holdfast.engine.scopes import Past
 from holdfast.engine.stopping import Stopping
 from holdfast.store import Tx
 from holdfast.store.blobs import Packed, pack
+
+# One line for each task that fails for good, and nothing else: whoever shows it anyway may want it silent.
+log = logging.getLogger("holdfast.tasks")
 
 
 class Execution:
@@ -97,6 +101,8 @@ class Execution:
             if not isinstance(group, Exception):
                 raise
             await self._try_again(group)
+        except SystemExit as error:
+            await self._try_again(Exited(error))
         except Exception as error:  # noqa: BLE001 - the user's own work
             await self._try_again(error)
         else:
@@ -135,6 +141,7 @@ class Execution:
             await self._fail(error)
             return
         await self.program.until_idle()
+        await self.program.settle_cut()
         if self.live.has_children:
             await self.program.waits.children_end()
         await self._end(RunStatus.SUCCEEDED, packed=pack(payload))
@@ -160,6 +167,8 @@ class Execution:
 
         ended = await live.write(end)
         live.is_given_up = True
+        if ended and status in _GONE_WRONG and failure is not None:
+            _tell_failure(live.task, failure)
         if ended and packed is not None:
             payload = packed.stored if packed.digest is None else None
             if payload is not None:
@@ -176,16 +185,17 @@ class Execution:
             reason = asked.cancel_reason or "cancelled"
             await self._end(RunStatus.CANCELLED, failure=Failure(kind="cancelled", message=reason))
 
-    async def _fail(self, error: Exception) -> None:
+    async def _fail(self, error: BaseException) -> None:
         await self._end(RunStatus.FAILED, failure=failure_of(error))
 
     async def _try_again(self, error: Exception) -> None:
         """The next rung of the ladder, or the end."""
         await self.live.until_idle()
         self._refuse_if_stopped()
+        await self.program.settle_cut()
         try:
             again = await self._retries.after(error)
-        except Exception as other:  # noqa: BLE001 - the user's own function, which was to plan anew
+        except (Exception, SystemExit) as other:  # noqa: BLE001 - the user's own function, to plan anew
             await self._fail(other)
             return
         if again is None:
@@ -221,3 +231,13 @@ class Execution:
 
 class _TaskTimeout(BaseException):
     pass
+
+
+_GONE_WRONG = frozenset({RunStatus.FAILED, RunStatus.TIMED_OUT})
+
+
+def _tell_failure(task: Task, failure: Failure) -> None:
+    places = failure.facts.get("traceback")
+    where = f" at {places[-1]}" if isinstance(places, list) and places else ""
+    message = " ".join(failure.message.split())
+    log.warning("%s (%s) failed: %s: %s%s", task.id, task.name, failure.kind, message, where)

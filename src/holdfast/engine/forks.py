@@ -22,7 +22,7 @@ from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.effects import Request, keyed_by
 from holdfast.engine.ledger import NewTask, create_prepared, opened, owned, prepare
-from holdfast.engine.scopes import SPENT, Marks, Op, digest_of_values
+from holdfast.engine.scopes import SPENT, Marks, digest_of_values
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
 
@@ -49,6 +49,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     deltas: list[ListDelta]
     values: dict[str, StoredValue]
     effects: list[Effect]
+    # As it was then; None when there was none, or nobody knows it any more.
     plan: Plan | None
     plan_turns: dict[str, int]
     notes: list[Note]
@@ -132,7 +133,7 @@ def look_at(tx: Tx, task_id: str, at: str, *, owner: str | None = None) -> Sourc
         deltas=tx.lists.deltas([task_id]).get(task_id, []),
         values=tx.lists.values([task_id]).get(task_id, {}),
         effects=[_opened(tx, effect) for effect in tx.effects.of_task(task_id)],
-        plan=plans[task_id][1] if task_id in plans else None,
+        plan=_plan_then(tx, turn, plans[task_id][1] if task_id in plans else None),
         plan_turns={one.turn: one.seq for one in tx.turns.finished(task_id, "plan", limit=100_000)},
         notes=tx.journal.notes([task_id]).get(task_id, []),
         artifacts=tx.journal.artifacts([task_id]).get(task_id, []),
@@ -163,6 +164,24 @@ def _find_turn(tx: Tx, task_id: str, at: object, loops: Mapping[str, Loop]) -> F
         after = found[-1].seq
     shown = ", ".join(f"{path} ({loops[path].turns_done} done)" for path in outside) or "none"
     raise BadInput("at", f"{task_id} has no finished turn {at!r}; its loops: {shown}")
+
+
+def _plan_then(tx: Tx, turn: FinishedTurn | None, now: Plan | None) -> Plan | None:
+    """The plan as it was when that turn had committed: the present one, or one that an earlier turn tells."""
+    marks = None if turn is None else turn.marks
+    if turn is None or marks is None or not marks.plan:
+        return None
+    if now is not None and now.shape == marks.plan:
+        return now
+    for loop, (turns_done, _) in marks.loops.items():
+        after = 0
+        while after < turns_done and (found := tx.turns.finished(turn.task_id, loop, after, _PAGE)):
+            for one in found:
+                told = None if one.seq > turns_done else one.marks
+                if told is not None and told.items and told.plan == marks.plan:
+                    return Plan(items=told.items)
+            after = found[-1].seq
+    return None
 
 
 def _finished_names(tx: Tx, until: FinishedTurn) -> frozenset[str]:
@@ -275,11 +294,14 @@ def _kept_ops(
 
 
 def _kept_plan(source: Source, marks: TurnMarks) -> Plan | None:
-    """Its items as they are now: what was planned anew since cannot be told from what was planned then."""
-    outside = msgspec.json.decode(source.ops.get("", b"[]"), type=list[Op])[: marks.ops]
-    had_plan = "plan" in marks.loops or any(op.name == "plan" for op in outside)
-    if source.plan is None or not had_plan:
+    """Its items as they were then, with what had been done of them."""
+    if not marks.plan and "plan" not in marks.loops:
         return None
+    if source.plan is None:
+        raise Refused(
+            f"the plan of {source.task.id} was changed after that turn, and nobody knows any more what it "
+            "was then; fork at a later turn, or at the start"
+        )
     done, _ = marks.loops.get("plan", (0, False))
     return Plan(
         items=tuple(

@@ -19,6 +19,7 @@ from holdfast.core.run import Run as RunRecord
 from holdfast.core.task import Task
 from holdfast.engine.begun import Begun
 from holdfast.engine.boots import Life
+from holdfast.engine.codec import Exited
 from holdfast.engine.secrets import Secrets
 from holdfast.engine.stopping import Stopping
 from holdfast.store import Store, Tx, Write
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 MOST_DELAYED = 256
 CLAIM_LOST = "claim lost"
+# What the child of an effect is cancelled with when the program does not wait for it any longer.
+CUT_SHORT = "holdfast: cut short"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     newest: Callable[[Claim], Claim]
     # Passes time as the clock does.
     sleep: Callable[[float], Awaitable[object]]
+    # How long an effect that its own program has cancelled may take to end: doubt is dearer than patience.
+    landing_s: float = 2.0
     secrets: Secrets = msgspec.field(default_factory=Secrets)
 
 
@@ -142,7 +147,7 @@ class Live:
 
     async def call_in_thread(self, fn: Callable[[], T], limit: asyncio.Timeout | None = None) -> T:
         """Nobody can interrupt a thread: who is cancelled waits for it, so that nothing goes on unseen.
-        A function that is late is left alone."""
+        A function that is late, or an effect that is cut short, is left alone."""
         future = asyncio.get_running_loop().run_in_executor(self.place.threads, _answer_of, fn)
         cancelled: asyncio.CancelledError | None = None
         while not future.done():
@@ -150,7 +155,8 @@ class Live:
                 await asyncio.wait([future])
             except asyncio.CancelledError as error:
                 cancelled = error
-                if self.is_given_up or (limit is not None and limit.expired()):
+                is_late = limit is not None and limit.expired()
+                if self.is_given_up or is_late or error.args == (CUT_SHORT,):
                     break
         if cancelled is not None:
             future.cancel()
@@ -227,19 +233,35 @@ def _answer_of(fn: Callable[[], T]) -> T:
     except StopIteration as error:
         # As a coroutine does: no future can hold it, and whoever waits would wait for ever.
         raise RuntimeError("the function raised StopIteration") from error
+    except (SystemExit, KeyboardInterrupt) as error:
+        # In a thread it is never the Ctrl-C of a person, and would end the loop of whoever waits.
+        raise Exited(error) from error
 
 
-def sheltered(act: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    """As `shielded`, but whoever cancels twice means it."""
-    return _wait_out(act, is_forced_by_second=True)
+async def sheltered(act: Coroutine[Any, Any, T], *, patience: Callable[[], float | None] = lambda: None) -> T:
+    """As `shielded`, but whoever cancels twice means it; and who cancels once, too, when it has not ended
+    within the seconds of `patience`, which is asked then. None says that there is no hurry."""
+    begun = Begun(act)
+    if begun.is_over:
+        return begun.result()
+    child, limit = begun.child, None
+    cancelled: asyncio.CancelledError | None = None
+    while not child.done():
+        try:
+            done, _ = await asyncio.wait([child], timeout=limit)
+            if not done and (limit := patience()) is not None:
+                child.cancel(CUT_SHORT)
+        except asyncio.CancelledError as error:
+            if cancelled is not None:
+                child.cancel()
+            else:
+                limit = patience()
+            cancelled = error
+    return _result_of(child, cancelled)
 
 
-def shielded(act: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+async def shielded(act: Coroutine[Any, Any, T]) -> T:
     """Wait for it to the end, also when we are cancelled; then be cancelled."""
-    return _wait_out(act, is_forced_by_second=False)
-
-
-async def _wait_out(act: Coroutine[Any, Any, T], *, is_forced_by_second: bool) -> T:
     begun = Begun(act)
     if begun.is_over:
         return begun.result()
@@ -249,11 +271,13 @@ async def _wait_out(act: Coroutine[Any, Any, T], *, is_forced_by_second: bool) -
         try:
             await asyncio.wait([child])
         except asyncio.CancelledError as error:
-            if cancelled is not None and is_forced_by_second:
-                child.cancel()
             cancelled = error
-    if cancelled is not None:
-        if not child.cancelled():
-            child.exception()  # looked at, so that nobody complains
-        raise cancelled
-    return child.result()
+    return _result_of(child, cancelled)
+
+
+def _result_of(child: asyncio.Task[T], cancelled: asyncio.CancelledError | None) -> T:
+    if cancelled is None:
+        return child.result()
+    if not child.cancelled():
+        child.exception()  # looked at, so that nobody complains
+    raise cancelled

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import math
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -25,8 +28,10 @@ from holdfast.engine.service import Service
 from holdfast.store import Store, Tx, Write
 
 BATCH = 500
-# More than one process carries at a time.
-MOST_EVIDENCE = 100_000
+# Passes of a reaper that follow one another because leases end are not nearer than that.
+NEAREST_S = 0.25
+# By the clock of the store a lease has surely lapsed then.
+_AFTER_LAPSE_S = 0.02
 
 
 class Rescued(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,15 +56,46 @@ class Rescued(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+Note: TypeAlias = Callable[[Tx, Sequence[Run]], None]
+
+
+class Notary(Protocol):
+    """Whoever must know what was rescued: somebody may have to be told of it."""
+
+    def noting(self, now: datetime) -> Note:
+        """Called in the write that rescues these runs, before it touches them: who was interrupted is known
+        when its checkpoint is, and noted by one notary alone."""
+
+    async def settle(self) -> object:
+        """After a pass, when everything was resumed that could be. It may have found nothing."""
+
+
+class Nobody:
+    """The notary of those who have nobody to tell."""
+
+    def noting(self, now: datetime) -> Note:  # noqa: ARG002 - the shape of a notary
+        return lambda _tx, _runs: None
+
+    async def settle(self) -> None:
+        return None
+
+
 class Rescuer:
     """Looks after claims whose holder died or let its lease lapse. Several may work at once."""
 
     def __init__(
-        self, store: Store, clock: Clock, life: Life, *, retention: timedelta = DEFAULT_RETENTION
+        self,
+        store: Store,
+        clock: Clock,
+        life: Life,
+        *,
+        retention: timedelta = DEFAULT_RETENTION,
+        notary: Notary | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._life = life
+        self.notary = notary or Nobody()
         self._retention = retention
 
     async def rescue(self) -> Rescued:
@@ -67,14 +103,6 @@ class Rescuer:
         found = await self.rescue_dead_boots()
         found += await self.rescue_lapsed()
         return found + await self.ready_due()
-
-    async def evidence(self) -> list[Run]:
-        """What boots whose death is proved still carry: what a crash has interrupted. Only read."""
-        found: list[Run] = []
-        for boot in await self._store.read(_unburied):
-            if self._life.has_died(boot):
-                found += await self._store.read(lambda tx: tx.runs.of_boot(boot.id, limit=MOST_EVIDENCE))  # noqa: B023 - read at once
-        return found
 
     async def rescue_dead_boots(self) -> Rescued:
         """Crash evidence: everything that boots whose death is proved still carried."""
@@ -117,6 +145,12 @@ class Rescuer:
             is_more = found != Rescued() and BATCH in {len(runs), len(held)}
         return done
 
+    async def next_lapse_s(self) -> float:
+        """In how many seconds the first lease lapses that is known now; never, if nobody has one."""
+        now = self._clock.now()
+        left = await self._store.read(lambda tx: tx.runs.next_lapse(now=now))
+        return math.inf if left is None else left.total_seconds()
+
     async def ready_due(self) -> Rescued:
         """Runs whose time has come. Nothing is written when there are none."""
         done = Rescued()
@@ -144,6 +178,7 @@ class Rescuer:
         """Runs that are still exactly as they were seen become crash checkpoints; recorded work is lost."""
         now = self._clock.now()
         ids = {run.id: new_checkpoint_id(now) for run in seen}
+        note_interrupted = self.notary.noting(now)
         fences = {run.id: run.fence for run in seen}
 
         def rescue(tx: Tx) -> Rescued:
@@ -152,6 +187,8 @@ class Rescuer:
                 # A lease may have been renewed since it was seen to have lapsed.
                 lapsed = {run.id for run in tx.runs.lapsed(now=now, limit=len(seen) * 4)}
                 runs = [run for run in runs if run.id in lapsed]
+            if runs:
+                note_interrupted(tx, runs)
             carried = [run for run in runs if run.queue is not Queue.PRODUCER]
             recorded = [run for run in runs if run.queue is Queue.PRODUCER]
             saved = save_and_pause(
@@ -209,6 +246,9 @@ class Reaper(Service):
 
     After a freeze or an outage every lease looks lapsed, ours too, although everyone may be alive: so the
     claims of this process are renewed first, and after a gap the others get a chance to renew theirs.
+
+    A lease that ends before the next pass would come makes it come then: what a dead process carried goes
+    on as soon as its lease has lapsed. Leases are renewed long before they end, so that is rare.
     """
 
     def __init__(
@@ -228,18 +268,31 @@ class Reaper(Service):
         self._heartbeat = heartbeat
         self._lease = lease
         self._last_pass_at: datetime | None = None
+        # By the clock of the loop; what is known of it is as old as the last pass.
+        self._lapse_at = math.inf
 
     async def run_once(self) -> tuple[Rescued, Resumed]:
         if self._heartbeat is not None:
             await self._heartbeat.run_once()
         now, last = self._clock.now(), self._last_pass_at
+        self._lapse_at = math.inf
         rescued = await self._rescuer.rescue_dead_boots()
         if last is None or now - last < self._lease:
             rescued += await self._rescuer.rescue_lapsed()
+            self._lapse_at = await self._rescuer.next_lapse_s() + _AFTER_LAPSE_S + _now()
         rescued += await self._rescuer.ready_due()
-        resumed = await self._resumer.resume_all()
+        # Also when resumes are held: that is no gap.
         self._last_pass_at = self._clock.now()
+        resumed = await self._resumer.resume_all()
+        await self._rescuer.notary.settle()
         return rescued, resumed
+
+    def _next_in_s(self) -> float:
+        return min(super()._next_in_s(), max(self._lapse_at - _now(), NEAREST_S))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _unburied(tx: Tx) -> list[Boot]:

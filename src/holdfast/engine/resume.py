@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -35,10 +36,14 @@ from holdfast.core.step import Artifact, ArtifactState
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.checkpoints import to_checkpoint
+from holdfast.engine.claims import Family
 from holdfast.engine.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task
 from holdfast.engine.steps import checksum
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
+
+# For tasks that fail for good, as in `execution`.
+log = logging.getLogger("holdfast.tasks")
 
 BATCH = 500
 MAX_BATCH = 10_000
@@ -96,11 +101,14 @@ class Resumer:
         max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
         retention: timedelta = DEFAULT_RETENTION,
         concurrency: int = RESUME_CONCURRENCY,
+        family: Family | None = None,
     ) -> None:
         self._store = store
+        self._family = family
         self._clock = clock
         self._boot_id = boot_id
-        self._concurrency = concurrency
+        # How many batches at a time; whoever changes it does so for the next pass.
+        self.concurrency = concurrency
         # Why nothing is resumed for now; None when nothing is held.
         self.held: str | None = None
         self._lease = lease
@@ -110,12 +118,13 @@ class Resumer:
     async def resume_all(
         self, *, batch: int = BATCH, concurrency: int | None = None, is_allowed: bool = False
     ) -> Resumed:
-        """Resume every paused checkpoint, most urgent first, a bounded number at a time.
+        """Resume every paused checkpoint, most urgent first: in batches, and a bounded number of those at a
+        time. One batch is one transaction, which is what makes thousands of them quick.
 
         Raises StoreUnavailable when the store did not answer: what was claimed then is returned when its
         lease lapses, or when this boot ends.
         """
-        lanes_wanted = self._concurrency if concurrency is None else concurrency
+        lanes_wanted = self.concurrency if concurrency is None else concurrency
         check_number("concurrency", lanes_wanted, low=1, high=MAX_CONCURRENCY)
         if self.held is not None and not is_allowed:
             raise ResumesHeld(self.held, remedy="holdfast gateway resume")
@@ -146,15 +155,23 @@ class Resumer:
             mine = tx.checkpoints.with_token(self._boot_id, token)
             if mine:  # the write runs a second time after its own commit
                 return mine
-            found = tx.checkpoints.claim(
-                boot_id=self._boot_id, token=token, limit=limit, now=now, lease=self._lease
-            )
+            found = self._pick(tx, limit, token, now)
             tx.runs.set_resuming([one.run_id for one in found], now=now)
             for one in found:
                 tx.emit(EventKind.CHECKPOINT_CLAIMED, one.id, at=now, task_id=one.task_id)
             return found
 
         return await self._store.write(claim)
+
+    def _pick(self, tx: Tx, limit: int, token: str, now: datetime) -> list[Checkpoint]:
+        boot_id, lease, family = self._boot_id, self._lease, self._family
+        if family is None:
+            return tx.checkpoints.claim(boot_id=boot_id, token=token, limit=limit, now=now, lease=lease)
+        if family.task_id is None:
+            return []
+        return tx.checkpoints.claim_of_tree(
+            family.task_id, boot_id=boot_id, token=token, limit=limit, now=now, lease=lease
+        )
 
     async def settle(self, claimed: Sequence[Checkpoint]) -> Resumed:
         """Each claimed checkpoint gets its follow-up run, or becomes failed_resume with a diagnostic."""
@@ -164,7 +181,7 @@ class Resumer:
         done = await self._follow_up(good) if good else Resumed()
         for one in prepared:
             if isinstance(one, Unusable):
-                done += await self._store.write(self._failing(one))
+                done += await self._fail(one)
         return done
 
     async def _prepare_all(self, opened: Sequence[Checkpoint]) -> list[FollowUp | Unusable]:
@@ -232,9 +249,7 @@ class Resumer:
                     done += await self._follow_up([one])
                 return done
             failure = Failure(kind="resume_failed", message=f"{type(error).__name__}: {error}"[:2000])
-            return await self._store.write(
-                self._failing(Unusable(checkpoint=good[0].checkpoint, failure=failure))
-            )
+            return await self._fail(Unusable(checkpoint=good[0].checkpoint, failure=failure))
 
     def _following_up(self, good: Sequence[FollowUp]) -> Write[Resumed]:
         """One transaction: follow-up runs created, linked, checkpoints marked, tasks queued again."""
@@ -311,6 +326,19 @@ class Resumer:
         task = tx.tasks.look(checkpoint.task_id)
         failure = Failure(kind="cancelled", message=task.cancel_reason or "cancelled")
         cancel_idle_run(tx, tx.runs.lock(checkpoint.run_id), failure, now=now, retention=self._retention)
+
+    async def _fail(self, one: Unusable) -> Resumed:
+        failed, failure = await self._store.write(self._failing(one)), one.failure
+        for checkpoint_id in failed.failed:
+            message = " ".join(failure.message.split())
+            log.warning(
+                "%s failed: %s is not resumed: %s: %s",
+                one.checkpoint.task_id,
+                checkpoint_id,
+                failure.kind,
+                message,
+            )
+        return failed
 
     def _failing(self, one: Unusable) -> Write[Resumed]:
         """The write that makes a checkpoint failed_resume, with its run and its task."""

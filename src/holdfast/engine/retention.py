@@ -10,11 +10,17 @@ from holdfast.core.clock import Clock
 from holdfast.core.events import EventKind
 from holdfast.engine.service import Service
 from holdfast.store import Store, Tx, Write
+from holdfast.store.records import Place
 from holdfast.store.tasks import LAST, TOMBSTONE_DAYS
 
 BATCH = 500
 EVENTS_KEPT = timedelta(days=30)
 BOOTS_KEPT = timedelta(days=30)
+# As long as a dedup key: a channel that hands a message in again within that time is told that it was there.
+CONVERSATIONS_KEPT = timedelta(days=TOMBSTONE_DAYS)
+# So many of the last messages of a session in use stay however old they are: an agent is reminded of some of
+# them, and people look for others.
+MESSAGES_KEPT = 1000
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,10 +28,22 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
 
     tasks: int = 0
     events: int = 0
+    messages: int = 0
+    sessions: int = 0
+    firings: int = 0
+    deliveries: int = 0
+    restarts: int = 0
+
+
+class Walk(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one round through old messages and sessions has got: what must stay is not looked at always."""
+
+    messages: Place = Place()
+    sessions: Place = Place()
 
 
 class Pruner(Service):
-    """Removes ended tasks whose retention is over, old events, expired keys."""
+    """Removes ended tasks whose retention is over, old events, expired keys, and old conversations."""
 
     def __init__(
         self, store: Store, clock: Clock, *, every_s: float = 60.0, events_kept: timedelta = EVENTS_KEPT
@@ -34,10 +52,14 @@ class Pruner(Service):
         self._store = store
         self._clock = clock
         self._events_kept = events_kept
+        self._walk = Walk()
 
     async def run_once(self) -> Forgotten:
         now = self._clock.now()
-        return await self._store.write(pruning(now=now, events_kept=self._events_kept))
+        forgotten = await self._store.write(pruning(now=now, events_kept=self._events_kept))
+        write = pruning_conversations(now=now, walk=self._walk)
+        also, self._walk = await self._store.write(write)
+        return msgspec.structs.replace(also, tasks=forgotten.tasks, events=forgotten.events)
 
 
 def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int = BATCH) -> Write[Forgotten]:
@@ -58,6 +80,29 @@ def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int =
         tx.boots.forget_ended(older_than=now - BOOTS_KEPT)
         events = tx.events.prune(older_than=now - events_kept, limit=limit * 20)
         return Forgotten(tasks=len(ended), events=events)
+
+    return prune
+
+
+def pruning_conversations(
+    *, now: datetime, walk: Walk, kept: int = MESSAGES_KEPT, limit: int = BATCH
+) -> Write[tuple[Forgotten, Walk]]:
+    """The write that forgets one batch of what was said, fired, sent and restarted; and where to go on."""
+    older_than = now - CONVERSATIONS_KEPT
+
+    def prune(tx: Tx) -> tuple[Forgotten, Walk]:
+        # Firings before their messages, and messages before their sessions: nothing names what is gone.
+        firings = tx.firings.delete(tx.firings.to_prune(older_than=older_than, limit=limit))
+        messages = tx.messages.old(older_than=older_than, kept=kept, after=walk.messages, limit=limit)
+        sessions = tx.sessions.old(older_than=older_than, after=walk.sessions, limit=limit)
+        forgotten = Forgotten(
+            firings=firings,
+            messages=tx.messages.delete(messages.ids),
+            sessions=tx.sessions.delete(sessions.ids),
+            deliveries=tx.deliveries.delete(tx.deliveries.to_prune(older_than=older_than, limit=limit)),
+            restarts=tx.restarts.delete(tx.restarts.to_prune(older_than=older_than, limit=limit)),
+        )
+        return forgotten, Walk(messages=messages.place, sessions=sessions.place)
 
     return prune
 

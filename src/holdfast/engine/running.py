@@ -24,7 +24,7 @@ from holdfast.core.transitions import EffectStatus
 from holdfast.engine.effects import Effects
 from holdfast.engine.lists import Memory
 from holdfast.engine.live import Live
-from holdfast.engine.scopes import SPENT, Key, Marks, Op, Past, Scope, here, inside_step
+from holdfast.engine.scopes import SPENT, Key, Marks, Op, Past, Scope, here, inside_step, opened_step
 from holdfast.engine.stepper import FREE, Doing, Stepper
 from holdfast.engine.transactions import Transactions
 from holdfast.engine.waits import Waits
@@ -41,9 +41,13 @@ class PlanKeeper:
         self.plan = plan
         self.is_saved = is_saved
         self.begun: str | None = None
+        self.shape = plan.shape
+        # The shape whose items a turn of this run has told.
+        self.told_shape = ""
 
     def replan(self, items: tuple[PlanItem, ...]) -> None:
         self.plan, self.is_saved = Plan(items=items), False
+        self.shape = self.plan.shape
 
     def complete(self, item_id: str) -> None:
         self.begun = None
@@ -98,8 +102,15 @@ class Program:
         self._root = Scope("", past.ops_of(""))
         self._cleaning = Scope(f"cleanup {live.run.id} {live.claim.fence}")
         self._child: asyncio.Task[Any] | None = None
-        self._effects = Effects(live, past, self.stepper, park=self._park, sleep_until=self.waits.sleep_until)
-        self._transactions = Transactions(live, self.stepper)
+        self._effects = Effects(
+            live,
+            past,
+            self.stepper,
+            park=self._park,
+            sleep_until=self.waits.sleep_until,
+            on_cut=self._owe_answer,
+        )
+        self._transactions = Transactions(live, self.stepper, self._effects)
         self._budget = budget
         self._spent = past.spent
         self._began_at = live.clock.now()
@@ -148,6 +159,8 @@ class Program:
 
     async def settle(self) -> None:
         """What loops that were left have done is durable from now on, and what does not fit is told."""
+        if self._effects.has_cut:
+            await self._effects.settle_cut()
         self._owes = False
         drifts, self._drifts = self._drifts, []
         for drift in drifts:
@@ -165,6 +178,14 @@ class Program:
 
         await live.write(save_all)
         after()
+
+    def _owe_answer(self) -> None:
+        self._owes = True
+
+    async def settle_cut(self) -> None:
+        """Before the end: nothing that the program itself has cancelled is left in the dark."""
+        if self._effects.has_cut:
+            await self._effects.settle_cut()
 
     def _drifted(self, drift: Drift) -> None:
         self._drifts.append(drift)
@@ -230,7 +251,7 @@ class Program:
             if doing.effect is None or doing.effect.effect_class in FREE:
                 return await self.stepper.carry(doing)
             if doing.effect.effect_class is EffectClass.TRANSACTIONAL:
-                return await self._transactions.carry(doing)
+                return await self._transactions.carry(doing, doing.effect)
             return await self._effects.carry(doing, doing.effect)
         finally:
             scope.ended(key)
@@ -256,7 +277,8 @@ class Program:
         key = (effect.scope, effect.name, effect.occurrence)
 
         def look(tx: Tx) -> tuple[Effect, Step | None]:
-            return tx.effects.get(effect.id), tx.journal.find_step(effect.task_id, *key)
+            step = tx.journal.find_step(effect.task_id, *key)
+            return tx.effects.get(effect.id), None if step is None else opened_step(tx, step)
 
         found, step = await self.live.read(look)
         self.past.effects[key] = found
@@ -321,7 +343,7 @@ class Program:
         for one in self._open[self._open.index(loop) + 1 :]:
             # Still held, by a name perhaps; its time is over all the same.
             self.leave_loop(one, is_turn_done=True)
-        if self._owes and loop.scope is None:
+        if self._owes and (loop.scope is None or self._effects.has_cut):
             await self.settle()
         if loop.scope is not None:
             await self._commit(loop)
@@ -373,6 +395,8 @@ class Program:
 
         await live.write(commit_turn)
         after()
+        if self.plan is not None and finished.marks is not None:
+            self.plan.told_shape = finished.marks.plan
         scope.is_over = True
         loop.around.changed |= scope.changed
         loop.scope = None
@@ -390,12 +414,15 @@ class Program:
             if "/" not in path and path not in loops:
                 loops[path] = (known.turns_done, known.is_over)
         lists, values = self.memory.standing()
+        keeper = self.plan
         return TurnMarks(
             lists=lists,
             loops=loops,
             ops=self._root.ops_done,
             steps=self.past.count(""),
             values=values,
+            plan="" if keeper is None else keeper.shape,
+            items=() if keeper is None or keeper.told_shape == keeper.shape else keeper.plan.items,
         )
 
     def _finished(self, loop: Loop, now: datetime, marks: TurnMarks | None = None) -> FinishedTurn:

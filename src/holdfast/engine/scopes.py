@@ -171,7 +171,7 @@ def load_pasts(tx: Tx, task_ids: Sequence[str]) -> dict[str, Past]:
     plans = tx.journal.plans(task_ids)
     return {
         task_id: Past(
-            steps=[_opened(tx, step) for step in steps.get(task_id, ())],
+            steps=[opened_step(tx, step) for step in steps.get(task_id, ())],
             loops=loops.get(task_id),
             ops=ops.get(task_id),
             deltas=deltas.get(task_id, ()),
@@ -183,7 +183,8 @@ def load_pasts(tx: Tx, task_ids: Sequence[str]) -> dict[str, Past]:
     }
 
 
-def _opened(tx: Tx, step: Step) -> Step:
+def opened_step(tx: Tx, step: Step) -> Step:
+    """With its result itself, where a blob holds it."""
     return msgspec.structs.replace(step, result=tx.blobs.open(step.result))
 
 

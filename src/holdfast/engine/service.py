@@ -42,11 +42,13 @@ class Service(ABC):
     def stop(self) -> None:
         self._stop.set()
 
-    async def _pause(self) -> None:
+    def _next_in_s(self) -> float:
         # A fleet that started together must not ask the database together.
-        delay = self.every_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter, not a secret
+        return self.every_s * random.uniform(0.8, 1.2)  # noqa: S311 - jitter, not a secret
+
+    async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(delay):
+            async with asyncio.timeout(self._next_in_s()):
                 await self._stop.wait()
         except TimeoutError:
             return

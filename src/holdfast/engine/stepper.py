@@ -23,7 +23,7 @@ from holdfast.core.ladder import delay
 from holdfast.core.payload import check_name, decode_payload
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
-from holdfast.engine.codec import Codec, codec_of, failure_of, input_digest, revive
+from holdfast.engine.codec import Codec, Exited, codec_of, failure_of, input_digest, revive
 from holdfast.engine.live import Live
 from holdfast.engine.scopes import Key, Past, Scope, inside_step
 from holdfast.engine.waits import Waits
@@ -53,6 +53,8 @@ class Doing(msgspec.Struct, kw_only=True):
     # So far, in earlier lives, too: how often it failed, and how often a provider asked for patience.
     failures: int = 0
     pauses: int = 0
+    # Of an effect: the function has returned, so that nothing but to save it is left.
+    has_landed: bool = False
 
     @property
     def name(self) -> str:
@@ -250,7 +252,10 @@ class Stepper:
                 return await self._calling(doing)
             async with asyncio.timeout(doing.timeout.total_seconds()) as limit:
                 return await self._calling(doing, limit)
+        except SystemExit as error:
+            raise Exited(error) from error
         finally:
+            doing.has_landed = True
             inside_step.reset(token)
             live.landed()
 

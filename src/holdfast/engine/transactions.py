@@ -9,16 +9,17 @@ from typing import Any
 import msgspec
 
 from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, RetryAfter
 from holdfast.core.ids import new_effect_id
 from holdfast.core.payload import encode_payload
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.codec import preview_of
-from holdfast.engine.effects import Request, key_of, keyed_by
+from holdfast.engine.codec import Exited, preview_of
+from holdfast.engine.effects import Effects, Request, key_of, keyed_by
 from holdfast.engine.live import Live
 from holdfast.engine.scopes import inside_step
-from holdfast.engine.stepper import Doing, Stepper, tell_drift
+from holdfast.engine.stepper import Doing, Stepper
 from holdfast.store import Tx
 from holdfast.store.blobs import Packed
 from holdfast.store.contract import Execute
@@ -49,36 +50,39 @@ class _Raised(Exception):
 
 
 class Transactions:
-    """The transactional steps of one run. None of them is ever in doubt."""
+    """The transactional steps of one run. None of them is ever in doubt, but for those that drifted."""
 
-    def __init__(self, live: Live, stepper: Stepper) -> None:
+    def __init__(self, live: Live, stepper: Stepper, effects: Effects) -> None:
         self._live = live
         self._stepper = stepper
+        self._effects = effects
 
-    async def carry(self, doing: Doing) -> Any:
+    async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
         """Once it is done its result is remembered. What it raises leaves nothing behind."""
+        generation = 1
         try:
             is_known, result = self._stepper.remembered(doing)
         except Drift as drift:
-            await self._report(doing, drift)
-            raise
+            is_known, result = await self._effects.beside_drift(doing, spec, drift)
+            if not is_known:
+                is_known, result, generation = await self._effects.reviewed(doing)
         if is_known:
             return result
         while True:
             try:
-                return self._stepper.result_of(doing, await self._do(doing))
+                return self._stepper.result_of(doing, await self._do(doing, generation))
             except _Raised as raised:
                 if isinstance(raised.error, RetryAfter):
                     await self._stepper.pause_for(doing, raised.error.seconds)
                 else:
                     await self._stepper.after_failure(doing, raised.error)
 
-    async def _do(self, doing: Doing) -> bytes:
+    async def _do(self, doing: Doing, generation: int) -> bytes:
         """One attempt. The writer may call the function several times; all but one are rolled back."""
         live = self._live
         live.check()
         args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs)
-        effect = self._effect(doing)
+        effect = self._effect(doing, generation)
         context = contextvars.copy_context()
 
         def call(execute: Execute) -> bytes:
@@ -87,6 +91,8 @@ class Transactions:
                 with keyed_by(effect.idempotency_key):
                     value = doing.fn(Transaction(execute), *args, **kwargs)
                     return doing.codec.encode(doing.name, value)
+            except (SystemExit, KeyboardInterrupt) as error:
+                raise _Raised(Exited(error)) from error
             except Exception as error:
                 raise _Raised(error) from error
 
@@ -118,12 +124,7 @@ class Transactions:
         if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=step.ended_at):
             tx.hint("runs")
 
-    async def _report(self, doing: Doing, drift: Drift) -> None:
-        """It was done with other arguments, in a commit that cannot be taken back: the run ends here."""
-        claim, now = self._live.claim, self._live.clock.now()
-        await self._live.write(lambda tx: tell_drift(tx, claim, doing, drift, now))
-
-    def _effect(self, doing: Doing) -> Effect:
+    def _effect(self, doing: Doing, generation: int) -> Effect:
         if doing.is_coroutine:
             raise BadInput(
                 f"step {doing.name}",
@@ -142,7 +143,8 @@ class Transactions:
             scope=scope,
             occurrence=occurrence,
             effect_class=EffectClass.TRANSACTIONAL,
-            idempotency_key=key_of(claim.task_id, doing, 1),
+            idempotency_key=key_of(claim.task_id, doing, generation),
+            generation=generation,
             request=encode_payload(f"request of {name}", msgspec.to_builtins(request)),
             created_at=now,
             fence=claim.fence,

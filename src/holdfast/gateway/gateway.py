@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.config import in_home
 from holdfast.config.gateway import Config
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import Clock
@@ -21,6 +22,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import new_restart_id
 from holdfast.core.manifest import Outcome, Restart, Trigger
 from holdfast.core.payload import check_text
+from holdfast.core.session import agent_of
 from holdfast.core.transitions import RestartStatus
 from holdfast.engine.beside import beside
 from holdfast.engine.boots import Life
@@ -42,6 +44,8 @@ from holdfast.tools.restart import RestartAsked, set_door
 log = logging.getLogger("holdfast")
 
 ALIVE_EVERY_S = 5.0
+# What programs that did not stop get to unwind, once all of them are paused; then the process ends.
+UNWIND_S = 1.0
 HEALTHY_AFTER_S = 30.0
 # How long services may take to end what they are at.
 SERVICES_S = 10.0
@@ -128,7 +132,9 @@ class Gateway:
         secrets: Callable[[str], str | None] | None = None,
         why_held: str | None = None,
         tell: Callable[[str], None] = lambda _event: None,
+        trial: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
+        """`trial` says why the next life could not start, or None when it could."""
         settings = config.gateway.restart
         self.store = store
         self.clock = clock
@@ -140,9 +146,11 @@ class Gateway:
         self._services = [*services, self._refusals]
         self._held = list(held)
         self._tell = tell
+        self._trial = trial
         self._why_held = why_held
         self._place = f"{life.boot.host} {home}"
         self._home = home
+        self._recovery = Recovery(store, clock, life, inbox, settings, place=self._place, home=home)
         limit = timedelta(seconds=settings.drain_timeout_s)
         self._carrier = Carrier(
             store,
@@ -152,16 +160,19 @@ class Gateway:
             capacity=config.gateway.capacity,
             drain_timeout=limit,
             step_patience=limit,
+            unwind=timedelta(seconds=UNWIND_S),
             secrets=secrets,
             on_restart=self._run_requires_restart,
             on_let_go=self.holdfast.endings.tell,
             max_idle_attempts=settings.max_attempts_without_progress,
             resume_concurrency=settings.resume_concurrency,
+            notary=self._recovery,
         )
-        self._recovery = Recovery(store, clock, life, inbox, settings, place=self._place, home=home)
         self._wishes: asyncio.Queue[_Wish] = asyncio.Queue()
         self._standing = Standing.STARTING
         self._restart: Restart | None = None
+        # When it is over, how; a stop that comes late still counts, until the process has ended.
+        self.wants_restart = False
         self.is_ready = asyncio.Event()
 
     def add_service(self, service: Service) -> None:
@@ -207,7 +218,7 @@ class Gateway:
             return RestartAnswer(is_accepted=False, why=str(refused), readiness=readiness)
         decided = asyncio.get_running_loop().create_future()
         trigger = self._trigger(request)
-        self._wishes.put_nowait(_Wish(trigger=trigger, wants_restart=True, decided=decided))
+        self._want(_Wish(trigger=trigger, wants_restart=True, decided=decided))
         if not waits:
             return RestartAnswer(is_accepted=True, readiness=readiness)
         why = await decided
@@ -243,7 +254,7 @@ class Gateway:
         """Drain and end; complete when it is decided."""
         decided = asyncio.get_running_loop().create_future()
         request = RestartRequest(reason=why, triggered_by=triggered_by, resume_reason=ResumeReason.SIGNAL)
-        self._wishes.put_nowait(_Wish(trigger=self._trigger(request), wants_restart=False, decided=decided))
+        self._want(_Wish(trigger=self._trigger(request), wants_restart=False, decided=decided))
         problem = await decided
         if problem is not None:
             raise RestartBlocked(problem)
@@ -266,7 +277,7 @@ class Gateway:
     def put(self, request: StopRequest) -> None:
         """A signal, or the death of the supervisor: it does not wait at the gate."""
         wanted = RestartRequest(reason=request.why, triggered_by="signal", resume_reason=ResumeReason.SIGNAL)
-        self._wishes.put_nowait(_Wish(trigger=self._trigger(wanted), wants_restart=request.wants_restart))
+        self._want(_Wish(trigger=self._trigger(wanted), wants_restart=request.wants_restart))
 
     def settings_changed(self, keys: Sequence[str]) -> None:
         """Settings that apply only after a restart have changed."""
@@ -275,20 +286,36 @@ class Gateway:
             triggered_by="config",
             resume_reason=ResumeReason.CONFIG_RELOAD,
         )
-        self._wishes.put_nowait(_Wish(trigger=self._trigger(wanted), wants_restart=True))
+        self._want(_Wish(trigger=self._trigger(wanted), wants_restart=True))
 
     def apply(self, config: Config) -> None:
         """Settings that apply at once; most are read where they are used."""
         self.config = config
-        self._carrier.be_patient(timedelta(seconds=config.gateway.restart.drain_timeout_s))
+        settings = config.gateway.restart
+        self._recovery.settings = settings
+        self._carrier.be_patient(timedelta(seconds=settings.drain_timeout_s))
+        self._carrier.resume_side_by_side(settings.resume_concurrency)
+
+    def _want(self, wish: _Wish) -> None:
+        """For the loop that drains; once that is over, all that is left to decide is what comes after."""
+        if self._standing is not Standing.STOPPED:
+            self._wishes.put_nowait(wish)
+            return
+        if self.wants_restart and not wish.wants_restart:
+            log.warning("stopping instead of restarting: %s", wish.trigger.reason)
+            self.wants_restart = False
+        _decide(wish, None)
 
     def _run_requires_restart(self, why: str) -> None:
         wanted = RestartRequest(reason=why, triggered_by="run", resume_reason=ResumeReason.REQUIRES_RESTART)
-        self._wishes.put_nowait(_Wish(trigger=self._trigger(wanted), wants_restart=True))
+        self._want(_Wish(trigger=self._trigger(wanted), wants_restart=True))
 
     def _trigger(self, request: RestartRequest) -> Trigger:
+        if request.session_key is not None:
+            agent_of(request.session_key)
         return Trigger(
-            reason=check_text("reason", request.reason)[:_MOST_TEXT] or "restart",
+            # On one line, as it stands in the log.
+            reason=" ".join(check_text("reason", request.reason).split())[:_MOST_TEXT] or "restart",
             triggered_by=request.triggered_by,
             at=self.clock.now(),
             resume_reason=request.resume_reason,
@@ -314,11 +341,11 @@ class Gateway:
                     self._standing = Standing.SERVING
                     self.is_ready.set()
                     self._tell("ready")
-                    wants_restart = await self._serve()
+                    await self._serve()
             finally:
                 beat.cancel()
                 set_door(None)
-        return wants_restart
+        return self.wants_restart
 
     @contextlib.asynccontextmanager
     async def _served(self) -> AsyncIterator[None]:
@@ -336,7 +363,6 @@ class Gateway:
                     child.cancel()
 
     async def _take_up(self) -> None:
-        await self._recovery.look()
         if self._why_held is not None:
             # The gateway serves and shows what it holds back; a person, or a healthy start, lets it go on.
             self._carrier.hold_resumes(self._why_held)
@@ -357,26 +383,32 @@ class Gateway:
 
     async def _beat(self) -> None:
         """Tell the supervisor that the loop goes on, and once that all is well."""
-        since = 0.0
+        since, is_told = 0.0, False
         while True:
             self._tell("alive")
             await asyncio.sleep(ALIVE_EVERY_S)
             since += ALIVE_EVERY_S
-            if HEALTHY_AFTER_S <= since < HEALTHY_AFTER_S + ALIVE_EVERY_S and self.is_ready.is_set():
+            # A recovery may take longer than that.
+            if since >= HEALTHY_AFTER_S and self.is_ready.is_set() and not is_told:
+                is_told = True
                 self._tell("healthy")
 
-    async def _serve(self) -> bool:
-        while True:
-            wish = await self._wishes.get()
-            answer = await self._drain(wish)
-            if answer is not None:
-                return answer
+    async def _serve(self) -> None:
+        while not await self._drain(await self._wishes.get()):
+            pass
 
     # --- the drain
 
-    async def _drain(self, first: _Wish) -> bool | None:
-        """True or False when the process may end; None when it could not, and goes on."""
+    async def _drain(self, first: _Wish) -> bool:
+        """True when the process may end; False when it could not, and goes on."""
+        why_not = await self._trial() if self._trial is not None and first.wants_restart else None
         wishes = [first, *self._waiting_wishes()]
+        if why_not is not None and all(wish.wants_restart for wish in wishes):
+            # Nobody is better off with a gateway that is gone than with one that has the settings of before.
+            log.error("not restarted: %s", why_not)
+            for wish in wishes:
+                _decide(wish, f"the next gateway could not start: {why_not}")
+            return False
         self._standing = Standing.DRAINING
         self._tell("draining")
         for one in self._held:
@@ -386,7 +418,7 @@ class Gateway:
             self._restart = await self._begin_restart(wishes)
         except HoldfastError as error:
             self._go_on(wishes, str(error))
-            return None
+            return False
         log.warning("draining: %s", first.trigger.reason)
         self._carrier.stop(first.trigger.resume_reason, may_go_on=True)
         if sum(not wish.wants_restart for wish in wishes) > 1:
@@ -396,12 +428,14 @@ class Gateway:
         if problem is not None:
             await self._note_end(self._restart, problem)
             self._go_on(wishes, problem)
-            return None
+            return False
         await self._note_end(self._restart)
         self._standing = Standing.STOPPED
-        for wish in wishes:
-            _decide(wish, None)
-        return all(wish.wants_restart for wish in wishes)
+        self.wants_restart = all(wish.wants_restart for wish in wishes)
+        # Those who came while the end was noted, too.
+        for wish in (*wishes, *self._waiting_wishes()):
+            self._want(wish)
+        return True
 
     async def _begin_restart(self, wishes: Sequence[_Wish]) -> Restart:
         """In the ledger and in the file before anything is stopped: what cannot be written blocks it."""
@@ -418,7 +452,8 @@ class Gateway:
 
         def begin(tx: Tx) -> Restart:
             restart = tx.restarts.create(planned)
-            tx.emit(EventKind.RESTART_BEGUN, restart.id, at=now, reason=restart.manifest.reason)
+            if restart is planned:  # and not found, after a commit whose answer was lost
+                tx.emit(EventKind.RESTART_BEGUN, restart.id, at=now, reason=restart.manifest.reason)
             return restart
 
         try:
@@ -427,7 +462,8 @@ class Gateway:
         except HoldfastError as error:
             self._refusals.add(planned, str(error))
             raise
-        path = self._home / self.config.gateway.restart.manifest_path
+        named = self.config.gateway.restart.manifest_path
+        path = in_home(self._home, named, key="gateway.restart.manifest_path")
         try:
             await asyncio.to_thread(save_file, path, restart.manifest)
         except RestartBlocked as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.core.errors import RestartBlocked
+from holdfast.core.errors import RestartBlocked, RowDamaged
 from holdfast.core.ids import BootId, RestartId
 from holdfast.core.manifest import (
     ActiveCronRun,
@@ -24,25 +24,9 @@ from holdfast.core.manifest import (
 )
 from holdfast.core.task import Task
 from holdfast.gateway.readiness import interruption_of
-from holdfast.store import Tx, Write
+from holdfast.store import Tx
 
 _LAST_MESSAGE = 500
-
-
-def beginning(
-    restart_id: RestartId,
-    *,
-    boot_id: BootId,
-    place: str,
-    task_ids: Sequence[str],
-    triggers: Sequence[Trigger],
-    now: datetime,
-) -> Write[Restart]:
-    """The write with which a restart begins: what it interrupts is known before anything is stopped."""
-    planned = planning(
-        restart_id, boot_id=boot_id, place=place, task_ids=task_ids, triggers=triggers, now=now
-    )
-    return lambda tx: tx.restarts.create(planned(tx))
 
 
 def planning(
@@ -54,7 +38,7 @@ def planning(
     triggers: Sequence[Trigger],
     now: datetime,
 ) -> Callable[[Tx], Restart]:
-    """The same, only read."""
+    """The restart that would begin now: what it interrupts is known before anything is stopped. Only read."""
 
     def plan(tx: Tx) -> Restart:
         tasks = tx.tasks.get_many(task_ids)
@@ -70,6 +54,16 @@ def planning(
         )
 
     return plan
+
+
+def with_more(before: Manifest, more: Manifest) -> Manifest:
+    """One manifest of what two found, the first one's words for the rest."""
+    return msgspec.structs.replace(
+        before,
+        active_sessions=before.active_sessions + more.active_sessions,
+        active_cron_runs=before.active_cron_runs + more.active_cron_runs,
+        interruptions=before.interruptions + more.interruptions,
+    )
 
 
 def _manifest(tx: Tx, restart_id: str, tasks: Sequence[Task], trigger: Trigger, now: datetime) -> Manifest:
@@ -91,7 +85,9 @@ def _manifest(tx: Tx, restart_id: str, tasks: Sequence[Task], trigger: Trigger, 
 
 def _session(tx: Tx, task: Task, tasks: Sequence[Task]) -> ActiveSession:
     assert task.session_key is not None
-    session = tx.sessions.find(task.session_key)
+    session = None
+    with contextlib.suppress(RowDamaged):  # it must not keep all others from being saved
+        session = tx.sessions.find(task.session_key)
     origin = task.origin
     return ActiveSession(
         key=task.session_key,
@@ -137,6 +133,16 @@ def consume_file(path: Path, manifest: Manifest, outcome: Outcome, *, now: datet
         _Consumed(consumed_at=_moment(now), outcome=outcome)
     )
     _replace(path, msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+def unconsumed(path: Path) -> str | None:
+    """Which restart the document is of, if it does not say yet what became of it."""
+    try:
+        document = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    except (OSError, msgspec.DecodeError):
+        return None
+    restart_id = document.get("restartId")
+    return restart_id if isinstance(restart_id, str) and "consumedAt" not in document else None
 
 
 def _replace(path: Path, content: bytes) -> None:

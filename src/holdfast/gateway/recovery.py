@@ -1,4 +1,4 @@
-"""What a gateway does at its start with a manifest, or with the evidence of a crash."""
+"""What was interrupted, by us or by whomever we take over from: resumed, queued again, told, and closed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
+from holdfast.config import in_home
 from holdfast.config.gateway import RestartSettings
 from holdfast.core.checkpoint import ResumeReason, decode_seed
+from holdfast.core.claim import DEFAULT_LEASE
 from holdfast.core.clock import Clock
 from holdfast.core.delivery import Delivery, Letter
-from holdfast.core.errors import IllegalMove, RestartBlocked
+from holdfast.core.errors import (
+    HoldfastError,
+    IllegalMove,
+    NotFound,
+    RestartBlocked,
+    RowDamaged,
+    StoreUnavailable,
+)
 from holdfast.core.events import EventKind
 from holdfast.core.ids import DeliveryId, new_restart_id
 from holdfast.core.manifest import (
@@ -36,10 +45,10 @@ from holdfast.core.task import Task
 from holdfast.core.transitions import FiringStatus, RestartStatus, RunStatus, TaskStatus
 from holdfast.engine.boots import Life
 from holdfast.engine.ledger import cancelling
-from holdfast.engine.rescue import Rescuer
+from holdfast.engine.rescue import Note
 from holdfast.engine.waits import sending
 from holdfast.gateway.inbox import Inbox
-from holdfast.gateway.manifests import beginning, consume_file
+from holdfast.gateway.manifests import consume_file, planning, unconsumed, with_more
 from holdfast.gateway.readiness import interruption_of
 from holdfast.store import Store, Tx
 
@@ -53,13 +62,18 @@ QUARANTINED = "quarantined"
 # Nobody reads a notice there.
 _SILENT = frozenset({"system", CRON_CHANNEL, "console"})
 _SUMMARY = 300
+# Not yet, or by another gateway right now.
+_STOPPED = frozenset({RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING})
+# What is not resumed by then is held back, by a person's decision or by another one's death.
+_RESUMED_WITHIN = 2 * DEFAULT_LEASE
 _UNDER_WAY = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING})
 _NOT_RESUMED = "interrupted by a restart, and cron_retry_on_interrupt is off"
 
 
 class Recovery:
-    """From what was interrupted to what became of it. Every write gives the same when it is made again, so
-    a crash in the middle of a recovery only means that the next start recovers again."""
+    """From what was interrupted to what became of it: of the gateway before us at a start, and of others on
+    the same ledger when their work is taken over. Every write gives the same when it is made again, by
+    whomever, so a crash in the middle of a recovery only means that somebody recovers again."""
 
     def __init__(
         self,
@@ -76,68 +90,111 @@ class Recovery:
         self._clock = clock
         self._life = life
         self._inbox = inbox
-        self._settings = settings
         self._place = place
-        self._manifest_path = home / settings.manifest_path
-        self._rescuer = Rescuer(store, clock, life)
-        self._open: list[Restart] = []
-        self._also: list[str] = []
+        self._home = home
+        # Read when they are used: they may change while we live.
+        self.settings = settings
 
-    @property
-    def is_needed(self) -> bool:
-        return bool(self._open)
+    # --- what was interrupted
 
-    async def look(self) -> None:
-        """Before anything is rescued: what the gateway before us noted, or what its death has left."""
-        before = await self._store.read(lambda tx: tx.restarts.open_of(self._place))
-        self._open = [one for one in before if one.boot_id != self._life.id]
-        carried = await self._rescuer.evidence()
-        known = {one.task_id for restart in self._open for one in restart.manifest.interruptions}
-        self._also = sorted({run.task_id for run in carried} - known)
-        if self._also and not self._open:
-            self._open, self._also = [await self._note_crash(self._also)], []
-
-    async def _note_crash(self, task_ids: Sequence[str]) -> Restart:
-        now = self._clock.now()
+    def noting(self, now: datetime) -> Note:
+        """In the write that rescues runs: a restart that nobody wanted, with all that one pass finds."""
         trigger = Trigger(reason=CRASH, triggered_by=CRASH, at=now, resume_reason=ResumeReason.CRASH)
-        # In our place, but not by us: should we die too, whoever comes next finds it open.
-        write = beginning(
-            new_restart_id(now),
-            boot_id=self._life.id,
-            place=self._place,
-            task_ids=task_ids,
-            triggers=[trigger],
-            now=now,
-        )
-        return await self._store.write(write)
+        restart_id = new_restart_id(now)
+
+        def note(tx: Tx, runs: Sequence[Run]) -> None:
+            is_open = tx.restarts.open()
+            # Who carried it may have noted itself that this would be interrupted, and died of that.
+            known = {(one.boot_id, was.task_id) for one in is_open for was in one.manifest.interruptions}
+            task_ids = sorted({run.task_id for run in runs if (run.claimed_by, run.task_id) not in known})
+            if not task_ids:
+                return
+            plan = planning(
+                restart_id,
+                boot_id=self._life.id,
+                place=self._place,
+                task_ids=task_ids,
+                triggers=[trigger],
+                now=now,
+            )
+            found = plan(tx)
+            before = next((one for one in is_open if self._is_found_by_us(one)), None)
+            if before is None or not tx.restarts.extend(
+                before, with_more(before.manifest, found.manifest), now=now
+            ):
+                tx.restarts.create(found)
+            for task in tx.tasks.get_many(task_ids).values():
+                if interruption_of(task).kind is InterruptionKind.CRON:
+                    # Before it is resumed: it may end, or do what nobody wants it to do again.
+                    self._requeue_or_cancel(tx, task, now)
+
+        return note
+
+    def _is_found_by_us(self, restart: Restart) -> bool:
+        """Whether it is one that we noted, not one that we want ourselves."""
+        return restart.boot_id == self._life.id and restart.triggers[0].resume_reason is ResumeReason.CRASH
+
+    # --- what becomes of it
 
     async def finish(self) -> list[Restart]:
-        """After everything was resumed: tell whoever must be told, and close what was open."""
-        closed = [await self._close(restart) for restart in self._open]
-        self._open = []
+        """At a start, after everything was resumed: tell whoever must be told, and close what is open."""
+        closed = await self.settle()
+        ours = [one for one in closed if one.place == self._place]
+        await self._consume_file(ours[-1] if ours else None)
         return closed
 
-    async def _close(self, restart: Restart) -> Restart:
+    async def settle(self) -> list[Restart]:
+        """The same after each pass that may have taken something over from others."""
+        found = [await self._close(restart) for restart in await self._store.read(self._to_close)]
+        return [one for one in found if one is not None]
+
+    def _to_close(self, tx: Tx) -> list[Restart]:
+        return [one for one in tx.restarts.open() if self._is_found_by_us(one) or self._is_left(tx, one)]
+
+    def _is_left(self, tx: Tx, restart: Restart) -> bool:
+        """Left by a life before ours; or by another gateway that carries nothing and had time enough to come
+        back. Should it come back at this very moment, both of us write the same."""
+        if restart.boot_id == self._life.id:
+            return False
+        if restart.place == self._place:
+            return True
+        is_old = self._clock.now() - restart.updated_at > DEFAULT_LEASE
+        return is_old and tx.runs.count_of_boot(restart.boot_id) == 0
+
+    async def _consume_file(self, closed: Restart | None) -> None:
+        """The manifest in the home says what became of it, also when another gateway has seen to that."""
+        key = "gateway.restart.manifest_path"
+        path = in_home(self._home, self.settings.manifest_path, key=key)
+        if closed is None:
+            closed = await self._recovered(await asyncio.to_thread(unconsumed, path))
+        if closed is None or closed.outcome is None:
+            return
+        now = self._clock.now()
+        try:
+            await asyncio.to_thread(consume_file, path, closed.manifest, closed.outcome, now=now)
+        except RestartBlocked as error:
+            log.warning("%s", error.why)
+
+    async def _close(self, restart: Restart) -> Restart | None:
+        """None while somebody else resumes some of it: what becomes of that is known at the next pass."""
         task_ids = [one.task_id for one in restart.manifest.interruptions]
-        # What the dead carried besides, when they had begun more after the manifest was written.
-        task_ids += self._also
-        self._also = []
         found = await self._store.read(lambda tx: _found(tx, task_ids))
-        recovered = [await self._settle(restart, one) for one in found]
-        continued = [await self._continue(restart, number) for number in range(len(restart.triggers))]
-        notices = await self._notify(restart, found) if self._settings.session_recovery else 0
+        is_young = self._clock.now() - restart.updated_at < _RESUMED_WITHIN
+        if is_young and any(one.run is not None and one.run.status in _STOPPED for one in found):
+            return None
+        recovered = [await self._settled(restart, one) for one in found]
+        continuations = 0
+        for number in range(len(restart.triggers)):
+            with _on_its_own(f"the continuation of {restart.id}"):
+                continuations += await self._continue(restart, number)
+        notices = await self._notify(restart, found) if self.settings.session_recovery else 0
         outcome = Outcome(
             recovered=tuple(recovered),
             notices=notices,
-            continuations=sum(continued),
+            continuations=continuations,
             parents_told=sum(one.parent is not None for one in found),
         )
         closed = await self._store.write(lambda tx: self._closing(tx, restart, outcome))
-        now = self._clock.now()
-        try:
-            await asyncio.to_thread(consume_file, self._manifest_path, restart.manifest, outcome, now=now)
-        except RestartBlocked as error:
-            log.warning("%s", error.why)
         log.warning("%s", summary_of(closed))
         return closed
 
@@ -147,7 +204,7 @@ class Recovery:
         closed = tx.restarts.settle(
             restart.id, RestartStatus.RECOVERED, now=now, outcome=outcome, recovered_by=self._life.id
         )
-        if is_open:
+        if is_open and closed.recovered_by == self._life.id:
             tx.emit(
                 EventKind.RESTART_RECOVERED,
                 restart.id,
@@ -158,7 +215,22 @@ class Recovery:
             )
         return closed
 
+    async def _recovered(self, restart_id: str | None) -> Restart | None:
+        if restart_id is None:
+            return None
+        try:
+            found = await self._store.read(lambda tx: tx.restarts.get(restart_id))
+        except (NotFound, RowDamaged):
+            return None
+        return found if found.status is RestartStatus.RECOVERED else None
+
     # --- one interruption
+
+    async def _settled(self, restart: Restart, one: _Found) -> Recovered:
+        """One that nobody can be told about must not keep the gateway from starting, now and ever after."""
+        with _on_its_own(f"what became of {one.task.id}"):
+            return await self._settle(restart, one)
+        return Recovered(task_id=one.task.id, fate=one.fate, why=_why(one.task))
 
     async def _settle(self, restart: Restart, one: _Found) -> Recovered:
         fate = one.fate
@@ -177,30 +249,31 @@ class Recovery:
 
     async def _settle_cron(self, one: _Found) -> Fate:
         """Queued again with a flag, and resumed from its checkpoint; or given up, when that is wanted."""
-        now = self._clock.now()
         if one.task.has_ended:
             return one.fate
-        if self._settings.cron_retry_on_interrupt:
-            message_id = (one.task.dedup_key or "").removeprefix("message:")
-            await self._store.write(
-                lambda tx: tx.firings.follow(message_id, FiringStatus.REQUEUED, task_id=one.task.id, now=now)
-            )
-            return one.fate
-        await self._store.write(cancelling(one.task.id, owner=None, reason=_NOT_RESUMED, now=now))
-        return Fate.CANCELLED
+        now = self._clock.now()
+        await self._store.write(lambda tx: self._requeue_or_cancel(tx, one.task, now))
+        return one.fate if self.settings.cron_retry_on_interrupt else Fate.CANCELLED
+
+    def _requeue_or_cancel(self, tx: Tx, task: Task, now: datetime) -> None:
+        if not self.settings.cron_retry_on_interrupt:
+            cancelling(task.id, owner=None, reason=_NOT_RESUMED, now=now)(tx)
+        elif not tx.tasks.lock(task.id).has_ended:
+            message_id = (task.dedup_key or "").removeprefix("message:")
+            tx.firings.follow(message_id, FiringStatus.REQUEUED, task_id=task.id, now=now)
 
     async def _tell_session(self, restart: Restart, one: _Found) -> bool:
         """An interrupted session without a run to resume learns that it was interrupted."""
         key = one.task.session_key
-        if key is None or not self._settings.session_recovery:
+        if key is None or not self.settings.session_recovery:
             return False
         if _is_to_blame(one.task):
             # Told to go on where it was, it would end the next gateway, too: it stands there for people.
             text = f"[System] Not resumed after a restart: {_why(one.task)}."
-            await self._inbox.note(key, text, key=f"{restart.id}:{key}")
+            await self._inbox.note(key, text, key=_key(restart, "note", one.task.id))
             return False
         text = system_sentence(restarted_at=restart.requested_at, reason=restart.manifest.reason)
-        await self._inbox.ask(key, text, key=f"{restart.id}:{key}")
+        await self._inbox.ask(key, text, key=_key(restart, "session", key))
         return True
 
     async def _continue(self, restart: Restart, number: int) -> bool:
@@ -267,24 +340,59 @@ def _found(tx: Tx, task_ids: Sequence[str]) -> list[_Found]:
 
 def _find(tx: Tx, task: Task) -> _Found:
     run = tx.runs.live_of_task(task.id)
-    parent = None if task.parent_task_id is None else tx.tasks.look(task.parent_task_id)
-    seed = None if run is None or run.seed is None else decode_seed(tx.blobs.open(run.seed))
     return _Found(
         task=task,
         interruption=interruption_of(task),
         fate=_fate(task, run),
         run=run,
-        parent=parent,
-        next_step=None if seed is None else seed.cursor.next_step,
+        parent=None
+        if task.parent_task_id is None
+        else tx.tasks.get_many([task.parent_task_id]).get(task.parent_task_id),
+        next_step=_next_step(tx, run),
     )
 
 
+def _next_step(tx: Tx, run: Run | None) -> str | None:
+    """For a notice; a seed that cannot be read is found out by whoever carries the run."""
+    if run is None or run.seed is None:
+        return None
+    try:
+        return decode_seed(tx.blobs.open(run.seed)).cursor.next_step
+    except (HoldfastError, msgspec.DecodeError):
+        return None
+
+
+def _key(restart: Restart, *parts: str) -> str:
+    """Names of people and places may hold more than a key may."""
+    return f"{restart.id}:{hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
+
+
+@contextlib.contextmanager
+def _on_its_own(what: str) -> Iterator[None]:
+    """What goes wrong with it is said, and the rest goes on; a ledger that is away is everybody's."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except HoldfastError as error:
+        log.error("%s was not told: %s", what, error)  # noqa: TRY400 - its message is the story
+
+
 def _fate(task: Task, run: Run | None) -> Fate:
+    if task.status is TaskStatus.CANCELLED:
+        return Fate.CANCELLED
     if task.has_ended:
-        return Fate.FAILED if task.status in {TaskStatus.FAILED, TaskStatus.LOST} else Fate.ENDED
+        return Fate.FAILED if _was_not_resumed(task) else Fate.ENDED
     if run is None or run.status not in _UNDER_WAY:
         return Fate.HELD
     return Fate.QUEUED if run.resumes_run_id is None else Fate.RESUMED
+
+
+def _was_not_resumed(task: Task) -> bool:
+    """It ended because it could not be resumed; one that failed by itself before or after that has ended."""
+    if task.status is TaskStatus.LOST:
+        return True
+    return task.failure is not None and task.failure.kind in {"failed_resume", RowDamaged.code}
 
 
 def _is_to_blame(task: Task) -> bool:

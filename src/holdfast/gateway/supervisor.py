@@ -51,7 +51,7 @@ _RESTARTS = (signal.SIGUSR1, signal.SIGHUP)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say to the supervisor; read again for each gateway that it starts."""
+    """What the settings say to the supervisor; read again for each gateway that it starts, and ends."""
 
     drain_timeout_s: float = 90.0
     alert_urls: list[str] = []
@@ -175,9 +175,7 @@ class Supervisor:
 
     def _start(self) -> None:
         self._start_at = None
-        # The gateway reads the same settings, and says what is wrong with them.
-        with contextlib.suppress(HoldfastError, OSError):
-            self._terms = self._read_terms()
+        self._renew_terms()
         try:
             self._child = self._spawn()
         except OSError as error:  # no memory, no process left, or an upgrade that is under way
@@ -186,6 +184,11 @@ class Supervisor:
             return
         self._selector.register(self._child.tell, selectors.EVENT_READ)
         log.info("the gateway is started as process %d (%s)", self._child.pid, self._why)
+
+    def _renew_terms(self) -> None:
+        # The gateway reads the same settings, and says what is wrong with them.
+        with contextlib.suppress(HoldfastError, OSError):
+            self._terms = self._read_terms()
 
     def _spawn(self) -> Child:
         tell, theirs = os.pipe()
@@ -262,6 +265,7 @@ class Supervisor:
         if self._is_stopping:
             return
         if child.is_stuck:  # it answered after all, and may end in order
+            self._renew_terms()
             child.kill_at = now + self._longest_drain_s
         else:
             log.info("the gateway drains")
@@ -291,6 +295,8 @@ class Supervisor:
             return
         if not self._is_stopping:
             self._is_stopping = True
+            # The gateway drains as long as they say now, not as they said when it was started.
+            self._renew_terms()
             child.kill_at = self._monotonic() + self._longest_drain_s
             log.info("%s: stopping; the gateway drains for %.0f s at most", why, self._longest_drain_s)
             self._notifier.stopping("draining")

@@ -14,7 +14,7 @@ from holdfast.core.message import Envelope, clean_answer
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.program import Run
 from holdfast.engine.transcripts import answer
-from holdfast.runtimes.command import speaks_by_command
+from holdfast.runtimes.command import secret_names, speaks_by_command
 from holdfast.runtimes.contract import AgentFailed, Heard, Speak
 from holdfast.runtimes.python import speaks_by_function, speaks_by_task
 from holdfast.store import Tx
@@ -32,23 +32,29 @@ def definitions(
 
     Relative directories begin at the home; receipts of commands lie in `receipts` of it unless given.
     """
+    hidden = secret_names(config)
     return [
-        define(name, settings, home=home, receipts=receipts)
+        define(name, settings, home=home, receipts=receipts, hidden=hidden)
         for name, settings in sorted(config.agents.items())
     ]
 
 
 def define(
-    name: str, settings: AgentSettings, *, home: Path | None = None, receipts: Path | None = None
+    name: str,
+    settings: AgentSettings,
+    *,
+    home: Path | None = None,
+    receipts: Path | None = None,
+    hidden: frozenset[str] = frozenset(),
 ) -> TaskDefinition[..., Any]:
-    """The task that answers one message of this agent's sessions."""
+    """The task that answers one message of this agent's sessions. A command does not see what is `hidden`."""
     options: dict[str, Any] = {"timeout": settings.timeout_s, "attempts": ATTEMPTS, "backoff": "1s"}
     if settings.command:
         if receipts is None and home is not None:
             receipts = home / "receipts"
         # Its own limit is the command's; the task waits for the receipt even when that took longer.
         options |= {"timeout": None, "attempts": 1}
-        speak = speaks_by_command(name, settings, home=home, receipts=receipts)
+        speak = speaks_by_command(name, settings, home=home, receipts=receipts, hidden=hidden)
     elif settings.pydantic_ai is not None:
         speak = _speaks_by_model(f"agents.{name}.pydantic_ai", settings.pydantic_ai)
     else:

@@ -1,35 +1,79 @@
-"""Agents that are commands: the text on standard input, the answer on standard output, with a receipt."""
+"""Agents that are commands: the message on standard input, the answer on standard output, with a receipt."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 
-from holdfast.config.gateway import AgentSettings
+import msgspec
+
+from holdfast.config import STORE_VARIABLE, in_home, without_password
+from holdfast.config.gateway import AgentSettings, Config
+from holdfast.config.token import TOKEN_VARIABLE
+from holdfast.core.checkpoint import SeedContext
+from holdfast.core.effect_class import options_of, tool
 from holdfast.core.errors import BadInput, SettingsError
+from holdfast.core.message import Envelope
 from holdfast.core.secret import Secret, secret
 from holdfast.engine.program import Run
+from holdfast.engine.secrets import PREFIX
 from holdfast.runtimes.contract import AgentFailed, Heard, Speak
 from holdfast.tools.commands import ShellResult, shell
 
 # What no agent needs of us: with these it could speak in our name.
-_HIDDEN = ("HOLDFAST_TOKEN", "HOLDFAST_SUPERVISED")
+_HIDDEN = (TOKEN_VARIABLE, "HOLDFAST_SUPERVISED")
 _SHOWN_CHARS = 500
 
 
+class CommandInput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command reads that wants a document: the message, and what a resumed run is told."""
+
+    message: Envelope
+    # As `run.resumed` has it; null unless an interrupted run goes on.
+    resumed: SeedContext | None = None
+
+
+class _Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command is given beside its arguments: something else in each run, and yet the same step."""
+
+    stdin: str
+    hidden: tuple[str, ...]
+
+
+_given: ContextVar[_Given] = ContextVar("given")
+
+
+def secret_names(config: Config) -> frozenset[str]:
+    """The variables of ours that the settings name as secrets; no agent sees one that is not passed to it."""
+    passed = {ours for agent in config.agents.values() for ours in agent.env.values()}
+    signed = {channel.secret_env for channel in config.channels.values()}
+    borne = {token.token_env for token in config.tokens.values()}
+    return frozenset(one for one in (*passed, *signed, *borne) if one is not None)
+
+
 def speaks_by_command(
-    name: str, settings: AgentSettings, *, home: Path | None, receipts: Path | None
+    name: str,
+    settings: AgentSettings,
+    *,
+    home: Path | None,
+    receipts: Path | None,
+    hidden: frozenset[str] = frozenset(),
 ) -> Speak:
-    """The command runs at most once for a message; a crash of ours does not end it."""
+    """The command runs at most once for a message; a crash of ours does not end it.
+
+    It inherits our environment without our own secrets and those of `hidden`.
+    """
     passed = {variable: _secret(name, ours) for variable, ours in sorted(settings.env.items())}
     directory = settings.directory
     if directory is not None and home is not None:
-        directory = str(home / directory)
+        directory = str(in_home(home, directory, key=f"agents.{name}.directory"))
 
     async def speak(run: Run, heard: Heard) -> str | None:
         message = heard.message
-        env: dict[str, str | None] = dict.fromkeys(_HIDDEN)
-        env |= passed
-        env |= {
+        env: dict[str, str | Secret | None] = {
+            **passed,
             "HOLDFAST_AGENT": name,
             "HOLDFAST_SESSION_KEY": message.session_key,
             "HOLDFAST_MESSAGE_ID": message.id,
@@ -37,18 +81,70 @@ def speaks_by_command(
             "HOLDFAST_PEER": message.peer,
             "HOLDFAST_TASK_ID": run.task_id,
         }
-        result = await run.step(
-            shell,
-            settings.command,
-            cwd=directory,
-            env=env,
-            timeout_s=settings.timeout_s,
-            receipts=None if receipts is None else str(receipts),
-            stdin=message.text,
-        )
+        given = _Given(stdin=stdin_of(settings, message, run.resumed), hidden=tuple(sorted(hidden)))
+        token = _given.set(given)
+        try:
+            result = await run.step(
+                _speak,
+                settings.command,
+                cwd=directory,
+                env=env,
+                timeout_s=settings.timeout_s,
+                receipts=None if receipts is None else str(receipts),
+                stdin=message.text,
+            )
+        finally:
+            _given.reset(token)
         return _answer_of(name, result)
 
     return speak
+
+
+_declared = options_of(shell)
+
+
+@tool(effect=_declared.effect, name=_declared.name, raises=_declared.raises)
+async def _speak(
+    command: Sequence[str],
+    *,
+    cwd: str | None,
+    env: Mapping[str, str | None],
+    timeout_s: float | None,
+    receipts: str | None,
+    stdin: str,
+) -> ShellResult:
+    """`shell`, as the run of now gives it: by its arguments it is the same step in every run of the task."""
+    given = _given.get()
+    del stdin
+    return await shell(
+        command,
+        cwd=cwd,
+        env={**dict.fromkeys(_hidden(os.environ, given.hidden)), **env},
+        timeout_s=timeout_s,
+        receipts=receipts,
+        stdin=given.stdin,
+    )
+
+
+def _hidden(environ: Mapping[str, str], named: Collection[str]) -> list[str]:
+    """Of our variables, those that a command does not inherit. A ledger's URL may hold its password."""
+    found = [one for one in environ if one in named or one in _HIDDEN or one.startswith(PREFIX)]
+    url = environ.get(STORE_VARIABLE, "")
+    return found if without_password(url) == url else [*found, STORE_VARIABLE]
+
+
+def stdin_of(settings: AgentSettings, message: Envelope, resumed: SeedContext | None) -> str:
+    """What the command reads: the text, after a resume with what is known before it; or the document."""
+    if settings.stdin == "json":
+        return msgspec.json.encode(CommandInput(message=message, resumed=resumed)).decode()
+    if resumed is None:
+        return message.text
+    # Only we begin a line so, and the document has no line of its own: whoever reads can tell them apart.
+    said = (
+        f"[System] Resumed after an interruption ({resumed.reason.value}). "
+        "What is known stands in the next line, the message after it."
+    )
+    return f"{said}\n{msgspec.json.encode(resumed).decode()}\n\n{message.text}"
 
 
 def _secret(name: str, ours: str) -> Secret:

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
     ModelMessage,
@@ -16,6 +15,7 @@ from pydantic_ai.messages import (
     TextPart,
     UserPromptPart,
 )
+from pydantic_core import to_json
 
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope, Role
@@ -40,7 +40,7 @@ def speaks_by_model(key: str, agent: Any) -> Speak:
         async with durability.durable(run):
             result = await agent.run(heard.message.text, message_history=history_of(heard.history))
         output = result.output
-        return output if isinstance(output, str) else msgspec.json.encode(output).decode()
+        return output if isinstance(output, str) else to_json(output).decode()
 
     return speak
 

@@ -56,6 +56,8 @@ def _wanted(key: str, fn: Callable[..., Any], parameters: Any) -> dict[str, str]
     for parameter in parameters:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             continue
+        if hints.get(parameter.name) is Run or parameter.name == "run":
+            raise SettingsError(f"{key}: it takes a run, so it is a task; decorate it with @hf.task")
         if hints.get(parameter.name) is Envelope or parameter.name == "message":
             wanted[parameter.name] = "message"
         elif parameter.name == "history":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -14,6 +15,7 @@ from cronsim import CronSim
 
 from holdfast.config.gateway import ScheduleSettings
 from holdfast.core.clock import Clock, from_micros, to_micros
+from holdfast.core.errors import StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_firing_id, new_message_id
 from holdfast.core.message import CRON_CHANNEL
@@ -24,6 +26,8 @@ from holdfast.core.transitions import FiringStatus, MessageStatus
 from holdfast.engine.service import Service
 from holdfast.engine.transcripts import new_message, post
 from holdfast.store import Store, Tx, Write
+
+log = logging.getLogger("holdfast")
 
 # How often somebody looks when nothing is due before.
 EVERY_S = 30.0
@@ -42,6 +46,9 @@ class Since(msgspec.Struct, frozen=True, kw_only=True):
     tz: str
     is_enabled: bool
     since: int
+
+    def is_as(self, settings: ScheduleSettings) -> bool:
+        return (self.cron, self.tz, self.is_enabled) == (settings.cron, settings.tz, settings.is_enabled)
 
 
 class Fired(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +75,10 @@ class Cron(Service):
         self._store = store
         self._clock = clock
         self._is_held = False
+        # As this process has it: another one may have another schedule of that name.
+        self._known: dict[str, Since] = {}
+        # Into which session each fires, and up to when nobody was seen to fire it into another.
+        self._targets: dict[str, tuple[str, datetime]] = {}
 
     def hold(self) -> None:
         """Fire nothing from now on; what is due meanwhile is caught up. Safe twice."""
@@ -77,21 +88,35 @@ class Cron(Service):
         self._is_held = False
 
     async def run_once(self) -> Fired:
-        """Fire what is due: of each schedule the latest occurrence, the others are missed."""
+        """Fire what is due: of each schedule the latest occurrence, the others are missed.
+
+        What goes wrong with one schedule is said, and the others go on. Raises StoreUnavailable.
+        """
         fired = missed = 0
         for name, settings in sorted(self.schedules.items()):
             if self._is_held:
                 break
-            since = await self._since(name, settings)
-            if not settings.is_enabled:
-                continue
-            due = due_between(settings, since, self._clock.now())
-            for place, occurrence_at in enumerate(due):
-                is_late = self._clock.now() - occurrence_at > CATCH_UP
-                if place < len(due) - 1 or is_late:
-                    missed += await self._miss(name, settings, occurrence_at)
-                else:
-                    fired += await self._fire(name, settings, occurrence_at)
+            try:
+                did = await self._look_at(name, settings)
+            except StoreUnavailable:
+                raise  # it is so for the others, too
+            except Exception:  # a record that is damaged, or what nobody foresaw
+                log.exception("schedule %s could not be looked at; the others go on", name)
+            else:
+                fired += did.fired
+                missed += did.missed
+        return Fired(fired=fired, missed=missed)
+
+    async def _look_at(self, name: str, settings: ScheduleSettings) -> Fired:
+        fired = missed = 0
+        since = await self._since(name, settings)
+        due = due_between(settings, since, self._clock.now()) if settings.is_enabled else []
+        for place, occurrence_at in enumerate(due):
+            is_late = self._clock.now() - occurrence_at > CATCH_UP
+            if place < len(due) - 1 or is_late:
+                missed += await self._miss(name, settings, occurrence_at)
+            else:
+                fired += await self._fire(name, settings, occurrence_at)
         return Fired(fired=fired, missed=missed)
 
     async def requeue(self, firing_id: str) -> Firing:
@@ -102,21 +127,48 @@ class Cron(Service):
 
     async def _since(self, name: str, settings: ScheduleSettings) -> datetime:
         """The last occurrence that is known; or, for a schedule that is new or was changed, now."""
-        now, fact = self._clock.now(), f"schedule {name}"
+        now = self._clock.now()
+        since = from_micros((await self._as_set(name, settings, now)).since)
+        # What a clock that was far ahead has left says nothing about now; each occurrence is one anyway.
+        last = await self._store.read(lambda tx: tx.firings.last_of(name, until=now))
+        self._check_target(name, session_key(settings.agent, settings.session), last, now)
+        return since if last is None else max(since, last.occurrence_at)
 
-        def read(tx: Tx) -> tuple[str | None, Firing | None]:
-            return tx.boots.fact(fact), tx.firings.last_of(name)
-
-        text, last = await self._store.read(read)
-        known = None if text is None else msgspec.json.decode(text, type=Since)
-        as_set = (settings.cron, settings.tz, settings.is_enabled)
-        if known is None or (known.cron, known.tz, known.is_enabled) != as_set:
-            cron, tz, is_enabled = as_set
-            known = Since(cron=cron, tz=tz, is_enabled=is_enabled, since=to_micros(now))
+    async def _as_set(self, name: str, settings: ScheduleSettings, now: datetime) -> Since:
+        """Read once, and when the settings change: gateways that do not agree must not undo each other's."""
+        fact, known = f"schedule {name}", self._known.get(name)
+        if known is None or not known.is_as(settings):
+            known = _read_since(await self._store.read(lambda tx: tx.boots.fact(fact)))
+        is_ahead = known is not None and known.since > to_micros(now)
+        if known is None or is_ahead or not known.is_as(settings):
+            if is_ahead:
+                log.warning(
+                    "schedule %s was to count from a moment that is still to come; now it counts", name
+                )
+            elif known is not None:
+                log.info("schedule %s was set otherwise before (%s); it counts from now on", name, known.cron)
+            known = Since(
+                cron=settings.cron, tz=settings.tz, is_enabled=settings.is_enabled, since=to_micros(now)
+            )
             encoded = msgspec.json.encode(known).decode()
             await self._store.write(lambda tx: tx.boots.set_fact(fact, encoded))
-        since = from_micros(known.since)
-        return since if last is None else max(since, last.occurrence_at)
+        self._known[name] = known
+        return known
+
+    def _check_target(self, name: str, key: str, last: Firing | None, now: datetime) -> None:
+        """Say so when another gateway fires a schedule of that name into another session: one starves."""
+        known, known_at = self._targets.get(name, ("", now))
+        if known != key:
+            known_at = now
+        if last is not None and last.session_key != key and last.created_at > known_at:
+            log.error(
+                "schedule %s has fired for %s at another gateway, and so not for %s here; rename one of them",
+                name,
+                last.session_key,
+                key,
+            )
+            known_at = last.created_at
+        self._targets[name] = (key, known_at)
 
     def next_due_at(self) -> datetime | None:
         """When the next of all schedules is due, as the settings say."""
@@ -244,6 +296,14 @@ def _tell_fired(tx: Tx, firing: Firing, now: datetime) -> None:
         session_key=firing.session_key,
         is_retry=firing.is_retry,
     )
+
+
+def _read_since(text: str | None) -> Since | None:
+    """None, too, for what nobody can read: then the schedule counts as new."""
+    try:
+        return None if text is None else msgspec.json.decode(text, type=Since)
+    except msgspec.DecodeError:
+        return None
 
 
 # --- occurrences

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from holdfast.core.ids import CheckpointId
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CheckpointStatus
 from holdfast.store import rows
+from holdfast.store.contract import Row
 from holdfast.store.tasks import LAST, resolve
 
 if TYPE_CHECKING:
@@ -80,8 +81,25 @@ class Checkpoints:
             "now": to_micros(now),
             "lease": lease // _MICROSECOND,
         }
+        return self._claimed(boot_id, token, lambda: self._sql.all("claim_checkpoints", params))
+
+    def claim_of_tree(
+        self, task_id: str, *, boot_id: str, token: str, limit: int, now: datetime, lease: timedelta
+    ) -> list[Checkpoint]:
+        """The same among those of one task, and of the tasks that it started."""
+        params = {"boot_id": boot_id, "token": token, "now": to_micros(now), "lease": lease // _MICROSECOND}
+        paused = self._sql.all("paused_checkpoints_of_tree", {"task_id": task_id, "limit": limit})
+
+        def claim() -> list[Row]:
+            return [
+                row for one in paused for row in self._sql.all("claim_checkpoint", params | {"id": one[0]})
+            ]
+
+        return self._claimed(boot_id, token, claim)
+
+    def _claimed(self, boot_id: str, token: str, claim: Callable[[], Iterable[Row]]) -> list[Checkpoint]:
         try:
-            found = [rows.checkpoint_from_row(row) for row in self._sql.all("claim_checkpoints", params)]
+            found = [rows.checkpoint_from_row(row) for row in claim()]
         except RowDamaged:
             found = self.with_token(
                 boot_id, token

@@ -2,34 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import msgspec
 
-from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.clock import to_micros
 from holdfast.core.delivery import Delivery
+from holdfast.core.errors import RowDamaged
 from holdfast.core.task import Failure
 from holdfast.core.transitions import DeliveryStatus
 from holdfast.store import rows
-from holdfast.store.records import Records
+from holdfast.store.contract import Row
+from holdfast.store.records import Prunable
 
 _encode = msgspec.json.Encoder().encode
 
+# How much is looked at to find what may be sent; more than anybody sends at once.
+PAGE = 200
+_TARGET = 4
 
-class Deliveries(Records[Delivery]):
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be sent, or found out about; the ids of what cannot be read; where the next look goes on."""
+
+    deliveries: list[Delivery]
+    damaged: frozenset[str] = frozenset()
+    after: str = ""
+
+
+class Deliveries(Prunable[Delivery]):
     noun = "delivery"
+    nouns = "deliveries"
     has_key = True
     from_row = staticmethod(rows.delivery_from_row)
     to_row = staticmethod(rows.row_from_delivery)
 
-    def due(self, *, now: datetime, limit: int) -> list[Delivery]:
-        """What may be sent now: the oldest that is owed to its target."""
-        found = self._sql.all("due_deliveries", {"now": to_micros(now), "limit": limit})
-        return [rows.delivery_from_row(row) for row in found]
+    def due(self, channel: str, *, now: datetime, limit: int, after: str = "") -> Due:
+        """What may be sent now through a channel: the oldest that is owed to its target.
 
-    def next_due_at(self) -> datetime | None:
-        row = self._sql.one("next_delivery_at", {})
-        return None if row is None else from_micros(row[0])
+        What is due first is looked at first. Where a page of that holds too few, because much is owed to some
+        targets, a page of the targets after `after` is looked at as well; the next look goes on behind it.
+        """
+        params = {"channel": channel, "now": to_micros(now), "page": PAGE}
+        found, damaged = _readable(self._sql.all("due_deliveries", params))
+        if len(found) < limit:
+            rest = self._sql.all("oldest_owed", {"channel": channel, "after": after, "page": PAGE})
+            after = max(str(row[_TARGET]) for row in rest) if len(rest) == PAGE else ""
+            read, also_damaged = _readable(rest)
+            known = {one.id for one in found}
+            found += [one for one in read if _is_due(one, now) and one.id not in known]
+            damaged |= also_damaged
+        return Due(deliveries=found[:limit], damaged=damaged, after=after)
+
+    def waiting_channels(self, *, limit: int = PAGE) -> list[str]:
+        """Through which something is to be sent, now or later."""
+        return [str(row[0]) for row in self._sql.all("waiting_channels", {"limit": limit})]
 
     def attempt(
         self, delivery_id: str, *, boot_id: str, lease_until: datetime, now: datetime
@@ -44,10 +72,11 @@ class Deliveries(Records[Delivery]):
         row = self._sql.one("attempt_delivery", params)
         return None if row is None else rows.delivery_from_row(row)
 
-    def lapsed(self, *, now: datetime, limit: int) -> list[Delivery]:
-        """Attempts of which nobody will tell how they ended."""
-        found = self._sql.all("lapsed_deliveries", {"now": to_micros(now), "limit": limit})
-        return [rows.delivery_from_row(row) for row in found]
+    def lapsed(self, channels: Collection[str], *, now: datetime) -> Due:
+        """Attempts through these channels of which nobody will tell how they ended, a page of them."""
+        params = {"channels": self._sql.pack(sorted(channels)), "now": to_micros(now), "limit": PAGE}
+        read, damaged = _readable(self._sql.all("lapsed_deliveries", params))
+        return Due(deliveries=read, damaged=damaged)
 
     def reclaim(
         self, delivery: Delivery, *, boot_id: str, lease_until: datetime, now: datetime
@@ -87,3 +116,18 @@ class Deliveries(Records[Delivery]):
     def of_task(self, task_id: str) -> list[Delivery]:
         found = self._sql.all("deliveries_of_task", {"task_id": task_id})
         return [rows.delivery_from_row(row) for row in found]
+
+
+def _readable(found: Sequence[Row]) -> tuple[list[Delivery], frozenset[str]]:
+    """Those that can be read, and the ids of those that are damaged: one must not keep the others waiting."""
+    read, damaged = [], set()
+    for row in found:
+        try:
+            read.append(rows.delivery_from_row(row))
+        except RowDamaged:
+            damaged.add(str(row[0]))
+    return read, frozenset(damaged)
+
+
+def _is_due(delivery: Delivery, now: datetime) -> bool:
+    return delivery.status is DeliveryStatus.PENDING and delivery.due_at <= now

@@ -141,6 +141,11 @@ class Effects(Records[Effect]):
         found = self._sql.all("effects_to_review", {"after": after, "limit": limit})
         return [rows.effect_from_row(row) for row in found]
 
+    def settled_among(self, keys: Sequence[str]) -> set[str]:
+        """Of these idempotency keys, those of effects whose outcome is known."""
+        found = self._sql.all("settled_keys", {"keys": self._sql.pack(keys)})
+        return {row[0] for row in found}
+
     def of_task(self, task_id: str) -> list[Effect]:
         return [rows.effect_from_row(row) for row in self._sql.all("effects_of_task", {"task_id": task_id})]
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import IllegalMove
-from holdfast.core.manifest import Outcome, Restart, Trigger
+from holdfast.core.errors import IllegalMove, RowDamaged
+from holdfast.core.manifest import Manifest, Outcome, Restart, Trigger
 from holdfast.core.transitions import RestartStatus
 from holdfast.store import rows
-from holdfast.store.records import Records
+from holdfast.store.records import Prunable
 
 
-class Restarts(Records[Restart]):
+class Restarts(Prunable[Restart]):
     noun = "restart"
+    nouns = "restarts"
     from_row = staticmethod(rows.restart_from_row)
     to_row = staticmethod(rows.row_from_restart)
 
@@ -33,7 +35,14 @@ class Restarts(Records[Restart]):
         found = self.get(restart_id)
         if found.status is to:
             return found
-        self.move(restart_id, to, now=now)
+        try:
+            self.move(restart_id, to, now=now)
+        except IllegalMove:
+            # Two gateways may recover from the same, and one of them was quicker.
+            found = self.get(restart_id)
+            if found.status is not to:
+                raise
+            return found
         params = {
             "id": restart_id,
             "outcome": msgspec.json.encode(outcome),
@@ -60,10 +69,22 @@ class Restarts(Records[Restart]):
             raise IllegalMove("restart", restart_id, found.status.value, RestartStatus.DRAINING.value)
         return rows.restart_from_row(row)
 
-    def open_of(self, place: str, *, limit: int = 100) -> list[Restart]:
-        """What the gateway of that place has still to recover from, oldest first."""
-        found = self._sql.all("open_restarts", {"place": place, "limit": limit})
-        return [rows.restart_from_row(row) for row in found]
+    def extend(self, before: Restart, manifest: Manifest, *, now: datetime) -> Restart | None:
+        """The same restart has interrupted more. None when it is not as it was read any more."""
+        digest = rows.row_from_restart(before)["digest"]
+        extended = msgspec.structs.replace(before, manifest=manifest, updated_at=now)
+        params = rows.row_from_restart(extended) | {"digest_before": digest}
+        row = self._sql.one("save_manifest", params)
+        return None if row is None else rows.restart_from_row(row)
+
+    def open(self, *, limit: int = 100) -> list[Restart]:
+        """What some gateway, not always this one, has still to recover from; oldest first. Without those
+        that are damaged, which `store verify` names: their runs are resumed all the same."""
+        found = []
+        for row in self._sql.all("open_restarts", {"limit": limit}):
+            with contextlib.suppress(RowDamaged):
+                found.append(rows.restart_from_row(row))
+        return found
 
     def page(self, limit: int = 20, before: str = "~") -> list[Restart]:
         """Newest first; the last id of a page is the page token of the next."""

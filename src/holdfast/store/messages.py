@@ -7,13 +7,14 @@ from datetime import datetime
 from holdfast.core.clock import to_micros
 from holdfast.core.message import Message
 from holdfast.store import rows
-from holdfast.store.records import Records
+from holdfast.store.records import Place, Prunable, Walked
 
 LAST_POSITION = 2**62
 
 
-class Messages(Records[Message]):
+class Messages(Prunable[Message]):
     noun = "message"
+    nouns = "messages"
     has_key = True
     from_row = staticmethod(rows.message_from_row)
     to_row = staticmethod(rows.row_from_message)
@@ -55,3 +56,7 @@ class Messages(Records[Message]):
         params = {"session_key": session_key, "until": until, "limit": limit}
         found = self._sql.all("messages_heard", params)
         return [rows.message_from_row(row) for row in reversed(found)]
+
+    def old(self, *, older_than: datetime, kept: int, after: Place, limit: int) -> Walked:
+        """Messages that nobody needs any more. The last `kept` of a session stay while it is spoken in."""
+        return self._walk(older_than=older_than, after=after, limit=limit, kept=kept)

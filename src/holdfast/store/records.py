@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+import msgspec
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import IllegalMove, NotFound
@@ -16,6 +18,20 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 R = TypeVar("R")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """How far a walk through what is old has got."""
+
+    at: int = 0
+    id: str = ""
+
+
+class Walked(msgspec.Struct, frozen=True, kw_only=True):
+    """What may go of those that were looked at, and where to go on; from the start again after the last."""
+
+    ids: list[str]
+    place: Place
 
 
 class Records(Generic[R]):
@@ -59,3 +75,30 @@ class Records(Generic[R]):
                 self.noun, record_id, str(getattr(self.get(record_id), "status", "?")), to.value
             )
         return type(self).from_row(row)
+
+
+class Prunable(Records[R]):
+    """One noun that retention forgets. Its queries are also `<nouns>_to_prune` and `delete_<nouns>`."""
+
+    nouns: ClassVar[str]
+
+    def to_prune(self, *, older_than: datetime, limit: int) -> list[str]:
+        """Ids of what came to its end by then and that nothing needs any more, oldest first."""
+        params = {"older_than": to_micros(older_than), "limit": limit}
+        return [row[0] for row in self._sql.all(f"{self.nouns}_to_prune", params)]
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """How many were removed; what has not come to its end stays."""
+        return len(self._sql.all(f"delete_{self.nouns}", {"ids": self._sql.pack(ids)})) if ids else 0
+
+    def _walk(self, *, older_than: datetime, after: Place, limit: int, **params: object) -> Walked:
+        """Of `limit` old ones, those that may go: what must stay is looked at once in a round, not always."""
+        params |= {
+            "older_than": to_micros(older_than),
+            "after_at": after.at,
+            "after_id": after.id,
+            "limit": limit,
+        }
+        found = self._sql.all(f"{self.nouns}_to_prune", params)
+        place = Place(int(found[-1][1]), found[-1][0]) if len(found) == limit else Place()
+        return Walked(ids=[row[0] for row in found if row[2]], place=place)

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Boot
 from holdfast.core.clock import from_micros, to_micros
-from holdfast.core.delivery import Delivery
+from holdfast.core.delivery import Delivery, channel_of
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.errors import RowDamaged
 from holdfast.core.events import Event, EventKind
@@ -732,11 +732,15 @@ def row_from_effect(effect: Effect) -> Params:
 def delivery_from_row(row: Row) -> Delivery:
     if digest_of(*row[:7]) != row[7]:
         raise RowDamaged("delivery", row[0])
+    origin = None if row[3] is None else _origin(row[3])
+    if channel_of(origin) != row[14]:
+        # It would be taken by somebody who does not have its channel.
+        raise RowDamaged("delivery", row[0])
     return Delivery(
         id=row[0],
         task_id=row[1],
         idempotency_key=row[2],
-        origin=None if row[3] is None else _origin(row[3]),
+        origin=origin,
         message=row[5],
         created_at=from_micros(row[6]),
         status=DeliveryStatus(row[8]),
@@ -767,6 +771,7 @@ def row_from_delivery(delivery: Delivery) -> Params:
         "failure": _json(delivery.failure),
         "claimed_by": delivery.claimed_by,
         "updated_at": to_micros(delivery.updated_at),
+        "channel": delivery.channel,
     }
 
 

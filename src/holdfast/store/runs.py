@@ -248,6 +248,14 @@ class Runs:
         """Whether something is there to be claimed by who knows these names."""
         return self._sql.one("find_ready_run", {"names": self._sql.pack(names)}) is not None
 
+    def ready_of_tree(
+        self, task_id: str, names: Sequence[str], *, limit: int
+    ) -> list[tuple[str, bool, datetime]]:
+        """Ready runs of a task and of those that it started: id, whether it must be alone, since when."""
+        params = {"task_id": task_id, "names": self._sql.pack(names), "limit": limit}
+        found = self._sql.all("ready_runs_of_tree", params)
+        return [(row[0], bool(row[1]), from_micros(row[2])) for row in found]
+
     def ready_names(self, *, limit: int = 1000) -> list[str]:
         """The names of the tasks that have ready runs."""
         return [row[0] for row in self._sql.all("names_of_ready_runs", {"limit": limit})]
@@ -263,6 +271,11 @@ class Runs:
     def lapsed(self, *, now: datetime, limit: int) -> list[Run]:
         found = self._sql.all("lapsed_runs", {"now": to_micros(now), "limit": limit})
         return [rows.run_from_row(row) for row in found]
+
+    def next_lapse(self, *, now: datetime) -> timedelta | None:
+        """How long until the first lease lapses, of claims and of resumes; None when nobody has one."""
+        found = self._sql.all("next_lapse", {"now": to_micros(now)})
+        return min((row[0] * _MICROSECOND for row in found if row[0] is not None), default=None)
 
     def lock_running(self, run_ids: Sequence[str]) -> list[Run]:
         """Of these, those still running, to be changed in this transaction."""

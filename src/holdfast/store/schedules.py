@@ -9,7 +9,7 @@ from holdfast.core.errors import IllegalMove
 from holdfast.core.schedule import Firing, Wake
 from holdfast.core.transitions import FiringStatus, sources_of
 from holdfast.store import rows
-from holdfast.store.records import Records
+from holdfast.store.records import Prunable, Records
 
 _LAST_MICROS = 2**62
 
@@ -20,8 +20,9 @@ class Wakes(Records[Wake]):
     to_row = staticmethod(rows.row_from_wake)
 
 
-class Firings(Records[Firing]):
+class Firings(Prunable[Firing]):
     noun = "firing"
+    nouns = "firings"
     has_key = True
     from_row = staticmethod(rows.firing_from_row)
     to_row = staticmethod(rows.row_from_firing)
@@ -54,9 +55,10 @@ class Firings(Records[Firing]):
             raise IllegalMove("firing", firing_id, status, FiringStatus.REQUEUED.value)
         return rows.firing_from_row(row)
 
-    def last_of(self, schedule: str) -> Firing | None:
-        """The latest occurrence that is known."""
-        row = self._sql.one("last_firing", {"schedule": schedule})
+    def last_of(self, schedule: str, *, until: datetime | None = None) -> Firing | None:
+        """The latest occurrence that is known; or the latest up to and with a moment."""
+        params = {"schedule": schedule, "until": _LAST_MICROS if until is None else to_micros(until)}
+        row = self._sql.one("last_firing", params)
         return None if row is None else rows.firing_from_row(row)
 
     def page(self, schedule: str, *, before: datetime | None = None, limit: int = 50) -> list[Firing]:

@@ -14,14 +14,15 @@ from holdfast.core.session import Session
 from holdfast.core.task import Origin
 from holdfast.store import rows
 from holdfast.store.contract import Row
-from holdfast.store.records import Records
+from holdfast.store.records import Place, Prunable, Walked
 
 _LAST_MICROS = 2**62
 _encode = msgspec.json.Encoder().encode
 
 
-class Sessions(Records[Session]):
+class Sessions(Prunable[Session]):
     noun = "session"
+    nouns = "sessions"
     has_key = True
     from_row = staticmethod(rows.session_from_row)
     to_row = staticmethod(rows.row_from_session)
@@ -110,6 +111,10 @@ class Sessions(Records[Session]):
         else:
             found = self._sql.all("page_of_sessions_of_agent", params | {"agent": agent})
         return _readable(found)
+
+    def old(self, *, older_than: datetime, after: Place, limit: int) -> Walked:
+        """Idle ones in which nobody has spoken since, and of whose transcript nothing is left."""
+        return self._walk(older_than=older_than, after=after, limit=limit)
 
 
 def _readable(found: Sequence[Row]) -> list[Session]:

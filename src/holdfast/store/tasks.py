@@ -88,9 +88,11 @@ class Tasks:
         found = self._sql.all("newest_children_of_task", {"task_id": task_id, "limit": limit})
         return [rows.task_from_row(row) for row in found]
 
-    def resolve(self, prefix: str) -> TaskId:
-        """The one id that begins so."""
-        return TaskId(resolve(self._tx, "task", "find_tasks", prefix))
+    def resolve(self, prefix: str, *, owner: str | None = None) -> TaskId:
+        """The one id that begins so; of an owner's tasks alone, when one is given."""
+        if owner is None:
+            return TaskId(resolve(self._tx, "task", "find_tasks", prefix))
+        return TaskId(resolve(self._tx, "task", "find_tasks_of_owner", prefix, owner=owner))
 
     def page(
         self,
@@ -275,10 +277,11 @@ def _arguments_digest(task: Task) -> bytes:
     return digest_of(task.runtime.value, task.name, task.arguments)
 
 
-def resolve(tx: Tx, noun: str, query: str, prefix: str) -> str:
+def resolve(tx: Tx, noun: str, query: str, prefix: str, **more: object) -> str:
     """The one id of a noun that begins with a prefix."""
     check_id(noun, prefix)
-    found = [str(row[0]) for row in tx.statements.all(query, {"low": prefix, "high": prefix + LAST})]
+    params = {"low": prefix, "high": prefix + LAST, **more}
+    found = [str(row[0]) for row in tx.statements.all(query, params)]
     if not found:
         raise NotFound(noun, prefix)
     if len(found) > 1 and found[0] != prefix:

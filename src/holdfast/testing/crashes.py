@@ -7,7 +7,7 @@ import contextlib
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
@@ -231,14 +231,22 @@ class _Stage:
                 f"{self._call.name}, {where}: it ended {played.shown}; without a crash it ends "
                 f"{expected.shown}.\n{_REMEDY}"
             )
-        before = Counter(ran.key for ran in expected.ran)
-        again = Counter(ran.key for ran in played.ran) - before
-        names = {ran.key: ran.shown for ran in played.ran}
         return CrashPoint(
-            where=where,
-            reviews=tuple(played.reviewed),
-            repeated=tuple(names[key] for key in again.elements()),
+            where=where, reviews=tuple(played.reviewed), repeated=tuple(_repeated(expected, played))
         )
+
+
+def _repeated(expected: _Played, played: _Played) -> Iterator[str]:
+    """What ran more often than without a crash. Counted by scope and name: an id may be another one in every
+    play, such as those that an agent's framework makes up."""
+    more = Counter(ran.key[:2] for ran in played.ran) - Counter(ran.key[:2] for ran in expected.ran)
+    seen, first, again = set[tuple[str, Key]](), list[_Ran](), list[_Ran]()
+    for ran in played.ran:
+        (again if (ran.task_id, ran.key) in seen else first).append(ran)
+        seen.add((ran.task_id, ran.key))
+    for place, count in more.items():
+        likely = [ran.shown for ran in (*again, *reversed(first)) if ran.key[:2] == place]
+        yield from likely[:count]
 
 
 class _World:

@@ -71,7 +71,7 @@ async def _verify_shell(
 
 
 @tool(
-    effect=verifiable(_verify_shell),
+    effect=verifiable(_verify_shell, local=True),
     name="shell",
     raises=(CommandFailed, CommandNotStarted, CommandCutShort, BadInput),
 )

@@ -45,7 +45,9 @@ async def _verify_write_file(path: str, content: str, *, expected_sha256: str | 
 
 
 @tool(
-    effect=verifiable(_verify_write_file), name="write_file", raises=(FileChanged, FileNotWritten, BadInput)
+    effect=verifiable(_verify_write_file, local=True),
+    name="write_file",
+    raises=(FileChanged, FileNotWritten, BadInput),
 )
 def write_file(path: str, content: str, *, expected_sha256: str | None = None) -> FileResult:
     """Write a text file, durably, so that readers see the old content or the new and nothing between.

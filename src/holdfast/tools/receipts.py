@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from holdfast.tools.witness import Done, sync_directory
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 _VOID = b"void"
+_STARTED = ".started"
 
 
 class NotBegun(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class Receipt:
     def __init__(self, directory: Path, key: str) -> None:
         if not _KEY.fullmatch(key):
             raise BadInput("key", f"{key!r} cannot name a receipt; letters, digits, - and _ can")
-        self.started = directory / f"{key}.started"
+        self.started = directory / f"{key}{_STARTED}"
         self.done = directory / f"{key}.done"
 
     @contextlib.contextmanager
@@ -111,16 +112,28 @@ def make_directory(directory: Path) -> Path:
     return directory
 
 
-def prune_receipts(directory: Path, *, before: datetime) -> int:
-    """Remove the receipts of commands that began before a moment and are over; how many they were.
+def old_receipts(directory: Path, *, before: datetime) -> list[str]:
+    """The keys of the receipts that began before a moment."""
+    limit = before.timestamp()
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as found:
+        return sorted(
+            one.name.removesuffix(_STARTED)
+            for one in found
+            if one.name.endswith(_STARTED) and one.stat(follow_symlinks=False).st_mtime < limit
+        )
+    return []
 
-    Whether a command was begun can then no longer be told: choose a moment before the oldest open intent.
+
+def prune_receipts(directory: Path, keys: Iterable[str]) -> int:
+    """Remove the receipts of these keys, but those that somebody is at; how many they were.
+
+    Whether such a command was begun can then no longer be told: their effects must be settled.
     """
     pruned = 0
-    for started in sorted(directory.glob("*.started")):
-        receipt = Receipt(directory, started.stem)
+    for key in keys:
+        receipt = Receipt(directory, key)
         with receipt.held() as descriptor:
-            if descriptor is None or os.fstat(descriptor).st_mtime >= before.timestamp():
+            if descriptor is None:
                 continue
             for path in (receipt.done, receipt.done.with_suffix(".new"), receipt.started):
                 path.unlink(missing_ok=True)

@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.core.effect_class import DidNotHappen, Happened, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput, NotInRun
-from holdfast.core.payload import check_name, check_text
+from holdfast.core.payload import check_text
+from holdfast.core.session import agent_of
 from holdfast.tools.inputs import current_key
 
 
@@ -72,7 +73,7 @@ async def restart_gateway(
         if session_key is None:
             raise BadInput("session_key", "name the session that the continuation goes to")
     if session_key is not None:
-        check_name("session_key", session_key)
+        agent_of(session_key)  # or the continuation could never be said
     return await _door().ask(
         current_key(), reason, force=force, session_key=session_key, continuation=continuation
     )

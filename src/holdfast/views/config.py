@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.config.files import DEFAULT, Loaded
+from holdfast.config.gateway import Config
 from holdfast.config.keys import ANY, KEYS, SECTIONS, Applies, defaults, fit_to_show, key_of, values
 from holdfast.views.health import CheckView, Verdict
 from holdfast.views.text import clean_json, one_line
@@ -57,6 +58,38 @@ class ExplainedView(msgspec.Struct, frozen=True, kw_only=True):
             if key.name.partition(f".{ANY}.")[0] in empty
         ]
         return cls(home=one_line(home, 1000), settings=found)
+
+
+class RunningSettingView(msgspec.Struct, frozen=True, kw_only=True):
+    """One key as it holds in a gateway: its value, without secrets."""
+
+    key: str
+    value: Any
+    default: Any
+    applies: Applies
+    meaning: str
+
+
+class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings that hold in a gateway, in the order of the guide."""
+
+    settings: list[RunningSettingView]
+
+    @classmethod
+    def of(cls, config: Config) -> ConfigView:
+        explained = [SettingView.of(name, value, source=DEFAULT) for name, value in values(config).items()]
+        return cls(
+            settings=[
+                RunningSettingView(
+                    key=one.key,
+                    value=one.value,
+                    default=one.default,
+                    applies=one.applies,
+                    meaning=one.meaning,
+                )
+                for one in explained
+            ]
+        )
 
 
 class ConfigCheckView(msgspec.Struct, frozen=True, kw_only=True):

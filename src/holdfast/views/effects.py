@@ -90,16 +90,19 @@ class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
     asked: str | None
     # Null once it is no longer in doubt and was not so before.
     why: str | None
+    # The type of its result as its author declared it; null when nothing is known of it.
+    returns: str | None = None
 
     @classmethod
     def of(cls, effect: Effect, task: Task | None) -> ReviewView:
-        failure = _failure_of(effect)
+        failure, request = _failure_of(effect), _request_of(effect)
         return cls(
             effect=EffectView.of(effect),
             task_name=None if task is None else one_line(task.name),
             task_status=None if task is None else task.status.value,
-            asked=_asked(effect.request),
+            asked=one_line(request.shown, MAX_ASKED_CHARS) or None,
             why=None if failure is None else one_line(failure.message, MAX_ASKED_CHARS),
+            returns=one_line(request.returns) or None,
         )
 
 
@@ -148,9 +151,29 @@ def _failure_of(effect: Effect) -> Failure | None:
 
 class _Request(msgspec.Struct, frozen=True):
     shown: str = ""
+    returns: str = ""
 
 
-def _asked(request: bytes) -> str | None:
+def _request_of(effect: Effect) -> _Request:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-        return one_line(msgspec.json.decode(request, type=_Request).shown, MAX_ASKED_CHARS) or None
-    return None
+        return msgspec.json.decode(effect.request, type=_Request)
+    return _Request()
+
+
+# What JSON has for the types that people declare, by the word before any bracket.
+_JSON_KINDS = {"str": "text", "bool": "true or false", "int": "a whole number", "float": "a number"}
+_JSON_KINDS |= {"dict": "an object", "list": "a list", "tuple": "a list", "None": "null"}
+_FITTING = {"a number": {"a number", "a whole number"}}
+
+
+def misfit_of(returns: str | None, value: object) -> str | None:
+    """What a result should have been that plainly is no such thing; None when it fits, or nobody can tell."""
+    declared = [one.partition("[")[0].strip() for one in (returns or "").split("|")]
+    wanted = [_JSON_KINDS.get(one) for one in declared]
+    # Null is what a step has that was left out, whatever it returns.
+    if value is None or None in wanted:
+        return None
+    given = _JSON_KINDS.get(type(value).__name__)
+    if any(given in _FITTING.get(str(kind), {kind}) for kind in wanted):
+        return None
+    return " or ".join(str(kind) for kind in wanted)

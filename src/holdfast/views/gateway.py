@@ -8,10 +8,14 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.manifest import Fate, Interruption, Restart
+from holdfast.views.errors import ErrorView
 from holdfast.views.text import maybe_line, one_line
 
 MAX_REASON_CHARS = 500
+# The one signal after which the gateway comes back.
+RESTART_SIGNAL = "SIGUSR1"
 
 
 class Status(Protocol):
@@ -134,6 +138,8 @@ class RestartView(msgspec.Struct, frozen=True, kw_only=True):
     fates: dict[str, int]
     notices: int
     why_blocked: str | None
+    # restart, stop or crash.
+    kind: str = "restart"
 
     @classmethod
     def of(cls, restart: Restart) -> RestartView:
@@ -170,7 +176,16 @@ class RestartView(msgspec.Struct, frozen=True, kw_only=True):
             fates=fates,
             notices=0 if outcome is None else outcome.notices,
             why_blocked=None if outcome is None else maybe_line(outcome.why_blocked, MAX_REASON_CHARS),
+            kind=_kind_of(restart),
         )
+
+
+def _kind_of(restart: Restart) -> str:
+    """One wish to end is enough for a stop, however many wanted it to come back."""
+    if any(one.resume_reason is ResumeReason.CRASH for one in restart.triggers[:1]):
+        return "crash"
+    ends = (one for one in restart.triggers if one.resume_reason is ResumeReason.SIGNAL)
+    return "stop" if any(one.reason != RESTART_SIGNAL for one in ends) else "restart"
 
 
 class RestartPageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,6 +201,8 @@ class RestartAnswerView(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     restart_id: str | None
     readiness: ReadinessView
+    # Null when it was accepted; else as every error has it, with the code `not_ready` or `restart_blocked`.
+    error: ErrorView | None = None
 
 
 class LetResumeView(msgspec.Struct, frozen=True, kw_only=True):

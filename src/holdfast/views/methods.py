@@ -17,6 +17,8 @@ class MethodView(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, Any]
     # The name of the view that it answers with.
     answer: str
+    # Whether those may call it who are bound to an owner; it shows and touches only what is the owner's.
+    is_owned: bool
 
 
 class DescriptionView(msgspec.Struct, frozen=True, kw_only=True):

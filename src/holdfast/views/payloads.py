@@ -13,6 +13,7 @@ from holdfast.views.text import MAX_TEXT_CHARS, bounded, clean_json, clip, one_l
 
 MAX_SHOWN_BYTES = 64 * 1024
 MAX_PREVIEW_CHARS = 2000
+MAX_PLACES = 20
 
 # No JSON begins with it: what follows is the failure of a step, which is remembered like a result.
 FAILED = b"!"
@@ -49,7 +50,14 @@ class FailureView(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     message: str
+    # Among them `traceback`: where the error came from in the user's own code, outermost place first.
     facts: dict[str, Any] = {}
+
+    @property
+    def places(self) -> list[str]:
+        """Where it came from, a line for each place, outermost first; empty when that is not known."""
+        found = self.facts.get("traceback")
+        return [one_line(str(one)) for one in found[-MAX_PLACES:]] if isinstance(found, list) else []
 
     @classmethod
     def of(cls, failure: Failure) -> FailureView:

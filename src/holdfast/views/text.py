@@ -18,7 +18,8 @@ MAX_LOOKED_AT: Final = 64 * 1024
 
 # What a terminal obeys (ECMA-48): strings with a terminator, control sequences, and the shorter escapes.
 _ESCAPES: Final = re.compile(
-    r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
+    # A string ends before the next one begins, so that many without an end cost no square.
+    r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\x90\x98\x9d-\x9f]*+(?:\x07|\x1b\\|\x9c)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|\x1b[ -/]*[0-~]"
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.effect import Effect
 from holdfast.core.scope import Question
-from holdfast.core.task import Task
+from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.views.text import bounded, one_line
 
@@ -52,12 +52,19 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def what_next(task: Task | None) -> str:
-    """What becomes of a task for which somebody has just decided or answered something."""
+def what_next(task: Task | None, *, has_gateway: bool) -> str:
+    """What becomes of a task for which somebody has just decided or answered something.
+
+    A gateway that answers this itself goes on with its agents' tasks; nobody else can.
+    """
     if task is None:
         return "its task is gone, so nothing goes on"
     if task.has_ended:
         return f"its task {task.id} is {task.status.value}, so nothing goes on"
+    if task.status is TaskStatus.QUEUED and task.runtime is RuntimeName.AGENT:
+        return f"task {task.id} is queued, and " + (
+            "goes on" if has_gateway else "the gateway goes on with it (none runs? `holdfast up`)"
+        )
     if task.status is TaskStatus.QUEUED:
         return (
             f"task {task.id} is queued, and goes on in a process that carries {task.name!r} "
@@ -71,6 +78,11 @@ def kind_of(waits_on: str) -> tuple[str, str]:
     """`answer:ques_…` is of the kind `answer`, about `ques_…`."""
     kind, _, subject = waits_on.partition(":")
     return kind, subject
+
+
+def waits_for_person(waits_on: str | None) -> bool:
+    """Whether only a person brings it further: by an answer, or a review."""
+    return waits_on is not None and kind_of(waits_on)[0] in ("answer", "review")
 
 
 def brief_wait(waits_on: str | None) -> str:

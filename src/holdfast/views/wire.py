@@ -153,6 +153,21 @@ class TasksRetried(msgspec.Struct, frozen=True, kw_only=True):
     results: list[TaskRetried]
 
 
+class TaskDismissed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What became of what one of several tasks owes."""
+
+    task_id: str
+    ok: bool
+    reason: str | None = None
+    task: TaskSummary | None = None
+
+
+class TasksDismissed(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of each."""
+
+    results: list[TaskDismissed]
+
+
 class TaskEvent(msgspec.Struct, frozen=True, kw_only=True):
     """The event `task`."""
 

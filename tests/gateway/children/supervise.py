@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from holdfast.core.errors import HoldfastError
 from holdfast.gateway.crashes import Patience
@@ -47,12 +48,18 @@ def main() -> int:
         sockets,
         order["command"],
         environ=os.environ,
-        terms=lambda: Terms(**order.get("terms", {})),
+        terms=lambda: Terms(**order.get("terms", {}) | changed_terms(Path(order["home"]))),
         patience=Patience(**order.get("patience", {})),
     )
     status = supervisor.run(announce=announce)
     sockets.close()
     return status
+
+
+def changed_terms(home: Path) -> dict[str, Any]:
+    """What a test has written there since."""
+    path = home / "terms.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 if __name__ == "__main__":

@@ -332,13 +332,19 @@ CREATE TABLE deliveries (
   due_at          INTEGER NOT NULL,
   failure         BLOB,
   claimed_by      TEXT,
-  updated_at      INTEGER NOT NULL
+  updated_at      INTEGER NOT NULL,
+  channel         TEXT NOT NULL
 ) STRICT;
-CREATE INDEX deliveries_due ON deliveries (due_at, id) WHERE status = 'pending';
+-- By channel: who sends for some of them does not look at what is owed through others.
+CREATE INDEX deliveries_due ON deliveries (channel, due_at, id) WHERE status = 'pending';
 CREATE INDEX deliveries_attempting ON deliveries (due_at, id) WHERE status = 'attempting';
 -- What is owed to one target is sent in order.
-CREATE INDEX deliveries_open ON deliveries (target, created_at, id) WHERE status IN ('pending', 'attempting');
+CREATE INDEX deliveries_open ON deliveries (channel, target, created_at, id)
+  WHERE status IN ('pending', 'attempting');
 CREATE INDEX deliveries_by_task ON deliveries (task_id, id);
+-- What nobody will send any more, for retention.
+CREATE INDEX deliveries_settled ON deliveries (updated_at, id)
+  WHERE status IN ('delivered', 'failed', 'parent_missing', 'not_applicable', 'dismissed');
 
 CREATE TABLE flows (
   id                  TEXT PRIMARY KEY,
@@ -412,6 +418,8 @@ CREATE UNIQUE INDEX messages_once ON messages (channel, account_id, channel_mess
   WHERE channel_message_id IS NOT NULL;
 CREATE INDEX messages_queued ON messages (session_key, position) WHERE status = 'queued';
 CREATE INDEX messages_taken ON messages (task_id) WHERE status = 'taken';
+-- What nobody has to answer any more, for retention.
+CREATE INDEX messages_settled ON messages (updated_at, id) WHERE status IN ('answered', 'failed', 'noted');
 
 CREATE TABLE firings (
   id            TEXT PRIMARY KEY,
@@ -429,6 +437,7 @@ CREATE TABLE firings (
   UNIQUE (schedule, occurrence_at)
 ) STRICT;
 CREATE INDEX firings_open ON firings (occurrence_at, id) WHERE status IN ('due', 'running', 'requeued');
+CREATE INDEX firings_settled ON firings (updated_at, id) WHERE status IN ('done', 'failed', 'missed');
 
 CREATE TABLE wakes (
   id            TEXT PRIMARY KEY,
@@ -459,7 +468,8 @@ CREATE TABLE restarts (
   recovered_by TEXT,
   updated_at   INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX restarts_open ON restarts (place, id) WHERE status IN ('draining', 'drained');
+CREATE INDEX restarts_open ON restarts (id) WHERE status IN ('draining', 'drained');
+CREATE INDEX restarts_settled ON restarts (updated_at, id) WHERE status IN ('blocked', 'recovered');
 
 CREATE TABLE blobs (
   digest     TEXT PRIMARY KEY,

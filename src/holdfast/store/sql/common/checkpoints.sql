@@ -64,6 +64,27 @@ UPDATE run_checkpoints
    AND status = 'paused_for_restart'
 RETURNING *;
 
+-- name: paused_checkpoints_of_tree
+-- Of a task that has not ended and of those that it started, at whatever depth, the most urgent paused ones.
+-- CROSS JOIN keeps the planner of SQLite to that order: the few tasks first, then the checkpoints of each.
+WITH RECURSIVE tree (id) AS (
+       SELECT id FROM tasks WHERE id = :task_id AND ended_at IS NULL
+        UNION
+       SELECT tasks.id FROM tasks JOIN tree ON tasks.parent_task_id = tree.id WHERE tasks.ended_at IS NULL
+     )
+SELECT run_checkpoints.id FROM tree CROSS JOIN run_checkpoints
+ WHERE run_checkpoints.task_id = tree.id AND run_checkpoints.status = 'paused_for_restart'
+ ORDER BY run_checkpoints.priority, run_checkpoints.created_at, run_checkpoints.id LIMIT :limit;
+
+-- name: claim_checkpoint
+-- Hand one paused checkpoint to one resumer, unless it waits for that resumer's own end.
+-- moves: checkpoint paused_for_restart -> resuming
+UPDATE run_checkpoints
+   SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,
+       attempts = attempts + 1, updated_at = :now
+ WHERE id = :id AND status = 'paused_for_restart' AND (claimed_by IS NULL OR claimed_by <> :boot_id)
+RETURNING *;
+
 -- name: set_checkpoint_resumed
 -- The follow-up run exists; its resumer still held the checkpoint.
 -- moves: checkpoint resuming -> resumed

@@ -1,17 +1,48 @@
 -- name: due_deliveries
--- What may be sent now: nothing older is still owed to the same target.
-SELECT * FROM deliveries
- WHERE status = 'pending' AND due_at <= :now
-   AND NOT EXISTS (
+-- What may be sent now through a channel: nothing older is still owed to the same target.
+-- A page of what is due is cut first, so that a target that is owed much does not make every look long.
+SELECT * FROM (
+         SELECT * FROM deliveries
+          WHERE channel = :channel AND status = 'pending' AND due_at <= :now
+          ORDER BY due_at, id LIMIT :page
+       ) AS first_due
+ WHERE NOT EXISTS (
          SELECT 1 FROM deliveries AS older
-          WHERE older.target = deliveries.target AND older.status IN ('pending', 'attempting')
-            AND (older.created_at, older.id) < (deliveries.created_at, deliveries.id)
+          WHERE older.channel = first_due.channel AND older.target = first_due.target
+            AND older.status IN ('pending', 'attempting')
+            AND (older.created_at, older.id) < (first_due.created_at, first_due.id)
        )
- ORDER BY due_at, id LIMIT :limit;
+ ORDER BY due_at, id;
 
--- name: next_delivery_at
--- When the next one is due.
-SELECT due_at FROM deliveries WHERE status = 'pending' ORDER BY due_at, id LIMIT 1;
+-- name: oldest_owed
+-- The oldest that is owed to each target of a page of them; a look from target to target, past all the rest.
+WITH RECURSIVE owed (target, number) AS (
+  SELECT MIN(target), 1 FROM deliveries
+   WHERE channel = :channel AND status IN ('pending', 'attempting') AND target > :after
+  UNION ALL
+  SELECT (SELECT MIN(deliveries.target) FROM deliveries
+           WHERE deliveries.channel = :channel AND deliveries.status IN ('pending', 'attempting')
+             AND deliveries.target > owed.target),
+         owed.number + 1
+    FROM owed WHERE owed.target IS NOT NULL AND owed.number < CAST(:page AS bigint)
+)
+SELECT deliveries.* FROM owed JOIN deliveries
+    ON deliveries.id = (SELECT oldest.id FROM deliveries AS oldest
+                         WHERE oldest.channel = :channel AND oldest.target = owed.target
+                           AND oldest.status IN ('pending', 'attempting')
+                         ORDER BY oldest.created_at, oldest.id LIMIT 1);
+
+-- name: waiting_channels
+-- Through which something is to be sent, now or later; a look from name to name.
+WITH RECURSIVE waiting (channel, number) AS (
+  SELECT MIN(channel), 1 FROM deliveries WHERE status = 'pending'
+  UNION ALL
+  SELECT (SELECT MIN(deliveries.channel) FROM deliveries
+           WHERE deliveries.status = 'pending' AND deliveries.channel > waiting.channel),
+         waiting.number + 1
+    FROM waiting WHERE waiting.channel IS NOT NULL AND waiting.number < CAST(:limit AS bigint)
+)
+SELECT channel FROM waiting WHERE channel IS NOT NULL;
 
 -- name: attempt_delivery
 -- One boot attempts it; whoever comes second does not.
@@ -24,8 +55,9 @@ RETURNING *;
 
 -- name: lapsed_deliveries
 -- Attempts of which nobody will tell how they ended: their boot has ended, or took too long.
+-- (The name is joined with nothing, so that they are found among what is attempted, in order.)
 SELECT * FROM deliveries
- WHERE status = 'attempting'
+ WHERE status = 'attempting' AND channel || '' IN :channels[]
    AND (due_at <= :now
         OR NOT EXISTS (SELECT 1 FROM boots WHERE boots.id = deliveries.claimed_by AND boots.ended_at IS NULL))
  ORDER BY due_at, id LIMIT :limit;
@@ -48,3 +80,17 @@ RETURNING *;
 -- name: deliveries_of_task
 -- What is or was owed because of a task.
 SELECT * FROM deliveries WHERE task_id = :task_id ORDER BY id;
+
+-- name: deliveries_to_prune
+-- Old deliveries that nobody will send any more and whose task is gone, oldest first; others go with their task.
+SELECT id FROM deliveries
+ WHERE status IN ('delivered', 'failed', 'parent_missing', 'not_applicable', 'dismissed')
+   AND updated_at <= :older_than
+   AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = deliveries.task_id)
+ ORDER BY updated_at, id LIMIT :limit;
+
+-- name: delete_deliveries
+-- Retention.
+DELETE FROM deliveries
+ WHERE id IN :ids[] AND status IN ('delivered', 'failed', 'parent_missing', 'not_applicable', 'dismissed')
+RETURNING id;

@@ -65,6 +65,12 @@ SELECT * FROM effects WHERE task_id = :task_id ORDER BY id;
 -- The newest effects of a task, for whoever looks.
 SELECT * FROM effects WHERE task_id = :task_id ORDER BY id DESC LIMIT :limit;
 
+-- name: settled_keys
+-- Of these keys, those of effects whose outcome is known: nobody will ask the world about them any more.
+SELECT idempotency_key FROM effects WHERE idempotency_key IN :keys[]
+ GROUP BY idempotency_key
+HAVING SUM(CASE WHEN status IN ('intent', 'unknown') THEN 1 ELSE 0 END) = 0;
+
 -- name: delete_effects_of_tasks
 -- Retention.
 DELETE FROM effects WHERE task_id IN :ids[];

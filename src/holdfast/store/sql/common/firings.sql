@@ -37,8 +37,9 @@ UPDATE firings
 RETURNING *;
 
 -- name: last_firing
--- The latest occurrence of a schedule that is known.
-SELECT * FROM firings WHERE schedule = :schedule ORDER BY occurrence_at DESC LIMIT 1;
+-- The latest occurrence of a schedule that is known, up to a moment.
+SELECT * FROM firings WHERE schedule = :schedule AND occurrence_at <= :until
+ ORDER BY occurrence_at DESC LIMIT 1;
 
 -- name: page_of_firings
 -- The occurrences of a schedule, latest first.
@@ -49,3 +50,17 @@ SELECT * FROM firings
 -- name: open_firings
 -- What is due, running or queued again, oldest first.
 SELECT * FROM firings WHERE status IN ('due', 'running', 'requeued') ORDER BY occurrence_at, id LIMIT :limit;
+
+-- name: firings_to_prune
+-- Old firings that have come to their end, oldest first.
+-- Never the last of a schedule, from which the next ones are counted.
+SELECT id FROM firings
+ WHERE status IN ('done', 'failed', 'missed') AND updated_at <= :older_than
+   AND EXISTS (SELECT 1 FROM firings AS next
+                WHERE next.schedule = firings.schedule AND next.occurrence_at > firings.occurrence_at)
+   AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = firings.task_id)
+ ORDER BY updated_at, id LIMIT :limit;
+
+-- name: delete_firings
+-- Retention.
+DELETE FROM firings WHERE id IN :ids[] AND status IN ('done', 'failed', 'missed') RETURNING id;

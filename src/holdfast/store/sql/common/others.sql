@@ -2,7 +2,7 @@
 -- An update that is owed.
 INSERT INTO deliveries
 VALUES (:id, :task_id, :idempotency_key, :origin, :target, :message, :created_at, :digest, :status, :attempts,
-        :due_at, :failure, :claimed_by, :updated_at)
+        :due_at, :failure, :claimed_by, :updated_at, :channel)
 ON CONFLICT DO NOTHING
 RETURNING id;
 

@@ -28,12 +28,27 @@ UPDATE restarts SET triggers = :triggers, updated_at = :now
  WHERE id = :id AND status = 'draining'
 RETURNING *;
 
+-- name: save_manifest
+-- More was interrupted; only if nobody has changed it since it was read, and nobody has recovered from it.
+UPDATE restarts SET manifest = :manifest, digest = :digest, updated_at = :updated_at
+ WHERE id = :id AND digest = :digest_before AND status = 'draining'
+RETURNING *;
+
 -- name: open_restarts
--- What a gateway has still to recover from, oldest first.
-SELECT * FROM restarts
- WHERE place = :place AND status IN ('draining', 'drained')
- ORDER BY id LIMIT :limit;
+-- What some gateway has still to recover from, oldest first.
+SELECT * FROM restarts WHERE status IN ('draining', 'drained') ORDER BY id LIMIT :limit;
 
 -- name: restarts_page
 -- Newest first, from before an id on.
 SELECT * FROM restarts WHERE id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: restarts_to_prune
+-- Old restarts of which everything has become something, oldest first; never the last one, which people ask for.
+SELECT id FROM restarts
+ WHERE status IN ('blocked', 'recovered') AND updated_at <= :older_than
+   AND id < (SELECT MAX(newest.id) FROM restarts AS newest)
+ ORDER BY updated_at, id LIMIT :limit;
+
+-- name: delete_restarts
+-- Retention.
+DELETE FROM restarts WHERE id IN :ids[] AND status IN ('blocked', 'recovered') RETURNING id;

@@ -225,6 +225,18 @@ SELECT 1 FROM runs
  WHERE status = 'queued' AND queue = 'ready' AND is_alone = 1 AND task_name IN :names[]
  LIMIT 1;
 
+-- name: ready_runs_of_tree
+-- Of a task that has not ended and of those that it started, at whatever depth, the most urgent ready runs.
+-- CROSS JOIN keeps the planner of SQLite to that order: the few tasks first, then the runs of each.
+WITH RECURSIVE tree (id) AS (
+       SELECT id FROM tasks WHERE id = :task_id AND ended_at IS NULL
+        UNION
+       SELECT tasks.id FROM tasks JOIN tree ON tasks.parent_task_id = tree.id WHERE tasks.ended_at IS NULL
+     )
+SELECT runs.id, runs.is_alone, runs.due_at FROM tree CROSS JOIN runs
+ WHERE runs.task_id = tree.id AND runs.status = 'queued' AND runs.queue = 'ready' AND runs.task_name IN :names[]
+ ORDER BY runs.priority, runs.due_at, runs.id LIMIT :limit;
+
 -- name: names_of_ready_runs
 -- Which tasks have runs that are ready.
 SELECT task_name FROM runs WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0
@@ -247,6 +259,12 @@ SELECT COUNT(*) FROM runs WHERE claimed_by = :boot_id AND status = 'running';
 SELECT * FROM runs
  WHERE status = 'running' AND lease_until <= :now
  ORDER BY lease_until, id LIMIT :limit;
+
+-- name: next_lapse
+-- How long the first lease has left, of those who carry runs and of those who resume them, in microseconds.
+SELECT MIN(lease_until) - :now FROM runs WHERE status = 'running'
+ UNION ALL
+SELECT MIN(lease_until) - :now FROM run_checkpoints WHERE status = 'resuming';
 
 -- name: lock_running
 -- Of these runs, those still running under the same boot, to be changed in this transaction.

@@ -73,3 +73,18 @@ SELECT * FROM sessions
 SELECT * FROM sessions
  WHERE agent = :agent AND (updated_at, id) < (:before_at, :before_id) AND updated_at >= :since
  ORDER BY updated_at DESC, id DESC LIMIT :limit;
+
+-- name: sessions_to_prune
+-- Sessions in which nobody has spoken for long, from a place on, each with whether it may go.
+-- It may when it is idle and nothing of its transcript is left.
+SELECT id, updated_at,
+       CASE WHEN status = 'idle' AND queued = 0
+             AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_key = sessions.key)
+            THEN 1 ELSE 0 END
+  FROM sessions
+ WHERE updated_at <= :older_than AND (updated_at, id) > (:after_at, :after_id)
+ ORDER BY updated_at, id LIMIT :limit;
+
+-- name: delete_sessions
+-- Retention.
+DELETE FROM sessions WHERE id IN :ids[] AND status = 'idle' AND queued = 0 RETURNING id;

@@ -28,6 +28,10 @@ SELECT * FROM tasks WHERE id = :id;
 -- Ids that begin with a prefix; three are enough to know whether it is unique.
 SELECT id, owner FROM tasks WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
 
+-- name: find_tasks_of_owner
+-- The same among one owner's: whose else there are is no concern of theirs.
+SELECT id, owner FROM tasks WHERE owner = :owner AND id >= :low AND id < :high ORDER BY id LIMIT 3;
+
 -- name: page_of_tasks
 -- Newest first, a page at a time.
 SELECT * FROM tasks

@@ -38,6 +38,16 @@ UPDATE run_checkpoints
    AND status = 'paused_for_restart'
 RETURNING *;
 
+-- name: claim_checkpoint
+-- Hand one paused checkpoint to one resumer, unless it waits for that resumer's own end.
+-- Differs: leases follow the database's clock.
+-- moves: checkpoint paused_for_restart -> resuming
+UPDATE run_checkpoints
+   SET status = 'resuming', token = :token, claimed_by = :boot_id,
+       lease_until = (SELECT holdfast_now()) + :lease, attempts = attempts + 1, updated_at = :now
+ WHERE id = :id AND status = 'paused_for_restart' AND (claimed_by IS NULL OR claimed_by <> :boot_id)
+RETURNING *;
+
 -- name: return_checkpoints
 -- Their resumer died or was late before it created the follow-up runs.
 -- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.

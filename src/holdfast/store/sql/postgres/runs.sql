@@ -102,6 +102,14 @@ SELECT * FROM runs
  WHERE status = 'running' AND lease_until <= (SELECT holdfast_now())
  ORDER BY lease_until, id LIMIT :limit;
 
+-- name: next_lapse
+-- How long the first lease has left, of those who carry runs and of those who resume them, in microseconds.
+-- Differs: leases follow the database's clock; it says what its indexes say, see the schema.
+SELECT MIN(lease_until) - (SELECT holdfast_now()) FROM runs WHERE status = 'running' AND lease_until IS NOT NULL
+ UNION ALL
+SELECT MIN(lease_until) - (SELECT holdfast_now()) FROM run_checkpoints
+ WHERE status = 'resuming' AND claimed_by IS NOT NULL;
+
 -- name: pause_runs
 -- Runs become paused by their checkpoints; the raised fence refuses what their holder may still try.
 -- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.

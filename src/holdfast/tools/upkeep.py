@@ -1,0 +1,58 @@
+"""Service: removes receipts of commands, once nobody will ever ask for them again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from holdfast.core.clock import Clock
+from holdfast.engine.service import Service
+from holdfast.store import Store
+from holdfast.tools.receipts import old_receipts, prune_receipts
+
+# Longer than anybody keeps a backup of the ledger that he would go back to, shorter than effects are kept.
+RECEIPTS_KEPT = timedelta(days=7)
+BATCH = 500
+
+
+class ReceiptPruner(Service):
+    """Removes old receipts whose effects are settled in this ledger.
+
+    What the ledger does not know stays: it may belong to another ledger that uses the same directory.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        directories: Iterable[Path],
+        *,
+        every_s: float = 3600.0,
+        kept: timedelta = RECEIPTS_KEPT,
+    ) -> None:
+        super().__init__(every_s=every_s)
+        self._store = store
+        self._clock = clock
+        self._directories = sorted(set(directories))
+        self._kept = kept
+
+    async def run_once(self) -> int:
+        """How many were removed."""
+        before, pruned = self._clock.now() - self._kept, 0
+        for directory in self._directories:
+            old = await asyncio.to_thread(old_receipts, directory, before=before)
+            for first in range(0, len(old), BATCH):
+                if self._stop.is_set():
+                    break
+                keys = old[first : first + BATCH]
+                settled = await self._settled(keys)
+                pruned += await asyncio.to_thread(prune_receipts, directory, sorted(settled))
+        return pruned
+
+    async def _settled(self, keys: Sequence[str]) -> set[str]:
+        return await self._store.read(lambda tx: tx.effects.settled_among(keys))
+
+    def hurry(self) -> None:
+        self.stop()

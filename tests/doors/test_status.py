@@ -1,0 +1,232 @@
+"""status: one screen says what the ledger says, about questions, failures and the last restart."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.cli.gateway import last_restart
+from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.clock import SystemClock
+from holdfast.core.ids import new_checkpoint_id
+from holdfast.core.manifest import (
+    Fate,
+    Interruption,
+    InterruptionKind,
+    Outcome,
+    Recovered,
+    Restart,
+    Trigger,
+)
+from holdfast.core.transitions import CheckpointStatus, RestartStatus, RunStatus, SessionStatus, TaskStatus
+from holdfast.views.gateway import RestartView
+from tests.builders import (
+    START,
+    a_checkpoint,
+    a_restart,
+    a_run,
+    a_session,
+    a_task,
+    later,
+    put,
+    stored_checkpoint,
+    stored_run,
+)
+from tests.doors.calls import Opens, Run
+from tests.doors.test_questions import asked
+
+FAILED_RESUME = CheckpointStatus.FAILED_RESUME
+
+
+# --- what waits for a person
+
+
+def test_a_question_of_a_task_that_was_cancelled_is_not_counted(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        question, _other = asked(store), asked(store)
+    run("tasks", "cancel", question.task_id)
+
+    view = run("status", "--json").json
+    listed = run("questions", "list", "--json").json
+
+    assert view["open_questions"] == len(listed["questions"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("waits_on", "shown"),
+    [
+        ("answer:ques_1", "0 to be answered by the gateway, 1 waiting for a person"),
+        ("review:eff_1", "0 to be answered by the gateway, 1 waiting for a person"),
+        ("sleep", "1 to be answered by the gateway"),
+    ],
+)
+def test_a_session_that_waits_for_a_person_is_told_from_a_busy_one(
+    run: Run, ledger: Opens, waits_on: str, shown: str
+) -> None:
+    with ledger() as store:
+        task_id = stored_run(store, RunStatus.WAITING, task={"waits_on": waits_on}, waits_on=waits_on).task_id
+        session = a_session(status=SessionStatus.PROCESSING, task_id=task_id)
+        store.write_now(lambda tx: tx.sessions.create(session))
+
+    assert run("status", "--json").json["busy_sessions"] == 1
+    assert ["sessions", *shown.split()] in [line.split() for line in run("status").out.splitlines()]
+
+
+# --- what failed
+
+
+@pytest.mark.parametrize("command", ["status", "doctor"])
+@pytest.mark.parametrize("end", [TaskStatus.SUCCEEDED, TaskStatus.CANCELLED])
+def test_a_failed_resume_of_a_task_that_is_over_is_not_counted(
+    run: Run, ledger: Opens, command: str, end: TaskStatus
+) -> None:
+    with ledger() as store:
+        task = a_task(status=end, ended_at=START)
+        run_ = a_run(task, status=RunStatus(FAILED_RESUME))
+        checkpoint = a_checkpoint(run_, status=FAILED_RESUME)
+        store.write_now(lambda tx: put(tx, task, run_, checkpoints=(checkpoint,)))
+
+    assert "--status failed_resume" not in run(command).out
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [("status", "1 resume:"), ("doctor", "1 checkpoint could not be resumed")]
+)
+def test_a_failed_resume_that_was_retried_is_not_counted(
+    run: Run, ledger: Opens, command: str, words: str
+) -> None:
+    with ledger() as store:
+        failed = stored_checkpoint(store, FAILED_RESUME)
+        again = msgspec.structs.replace(failed, id=new_checkpoint_id(later(seconds=1)), retry_of=failed.id)
+        store.write_now(lambda tx: tx.checkpoints.create_many([again]))
+
+    # The one that retries it has failed as well.
+    assert words in run(command).out
+
+
+def test_tasks_that_failed_within_a_day_are_counted_with_where_to_look(run: Run, ledger: Opens) -> None:
+    now = SystemClock().now()
+    tasks = [
+        a_task(status=TaskStatus.FAILED, ended_at=now - ago)
+        for ago in (timedelta(minutes=5), timedelta(hours=23), timedelta(hours=25))
+    ]
+    with ledger() as store:
+        store.write_now(lambda tx: [tx.tasks.create(task) for task in tasks])
+
+    shown = run("status")
+
+    assert run("status", "--json").json["tasks_failed_in_last_day"] == 2
+    assert "2 tasks in the last day: `holdfast tasks list --status failed`" in shown.out
+
+
+# --- the last restart
+
+
+def a_view(status: RestartStatus, *reasons: ResumeReason, why: str = "update", **changes: Any) -> RestartView:
+    triggers = tuple(
+        Trigger(reason=why, triggered_by="ada", at=START, resume_reason=reason) for reason in reasons
+    )
+    return RestartView.of(a_restart(status=status, triggers=triggers, **changes))
+
+
+def interrupting(restart: Restart, number: int) -> Any:
+    interruptions = tuple(
+        Interruption(kind=InterruptionKind.RUN, task_id=f"task_{one}", title="tides", status="running")
+        for one in range(number)
+    )
+    return msgspec.structs.replace(restart.manifest, interruptions=interruptions)
+
+
+CUT = interrupting(a_restart(), 3)
+RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, ResumeReason.CRASH
+
+
+@pytest.mark.parametrize(
+    ("view", "gateway", "name", "words"),
+    [
+        (
+            a_view(RestartStatus.DRAINING, RESTART, manifest=CUT),
+            "draining",
+            "restarting",
+            "draining: config-change (3 runs being saved)",
+        ),
+        (
+            a_view(RestartStatus.DRAINED, RESTART, manifest=CUT),
+            "recovering",
+            "restarted",
+            "being recovered: config-change (3 runs being recovered)",
+        ),
+        (
+            a_view(RestartStatus.DRAINED, STOP, manifest=CUT),
+            None,
+            "stopped",
+            "drained: config-change (3 runs to go on at the next start)",
+        ),
+        (
+            a_view(RestartStatus.DRAINED, RESTART, STOP),
+            None,
+            "stopped",
+            "drained: config-change (nothing interrupted)",
+        ),
+        (
+            a_view(RestartStatus.DRAINING, STOP),
+            "draining",
+            "stopping",
+            "draining: config-change (nothing interrupted)",
+        ),
+        (
+            a_view(RestartStatus.DRAINING, CRASH, manifest=CUT),
+            "recovering",
+            "crashed",
+            "being recovered: config-change (3 runs being recovered)",
+        ),
+        (
+            a_view(RestartStatus.DRAINING, CRASH, manifest=CUT),
+            None,
+            "crashed",
+            "not recovered yet: config-change (3 runs to go on at the next start)",
+        ),
+        (
+            a_view(
+                RestartStatus.RECOVERED,
+                CRASH,
+                manifest=CUT,
+                outcome=Outcome(recovered=(Recovered(task_id="task_0", fate=Fate.RESUMED),)),
+            ),
+            "serving",
+            "crashed",
+            "recovered: config-change (1 resumed)",
+        ),
+        (
+            a_view(RestartStatus.BLOCKED, RESTART, manifest=CUT, outcome=Outcome(why_blocked="disk")),
+            "serving",
+            "restarted",
+            "blocked: config-change",
+        ),
+        (
+            a_view(RestartStatus.RECOVERED, STOP, why="SIGUSR1"),
+            "serving",
+            "restarted",
+            "recovered: config-change (nothing interrupted)",
+        ),
+    ],
+)
+def test_the_last_restart_is_called_what_it_was_and_how_far_it_is(
+    view: RestartView, gateway: str | None, name: str, words: str
+) -> None:
+    assert last_restart(view, later(minutes=3), gateway=gateway) == (name, f"3m ago, {words}")
+
+
+def test_a_crash_that_nobody_drained_is_not_listed_as_draining(run: Run, ledger: Opens) -> None:
+    trigger = Trigger(reason="crash", triggered_by="crash", at=START, resume_reason=CRASH)
+    with ledger() as store:
+        store.write_now(lambda tx: tx.restarts.create(a_restart(triggers=(trigger,))))
+
+    called = run("gateway", "restarts")
+
+    assert "being recovered" in called.out
+    assert "draining" not in called.out
+    assert run("gateway", "restarts", "--json").json["restarts"][0]["kind"] == "crash"

@@ -1,0 +1,122 @@
+"""`holdfast up` among strangers: files in the directory where it starts, and connections that only wait."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.doors.calls import environment, run_process
+from tests.doors.terminals import PATIENCE_S
+
+pytestmark = pytest.mark.slow
+
+AGENT = """
+[agents.{name}]
+callable = "{name}_agent:answer"
+"""
+ANSWER = "def answer(text: str) -> str:\n    return '{name} heard ' + text\n"
+# Whoever imports it takes it for the one that is installed.
+STRAY = "import pathlib\npathlib.Path(__file__).with_name('stray').touch()\nraise ImportError('stray')\n"
+
+
+class Up:
+    def __init__(self, process: subprocess.Popen[str], home: Path, log: Path) -> None:
+        self.process = process
+        self.home = home
+        self._log = log
+        assert process.stdout is not None
+        self.facts = json.loads(process.stdout.readline())
+        self.url = str(self.facts["urls"][0])
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def gateway_pid(self) -> int:
+        status = run_process(self.home, "gateway", "status", "--json")
+        assert status.status == 0, status.err + self.log[-2000:]
+        return int(status.json["pid"])
+
+
+@contextmanager
+def started(home: Path, directory: Path, *, open_files: tuple[int, int] | None = None) -> Iterator[Up]:
+    """In that directory, as its console script would: nothing of it is on the path."""
+
+    def limit() -> None:
+        if open_files is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, open_files)
+
+    log = directory / "log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "holdfast", "up", "--json", "--port", "0"],
+            env=environment(home),
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            preexec_fn=limit,
+        )
+    with process:
+        try:
+            yield Up(process, home, log)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+
+
+def test_what_lies_in_the_working_directory_is_no_part_of_it_but_agents_are_found(
+    home: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    home.mkdir(mode=0o700)
+    for name, place in (("near", directory), ("far", home)):
+        (place / f"{name}_agent.py").write_text(ANSWER.format(name=name))
+    (home / "holdfast.toml").write_text(AGENT.format(name="near") + AGENT.format(name="far"))
+    for stray in ("apsw", "msgspec", "uvicorn", "cronsim", "prometheus_client"):
+        (directory / f"{stray}.py").write_text(STRAY)
+        (home / f"{stray}.py").write_text(STRAY)
+
+    with started(home, directory):
+        answers = [run_process(home, "chat", name, "-m", "hello") for name in ("near", "far")]
+
+    assert ["near heard hello" in answers[0].out, "far heard hello" in answers[1].out] == [True, True]
+    assert not (directory / "stray").exists()
+    assert not (home / "stray").exists()
+
+
+def test_strangers_who_only_wait_keep_nobody_out(home: Path, tmp_path: Path) -> None:
+    with started(home, tmp_path, open_files=(256, 256)) as up:
+        before = up.gateway_pid()
+        port = int(up.url.rpartition(":")[2])
+        waiting = [socket.create_connection(("127.0.0.1", port), PATIENCE_S) for _ in range(600)]
+        for way in waiting:
+            with suppress(OSError):  # it may be closed by now
+                way.sendall(b"GET / HTTP/1.1\r\n")
+
+        assert httpx.get(f"{up.url}/healthz", trust_env=False, timeout=PATIENCE_S).status_code == 200
+        assert up.gateway_pid() == before
+        for way in waiting:
+            way.close()
+    assert "Traceback" not in up.log
+    assert up.log.count("idle ones are closed") == 1
+
+
+def test_it_takes_more_descriptors_than_it_was_given(home: Path, tmp_path: Path) -> None:
+    with started(home, tmp_path, open_files=(256, 1000)) as up:
+        pid = up.gateway_pid()
+
+        assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (1000, 1000)

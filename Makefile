@@ -42,7 +42,7 @@ layers: $(STAMP)
 
 # Three processes for two cores, because tests wait for disks as often as they compute.
 test-fast: $(STAMP)
-	@$(BIN)/pytest -q -m "not slow" --numprocesses 3 --dist loadfile $(PYTEST)
+	@$(BIN)/pytest -q -m "not slow" --numprocesses 3 --dist worksteal $(PYTEST)
 
 test-slow: $(STAMP)
 	@$(BIN)/pytest -q -m slow --numprocesses 3 $(PYTEST)

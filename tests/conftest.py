@@ -33,16 +33,32 @@ BACKENDS = ("sqlite", "memory", "postgres")
 ON_A_STORE = (
     *("tests/store/", "tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/"),
     *("tests/gateway/", "tests/runtimes/", "tests/delivery/", "tests/schedule/"),
+    *("tests/tools/", "tests/migration/"),
 )
-# A server for each test, and every combination of what a stranger may try at every route.
-AT_THE_DOORS = ("tests/api/",)
+# A server or a process for each test, every combination of what a stranger may try at every route, every
+# program of the documentation, and histories that take their time to be written.
+UNHURRIED = (
+    *("tests/api/", "tests/examples/", "tests/store/test_plans.py"),
+    *("tests/doors/test_api_cli.py", "tests/doors/test_program.py"),
+)
+
+_WHOLLY_SLOW = "\npytestmark = pytest.mark.slow\n"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Before a commit nobody even reads what will not be run."""
+    if config.getoption("-m") != "not slow" or collection_path.suffix != ".py":
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    is_unhurried = path.startswith(UNHURRIED) and collection_path.name.startswith("test_")
+    return True if is_unhurried or _WHOLLY_SLOW in collection_path.read_text(encoding="utf-8") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     ids = {item.nodeid for item in items}
     twins: list[pytest.Item] = []
     for item in items:
-        if item.nodeid.startswith(AT_THE_DOORS):
+        if item.nodeid.startswith(UNHURRIED):
             item.add_marker(pytest.mark.slow)
         if not item.nodeid.startswith(ON_A_STORE):
             continue

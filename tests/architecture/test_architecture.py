@@ -57,12 +57,9 @@ def test_the_map_has_one_line_for_each_module_and_it_is_the_first_of_its_docstri
     assert drawn == actual, "run `make docs`"
 
 
-@pytest.mark.parametrize("module", modules(), ids=lambda module: module.path)
-def test_every_module_says_in_one_sentence_what_it_is(module: object) -> None:
-    line = getattr(module, "first_line", "")
-
-    assert line, "it has no docstring"
-    assert line.endswith("."), "its first docstring line is not a whole sentence"
+def test_every_module_says_in_one_sentence_what_it_is() -> None:
+    """A module without a docstring has no sentence, either."""
+    assert [module.path for module in modules() if not module.first_line.endswith(".")] == []
 
 
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)

@@ -350,6 +350,7 @@ async def the_day(store: Store, clock: FakeClock, locks: Path) -> None:
         stage.kill()
 
 
+@pytest.mark.slow
 async def test_a_crash_between_any_two_writes_loses_nothing_and_doubles_nothing(tmp_path: Path) -> None:
     recorded = FailingStore(memory_store())
     await the_day(recorded, FakeClock(), tmp_path / "first")

@@ -43,6 +43,7 @@ async def test_a_session_of_any_name_is_told_that_its_run_was_not_resumed(
     clock.advance(seconds=1)
 
     async with hosted(store, clock, tmp_path / "home", waiting, config=config) as last:
+        await stage.entered(3)  # by the message that tells it
         said = await last.gateway.inbox.messages(key)
 
     assert [one.text for one in said if one.text.startswith("[System]")] != []

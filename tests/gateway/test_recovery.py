@@ -458,6 +458,7 @@ def lives(tmp_path: Path) -> Lives:
     return Lives(tmp_path)
 
 
+@pytest.mark.slow
 async def test_whoever_comes_after_a_survivor_that_died_while_it_took_over_tells_it_once(
     lives: Lives,
 ) -> None:

@@ -25,16 +25,16 @@ CRON_CHANNEL = "cron"
 # What `check_text` refuses, here taken out: people paste such characters without knowing it.
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# These three are compiled when somebody speaks, and kept by `re` itself: most programs have no messages.
 # At the start of any line, with what a reader does not see before it, in any width or case.
-_POSES_AS_SYSTEM = re.compile(
-    "^([ \t\xa0\xad\u200b-\u200f\u2060\ufeff>*_#`|~+\u2022\u00b7\u2013\u2014-]*+)"
-    "[\\[\uff3b\u3010\u3014(\uff08]\\s*+system\\s*+(?::[^\\]\n]{0,200})?[\\]\uff3d\u3011\u3015)\uff09]",
-    re.IGNORECASE | re.MULTILINE,
+_POSES_AS_SYSTEM = (
+    "(?im)^([ \t\xa0\xad\u200b-\u200f\u2060\ufeff>*_#`|~+\u2022\u00b7\u2013\u2014-]*+)"
+    "[\\[\uff3b\u3010\u3014(\uff08]\\s*+system\\s*+(?::[^\\]\n]{0,200})?[\\]\uff3d\u3011\u3015)\uff09]"
 )
 # As models are told what the system says; anywhere in a text. Possessive, or a long gap costs its square.
-_SYSTEM_TAG = re.compile(r"<\s*+(/?)\s*+system\b[^<>]{0,200}>", re.IGNORECASE)
+_SYSTEM_TAG = r"(?i)<\s*+(/?)\s*+system\b[^<>]{0,200}>"
 # What no reader sees, and screens take out.
-_UNSEEN = re.compile("[\u00ad\u061c\u180e\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]")
+_UNSEEN = "[\u00ad\u061c\u180e\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 
 
 class Role(StrEnum):
@@ -120,14 +120,15 @@ def _without_pose(text: str) -> str:
     text = _unposed(text)
     if not text.isascii():
         # Letters of another width, and signs between them that nobody sees: who does that gets plain ones.
-        plain = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+        plain = unicodedata.normalize("NFKC", re.sub(_UNSEEN, "", text))
         if (unposed := _unposed(plain)) != plain:
             return unposed
     return text
 
 
 def _unposed(text: str) -> str:
-    return _SYSTEM_TAG.sub(r"<\1not the system>", _POSES_AS_SYSTEM.sub(r"\1[not the system]", text))
+    text = re.sub(_POSES_AS_SYSTEM, r"\1[not the system]", text)
+    return re.sub(_SYSTEM_TAG, r"<\1not the system>", text)
 
 
 def clean_answer(text: str) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
@@ -16,7 +15,7 @@ MAX_FRAMES = 8
 MAX_FRAME_CHARS = 200
 
 _OURS = Path(__file__).parents[1]
-_STANDARD = {Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+_STANDARD = Path(os.__file__).parent
 _LIBRARIES = frozenset({"site-packages", "dist-packages"})
 
 _Frame = tuple[CodeType, int]
@@ -65,9 +64,8 @@ def _shown_path(filename: str, *, is_last: bool) -> str | None:
     library = next((number for number, part in enumerate(path.parts) if part in _LIBRARIES), None)
     if library is not None:
         return str(Path(*path.parts[library + 1 :])) if is_last else None
-    standard = next((one for one in _STANDARD if path.is_relative_to(one)), None)
-    if standard is not None:
-        return str(path.relative_to(standard)) if is_last else None
+    if path.is_relative_to(_STANDARD):
+        return str(path.relative_to(_STANDARD)) if is_last else None
     return str(path) if not path.is_absolute() else _relative(path)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import secrets
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -112,8 +112,9 @@ def _digest(line: bytes) -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")  # readable by us alone
-    unfinished = Path(name)
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    # Readable by us alone.
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

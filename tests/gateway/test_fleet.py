@@ -191,7 +191,7 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
         one.settings["schedules"] = {}
         one.restart_by_settings()
         one.until_ready(unless_boot=boot)
-        one.wait_for(lambda: is_quiet(one), "not everything was answered")
+        until_quiet(one)
         url = store or f"sqlite:///{home / 'ledger.db'}"
         opened = app.open_store(url, clock=SystemClock())
         try:
@@ -203,9 +203,18 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
             opened.close()
 
 
-def is_quiet(one: Fleet) -> bool:
+def until_quiet(one: Fleet) -> None:
+    """However much has gathered, as long as it becomes less: more is asked than one agent can answer."""
+    left = owed(one)
+    while left:
+        one.wait_for(lambda: owed(one) < left, f"of {left} messages not one was answered")  # noqa: B023 - called at once
+        left = owed(one)
+
+
+def owed(one: Fleet) -> int:
+    """How many messages wait, and are being answered."""
     sessions = one.ask("sessions.list", limit=200)["sessions"]
-    return all(session["status"] == "idle" and not session.get("queued") for session in sessions)
+    return sum(session.get("queued", 0) + (session["status"] != "idle") for session in sessions)
 
 
 def has_delivered(store: Store) -> bool:

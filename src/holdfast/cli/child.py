@@ -120,15 +120,19 @@ async def _try_next() -> str | None:
 
     Found out by another process: what its modules do when they are imported, they do not do to us.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *COMMAND,
-        "--trial",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *COMMAND,
+            "--trial",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:  # no memory, no descriptor: a restart may be just what helps
+        log.warning("whether the next gateway can start is not known: %s", error)
+        return None
     try:
         async with asyncio.timeout(TRIAL_S):
             _, said = await process.communicate()

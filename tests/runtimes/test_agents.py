@@ -157,7 +157,7 @@ async def test_an_interrupted_agent_goes_on_from_its_last_step(stage: Stage, tmp
 @pytest.mark.parametrize(
     ("name", "match"),
     [
-        ("tests.runtimes.nowhere:f", "cannot be imported"),
+        ("tests.runtimes.nowhere:f", "cannot be imported .*; put it into the home"),
         (f"{HERE}:nobody", "has no 'nobody'"),
         (f"{HERE}:number", "a function is needed, not int"),
         (f"{HERE}:wants_more", "'more' cannot be given"),
@@ -286,6 +286,16 @@ async def test_a_command_that_is_not_there_fails_its_message_only(stage: Stage, 
     (said,) = await ask(stage, tmp_path, command=["/no/such/program"])
 
     assert said.startswith("system: ")
+
+
+def test_a_module_that_is_broken_is_not_looked_for_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_agent.py").write_text("x = (\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(SettingsError, match="cannot be imported .SyntaxError.*; mend it"):
+        define("a", AgentSettings(callable="broken_agent:x"))
 
 
 def test_a_function_that_takes_a_run_is_told_that_it_is_a_task(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -137,7 +136,8 @@ def load(key: str, name: str) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # whatever the module does when it is imported
-        near = "" if "" in sys.path or "." in sys.path else "; is its directory on PYTHONPATH?"
+        is_missing = isinstance(error, ModuleNotFoundError)
+        near = "; put it into the home, or its directory on PYTHONPATH" if is_missing else "; mend it"
         raise SettingsError(
             f"{key} is {name!r}: {module_name} cannot be imported ({type(error).__name__}: {error}){near}"
         ) from error

@@ -31,9 +31,10 @@ _SHAPE = re.compile(r"[a-z0-9_-]{1,64}\Z")
 _WHOLE = re.compile(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 
 
-def new_id(prefix: str, now: datetime) -> str:
+def new_id(prefix: str, now: datetime, chance: bytes | None = None) -> str:
     """An id that sorts by the time it was made: 48 bits of milliseconds, then 80 random ones."""
-    number = (to_micros(now) // 1000 << 80) | int.from_bytes(secrets.token_bytes(10), "big")
+    chance = secrets.token_bytes(10) if chance is None else chance
+    number = (to_micros(now) // 1000 << 80) | int.from_bytes(chance, "big")
     return f"{prefix}_" + "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
 
 
@@ -53,8 +54,9 @@ def new_boot_id(now: datetime) -> BootId:
     return BootId(new_id("boot", now))
 
 
-def new_effect_id(now: datetime) -> EffectId:
-    return EffectId(new_id("eff", now))
+def new_effect_id(now: datetime, key: bytes) -> EffectId:
+    """Its key is in place of chance: whatever has no other key has no other id."""
+    return EffectId(new_id("eff", now, key[:10]))
 
 
 def new_question_id(now: datetime) -> QuestionId:

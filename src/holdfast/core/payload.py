@@ -7,6 +7,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_NAME = re.compile(rf"[!-~][ -~]{{0,{MAX_NAME_CHARS - 1}}}")
 _PLAIN = frozenset({str, int, bool, type(None)})
+_TEXT = frozenset({str})
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()
 _pack = msgspec.msgpack.Encoder().encode
@@ -118,19 +120,26 @@ def digest_of(*parts: bytes | str | int | None) -> bytes:
     return hashlib.blake2b(_pack(parts), digest_size=16).digest()
 
 
-def _check_tree(field: str, value: object, depth: int, room: int, is_typed: bool) -> int:
+def _check_tree(field: str, value: Any, depth: int, room: int, is_typed: bool) -> int:
     """Refuses what JSON cannot say, or would say as something else; returns how many values there are.
 
     A list may hold the same list many times over: what would not fit is not walked to its end.
     """
-    if type(value) in _PLAIN:  # what is wrong with a text, the encoder says itself
+    kind = type(value)
+    if kind in _PLAIN:  # what is wrong with a text, the encoder says itself
         return 1
-    if isinstance(value, float):
+    if kind is list:  # most are these two, and need no closer look
+        inside: Iterable[object] = value
+    elif kind is dict and _TEXT.issuperset(map(type, value)):
+        inside = value.values()
+    elif isinstance(value, float):
         if not math.isfinite(value):
             raise BadInput(field, f"{value} has no JSON form; use null or a string")
         return 1
+    else:
+        inside = _inner_values(field, value, is_typed)
     seen = 1
-    for inner in _inner_values(field, value, is_typed):
+    for inner in inside:
         if depth == 0:
             raise BadInput(field, f"nested deeper than {MAX_DEPTH}; flatten it or save it as an artifact")
         seen += 1 if type(inner) in _PLAIN else _check_tree(field, inner, depth - 1, room, is_typed)

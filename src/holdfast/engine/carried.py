@@ -24,12 +24,12 @@ class Carried:
 
     child: asyncio.Task[None]
 
-    def __init__(self, execution: Execution, told: asyncio.Event) -> None:
+    def __init__(self, execution: Execution, sleep: Sleep) -> None:
         self.execution = execution
         # What kept it from an end that the ledger knows, when that was no fault of the database.
         self.trouble: Exception | None = None
         self.is_abandoned = False
-        self._told = told
+        self._sleep = sleep
 
     @property
     def live(self) -> Live:
@@ -46,12 +46,12 @@ class Carried:
     def tell(self, why: str) -> None:
         """The next call of the program raises Stopping; a short wait in memory ends now."""
         self.live.stop(why)
-        self._told.set()
+        self._sleep.end()
 
     def give_up(self, why: str) -> None:
         """Its claim is gone, so nothing that the program still does is written."""
         self.live.give_up(why)
-        self._told.set()
+        self._sleep.end()
 
     async def ends_within(self, seconds: float) -> bool:
         await asyncio.wait([self.child], timeout=seconds)
@@ -126,11 +126,21 @@ async def interrupt(some: Sequence[Carried], *, within_s: float) -> None:
 class Sleep:
     """Passes time as the clock does, unless the run is told to stop: then its next call says so."""
 
-    def __init__(self, sleep: Callable[[float], Awaitable[object]], told: asyncio.Event) -> None:
+    def __init__(self, sleep: Callable[[float], Awaitable[object]]) -> None:
         self._sleep = sleep
-        self._told = told
+        self._is_over = False
+        self._told: asyncio.Event | None = None
+
+    def end(self) -> None:
+        """From now on nobody sleeps here."""
+        self._is_over = True
+        if self._told is not None:
+            self._told.set()
 
     async def __call__(self, seconds: float) -> None:
+        if self._is_over:
+            return
+        self._told = self._told or asyncio.Event()
         waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.ensure_future(self._told.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -431,14 +431,15 @@ class Carrier:
     def _begin(self, claimed: ClaimedRun, past: Past) -> Exception | None:
         """A child carries it from now on; or what keeps it from that."""
         assert self._place is not None
-        told = asyncio.Event()
-        place = msgspec.structs.replace(self._place, sleep=Sleep(self._place.sleep, told))
+        sleep = Sleep(self._place.sleep)
         definition = self._tasks[claimed.task.name]
         try:
-            execution = Execution(place, claimed, definition, past, on_restart=self._on_restart)
+            execution = Execution(
+                self._place, claimed, definition, past, sleep=sleep, on_restart=self._on_restart
+            )
         except Exception as error:  # noqa: BLE001 - what was stored for it cannot be used
             return error
-        one = Carried(execution, told)
+        one = Carried(execution, sleep)
         self._hands.take(one)
         # Not in the task group: a program that does not end must not keep us, and what nobody foresaw in one
         # must not end the others. The drain awaits all of them.

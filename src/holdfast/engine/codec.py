@@ -44,12 +44,13 @@ _ARGS: Any = BaseException.args
 class Codec:
     """How the results of one function are stored and read. What a caller sees is always decode(encode(x))."""
 
-    __slots__ = ("_decode", "_doubt", "_fits", "_is_any", "annotation", "name")
+    __slots__ = ("_decode", "_doubt", "_fits", "_is_any", "_text", "annotation", "name")
 
     def __init__(self, name: str, annotation: Any) -> None:
         self.name = name
         self.annotation = annotation
         self._is_any = annotation is Any or annotation is object
+        self._text: str | None = "" if self._is_any else None
         # A value of exactly this type needs no proof that it can be read back.
         self._fits = _self_evident(annotation)
         # Why it is read as plain JSON instead, when the annotation cannot be read by.
@@ -58,7 +59,9 @@ class Codec:
     @property
     def shown(self) -> str:
         """The declared type, for people; nothing when anything will do."""
-        return "" if self._is_any else _shown(self.annotation).replace("NoneType", "None")
+        if self._text is None:
+            self._text = _shown(self.annotation).replace("NoneType", "None")
+        return self._text
 
     def encode(self, step: str, value: object) -> bytes:
         """Redacted JSON that this codec reads back. Raises BadInput, which names the step and the remedy."""
@@ -329,6 +332,8 @@ def _shown_value(name: str, value: object) -> str:
     try:
         if type(value) is int:  # whatever its name, no text is removed from it
             return str(value)
+        if not name and type(value) in _SCALARS:  # the whole text is searched for secrets afterwards
+            return _canonical(value).decode()
         # Under its name, because a name may be what tells that the value is a secret.
         entry = redact_json(b"{%b:%b}" % (_canonical(name), _tolerant(_with_digests(value))))
         return msgspec.json.encode(*msgspec.json.decode(entry).values()).decode()

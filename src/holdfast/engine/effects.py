@@ -22,7 +22,6 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_effect_id
 from holdfast.core.ladder import Retry, delay
 from holdfast.core.payload import check_name, check_text, encode_payload
-from holdfast.core.redaction import redact_json
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
@@ -121,10 +120,10 @@ class Compensated(Exception):
 COMPENSATED = f"{Compensated.__module__}.{Compensated.__qualname__}"
 
 
-def key_of(task_id: str, doing: Doing, generation: int) -> str:
+def key_of(task_id: str, doing: Doing, generation: int) -> bytes:
     """From the task, the scope, the name and the occurrence; never from the run."""
     text = "\0".join((task_id, *doing.key, str(generation)))
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 class Effects:
@@ -278,6 +277,7 @@ class Effects:
         now, claim = self._live.clock.now(), self._live.place.newest(self._live.claim)
         timeout = doing.timeout or DEFAULT_EFFECT_TIMEOUT
         scope, name, occurrence = doing.key
+        key = key_of(claim.task_id, doing, generation)
         request = Request(
             boot=claim.boot_id,
             input_digest=doing.digest.hex(),
@@ -285,16 +285,16 @@ class Effects:
             returns=doing.codec.shown,
         )
         effect = Effect(
-            id=new_effect_id(now),
+            id=new_effect_id(now, key),
             task_id=claim.task_id,
             run_id=claim.run_id,
             name=name,
             scope=scope,
             occurrence=occurrence,
             effect_class=spec.effect_class,
-            idempotency_key=key_of(claim.task_id, doing, generation),
+            idempotency_key=key.hex(),
             generation=generation,
-            request=redact_json(_encode(request)),
+            request=_encode(request),
             created_at=now,
             fence=claim.fence,
             settle_after=claim.lease_until + timeout,

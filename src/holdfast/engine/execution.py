@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -43,10 +44,11 @@ class Execution:
         definition: TaskDefinition[..., Any],
         past: Past,
         *,
+        sleep: Callable[[float], Awaitable[object]] | None = None,
         on_restart: Callable[[str], None] = lambda _why: None,
     ) -> None:
         self.claimed = claimed
-        self.live = Live(place, claimed.claim, claimed.run, claimed.task)
+        self.live = Live(place, claimed.claim, claimed.run, claimed.task, sleep=sleep)
         # The task as it ended here, for whoever waits for it in this process.
         self.ended: Task | None = None
         self._definition = definition
@@ -54,7 +56,10 @@ class Execution:
         seed = None if claimed.run.seed is None else decode_seed(claimed.run.seed)
         self.program = Program(self.live, past, definition.budget)
         self.run = Run(self.program, seed=seed, on_restart=on_restart)
-        self._retries = Retries(self.program, definition)
+
+    @property
+    def _retries(self) -> Retries:
+        return Retries(self.program, self._definition)
 
     async def carry(self) -> None:
         """Returns when the ledger knows how it went: ended, waiting, paused, tried again, or not ours."""
@@ -78,10 +83,11 @@ class Execution:
             await self._fail(error)
             return
         try:
-            async with self._timeout():
-                await self._retries.heed_answers()
-                self.program.begin()
-                result = await self._definition.fn(self.run, **arguments)
+            if self._definition.timeout is None:
+                result = await self._call(arguments)
+            else:
+                async with self._timeout(self._definition.timeout):
+                    result = await self._call(arguments)
         except Stopping:
             raise
         except asyncio.CancelledError:
@@ -109,6 +115,12 @@ class Execution:
             # A program that swallowed the stop does not escape it.
             self._refuse_if_stopped()
             await self._finish(result)
+
+    async def _call(self, arguments: dict[str, Any]) -> Any:
+        if not self._past.is_empty:
+            await self._retries.heed_answers()
+        self.program.begin()
+        return await self._definition.fn(self.run, **arguments)
 
     async def _arguments(self) -> dict[str, Any]:
         arguments, before = self._definition.arguments_of(self.live.task.arguments)
@@ -210,12 +222,9 @@ class Execution:
         return Failure(kind="timed_out", message=f"it took longer than {self._definition.timeout}")
 
     @contextlib.asynccontextmanager
-    async def _timeout(self) -> Any:
+    async def _timeout(self, limit: timedelta) -> Any:
         """The task's own limit, counted from its first start: through every run, waits included."""
-        limit, live = self._definition.timeout, self.live
-        if limit is None:
-            yield
-            return
+        live = self.live
         live.deadline = (live.task.started_at or live.clock.now()) + limit
         left = (live.deadline - live.clock.now()).total_seconds()
         if left <= 0:

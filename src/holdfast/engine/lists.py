@@ -240,7 +240,7 @@ class ValueCell:
             self._memory.note(scope, self._op, msgspec.Raw(self.encoded))
         else:
             self.encoded = bytes(before)
-        scope.changed.add(self.name)
+        scope.changed[self.name] = None
 
     def put(self, value: object) -> None:
         self.encoded = self._codec.encode_as(self._op, value)
@@ -335,7 +335,7 @@ class Memory:
         else:
             cell.put(initial)
             self.note(scope, op, msgspec.Raw(cell.encoded))
-        scope.changed.add(name)
+        scope.changed[name] = None
         self._values[name] = cell
         return cell.shown
 
@@ -394,7 +394,7 @@ class Memory:
                 self._reached.values[name] = encoded
             else:
                 cell.encoded = bytes(encoded)
-        around.changed.update(marks.values)
+        around.changed |= dict.fromkeys(marks.values)
 
     def marks_after(self, marks: Marks, closing: Scope) -> Marks:
         """Where everything stands when a turn of a loop has committed."""

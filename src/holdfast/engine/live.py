@@ -53,8 +53,18 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Live:
     """Every call of a program asks here first: may it go on?"""
 
-    def __init__(self, place: Place, claim: Claim, run: RunRecord, task: Task) -> None:
+    def __init__(
+        self,
+        place: Place,
+        claim: Claim,
+        run: RunRecord,
+        task: Task,
+        *,
+        sleep: Callable[[float], Awaitable[object]] | None = None,
+    ) -> None:
         self.place = place
+        # Passes time as the place does, but perhaps not for a run that was told to stop.
+        self.sleep = sleep or place.sleep
         self.store = place.store
         self.clock = place.clock
         self.claim = claim
@@ -73,11 +83,10 @@ class Live:
         self.deadline: datetime | None = None
         # Functions of steps and writes that are under way.
         self.in_flight = 0
-        self._idle = asyncio.Event()
         self._cleaning = 0
         self._effects = 0
-        self._calm = asyncio.Event()
-        self._calm.set()
+        # Made for the first who waits: seldom anybody does, and every step would pay for it.
+        self._changed: asyncio.Event | None = None
 
     def check(self) -> None:
         """Raises Stopping, again and again, once the run must stop; RunOver when it has ended."""
@@ -130,7 +139,9 @@ class Live:
                 self._delayed = saves + self._delayed
             raise
         finally:
-            self.landed()
+            self.in_flight -= 1
+            if self._changed is not None:
+                self._changed.set()
 
     async def read(self, read: Callable[[Tx], T]) -> T:
         try:
@@ -167,26 +178,23 @@ class Live:
 
     def landed(self) -> None:
         self.in_flight -= 1
-        if not self.in_flight:
-            self._idle.set()
+        if self._changed is not None:
+            self._changed.set()
 
     async def until_idle(self) -> None:
         """Until nothing is under way beside us: what is unwound in the middle would have to be done again."""
         while self.in_flight or self._effects:
-            self._idle.clear()
-            await self._idle.wait()
+            await self._until_change()
 
     # --- effects in flight
 
     def effect_began(self) -> None:
         self._effects += 1
-        self._calm.clear()
 
     def effect_ended(self) -> None:
         self._effects -= 1
-        if not self._effects:
-            self._calm.set()
-            self._idle.set()
+        if self._changed is not None:
+            self._changed.set()
 
     @property
     def has_effects(self) -> bool:
@@ -194,7 +202,14 @@ class Live:
 
     async def until_calm(self) -> None:
         """Until no effect is in flight: to stop in the middle of one would leave it in doubt."""
-        await self._calm.wait()
+        while self._effects:
+            await self._until_change()
+
+    async def _until_change(self) -> None:
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        self._changed.clear()
+        await self._changed.wait()
 
     @contextlib.asynccontextmanager
     async def cleanup(self) -> AsyncIterator[None]:

@@ -248,7 +248,10 @@ class Run(_Stepping):
         self._on_restart = on_restart
         # What a store refuses stops the program, as for every other write of it.
         self._store = cast(Store, self._live)
-        self._journal = Journal(self._store, self._live.clock)
+
+    @property
+    def _journal(self) -> Journal:
+        return Journal(self._store, self._live.clock)
 
     def _scope_of(self) -> Scope:
         return self._program.scope

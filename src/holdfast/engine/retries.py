@@ -182,7 +182,7 @@ class Retries:
                 case "skip":
                     item = self._past.find(("", "ladder!item", str(number)))
                     assert item is not None
-                    self._program.skipped.append(str(decode_payload(item.result)))
+                    self._program.skipped += (str(decode_payload(item.result)),)
 
     async def _failure_before(self) -> Failure:
         before = self._live.run.resumes_run_id

@@ -96,36 +96,29 @@ class Program:
         self.memory = Memory(live, past, self._scope_to_change, self._drifted)
         self.plan: PlanKeeper | None = None
         # Items that a person said to skip.
-        self.skipped: list[str] = []
+        self.skipped: tuple[str, ...] = ()
         # Told with the turn that is open.
         self.progress: Progress | None = None
         self._root = Scope("", past.ops_of(""))
-        self._cleaning = Scope(f"cleanup {live.run.id} {live.claim.fence}")
+        self._cleaning_scope: Scope | None = None
         self._child: asyncio.Task[Any] | None = None
-        self._effects = Effects(
-            live,
-            past,
-            self.stepper,
-            park=self._park,
-            sleep_until=self.waits.sleep_until,
-            on_cut=self._owe_answer,
-        )
-        self._transactions = Transactions(live, self.stepper, self._effects)
+        # Made when the first effect is done: most runs wait for something else, and there may be thousands.
+        self._effects_here: Effects | None = None
         self._budget = budget
         self._spent = past.spent
         self._began_at = live.clock.now()
-        self._given: list[str] = []
+        self._given: tuple[str, ...] = ()
         # Those that the program is in, and those that it has left: their last turns stay open.
         self._open: list[Loop] = []
         self._left: list[Loop] = []
-        self._drifts: list[Drift] = []
+        self._drifts: tuple[Drift, ...] = ()
         # Something is to be made durable, or told, before the next call.
         self._owes = False
 
     def begin(self) -> None:
         """From here on the program runs, in the present asyncio task."""
         here.set(self._root)
-        self._child = self._root.child = self._cleaning.child = asyncio.current_task()
+        self._child = self._root.child = asyncio.current_task()
 
     # --- where we are
 
@@ -137,6 +130,32 @@ class Program:
     @property
     def is_in_turn(self) -> bool:
         return self.scope is not self._root
+
+    @property
+    def _cleaning(self) -> Scope:
+        """Where a run that is stopping cleans up."""
+        if self._cleaning_scope is None:
+            path = f"cleanup {self.live.run.id} {self.live.claim.fence}"
+            self._cleaning_scope = Scope(path, child=self._child)
+        return self._cleaning_scope
+
+    @property
+    def _effects(self) -> Effects:
+        if self._effects_here is None:
+            self._effects_here = Effects(
+                self.live,
+                self.past,
+                self.stepper,
+                park=self._park,
+                sleep_until=self.waits.sleep_until,
+                on_cut=self._owe_answer,
+            )
+        return self._effects_here
+
+    @property
+    def _has_cut(self) -> bool:
+        """Whether the program has cancelled an effect that nobody has settled yet."""
+        return self._effects_here is not None and self._effects_here.has_cut
 
     def _scope_to_change(self) -> Scope:
         return self._cleaning if self.live.why is not None else self.scope
@@ -159,10 +178,10 @@ class Program:
 
     async def settle(self) -> None:
         """What loops that were left have done is durable from now on, and what does not fit is told."""
-        if self._effects.has_cut:
+        if self._has_cut:
             await self._effects.settle_cut()
         self._owes = False
-        drifts, self._drifts = self._drifts, []
+        drifts, self._drifts = self._drifts, ()
         for drift in drifts:
             await self._tell(drift)
         if self.memory.is_touched or self.progress or not (self.plan is None or self.plan.is_saved):
@@ -184,11 +203,11 @@ class Program:
 
     async def settle_cut(self) -> None:
         """Before the end: nothing that the program itself has cancelled is left in the dark."""
-        if self._effects.has_cut:
+        if self._has_cut:
             await self._effects.settle_cut()
 
     def _drifted(self, drift: Drift) -> None:
-        self._drifts.append(drift)
+        self._drifts = (*self._drifts, drift)
         self._owes = True
 
     async def _tell(self, drift: Drift) -> None:
@@ -245,13 +264,15 @@ class Program:
                 await self.settle()
             if scope.due_at is not None:
                 self._keep_time(scope, doing)
-            self.live.check()
+            if self.live.is_stopping:
+                self.live.check()
             if self._budget is not None and self.past.find(doing.key) is None:
                 await self.keep_budget()
             if doing.effect is None or doing.effect.effect_class in FREE:
                 return await self.stepper.carry(doing)
             if doing.effect.effect_class is EffectClass.TRANSACTIONAL:
-                return await self._transactions.carry(doing, doing.effect)
+                transactions = Transactions(self.live, self.stepper, self._effects)
+                return await transactions.carry(doing, doing.effect)
             return await self._effects.carry(doing, doing.effect)
         finally:
             scope.ended(key)
@@ -343,7 +364,7 @@ class Program:
         for one in self._open[self._open.index(loop) + 1 :]:
             # Still held, by a name perhaps; its time is over all the same.
             self.leave_loop(one, is_turn_done=True)
-        if self._owes and (loop.scope is None or self._effects.has_cut):
+        if self._owes and (loop.scope is None or self._has_cut):
             await self.settle()
         if loop.scope is not None:
             await self._commit(loop)
@@ -523,7 +544,7 @@ class Program:
 
     def make_plan(self, items: tuple[PlanItem, ...]) -> PlanKeeper:
         """The plan of the task: the stored one, merged with the program's own list if that has changed."""
-        ids = [item.id for item in items]
+        ids = tuple(item.id for item in items)
         if self.plan is not None:
             if ids != self._given:
                 raise BadInput("plan", "a task has one plan; change it with plan.replan([…])")
@@ -533,7 +554,7 @@ class Program:
         keeper = PlanKeeper(given if stored is None else stored, is_saved=stored is not None)
         if before is None:
             self.memory.note(scope, "plan", msgspec.Raw(msgspec.json.encode(ids)))
-        elif (first := msgspec.json.decode(before, type=list[str])) != ids:
+        elif (first := msgspec.json.decode(before, type=tuple[str, ...])) != ids:
             if stored is not None and {item.id for item in stored.items} == set(first):
                 done = [item for item in stored.items if item.is_done]
                 known = {item.id for item in done}

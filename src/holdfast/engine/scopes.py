@@ -202,7 +202,7 @@ class Scope:
         self.ops = list(past)
         self.ops_done = 0
         # Values that were set here or in finished turns inside.
-        self.changed: set[str] = set()
+        self.changed: dict[str, None] = {}
         # Its turn has committed, so nothing can be done in it any more.
         self.is_over = False
         # Until when its steps may take; None without a limit.
@@ -212,10 +212,12 @@ class Scope:
         self.called = 0
         self.running = 0
         self.calm: asyncio.Event | None = None
+        # Dictionaries, also in place of sets: the collector of garbage does not look at those of names, and
+        # there may be many thousands.
         self._counts: dict[str, int] = {}
         # By name: who called a step last, and how many of those calls are in flight.
         self._callers: dict[str, list[Any]] = {}
-        self._ids: set[Key] = set()
+        self._ids: dict[Key, None] = {}
         self._loops: dict[str, int] = {}
 
     def key(self, name: str, step_id: str | None) -> Key:
@@ -231,7 +233,7 @@ class Scope:
             key = (self.path, name, f"id:{step_id}")
             if key in self._ids:
                 raise BadInput(f"step {name}", f"{step_id!r} is in flight already; give each its own id")
-            self._ids.add(key)
+            self._ids[key] = None
             return key
         caller, callers = asyncio.current_task(), self._callers.get(name)
         if callers is None:
@@ -259,7 +261,7 @@ class Scope:
         """The step is no longer in flight."""
         self.called -= 1
         if key[2].startswith("id:"):
-            self._ids.discard(key)
+            self._ids.pop(key, None)
         else:
             self._callers[key[1]][1] -= 1
 

@@ -9,7 +9,7 @@ import inspect
 import random
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -28,7 +28,7 @@ from holdfast.engine.live import Live
 from holdfast.engine.scopes import Key, Past, Scope, inside_step
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
-from holdfast.store.blobs import pack
+from holdfast.store.blobs import Packed, pack
 from holdfast.store.journal import SaveStep
 
 # No JSON begins with it, so a stored result that does is the failure of a step.
@@ -36,10 +36,11 @@ _FAILED = b"!"
 FREE = frozenset({EffectClass.READ, EffectClass.IDEMPOTENT})
 
 
-class Doing(msgspec.Struct, kw_only=True):
+class Doing(msgspec.Struct, kw_only=True, gc=False):
     """One step on its way: everything about it that does not change."""
 
     key: Key
+    name: str
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -55,10 +56,6 @@ class Doing(msgspec.Struct, kw_only=True):
     pauses: int = 0
     # Of an effect: the function has returned, so that nothing but to save it is left.
     has_landed: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.key[1]
 
 
 def failed_payload(failure: Failure) -> bytes:
@@ -77,7 +74,7 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=1024)
-def _found_out(fn: Callable[..., Any]) -> Declared:
+def _declared(fn: Callable[..., Any]) -> Declared:
     real = unwrapped(fn)
     return Declared(
         check_name("step", step_name(fn)),
@@ -86,13 +83,6 @@ def _found_out(fn: Callable[..., Any]) -> Declared:
         codec_of(real),
         inspect.iscoroutinefunction(real),
     )
-
-
-def _declared(fn: Callable[..., Any]) -> Declared:
-    try:
-        return _found_out(fn)
-    except TypeError:  # a callable that cannot be hashed
-        return _found_out.__wrapped__(fn)
 
 
 def pause_key(doing: Doing, what: str) -> Key:
@@ -120,7 +110,10 @@ class Stepper:
         step_id: str | None = None,
     ) -> Doing:
         """Takes the key now: the order of calls, not of awaits, tells steps of one name apart."""
-        declared = _declared(fn)
+        try:
+            declared = _declared(fn)
+        except TypeError:  # a callable that cannot be hashed
+            declared = _declared.__wrapped__(fn)
         options = declared.options
         if (step := inside_step.get()) is not None:
             raise BadInput(
@@ -130,6 +123,7 @@ class Stepper:
             )
         return Doing(
             key=scope.key(declared.name, step_id or options.id),
+            name=declared.name,
             fn=declared.fn,
             args=args,
             kwargs=kwargs,
@@ -175,24 +169,30 @@ class Stepper:
 
     async def carry(self, doing: Doing) -> Any:
         """A plain step: run again freely when it was cut short, remembered once it was saved."""
-        try:
-            is_known, result = self.remembered(doing)
-        except Drift as drift:
-            await self._forget(doing, drift)
-        else:
-            if is_known:
-                return result
+        if self._past.find(doing.key) is not None:
+            try:
+                return self.remembered(doing)[1]
+            except Drift as drift:
+                await self._forget(doing, drift)
         value = await self.attempts(doing)
         payload = doing.codec.encode(doing.name, value)
-        await self.save(doing, payload)
+        step, packed = self.saving(doing, payload)
+        claim = self._live.claim
+        if packed.digest is None and not (claim.is_alone or doing.options.is_pure):
+            await self._live.write(SaveStep(step, claim.fence))
+        else:
+            await self._save_otherwise(doing, step, packed)
+        self.remember(doing, step, payload)
         return doing.codec.decode(payload)
 
     async def attempts(self, doing: Doing) -> Any:
         """Call it as often as its retry says. What finally failed is remembered, too."""
         if not self._past.is_empty:
             await self.go_on_waiting(doing)
+        live = self._live
         while True:
-            self._live.check()
+            if live.is_stopping:
+                live.check()
             try:
                 return await self.call(doing)
             except RetryAfter as wait:
@@ -262,7 +262,7 @@ class Stepper:
     def _calling(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
         args, kwargs = self._live.place.secrets.opened(doing.args, doing.kwargs)
         if doing.is_coroutine:
-            return cast(Awaitable[Any], doing.fn(*args, **kwargs))
+            return doing.fn(*args, **kwargs)  # type: ignore[no-any-return]
         act = functools.partial(doing.fn, *args, **kwargs)
         return self._call_in_thread(act, limit)
 
@@ -290,9 +290,10 @@ class Stepper:
 
     # --- saving
 
-    def saving(self, doing: Doing, payload: bytes) -> tuple[Step, Any]:
+    def saving(self, doing: Doing, payload: bytes) -> tuple[Step, Packed]:
         """The step as it will be stored, and its payload packed."""
-        now, claim, packed = self._live.clock.now(), self._live.claim, pack(payload)
+        live = self._live
+        now, claim, packed = live.clock.now(), live.claim, pack(payload)
         scope, name, occurrence = doing.key
         step = Step(
             task_id=claim.task_id,
@@ -310,6 +311,11 @@ class Stepper:
 
     async def save(self, doing: Doing, payload: bytes) -> None:
         step, packed = self.saving(doing, payload)
+        await self._save_otherwise(doing, step, packed)
+        self.remember(doing, step, payload)
+
+    async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed) -> None:
+        """With all that may go with it: a large result, a run that is carried alone, a commit that waits."""
         claim = self._live.claim
         save = SaveStep(step, claim.fence)
         if packed.digest is None and not claim.is_alone:
@@ -317,16 +323,15 @@ class Stepper:
                 await self._live.delay(save)
             else:
                 await self._live.write(save)
-        else:
+            return
 
-            def save_with_company(tx: Tx) -> None:
-                tx.blobs.keep(claim.task_id, packed)
-                save(tx)
-                if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=step.ended_at):
-                    tx.hint("runs")
+        def save_with_company(tx: Tx) -> None:
+            tx.blobs.keep(claim.task_id, packed)
+            save(tx)
+            if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=step.ended_at):
+                tx.hint("runs")
 
-            await self._live.write(save_with_company)
-        self.remember(doing, step, payload)
+        await self._live.write(save_with_company)
 
     def remember(self, doing: Doing, step: Step, payload: bytes) -> None:
         self.saved += 1

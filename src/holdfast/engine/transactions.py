@@ -132,18 +132,19 @@ class Transactions:
             )
         claim, now = self._live.claim, self._live.clock.now()
         scope, name, occurrence = doing.key
+        key = key_of(claim.task_id, doing, generation)
         request = Request(
             boot=claim.boot_id, input_digest=doing.digest.hex(), shown=preview_of(doing.args, doing.kwargs)
         )
         return Effect(
-            id=new_effect_id(now),
+            id=new_effect_id(now, key),
             task_id=claim.task_id,
             run_id=claim.run_id,
             name=name,
             scope=scope,
             occurrence=occurrence,
             effect_class=EffectClass.TRANSACTIONAL,
-            idempotency_key=key_of(claim.task_id, doing, generation),
+            idempotency_key=key.hex(),
             generation=generation,
             request=encode_payload(f"request of {name}", msgspec.to_builtins(request)),
             created_at=now,

@@ -51,7 +51,7 @@ class Waits:
             self._live.check()
             if remaining > STAY_LOADED:
                 await self._give_up("sleep", until, TaskStatus.WAITING, look=lambda _tx: None)
-            await self._live.place.sleep(remaining.total_seconds())
+            await self._live.sleep(remaining.total_seconds())
         self._live.check()
         deadline = self._live.deadline
         if deadline is not None and deadline <= self._live.clock.now():

@@ -29,13 +29,16 @@ class BeginEffect:
     is_joined: ClassVar[bool] = True
     is_pair: ClassVar[bool] = False
     is_crowd: ClassVar[bool] = False
-    __slots__ = ("_claim", "_effect")
+    __slots__ = ("_claim", "_effect", "_row")
 
     def __init__(self, effect: Effect, claim: Claim) -> None:
         self._effect = effect
         self._claim = claim
+        self._row = rows.values_from_effect(effect)
 
     def __call__(self, tx: Tx) -> bool:
+        if self._effect.fence == self._claim.fence and tx.statements.note_effect(self._row):
+            return True
         return tx.effects.begin(self._effect, self._claim)
 
 

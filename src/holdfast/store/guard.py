@@ -104,20 +104,17 @@ class FileGuard:
             raise LedgerReplaced(self._broken)
         # No file is deleted or replaced without a trace on its directory. Looking there alone is cheaper,
         # and a stat of the -wal would make its next write and fsync dearer on kernels with fine timestamps.
-        directory = self._look_at_directory()
+        try:
+            found = os.stat(self._directory)
+            directory = (found.st_dev, found.st_ino, found.st_mtime_ns)
+        except OSError:
+            directory = (0, 0, 0)  # gone, perhaps: then the files are looked at one by one
         if directory == self._quiet:
             return
         self._check_each()
         # A directory that changed a moment ago may change again without a newer timestamp.
         is_settled = time.clock_gettime_ns(time.CLOCK_REALTIME) - directory[2] > _COARSEST_TIMESTAMP_NS
         self._quiet = directory if is_settled and None not in self._files.inodes else None
-
-    def _look_at_directory(self) -> tuple[int, int, int]:
-        try:
-            found = os.stat(self._directory)
-        except OSError:
-            return (0, 0, 0)  # gone, perhaps: then the files are looked at one by one
-        return found.st_dev, found.st_ino, found.st_mtime_ns
 
     def _check_each(self) -> None:
         for path, first in zip(self._files.paths, self._files.inodes, strict=True):

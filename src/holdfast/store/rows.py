@@ -704,21 +704,22 @@ def values_from_effect(effect: Effect) -> tuple[Any, ...]:
         effect.scope,
         effect.name,
         effect.occurrence,
-        effect.effect_class.value,
+        effect.effect_class._value_,  # which costs a tenth of `value`
         effect.idempotency_key,
         effect.generation,
         effect.request,
         created_at,
     )
+    outcome, review = effect.outcome, effect.review
     return (
         *row,
         digest_of(*row),
-        effect.status.value,
+        effect.status._value_,
         effect.fence,
-        effect.outcome,
-        digest_of_late(effect.id, effect.outcome),
-        effect.review,
-        digest_of_late(effect.id, effect.review),
+        outcome,
+        None if outcome is None else digest_of_late(effect.id, outcome),
+        review,
+        None if review is None else digest_of_late(effect.id, review),
         _micros(effect.settle_after),
         created_at if effect.updated_at is effect.created_at else to_micros(effect.updated_at),
     )

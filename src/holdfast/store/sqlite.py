@@ -59,7 +59,8 @@ class SqliteSession:
         self._waits = True
 
     def begin(self, *, may_wait: bool) -> None:
-        self._set_patience(may_wait=may_wait)
+        if may_wait is not self._waits:
+            self._set_patience(may_wait=may_wait)
         try:
             self._cursor.execute("BEGIN IMMEDIATE")
         except apsw.BusyError as error:
@@ -68,9 +69,8 @@ class SqliteSession:
             raise Busy from error
 
     def _set_patience(self, *, may_wait: bool) -> None:
-        if may_wait is not self._waits:
-            self.connection.set_busy_timeout(BUSY_TIMEOUT_MS if may_wait else 0)
-            self._waits = may_wait
+        self.connection.set_busy_timeout(BUSY_TIMEOUT_MS if may_wait else 0)
+        self._waits = may_wait
 
     def commit(self) -> None:
         self._cursor.execute("COMMIT")
@@ -98,7 +98,8 @@ class SqliteSession:
     def alone(self, write: Write[T], *, may_wait: bool) -> T:
         if getattr(write, "is_pair", False):
             return self.crowd(write, may_wait=may_wait)
-        self._set_patience(may_wait=may_wait)
+        if may_wait is not self._waits:
+            self._set_patience(may_wait=may_wait)
         try:
             answer = write(self.tx)
         except apsw.BusyError as error:
@@ -211,6 +212,7 @@ class SqliteStore:
             if self._guard is not None:
                 self._guard.release()
             raise
+        self._check = _no_file if self._guard is None else self._guard.check
         session = SqliteSession(connection, self._queries, self._check)
         self._is_closed = False
         self._has_news = False
@@ -229,10 +231,6 @@ class SqliteStore:
 
     def write_now(self, write: Write[T]) -> T:
         return self._writer.write_now(write)
-
-    def _check(self) -> None:
-        if self._guard is not None:
-            self._guard.check()
 
     def _committed(self, topics: set[str]) -> None:
         self._has_news = True
@@ -348,6 +346,10 @@ class SqliteStore:
                 self._readers.get_nowait().close()
         if self._guard is not None:
             self._guard.release()
+
+
+def _no_file() -> None:
+    """In memory there is nothing that anybody could delete or replace."""
 
 
 def _create(path: Path | None) -> apsw.Connection:

@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+import msgspec
+
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.store.contract import Write
 from holdfast.store.transaction import Tx
@@ -30,7 +32,7 @@ MAX_GROUP = 512
 # A loop thread may run a write itself while commits are quicker than this; a slow disk must not block it.
 INLINE_COMMIT_S = 0.003
 # How long one caller may write inline before the others of its loop have a turn.
-INLINE_PASS_S = 0.002
+INLINE_PASS_S = 0.005
 _LONELY_GROUPS = 2
 # How long a write is run again after errors that may pass: a deadlock, a server that is starting.
 RETRY_FOR_S = 30.0
@@ -110,43 +112,31 @@ class CommitUnknown(Exception):
         self.topics: set[str] = set()
 
 
-class Pending(Generic[T]):
+class Pending(msgspec.Struct, Generic[T], eq=False, gc=False):
     """One write that waits, and where its answer goes."""
 
-    __slots__ = (
-        "answer",
-        "cause",
-        "error",
-        "future",
-        "is_crowd",
-        "is_joined",
-        "is_settled",
-        "loop",
-        "ready",
-        "write",
-    )
+    write: Write[T]
+    loop: asyncio.AbstractEventLoop | None = None
+    future: asyncio.Future[T] | None = None
+    ready: threading.Event | None = None
+    answer: T | None = None
+    error: BaseException | None = None
+    is_settled: bool = False
+    # Why a first attempt on the caller's own thread did not settle it.
+    cause: Exception | None = None
 
-    def __init__(self, write: Write[T]) -> None:
-        self.write = write
-        self.is_joined: bool = getattr(write, "is_joined", False)
-        self.is_crowd: bool = getattr(write, "is_crowd", False)
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.future: asyncio.Future[T] | None = None
-        self.ready: threading.Event | None = None
-        self.answer: T | None = None
-        self.error: BaseException | None = None
-        self.is_settled = False
-        # Why a first attempt on the caller's own thread did not settle it.
-        self.cause: Exception | None = None
+    @property
+    def is_joined(self) -> bool:
+        return getattr(self.write, "is_joined", False)
+
+    @property
+    def is_crowd(self) -> bool:
+        return getattr(self.write, "is_crowd", False)
 
     @property
     def is_inline(self) -> bool:
         """Whether its caller is running it now, instead of waiting for a writer's thread."""
         return self.future is None and self.ready is None
-
-    def on_loop(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[T]:
-        self.loop, self.future = loop, loop.create_future()
-        return self.future
 
     def on_thread(self) -> threading.Event:
         self.ready = threading.Event()
@@ -184,6 +174,7 @@ class Writer:
         # Who writes inline in the present pass of its loop, and until when it may.
         self._served: asyncio.Task[Any] | None = None
         self._pass_until = math.inf
+        self._wrote_at = 0.0
         self._threads = [
             threading.Thread(target=self._serve, args=(index,), name=f"{name}-{index}", daemon=True)
             for index in range(len(self._sessions))
@@ -193,24 +184,26 @@ class Writer:
 
     async def write(self, write: Write[T]) -> T:
         loop = asyncio.get_running_loop()
-        caller = _whose(asyncio.current_task(loop))
         cause: Exception | None = None
-        if self._may_inline(caller):
+        if self._lonely >= _LONELY_GROUPS and not self._waiting and self._commit_s < INLINE_COMMIT_S:
+            caller = asyncio.current_task(loop)
+            whose = _whose(caller)
             if self._served is None:
-                self._served, self._pass_until = caller, time.perf_counter() + INLINE_PASS_S
+                self._served, self._pass_until = whose, time.perf_counter() + INLINE_PASS_S
                 loop.call_soon(self._end_pass)
-            try:
-                return self._write_inline(write)
-            except _Elsewhere as elsewhere:
-                cause = elsewhere.cause
-            finally:
-                if time.perf_counter() > self._pass_until:
-                    # Give the others of this loop their turn, as a hop to the writer's thread would have.
-                    await asyncio.sleep(0)
-        pending = Pending(write)
-        pending.cause = cause
-        future = pending.on_loop(loop)
-        self._enqueue(pending)
+            # Alone: nobody waits, and nobody else wrote in this pass of the loop.
+            if self._served is whose:
+                try:
+                    return self._write_inline(write)
+                except _Elsewhere as elsewhere:
+                    cause = elsewhere.cause
+                finally:
+                    if self._wrote_at > self._pass_until and caller is whose:
+                        # Give the others of this loop their turn, as a hop to the writer's thread would have.
+                        # Not from within a child, whose parent does it soon: two more hops for each effect.
+                        await asyncio.sleep(0)
+        future: asyncio.Future[T] = loop.create_future()
+        self._enqueue(Pending(write, loop, future, cause=cause))
         return await future
 
     def write_now(self, write: Write[T]) -> T:
@@ -251,37 +244,29 @@ class Writer:
 
     # --- the short cut
 
-    def _may_inline(self, caller: asyncio.Task[Any] | None) -> bool:
-        """Whether the caller is alone: nobody waits, and nobody else wrote in this pass of its loop."""
-        return (
-            self._lonely >= _LONELY_GROUPS
-            and not self._waiting
-            and self._commit_s < INLINE_COMMIT_S
-            and (self._served is None or self._served is caller)
-        )
-
     def _end_pass(self) -> None:
         self._served = None
 
     def _write_inline(self, write: Write[T]) -> T:
         """Raises _Elsewhere when a thread must take it: no session was free, or quick."""
         for session, lock in self._pairs:
-            if lock.acquire(blocking=False):
+            if lock.acquire(False):
                 try:
                     if self._is_closed:
                         raise StoreUnavailable("the store is closed")
                     started = time.perf_counter()
                     answer = self._run_inline(session, write)
-                    self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
+                    self._wrote_at = time.perf_counter()
+                    self._commit_s = 0.8 * self._commit_s + 0.2 * (self._wrote_at - started)
                     return answer
                 finally:
                     lock.release()
         raise _Elsewhere(None)
 
-    def _run_inline(self, session: Session, write: Write[T]) -> T:
+    def _run_inline(self, session: Any, write: Write[T]) -> T:
         try:
             if session.joins and getattr(write, "is_joined", False):
-                answer = cast(JoiningSession, session).alone(write, may_wait=False)
+                answer: T = session.alone(write, may_wait=False)
                 if not session.tx.is_silent:
                     self._tell_of_joined(session)
                 return answer

@@ -63,7 +63,8 @@ class Carried:
         A program that swallows even that goes on, and nothing that it does is written.
         """
         log.error("%s does not stop; nothing that it does counts any more", self.claim.run_id)
-        self.is_abandoned = self.live.is_over = True
+        self.is_abandoned = True
+        self.live.close()
         coroutine: Any = self.child.get_coro()
         with contextlib.suppress(Exception):
             coroutine.close()

@@ -30,6 +30,7 @@ from holdfast.engine.claims import ClaimedRun, Claims, Family, unknown_names
 from holdfast.engine.codec import failure_of
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.drain import Drain, Patience
+from holdfast.engine.ends import Ends
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
@@ -52,6 +53,8 @@ DRAIN_TIMEOUT = timedelta(seconds=30)
 STEP_PATIENCE = timedelta(seconds=1)
 # Without a hint, how often the ledger is asked for work; it is only read, unless there is some.
 ASK_EVERY_S = 0.5
+# From so many runs on, those that end at once are ended together.
+CROWD = 16
 BATCH = 256
 THREADS = 64
 
@@ -491,6 +494,7 @@ class Carrier:
             newest=self._heartbeat.newest,
             sleep=getattr(self._clock, "sleep", asyncio.sleep),
             secrets=self._secrets,
+            ends=Ends(self._store, self._clock, is_crowded=lambda: len(self._hands) >= CROWD),
         )
 
     # --- what was not carried to an end

@@ -419,24 +419,25 @@ class Effects:
     async def _done(self, doing: Doing, effect: Effect, payload: bytes, to: EffectStatus) -> None:
         step, packed = self._stepper.saving(doing, payload)
         live = self._live
-        is_simple = to is EffectStatus.DONE and packed.digest is None and not live.claim.is_alone
+        is_simple = to is EffectStatus.DONE and packed is None and not live.claim.is_alone
         if not (is_simple and await live.write(FinishEffect(effect.id, step, live.claim.fence))):
             await self._note_outcome(doing, effect, step, packed, to)
         self._stepper.remember(doing, step, payload)
         self._past.effects.pop(doing.key, None)
 
     async def _note_outcome(
-        self, doing: Doing, effect: Effect, step: Step, packed: Packed, to: EffectStatus
+        self, doing: Doing, effect: Effect, step: Step, packed: Packed | None, to: EffectStatus
     ) -> None:
         live, now = self._live, step.ended_at
         save = SaveStep(step, live.claim.fence)
 
         def note_outcome(tx: Tx) -> None:
-            tx.blobs.keep(live.claim.task_id, packed)
+            if packed is not None:
+                tx.blobs.keep(live.claim.task_id, packed)
             save(tx)
             if to is EffectStatus.CONFIRMED and tx.effects.get(effect.id).status is EffectStatus.INTENT:
                 tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=None, now=now)
-            tx.effects.settle(effect.id, to, outcome=packed.stored, now=now)
+            tx.effects.settle(effect.id, to, outcome=step.result, now=now)
             if live.claim.is_alone and tx.runs.exonerate(live.claim.run_id, live.claim.fence, now=now):
                 tx.hint("runs")
 

@@ -1,10 +1,8 @@
-"""Waits for tasks to end: one of those who wait looks for all of them, and tells the others."""
+"""Waits for tasks to end: one looks for everybody who waits."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any
 
 from holdfast.core.errors import HoldfastError, NotFound
 from holdfast.core.task import Task
@@ -17,93 +15,72 @@ _BATCH = 500
 
 
 class Endings:
-    """The ends of tasks, for any number of handles in one loop."""
+    """The ends of tasks, for any number of handles in one loop: one child looks for all of them."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._futures: dict[str, asyncio.Future[Task]] = {}
-        self._batons: deque[asyncio.Future[None]] = deque()
-        self._is_led = False
+        self._waiting: dict[str, list[asyncio.Future[Task]]] = {}
+        # Of which this process has let go, or of which somebody has just asked: they are looked at first.
         self._told: set[str] = set()
         self._news = asyncio.Event()
+        self._child: asyncio.Task[None] | None = None
 
     def tell(self, task_id: str, ended: Task | None = None) -> None:
         """This process has just let go of the task: as it ended, or else it is looked at."""
-        future = self._futures.get(task_id)
-        if future is None or future.done():
+        if task_id not in self._waiting:
             return
-        if ended is not None:
-            future.set_result(ended)
-            # Whoever looks for all of them may have waited for this one.
-        self._told.add(task_id)
-        self._news.set()
+        if ended is None:
+            self._told.add(task_id)
+            self._news.set()
+        else:
+            self._answer(task_id, ended)
 
     async def wait(self, task_id: str) -> Task:
         """The task, once it has ended."""
         loop = asyncio.get_running_loop()
-        future = self._futures.get(task_id)
-        if future is None:
-            future = self._futures[task_id] = loop.create_future()
-            # It may have ended long ago.
-            self.tell(task_id)
-        while not future.done():
-            if not self._is_led:
-                await self._lead(future)
-            else:
-                await self._follow(future, loop.create_future())
-        if self._futures.get(task_id) is future:
-            del self._futures[task_id]
-        return future.result()
-
-    async def _follow(self, future: asyncio.Future[Task], baton: asyncio.Future[None]) -> None:
-        self._batons.append(baton)
+        future: asyncio.Future[Task] = loop.create_future()
+        waiting = self._waiting.setdefault(task_id, [])
+        waiting.append(future)
+        self.tell(task_id)  # it may have ended long ago
+        if self._child is None or self._child.done():
+            self._child = loop.create_task(self._look_until_all_have_ended(), name="holdfast endings")
         try:
-            both: list[asyncio.Future[Any]] = [future, baton]
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            if baton.done():
-                self._hand_over()
-            raise
+            return await future
         finally:
-            if not baton.done():
-                baton.cancel()
-        if future.done() and not baton.cancelled():
-            self._hand_over()  # handed to us, and not needed any more
+            waiting.remove(future)
+            if not waiting and self._waiting.get(task_id) is waiting:
+                del self._waiting[task_id]
+            if not self._waiting:
+                self._news.set()  # nobody is left to look for
 
-    async def _lead(self, own: asyncio.Future[Task]) -> None:
-        self._is_led = True
+    async def _look_until_all_have_ended(self) -> None:
         try:
-            while not own.done():
+            while self._waiting:
                 await self._look()
-                if not own.done():
-                    await self._pause()
-        finally:
-            self._is_led = False
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        while self._batons:
-            baton = self._batons.popleft()
-            if not baton.done():
-                baton.set_result(None)
-                return
+                await self._pause()
+        except Exception as error:  # noqa: BLE001 - goes to everyone who waits
+            for task_id in list(self._waiting):
+                self._answer(task_id, error)
 
     async def _look(self) -> None:
-        asked, look = (self._told, _look_at) if self._told else (self._futures, _ended_among)
-        wanted = [one for one in asked if one in self._futures and not self._futures[one].done()]
+        asked, look = (self._told, _look_at) if self._told else (self._waiting, _ended_among)
+        wanted = [one for one in asked if one in self._waiting]
         self._told.clear()
         self._news.clear()
         for first in range(0, len(wanted), _BATCH):
             ids = wanted[first : first + _BATCH]
             found = await self._store.read(lambda tx: look(tx, ids))  # noqa: B023 - read at once
             for task_id, answer in found.items():
-                future = self._futures.get(task_id)
-                if future is None or future.done():
-                    continue
-                if isinstance(answer, Task):
-                    future.set_result(answer)
-                else:
-                    future.set_exception(answer)
+                self._answer(task_id, answer)
+
+    def _answer(self, task_id: str, answer: Task | Exception) -> None:
+        for future in self._waiting.get(task_id, ()):
+            if future.done():
+                continue
+            if isinstance(answer, Task):
+                future.set_result(answer)
+            else:
+                future.set_exception(answer)
 
     async def _pause(self) -> None:
         try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims import ClaimedRun
 from holdfast.engine.codec import Exited, failure_of
 from holdfast.engine.definitions import TaskDefinition
+from holdfast.engine.ends import GoodEnd
 from holdfast.engine.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
 from holdfast.engine.live import Live, Place
 from holdfast.engine.program import Run
@@ -27,7 +29,7 @@ from holdfast.engine.retries import Retries, SaidFail
 from holdfast.engine.running import Program
 from holdfast.engine.scopes import Past
 from holdfast.engine.stopping import Stopping
-from holdfast.store import Tx
+from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack
 
 # One line for each task that fails for good, and nothing else: whoever shows it anyway may want it silent.
@@ -70,7 +72,7 @@ class Execution:
             if not self.live.is_given_up and self.live.why == "cancelled":
                 await self._end_cancelled()
         finally:
-            self.live.is_over = True
+            self.live.close()
 
     async def _carry(self) -> None:
         live = self.live
@@ -161,32 +163,53 @@ class Execution:
     async def _end(
         self, status: RunStatus, *, packed: Packed | None = None, failure: Failure | None = None
     ) -> None:
-        live, claim, now = self.live, self.live.claim, self.live.clock.now()
+        live = self.live
         ending = self.program.ending() if status is RunStatus.SUCCEEDED else self.program.evidence()
+        end = functools.partial(self._ending, status, packed, failure, ending)
+        is_small = packed is not None and packed.digest is None
+        if is_small and live.has_company and ending is None and not self.program.has_doubts:
+            assert packed is not None
+            good = GoodEnd(claim=live.claim, task=live.task, result=packed.stored, alone=end)
+            ended_at = await live.end(good)
+        else:
+            now = live.clock.now()
+            ended_at = now if await live.write(end(now)) else None
+        live.is_given_up = True
+        if ended_at is not None and status in _GONE_WRONG and failure is not None:
+            _tell_failure(live.task, failure)
+        if ended_at is not None and is_small:
+            assert packed is not None
+            self.ended = msgspec.structs.replace(
+                live.task,
+                status=TaskStatus.SUCCEEDED,
+                result=packed.stored,
+                ended_at=ended_at,
+                updated_at=ended_at,
+            )
+
+    def _ending(
+        self,
+        status: RunStatus,
+        packed: Packed | None,
+        failure: Failure | None,
+        ending: Callable[[Tx], None] | None,
+        now: datetime,
+    ) -> Write[bool]:
+        live, claim = self.live, self.live.claim
 
         def end(tx: Tx) -> bool:
             if ending is not None and tx.journal.holds(claim.run_id, claim.task_id, claim.fence):
                 ending(tx)
             if not tx.runs.end_held(claim.run_id, claim.fence, status, failure=failure, now=now):
                 return isinstance(why_not_ended(tx, claim, status, packed, now=now), Finished)
-            run = live.run
             result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
             outcome = Outcome(status=status, result=result, failure=failure)
-            end_task(tx, run, outcome, now=now, retention=DEFAULT_RETENTION, task=live.task)
+            end_task(tx, live.run, outcome, now=now, retention=DEFAULT_RETENTION, task=live.task)
             if self.program.has_doubts:
                 doubt_effects(tx, claim.task_id, now=now)
             return True
 
-        ended = await live.write(end)
-        live.is_given_up = True
-        if ended and status in _GONE_WRONG and failure is not None:
-            _tell_failure(live.task, failure)
-        if ended and packed is not None:
-            payload = packed.stored if packed.digest is None else None
-            if payload is not None:
-                self.ended = msgspec.structs.replace(
-                    live.task, status=TaskStatus.SUCCEEDED, result=payload, ended_at=now, updated_at=now
-                )
+        return end
 
     async def _end_cancelled(self) -> None:
         live = self.live

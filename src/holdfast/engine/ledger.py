@@ -347,6 +347,11 @@ def end_task(
         # Its children were to serve it. (What succeeded has waited for them.)
         _cancel_children(tx, task, now=now, retention=retention)
         doubt_effects(tx, task.id, now=now)
+    tell_family(tx, task, now=now)
+
+
+def tell_family(tx: Tx, task: Task, *, now: datetime) -> None:
+    """Of a task that has ended: who waits for it goes on."""
     if task.parent_task_id is not None:
         _wake_parent(tx, task, now=now)
     if task.session_key is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from holdfast.core.task import Task
 from holdfast.engine.begun import Begun
 from holdfast.engine.boots import Life
 from holdfast.engine.codec import Exited
+from holdfast.engine.ends import Ends, GoodEnd
 from holdfast.engine.secrets import Secrets
 from holdfast.engine.stopping import Stopping
 from holdfast.store import Store, Tx, Write
@@ -48,6 +49,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     # How long an effect that its own program has cancelled may take to end: doubt is dearer than patience.
     landing_s: float = 2.0
     secrets: Secrets = msgspec.field(default_factory=Secrets)
+    # For runs that end while others are carried: many may end at once.
+    ends: Ends | None = None
 
 
 class Live:
@@ -75,10 +78,12 @@ class Live:
         # The run was given up by a write of its own: it waits, was paused, or has ended.
         self.is_given_up = False
         self.is_over = False
+        # One of both: every call of a program asks, so it is not worked out anew each time.
+        self.is_stopping = False
         # Whether it may have started other tasks: a first run knows.
         self.has_children = run.number > 1 or run.fence > 1
         # Pure steps whose results only this process knows yet.
-        self._delayed: list[Write[object]] = []
+        self._delayed: tuple[Write[object], ...] = ()
         # When the whole task must be over; waits end then, too.
         self.deadline: datetime | None = None
         # Functions of steps and writes that are under way.
@@ -95,10 +100,6 @@ class Live:
         if self.why is not None and (not self._cleaning or self.is_given_up):
             raise Stopping(self.why)
 
-    @property
-    def is_stopping(self) -> bool:
-        return self.why is not None or self.is_over
-
     async def refuse(self) -> None:
         """Raises what `check` raises, and lets others go on first: a program that swallows it may call again
         at once, for ever. Returns while the run cleans up."""
@@ -107,8 +108,13 @@ class Live:
 
     def stop(self, why: str) -> None:
         """From now on every call raises Stopping. The first reason stays, but cancel beats the others."""
+        self.is_stopping = True
         if self.why is None or why == "cancelled":
             self.why = why
+
+    def close(self) -> None:
+        """Nobody carries it any more: every call raises RunOver."""
+        self.is_over = self.is_stopping = True
 
     def give_up(self, why: str) -> Stopping:
         """The claim is gone by our own write; whatever the program still does, it writes nothing more."""
@@ -116,13 +122,32 @@ class Live:
         self.stop(why)
         return Stopping(why)
 
+    @property
+    def has_company(self) -> bool:
+        """Whether others may end together with this run, and nothing of it waits to be saved."""
+        return self.place.ends is not None and not self._delayed and self.place.ends.is_crowded()
+
+    async def end(self, good: GoodEnd) -> datetime | None:
+        """The good end of this run, perhaps with others. Raises as `write` does."""
+        assert self.place.ends is not None
+        self.in_flight += 1
+        try:
+            return await self.place.ends.end(good)
+        except ClaimLost as error:
+            raise self.give_up(CLAIM_LOST) from error
+        except StoreUnavailable as error:
+            self.stop("the ledger is away")
+            raise Stopping("the ledger is away") from error
+        finally:
+            self.landed()
+
     async def write(self, write: Write[T]) -> T:
         """A write of this run, with the pure steps before it.
 
         Raises Stopping when the claim is lost or the ledger is away: no `except Exception` of the program may
         take that for the failure of a step, and go on another way.
         """
-        saves: list[Write[object]] = []
+        saves: tuple[Write[object], ...] = ()
         if self._delayed:
             saves, self._delayed = self._delayed, saves
             write = _all_of(saves, write)
@@ -152,7 +177,7 @@ class Live:
 
     async def delay(self, save: Write[object]) -> None:
         """Save it with the next write, or when many have come together."""
-        self._delayed.append(save)
+        self._delayed += (save,)
         if len(self._delayed) >= MOST_DELAYED:
             await self.write(lambda _tx: None)
 
@@ -233,7 +258,7 @@ class Live:
         await self.store.write(emit)
 
 
-def _all_of(saves: list[Write[object]], write: Write[T]) -> Write[T]:
+def _all_of(saves: Sequence[Write[object]], write: Write[T]) -> Write[T]:
     def write_all(tx: Tx) -> T:
         for save in saves:
             save(tx)

@@ -39,7 +39,7 @@ from holdfast.engine.definitions import Call, checked_call
 from holdfast.engine.ledger import NewTask, checked_progress
 from holdfast.engine.lists import DurableList, DurableValue
 from holdfast.engine.running import ENDLESS, Loop, PlanKeeper, Program
-from holdfast.engine.scopes import Key, Scope
+from holdfast.engine.scopes import Key, Scope, here
 from holdfast.engine.steps import Journal
 from holdfast.engine.waits import sending
 from holdfast.store import Store, Tx
@@ -254,7 +254,7 @@ class Run(_Stepping):
         return Journal(self._store, self._live.clock)
 
     def _scope_of(self) -> Scope:
-        return self._program.scope
+        return here.get() or self._program.root
 
     # --- who am I
 

@@ -99,7 +99,7 @@ class Program:
         self.skipped: tuple[str, ...] = ()
         # Told with the turn that is open.
         self.progress: Progress | None = None
-        self._root = Scope("", past.ops_of(""))
+        self.root = Scope("", past.ops_of(""))
         self._cleaning_scope: Scope | None = None
         self._child: asyncio.Task[Any] | None = None
         # Made when the first effect is done: most runs wait for something else, and there may be thousands.
@@ -117,19 +117,19 @@ class Program:
 
     def begin(self) -> None:
         """From here on the program runs, in the present asyncio task."""
-        here.set(self._root)
-        self._child = self._root.child = asyncio.current_task()
+        here.set(self.root)
+        self._child = self.root.child = asyncio.current_task()
 
     # --- where we are
 
     @property
     def scope(self) -> Scope:
         """The innermost turn that the caller is in, or the task itself."""
-        return here.get() or self._root
+        return here.get() or self.root
 
     @property
     def is_in_turn(self) -> bool:
-        return self.scope is not self._root
+        return self.scope is not self.root
 
     @property
     def _cleaning(self) -> Scope:
@@ -427,10 +427,10 @@ class Program:
 
     def _marks_of(self, loop: Loop, *, is_over: bool) -> TurnMarks | None:
         """Where we stand when the turn has committed, for a fork from there; not for turns inside others."""
-        if loop.around is not self._root:
+        if loop.around is not self.root:
             return None
         self.past.loops[loop.path] = LoopRecord(loop=loop.path, turns_done=loop.seq, is_over=is_over)
-        loops = {one.path: (one.seq - 1, False) for one in self._left if one.around is self._root}
+        loops = {one.path: (one.seq - 1, False) for one in self._left if one.around is self.root}
         for path, known in self.past.loops.items():
             if "/" not in path and path not in loops:
                 loops[path] = (known.turns_done, known.is_over)
@@ -439,7 +439,7 @@ class Program:
         return TurnMarks(
             lists=lists,
             loops=loops,
-            ops=self._root.ops_done,
+            ops=self.root.ops_done,
             steps=self.past.count(""),
             values=values,
             plan="" if keeper is None else keeper.shape,
@@ -501,7 +501,7 @@ class Program:
         for loop in (*self._left, *self._open):
             if loop.scope is not None:
                 await loop.scope.until_idle()
-        await self._root.until_idle()
+        await self.root.until_idle()
 
     @property
     def has_doubts(self) -> bool:
@@ -515,7 +515,7 @@ class Program:
             (self._finished(loop, now), loop.scope)
             for loop in (*self._left, *self._open)
             # What is further in goes with it.
-            if loop.scope is not None and loop.around is self._root
+            if loop.scope is not None and loop.around is self.root
         ]
         for loop in self._open:
             if loop.plan is not None and loop.item is not None:

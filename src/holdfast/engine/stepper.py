@@ -28,7 +28,7 @@ from holdfast.engine.live import Live
 from holdfast.engine.scopes import Key, Past, Scope, inside_step
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
-from holdfast.store.blobs import Packed, pack
+from holdfast.store.blobs import INLINE_BYTES, Packed, pack
 from holdfast.store.journal import SaveStep
 
 # No JSON begins with it, so a stored result that does is the failure of a step.
@@ -171,14 +171,17 @@ class Stepper:
         """A plain step: run again freely when it was cut short, remembered once it was saved."""
         if self._past.find(doing.key) is not None:
             try:
-                return self.remembered(doing)[1]
+                is_known, result = self.remembered(doing)
             except Drift as drift:
                 await self._forget(doing, drift)
+            else:
+                if is_known:
+                    return result
         value = await self.attempts(doing)
         payload = doing.codec.encode(doing.name, value)
         step, packed = self.saving(doing, payload)
         claim = self._live.claim
-        if packed.digest is None and not (claim.is_alone or doing.options.is_pure):
+        if packed is None and not (claim.is_alone or doing.options.is_pure):
             await self._live.write(SaveStep(step, claim.fence))
         else:
             await self._save_otherwise(doing, step, packed)
@@ -249,6 +252,9 @@ class Stepper:
         token = inside_step.set(doing.name)
         try:
             if doing.timeout is None:
+                if doing.is_coroutine:
+                    args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs)
+                    return await doing.fn(*args, **kwargs)
                 return await self._calling(doing)
             async with asyncio.timeout(doing.timeout.total_seconds()) as limit:
                 return await self._calling(doing, limit)
@@ -290,10 +296,11 @@ class Stepper:
 
     # --- saving
 
-    def saving(self, doing: Doing, payload: bytes) -> tuple[Step, Packed]:
-        """The step as it will be stored, and its payload packed."""
+    def saving(self, doing: Doing, payload: bytes) -> tuple[Step, Packed | None]:
+        """The step as it will be stored; and its payload packed, if that is too large for it."""
         live = self._live
-        now, claim, packed = live.clock.now(), live.claim, pack(payload)
+        now, claim = live.clock.now(), live.claim
+        packed = None if len(payload) <= INLINE_BYTES else pack(payload)
         scope, name, occurrence = doing.key
         step = Step(
             task_id=claim.task_id,
@@ -303,7 +310,7 @@ class Stepper:
             run_id=claim.run_id,
             seq=to_micros(now),
             input_digest=doing.digest,
-            result=packed.stored,
+            result=payload if packed is None else packed.stored,
             started_at=doing.began_at,
             ended_at=now,
         )
@@ -314,11 +321,11 @@ class Stepper:
         await self._save_otherwise(doing, step, packed)
         self.remember(doing, step, payload)
 
-    async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed) -> None:
+    async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed | None) -> None:
         """With all that may go with it: a large result, a run that is carried alone, a commit that waits."""
         claim = self._live.claim
         save = SaveStep(step, claim.fence)
-        if packed.digest is None and not claim.is_alone:
+        if packed is None and not claim.is_alone:
             if doing.options.is_pure:
                 await self._live.delay(save)
             else:
@@ -326,7 +333,8 @@ class Stepper:
             return
 
         def save_with_company(tx: Tx) -> None:
-            tx.blobs.keep(claim.task_id, packed)
+            if packed is not None:
+                tx.blobs.keep(claim.task_id, packed)
             save(tx)
             if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=step.ended_at):
                 tx.hint("runs")
@@ -335,9 +343,9 @@ class Stepper:
 
     def remember(self, doing: Doing, step: Step, payload: bytes) -> None:
         self.saved += 1
-        self._past.put(
-            doing.key, step if step.result is payload else msgspec.structs.replace(step, result=payload)
-        )
+        if step.result is not payload:
+            step = msgspec.structs.replace(step, result=payload)
+        self._past.put(doing.key, step)
 
     async def _forget(self, doing: Doing, drift: Drift) -> None:
         """What was remembered under this key does not belong to it any more; the feed says so."""

@@ -111,13 +111,14 @@ class Transactions:
         self._stepper.remember(doing, step, payload)
         return payload
 
-    def _save(self, tx: Tx, step: Step, packed: Packed, effect: Effect) -> None:
+    def _save(self, tx: Tx, step: Step, packed: Packed | None, effect: Effect) -> None:
         claim = self._live.claim
-        tx.blobs.keep(claim.task_id, packed)
+        if packed is not None:
+            tx.blobs.keep(claim.task_id, packed)
         tx.journal.put_step(step)
         # Done when it is first noted: nobody will have to ask whether it happened.
         done = msgspec.structs.replace(
-            effect, status=EffectStatus.DONE, outcome=packed.stored, updated_at=step.ended_at
+            effect, status=EffectStatus.DONE, outcome=step.result, updated_at=step.ended_at
         )
         if tx.effects.create(done).id != done.id:
             raise Drift(f"step {step.name}", f"another effect has its key {done.idempotency_key}")

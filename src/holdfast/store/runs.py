@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.core.claim import Claim
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.ids import RunId
@@ -189,6 +190,17 @@ class Runs:
             "now": to_micros(now),
         }
         return self._moved_one("end_run", params, RunStatus.RUNNING, to)
+
+    def succeed(self, claims: Sequence[Claim], *, now: datetime) -> int:
+        """Holders end their runs well, together; returns how many were still held with those fences."""
+        params = {
+            "ids": self._sql.pack([claim.run_id for claim in claims]),
+            "held": self._sql.pack([f"{claim.run_id}:{claim.fence}" for claim in claims]),
+            "now": to_micros(now),
+        }
+        ended = len(self._sql.all("succeed_runs", params))
+        self._tx.moved("run", RunStatus.RUNNING, RunStatus.SUCCEEDED, ended)
+        return ended
 
     def end_idle(self, run: Run, to: RunStatus, *, failure: Failure | None, now: datetime) -> bool:
         """End a run that nobody holds."""

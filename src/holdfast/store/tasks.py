@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -177,6 +177,27 @@ class Tasks:
         if self._sql.one("end_running_task", params) is None:
             return False
         self._tx.moved("task", TaskStatus.RUNNING, to)
+        return True
+
+    def succeed(self, results: Mapping[str, bytes], *, now: datetime, cleanup_after: datetime) -> bool:
+        """The same for many that have succeeded, each with its result; False when one is not running."""
+        if len(self._sql.all("lock_running_tasks", {"ids": self._sql.pack(list(results))})) != len(results):
+            return False
+        ended_at, cleanup_at = to_micros(now), to_micros(cleanup_after)
+        self._sql.many(
+            "succeed_task",
+            [
+                {
+                    "id": task_id,
+                    "result": result,
+                    "result_digest": digest_of(task_id, result),
+                    "now": ended_at,
+                    "cleanup_after": cleanup_at,
+                }
+                for task_id, result in results.items()
+            ],
+        )
+        self._tx.moved("task", TaskStatus.RUNNING, TaskStatus.SUCCEEDED, len(results))
         return True
 
     def reopen(self, task: Task, *, now: datetime, waits_on: str) -> bool:

@@ -145,6 +145,14 @@ UPDATE runs
    AND :to IN ('succeeded', 'failed', 'timed_out', 'cancelled', 'lost')
 RETURNING id;
 
+-- name: succeed_runs
+-- Holders end their runs well, together; the guard is the fence of each.
+-- moves: run running -> succeeded
+UPDATE runs
+   SET status = 'succeeded', failure = NULL, lease_until = NULL, updated_at = :now, ended_at = :now
+ WHERE id IN :ids[] AND id || ':' || fence IN :held[] AND status = 'running'
+RETURNING id;
+
 -- name: end_idle_run
 -- A run that nobody holds is ended from outside; the guard is the status it was read in.
 -- moves: run queued|waiting -> failed|timed_out|cancelled|lost

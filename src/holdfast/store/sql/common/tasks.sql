@@ -107,6 +107,18 @@ UPDATE tasks
  WHERE id = :id AND status = 'running' AND :to IN ('succeeded', 'failed', 'timed_out', 'cancelled', 'lost')
 RETURNING id;
 
+-- name: lock_running_tasks
+-- Of these tasks, those that are running, to be changed in this transaction.
+SELECT id FROM tasks WHERE id IN :ids[] AND status = 'running';
+
+-- name: succeed_task
+-- One of many that were carried to a good end; it was found to be running in the same transaction.
+-- moves: task running -> succeeded
+UPDATE tasks
+   SET status = 'succeeded', waits_on = NULL, result = :result, result_digest = :result_digest, failure = NULL,
+       updated_at = :now, ended_at = :now, cleanup_after = :cleanup_after
+ WHERE id = :id AND status = 'running';
+
 -- name: reopen_task
 -- A person opens the way back from a failed resume.
 -- moves: task failed -> paused (reopen)

@@ -3,6 +3,23 @@
 -- Differs: other writers are not kept out by the transaction itself, so the row is locked.
 SELECT * FROM tasks WHERE id = :id FOR NO KEY UPDATE;
 
+-- name: lock_running_tasks
+-- Of these tasks, those that are running, to be changed in this transaction.
+-- Differs: they are locked, in the order of their ids, so that two sweeps cannot deadlock.
+SELECT id FROM tasks WHERE id IN :ids[] AND status = 'running' ORDER BY id FOR NO KEY UPDATE;
+
+-- name: succeed_task_many
+-- Many that were carried to a good end; they were found to be running in the same transaction.
+-- Only: one statement for all rows is several times as quick here as one statement for each.
+-- moves: task running -> succeeded
+UPDATE tasks
+   SET status = 'succeeded', waits_on = NULL, result = given.result, result_digest = given.result_digest,
+       failure = NULL, updated_at = given.now, ended_at = given.now, cleanup_after = given.cleanup_after
+  FROM unnest(CAST(:id AS text[]), CAST(:result AS bytea[]), CAST(:result_digest AS bytea[]),
+              CAST(:now AS bigint[]), CAST(:cleanup_after AS bigint[]))
+         AS given (id, result, result_digest, now, cleanup_after)
+ WHERE tasks.id = given.id AND tasks.status = 'running';
+
 -- name: move_tasks
 -- Several tasks follow their runs from one status to another.
 -- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.

@@ -165,6 +165,11 @@ class Link:
         return self._pgconn
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it is open, and no transaction is. (libpq knows no such status of a lost connection.)"""
+        return self._pgconn is not None and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
+
+    @property
     def has_transaction(self) -> bool:
         """Also one that failed and waits for its ROLLBACK."""
         return self.is_open and self.pgconn.transaction_status in _TRANSACTION
@@ -309,7 +314,9 @@ class PostgresStatements:
 
     def save_step(self, row: Row, fence: int) -> bool:
         params = dict(zip(STEP_COLUMNS, row, strict=True))
-        return self.one("save_step", params | {"fence": fence}) is not None
+        params["fence"] = fence
+        # What it returns tells nothing but that it was done.
+        return self._link.execute("save_step", params).ntuples == 1
 
     def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
         """One statement for all; which ones it saved matters only when it was not every one."""
@@ -321,13 +328,13 @@ class PostgresStatements:
         return [(*row[:4], row[10]) in saved for row in rows]
 
     def note_effect(self, row: Row) -> bool:
-        return self.one("begin_effect", dict(zip(EFFECT_COLUMNS, row, strict=True))) is not None
+        return self._link.execute("begin_effect", dict(zip(EFFECT_COLUMNS, row, strict=True))).ntuples == 1
 
     def finish_effect(self, step: Row, fence: int, effect: Row) -> bool:
         params = dict(zip(STEP_COLUMNS, step, strict=True))
         params["fence"] = fence
         params["id"], params["outcome"], params["outcome_digest"], params["now"] = effect
-        return self.one("finish_effect", params) is not None
+        return self._link.execute("finish_effect", params).ntuples == 1
 
     def pack(self, values: Sequence[str]) -> object:
         return values

@@ -129,9 +129,10 @@ class PostgresSession:
         return self._link.has_transaction
 
     def alone(self, write: Write[T], *, may_wait: bool) -> T:
-        self._get_ready(may_wait=may_wait)
+        if may_wait is not self._is_patient or not self._link.is_idle:
+            self._get_ready(may_wait=may_wait)
         answer = write(self.tx)
-        if not self._link.is_open or self._link.has_transaction:
+        if not self._link.is_idle:
             raise psycopg.OperationalError("the connection was lost before the statement was committed")
         return answer
 

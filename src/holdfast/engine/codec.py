@@ -65,7 +65,7 @@ class Codec:
 
     def encode(self, step: str, value: object) -> bytes:
         """Redacted JSON that this codec reads back. Raises BadInput, which names the step and the remedy."""
-        return self.encode_as(f"result of step {step}", value)
+        return self.encode_as("result of step " + step, value)
 
     def encode_as(self, field: str, value: object) -> bytes:
         try:

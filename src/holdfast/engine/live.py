@@ -91,7 +91,7 @@ class Live:
         self._cleaning = 0
         self._effects = 0
         # Made for the first who waits: seldom anybody does, and every step would pay for it.
-        self._changed: asyncio.Event | None = None
+        self.changed: asyncio.Event | None = None
 
     def check(self) -> None:
         """Raises Stopping, again and again, once the run must stop; RunOver when it has ended."""
@@ -165,8 +165,8 @@ class Live:
             raise
         finally:
             self.in_flight -= 1
-            if self._changed is not None:
-                self._changed.set()
+            if self.changed is not None:
+                self.changed.set()
 
     async def read(self, read: Callable[[Tx], T]) -> T:
         try:
@@ -203,8 +203,8 @@ class Live:
 
     def landed(self) -> None:
         self.in_flight -= 1
-        if self._changed is not None:
-            self._changed.set()
+        if self.changed is not None:
+            self.changed.set()
 
     async def until_idle(self) -> None:
         """Until nothing is under way beside us: what is unwound in the middle would have to be done again."""
@@ -218,8 +218,8 @@ class Live:
 
     def effect_ended(self) -> None:
         self._effects -= 1
-        if self._changed is not None:
-            self._changed.set()
+        if self.changed is not None:
+            self.changed.set()
 
     @property
     def has_effects(self) -> bool:
@@ -231,10 +231,10 @@ class Live:
             await self._until_change()
 
     async def _until_change(self) -> None:
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        self._changed.clear()
-        await self._changed.wait()
+        if self.changed is None:
+            self.changed = asyncio.Event()
+        self.changed.clear()
+        await self.changed.wait()
 
     @contextlib.asynccontextmanager
     async def cleanup(self) -> AsyncIterator[None]:

@@ -248,7 +248,8 @@ class Scope:
             )
         else:
             self._callers[name] = [caller, 1]
-        return self.next_key(name)
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return (self.path, name, str(count))
 
     def over(self, name: str) -> BadInput:
         return BadInput(f"step {name}", f"turn {self.path} is over; use the turn that the loop gives now")

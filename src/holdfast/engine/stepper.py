@@ -177,31 +177,29 @@ class Stepper:
             else:
                 if is_known:
                     return result
-        value = await self.attempts(doing)
-        payload = doing.codec.encode(doing.name, value)
-        step, packed = self.saving(doing, payload)
-        claim = self._live.claim
-        if packed is None and not (claim.is_alone or doing.options.is_pure):
-            await self._live.write(SaveStep(step, claim.fence))
-        else:
-            await self._save_otherwise(doing, step, packed)
-        self.remember(doing, step, payload)
-        return doing.codec.decode(payload)
-
-    async def attempts(self, doing: Doing) -> Any:
-        """Call it as often as its retry says. What finally failed is remembered, too."""
+        live, codec = self._live, doing.codec
         if not self._past.is_empty:
             await self.go_on_waiting(doing)
-        live = self._live
+        # As often as its retry says. What finally failed is remembered, too.
         while True:
             if live.is_stopping:
                 live.check()
             try:
-                return await self.call(doing)
+                value = await self.call(doing)
+                break
             except RetryAfter as wait:
                 await self.pause_for(doing, wait.seconds)
             except Exception as error:  # noqa: BLE001 - the user's own work
                 await self.after_failure(doing, error)
+        payload = codec.encode(doing.name, value)
+        step, packed = self.saving(doing, payload)
+        claim = live.claim
+        if packed is None and not (claim.is_alone or doing.options.is_pure):
+            await live.write(SaveStep(step, claim.fence))
+        else:
+            await self._save_otherwise(doing, step, packed)
+        self.remember(doing, step, payload)
+        return codec.decode(payload)
 
     async def go_on_waiting(self, doing: Doing) -> None:
         """Attempts of an earlier life count, and a wait that was cut short goes on."""
@@ -263,7 +261,9 @@ class Stepper:
         finally:
             doing.has_landed = True
             inside_step.reset(token)
-            live.landed()
+            live.in_flight -= 1
+            if live.changed is not None:
+                live.changed.set()
 
     def _calling(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
         args, kwargs = self._live.place.secrets.opened(doing.args, doing.kwargs)

@@ -29,7 +29,10 @@ Write: TypeAlias = "Callable[[Tx], T]"
 
 
 class JoinedWrite(Protocol[T_co]):
-    """A write that is one statement when it is alone, so that it needs no transaction around it."""
+    """A write that is one statement when it is alone, so that it needs no transaction around it.
+
+    It tells nothing: no events, no counts, no hints.
+    """
 
     is_joined: ClassVar[bool]
     # Where the database cannot say it in one statement, it is two, which need a transaction after all.

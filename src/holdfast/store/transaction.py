@@ -84,7 +84,7 @@ class Tx:
         self._events.append(
             {
                 "at": to_micros(at),
-                "kind": kind.value,
+                "kind": kind._value_,  # which costs a tenth of `value`
                 "task_id": task_id,
                 "subject_id": subject_id,
                 "facts": redact_json(_encode(facts)) if facts else _NO_FACTS,
@@ -94,7 +94,7 @@ class Tx:
     def count(self, noun: str, status: StrEnum | None, by: int) -> None:
         """Keep the count of records in a status."""
         if status is not None and by:
-            self._counts.append((noun, status.value, by))
+            self._counts.append((noun, status._value_, by))
 
     def moved(self, noun: str, status: StrEnum | None, to: StrEnum | None, by: int = 1) -> None:
         """`by` records left one status for another."""
@@ -113,10 +113,6 @@ class Tx:
         del self._events[mark[0] :]
         del self._counts[mark[1] :]
         del self._topics[mark[2] :]
-
-    @property
-    def has_news(self) -> bool:
-        return bool(self._events or self._counts)
 
     @property
     def is_silent(self) -> bool:

@@ -116,6 +116,7 @@ class Pending(msgspec.Struct, Generic[T], eq=False, gc=False):
     """One write that waits, and where its answer goes."""
 
     write: Write[T]
+    is_crowd: bool
     loop: asyncio.AbstractEventLoop | None = None
     future: asyncio.Future[T] | None = None
     ready: threading.Event | None = None
@@ -128,10 +129,6 @@ class Pending(msgspec.Struct, Generic[T], eq=False, gc=False):
     @property
     def is_joined(self) -> bool:
         return getattr(self.write, "is_joined", False)
-
-    @property
-    def is_crowd(self) -> bool:
-        return getattr(self.write, "is_crowd", False)
 
     @property
     def is_inline(self) -> bool:
@@ -187,7 +184,8 @@ class Writer:
         cause: Exception | None = None
         if self._lonely >= _LONELY_GROUPS and not self._waiting and self._commit_s < INLINE_COMMIT_S:
             caller = asyncio.current_task(loop)
-            whose = _whose(caller)
+            # A child whose parent does nothing but wait for it says who that is.
+            whose = None if caller is None else getattr(caller.get_coro(), "parent", caller)
             if self._served is None:
                 self._served, self._pass_until = whose, time.perf_counter() + INLINE_PASS_S
                 loop.call_soon(self._end_pass)
@@ -203,11 +201,11 @@ class Writer:
                         # Not from within a child, whose parent does it soon: two more hops for each effect.
                         await asyncio.sleep(0)
         future: asyncio.Future[T] = loop.create_future()
-        self._enqueue(Pending(write, loop, future, cause=cause))
+        self._enqueue(Pending(write, getattr(write, "is_crowd", False), loop, future, cause=cause))
         return await future
 
     def write_now(self, write: Write[T]) -> T:
-        pending = Pending(write)
+        pending = Pending(write, getattr(write, "is_crowd", False))
         if self._waiting or not self._run_here(pending):
             ready = pending.on_thread()
             self._enqueue(pending)
@@ -266,11 +264,8 @@ class Writer:
     def _run_inline(self, session: Any, write: Write[T]) -> T:
         try:
             if session.joins and getattr(write, "is_joined", False):
-                answer: T = session.alone(write, may_wait=False)
-                if not session.tx.is_silent:
-                    self._tell_of_joined(session)
-                return answer
-            pending = Pending(write)
+                return session.alone(write, may_wait=False)  # type: ignore[no-any-return]
+            pending = Pending(write, getattr(write, "is_crowd", False))
             self._run_together(session, [pending], may_wait=False)
         except Busy as busy:
             raise _Elsewhere(None) from busy
@@ -405,12 +400,7 @@ class Writer:
         for member, answer in zip(part, answers, strict=True):
             is_error = isinstance(answer, Exception)
             member.answer, member.error = (None, answer) if is_error else (answer, None)
-        self._tell_of_joined(session)
-
-    def _tell_of_joined(self, session: Session) -> None:
-        assert not session.tx.has_news, "a write that is one statement has no events"
-        if topics := session.tx.take_topics():
-            self._tell(topics)
+        assert session.tx.is_silent, "a write that is one statement tells nothing"
 
     def _run_member(self, session: Session, member: Pending[Any], *, is_only: bool) -> None:
         """One write under its savepoint; its own error is its own, an error of the database is everyone's."""
@@ -486,11 +476,6 @@ class Writer:
                 return unknown or error
             time.sleep(pause_s)
         raise AssertionError("pauses never end")
-
-
-def _whose(caller: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-    """Who asks: a child whose parent does nothing but wait for it says who that is."""
-    return None if caller is None else getattr(caller.get_coro(), "parent", caller)
 
 
 def _parts(session: Session, group: list[Pending[Any]]) -> Iterator[list[Pending[Any]]]:

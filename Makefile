@@ -52,10 +52,12 @@ fix: $(STAMP) ## repair what machines can repair: format, simple lint, generated
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/python -m tests.architecture.write
 	@$(BIN)/python -m tests.doors.json_page
+	@$(BIN)/python -m tests.api.rpc_page
 
 docs: $(STAMP) ## write the generated parts of docs/ anew
 	@$(BIN)/python -m tests.architecture.write
 	@$(BIN)/python -m tests.doors.json_page
+	@$(BIN)/python -m tests.api.rpc_page
 
 bench: $(STAMP) ## measure beside raw SQLite and raw PostgreSQL
 	@$(BIN)/python -m bench $(BENCH)

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.demo.stage import DemoView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigCheckView, ExplainedView
+from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.errors import ErrorDocument
 from holdfast.views.events import EventPageView
@@ -69,6 +70,9 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "reviews resolve EFFECT DECISION": ResolvedView,
     "questions list": QuestionPageView,
     "questions answer QUESTION ANSWER": AnsweredView,
+    "deliveries list": DeliveryPageView,
+    "deliveries retry DELIVERY": DeliveryChangedView,
+    "deliveries dismiss DELIVERY": DeliveryChangedView,
     "checkpoints list": CheckpointPageView,
     "checkpoints show ID": CheckpointView,
     "checkpoints retry ID": CheckpointLineView,

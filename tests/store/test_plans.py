@@ -260,6 +260,7 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("due_deliveries", "deliveries_due"),
         ("due_deliveries", "deliveries_open"),
         ("oldest_owed", "deliveries_open"),
+        ("failed_deliveries", "deliveries_failed"),
         ("waiting_channels", "deliveries_due"),
         ("lapsed_deliveries", "deliveries_attempting"),
         ("messages_to_prune", "messages_settled"),

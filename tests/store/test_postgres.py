@@ -1085,6 +1085,7 @@ BY_INDEX = {
     "deliveries_due": "due_deliveries waiting_channels",
     "deliveries_open": "due_deliveries oldest_owed",
     "deliveries_attempting": "lapsed_deliveries",
+    "deliveries_failed": "failed_deliveries",
     "questions_pkey": "get_question",
     "questions_by_task": "questions_of_task",
     "questions_open": "open_questions",

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.api import (
     checkpoints,
+    deliveries,
     events,
     openclaw,
     questions,
@@ -24,6 +25,7 @@ from holdfast.api.contract import ADMIN, READ, WRITE, Caller, Gateway
 from holdfast.api.params import Nothing, Params
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigView
+from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.events import EventPageView
 from holdfast.views.gateway import (
@@ -263,6 +265,29 @@ _TABLE = [
         AnsweredView,
         questions.answering_question,
         "Answer a question, once.",
+    ),
+    _reads(
+        "deliveries.list",
+        deliveries.DeliveriesAsked,
+        DeliveryPageView,
+        lambda tx, asked: deliveries.read_page(
+            tx, which=asked.which, after=asked.after or "", limit=asked.limit
+        ),
+        "What was given up, oldest first; or what is still owed.",
+    ),
+    _decides(
+        "deliveries.retry",
+        deliveries.DeliveryAsked,
+        DeliveryChangedView,
+        deliveries.retrying_delivery,
+        "Send after all what was given up.",
+    ),
+    _decides(
+        "deliveries.dismiss",
+        deliveries.DeliveryAsked,
+        DeliveryChangedView,
+        deliveries.dismissing_delivery,
+        "Send it no more.",
     ),
     _reads(
         "checkpoints.list",

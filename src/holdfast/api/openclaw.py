@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from holdfast.api.deliveries import dismiss_delivery, may_be_dismissed
 from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, ShortText
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
-from holdfast.core.events import EventKind
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     TaskStatus,
     is_terminal,
-    sources_of,
 )
 from holdfast.store.tasks import LAST
 from holdfast.views.wire import (
@@ -179,18 +178,10 @@ def dismissing_tasks(
 
 def _dismiss(tx: Tx, task: Task, now: datetime) -> None:
     found = tx.deliveries.of_task(task.id)
-    sources = sources_of(DeliveryStatus.DISMISSED)
     for delivery in found:
-        if delivery.status.value in sources:
-            tx.deliveries.move(delivery.id, DeliveryStatus.DISMISSED, now=now)
-            tx.emit(
-                EventKind.DELIVERY_DISMISSED,
-                delivery.id,
-                at=now,
-                task_id=task.id,
-                was=delivery.status.value,
-            )
-    if any(one.status.value in (*sources, DeliveryStatus.DISMISSED) for one in found):
+        if may_be_dismissed(delivery):
+            dismiss_delivery(tx, delivery, now=now)
+    if any(may_be_dismissed(one) or one.status is DeliveryStatus.DISMISSED for one in found):
         return
     status = found[-1].status.value if found else DeliveryStatus.NOT_APPLICABLE.value
     raise IllegalMove("delivery", found[-1].id if found else task.id, status, DeliveryStatus.DISMISSED.value)

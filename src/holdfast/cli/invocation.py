@@ -247,6 +247,10 @@ def question_prefix(context: click.Context, parameter: click.Parameter, value: s
     return _id_prefix("ques", context, parameter, value)
 
 
+def delivery_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    return _id_prefix("dlv", context, parameter, value)
+
+
 def _id_prefix(
     prefix: str, context: click.Context, parameter: click.Parameter, value: str | None
 ) -> str | None:

@@ -33,6 +33,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Effects whose outcome nobody knows: list, show, resolve.",
     ),
     "questions": ("holdfast.cli.questions:questions", "What tasks ask a person: list, answer."),
+    "deliveries": (
+        "holdfast.cli.deliveries:deliveries",
+        "What is owed to somebody, or was given up: list, retry, dismiss.",
+    ),
     "checkpoints": (
         "holdfast.cli.checkpoints:checkpoints",
         "Saved places to go on from: list, show, retry, prune.",

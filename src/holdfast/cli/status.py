@@ -80,6 +80,7 @@ def _read(tx: Tx, now: datetime) -> dict[str, object]:
         "sessions_waiting_for_person": sum(waits_for_person(task.waits_on) for task in tasks.values()),
         "open_reviews": _at_most(lambda: len(tx.effects.reviews(limit=COUNTED_AT_MOST, after=""))),
         "open_questions": _at_most(lambda: _asked(tx)),
+        "failed_deliveries": _at_most(lambda: len(tx.deliveries.failed(limit=COUNTED_AT_MOST))),
         "failed_resumes": count_failed_resumes(tx, at_most=COUNTED_AT_MOST),
         "tasks_failed_in_last_day": _failed_since(tx, now - A_DAY),
         "last_restart": RestartView.of(newest[0]) if newest else None,
@@ -117,6 +118,7 @@ def _print(output: Output, view: StatusView, now: datetime) -> None:
             ("tasks", _counts(view.tasks)),
             ("reviews", _open(view.open_reviews, "effect", "holdfast reviews list")),
             ("questions", _open(view.open_questions, "question", "holdfast questions list")),
+            ("given up", _open(view.failed_deliveries, "message", "holdfast deliveries list")),
             ("failed", "\n".join(_failed(view))),
             last_restart(view.last_restart, now, gateway=None if gateway is None else gateway.status),
         ]

@@ -44,6 +44,7 @@ class EventKind(StrEnum):
     DELIVERY_SENT = "delivery_sent"
     DELIVERY_FAILED = "delivery_failed"
     DELIVERY_DISMISSED = "delivery_dismissed"
+    DELIVERY_RETRIED = "delivery_retried"
     SCHEDULE_FIRED = "schedule_fired"
     SCHEDULE_MISSED = "schedule_missed"
     RESTART_BEGUN = "restart_begun"

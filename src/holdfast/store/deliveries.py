@@ -10,11 +10,13 @@ import msgspec
 from holdfast.core.clock import to_micros
 from holdfast.core.delivery import Delivery
 from holdfast.core.errors import RowDamaged
+from holdfast.core.ids import DeliveryId
 from holdfast.core.task import Failure
 from holdfast.core.transitions import DeliveryStatus
 from holdfast.store import rows
 from holdfast.store.contract import Row
 from holdfast.store.records import Prunable
+from holdfast.store.tasks import resolve
 
 _encode = msgspec.json.Encoder().encode
 
@@ -112,6 +114,25 @@ class Deliveries(Prunable[Delivery]):
         }
         row = self._sql.one("settle_delivery", params)
         return None if row is None else rows.delivery_from_row(row)
+
+    def failed(self, limit: int = 50, after: str = "") -> list[Delivery]:
+        """What was given up, oldest first; the last id of a page is the page token of the next."""
+        found = self._sql.all("failed_deliveries", {"after": after, "limit": limit})
+        return [rows.delivery_from_row(row) for row in found]
+
+    def owed(self, limit: int = 50, after: str = "") -> list[Delivery]:
+        """What is still to be sent, in the same way."""
+        found = self._sql.all("owed_deliveries", {"after": after, "limit": limit})
+        return [rows.delivery_from_row(row) for row in found]
+
+    def retry(self, delivery_id: str, *, now: datetime) -> Delivery | None:
+        """What was given up is owed again, and may go at once; None when it was not given up."""
+        row = self._sql.one("retry_delivery", {"id": delivery_id, "now": to_micros(now)})
+        return None if row is None else rows.delivery_from_row(row)
+
+    def resolve(self, prefix: str) -> DeliveryId:
+        """The one id that begins so."""
+        return DeliveryId(resolve(self._tx, "delivery", "find_deliveries", prefix))
 
     def of_task(self, task_id: str) -> list[Delivery]:
         found = self._sql.all("deliveries_of_task", {"task_id": task_id})

@@ -347,6 +347,8 @@ CREATE INDEX deliveries_attempting ON deliveries (due_at, id) WHERE status = 'at
 CREATE INDEX deliveries_open ON deliveries (channel, target, created_at, id)
   WHERE status IN ('pending', 'attempting');
 CREATE INDEX deliveries_by_task ON deliveries (task_id, id);
+-- What was given up, for whoever looks after it.
+CREATE INDEX deliveries_failed ON deliveries (id) WHERE status = 'failed';
 -- What nobody will send any more, for retention.
 CREATE INDEX deliveries_settled ON deliveries (updated_at, id)
   WHERE status IN ('delivered', 'failed', 'parent_missing', 'not_applicable', 'dismissed');

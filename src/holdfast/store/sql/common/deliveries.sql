@@ -77,6 +77,26 @@ UPDATE deliveries
  WHERE id = :id AND status = 'attempting' AND attempts = :attempts
 RETURNING *;
 
+-- name: failed_deliveries
+-- What was given up, oldest first.
+SELECT * FROM deliveries WHERE status = 'failed' AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: owed_deliveries
+-- What is still to be sent, oldest first.
+SELECT * FROM deliveries WHERE status IN ('pending', 'attempting') AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: find_deliveries
+-- Ids that begin with a prefix.
+SELECT id, task_id FROM deliveries WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
+
+-- name: retry_delivery
+-- A person wants it sent after all. Its attempts go on counting: they are the fence of whoever sent it before.
+-- moves: delivery failed -> pending
+UPDATE deliveries
+   SET status = 'pending', due_at = :now, claimed_by = NULL, updated_at = :now
+ WHERE id = :id AND status = 'failed'
+RETURNING *;
+
 -- name: deliveries_of_task
 -- What is or was owed because of a task.
 SELECT * FROM deliveries WHERE task_id = :task_id ORDER BY id;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import getpass
 import os
 import socket
 import threading
@@ -57,7 +58,8 @@ def test_an_effect_is_resolved_through_the_gateway_by_whoever_asked(run: Run, ho
     called = run("reviews", "resolve", effect.id, "done", "--result", "7", "--by", "ada", "--json")
 
     assert called.status == 0
-    assert called.json["review"]["effect"]["decision"]["by"] == "ada"
+    # Whom the caller names, and who the caller is as the gateway knows it.
+    assert called.json["review"]["effect"]["decision"]["by"] == f"ada (said {getpass.getuser()})"
     assert house.gateway.store.read_now(lambda tx: tx.effects.get(effect.id)).outcome == b"7"
 
 
@@ -143,7 +145,8 @@ def test_what_was_decided_before_is_refused_with_the_same_words(run: Run, house:
     called = run("reviews", "resolve", effect.id, "retry", "--json")
 
     assert (called.status, called.error["code"]) == (3, "illegal_move")
-    assert "ada decided before: done" in called.error["message"]
+    assert "ada (said " in called.error["message"]
+    assert "decided before: done" in called.error["message"]
 
 
 def test_a_command_that_means_another_ledger_is_refused(run: Run, house: House, tmp_path: Path) -> None:

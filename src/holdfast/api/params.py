@@ -6,8 +6,11 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
+from holdfast.core.payload import MAX_NAME_CHARS
+
 MAX_TEXT_CHARS = 4000
 MAX_PAGE = 500
+_MAX_NAMED_CHARS = 100
 
 # A whole id, or a beginning of one that fits only one record.
 IdText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_-]{1,64}$", max_length=64)]
@@ -24,3 +27,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 class Nothing(Params, frozen=True, kw_only=True):
     """No parameters."""
+
+
+def credited(named: str | None, caller: str) -> str:
+    """Who decided, for the audit: the caller as the server knows them, and whom they name beside."""
+    if named is None or named == caller:
+        return caller
+    return f"{named[:_MAX_NAMED_CHARS]} (said {caller[:_MAX_NAMED_CHARS]})"[:MAX_NAME_CHARS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.api.pages import read_sound
-from holdfast.api.params import IdText, NameText, PageSize, Params
+from holdfast.api.params import IdText, NameText, PageSize, Params, credited
 from holdfast.api.tasks import place_of
 from holdfast.core.errors import IllegalMove, NotFound
 from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
@@ -72,7 +72,7 @@ def answering_question(
         # An answer that is ours, from a commit whose answer was lost, stays ours.
         if question.answered_at is None and task is not None and task.has_ended:
             raise IllegalMove("task", task.id, task.status.value, "one that hears an answer")
-        answered = answering(question_id, asked.answer, by=asked.by or by, now=now)(tx)
+        answered = answering(question_id, asked.answer, by=credited(asked.by, by), now=now)(tx)
         task = _task_of(tx, answered)
         return AnsweredView(
             question=QuestionView.of(answered, task), next=what_next(task, has_gateway=has_gateway)

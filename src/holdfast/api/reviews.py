@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from holdfast.api.pages import read_sound
-from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText
+from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText, credited
 from holdfast.api.tasks import SHOWN_AT_MOST, place_of
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
 from holdfast.core.events import EventKind
@@ -137,7 +137,7 @@ def resolving_effect(
             effect_id,
             Decision(asked.decision),
             result=asked.result if has_result else None,
-            by=asked.by or by,
+            by=credited(asked.by, by),
             note=asked.note,
             now=now,
         )

@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One incarnation of a task. A run never restarts; a follow-up run continues from a checkpoint."""
 
     id: RunId

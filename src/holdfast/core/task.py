@@ -74,7 +74,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     facts: dict[str, object] = {}
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One piece of detached work someone asked for. It outlives every run."""
 
     id: TaskId

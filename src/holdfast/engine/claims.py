@@ -34,7 +34,7 @@ def _first_suspect(ready: Sequence[tuple[str, bool, datetime]]) -> tuple[str, da
     return next(((run_id, since) for run_id, is_alone, since in ready if is_alone), None)
 
 
-class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a claimant gets: the right, the run, and the task with its arguments."""
 
     claim: Claim

@@ -93,7 +93,7 @@ class Program:
         self.past = past
         self.waits = Waits(live, past)
         self.stepper = Stepper(live, past, self.waits)
-        self.memory = Memory(live, past, self._scope_to_change, self._drifted)
+        self._memory: Memory | None = None
         self.plan: PlanKeeper | None = None
         # Items that a person said to skip.
         self.skipped: tuple[str, ...] = ()
@@ -153,6 +153,17 @@ class Program:
         return self._effects_here
 
     @property
+    def memory(self) -> Memory:
+        if self._memory is None:
+            self._memory = Memory(self.live, self.past, self._scope_to_change, self._drifted)
+        return self._memory
+
+    @property
+    def _is_touched(self) -> bool:
+        """Whether something was done to lists or values that is not durable yet."""
+        return self._memory is not None and self._memory.is_touched
+
+    @property
     def _has_cut(self) -> bool:
         """Whether the program has cancelled an effect that nobody has settled yet."""
         return self._effects_here is not None and self._effects_here.has_cut
@@ -184,7 +195,7 @@ class Program:
         drifts, self._drifts = self._drifts, ()
         for drift in drifts:
             await self._tell(drift)
-        if self.memory.is_touched or self.progress or not (self.plan is None or self.plan.is_saved):
+        if self._is_touched or self.progress or not (self.plan is None or self.plan.is_saved):
             await self._save()
 
     async def _save(self) -> None:
@@ -520,7 +531,7 @@ class Program:
         for loop in self._open:
             if loop.plan is not None and loop.item is not None:
                 loop.plan.complete(loop.item.id)
-        if not (turns or self.memory.is_touched or self.progress):
+        if not (turns or self._is_touched or self.progress):
             return None
         save, _ = self._saving(now, None)
 
@@ -533,7 +544,7 @@ class Program:
 
     def evidence(self) -> Callable[[Tx], None] | None:
         """What the program had appended, for whoever wants to know why it did not end well."""
-        if not self.memory.is_touched:
+        if not self._is_touched:
             return None
         try:
             return self._saving(self.live.clock.now(), None)[0]

@@ -703,6 +703,37 @@ async def test_cleanup_is_allowed_while_a_run_is_stopping(
     assert stage.notes == ["tidied"]
 
 
+async def test_a_sleep_while_cleaning_up_is_slept_and_keeps_nobody_else(store: Store, stage: Stage) -> None:
+    clock = SystemClock()
+
+    @hf.task
+    async def tidy(run: hf.Run) -> None:
+        try:
+            stage.entered.set()
+            await stage.open.wait()
+            await run.step(note_step(stage), "work")
+        finally:
+            async with run.cleanup():
+                await run.sleep("0.3s")
+                stage.notes.append("slept")
+
+    turns = 0
+    async with carrying(store, clock, tidy, step_patience=10.0) as process:
+        await process.holdfast.start(tidy())
+        await soon(stage.entered.wait())
+        began_at = clock.now()
+        process.carrier.stop()
+        stage.open.set()
+        while not stage.notes:
+            turns += 1
+            await asyncio.sleep(0.001)
+        took = clock.now() - began_at
+
+    assert stage.notes == ["slept"]
+    assert took.total_seconds() >= 0.3
+    assert turns > 10
+
+
 async def test_somebody_in_a_hurry_waits_for_nothing(store: Store, clock: FakeClock, stage: Stage) -> None:
     waiting = waiting_task(stage)
     async with carrying(store, clock, waiting, step_patience=3600.0, drain_timeout=3600.0) as process:

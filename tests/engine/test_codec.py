@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextvars
 import dataclasses
 import enum
 import functools
@@ -29,6 +30,7 @@ from hypothesis import strategies as st
 from holdfast.core.effect_class import step
 from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
 from holdfast.core.payload import MAX_PAYLOAD_BYTES, encode_payload
+from holdfast.core.redaction import keep_secret
 from holdfast.core.task import Failure
 from holdfast.engine.codec import (
     MAX_MESSAGE_CHARS,
@@ -1185,3 +1187,26 @@ def test_stopping_is_a_cancellation_with_a_reason() -> None:
 
 def test_the_module_of_a_stand_in_is_its_name() -> None:
     assert digest(ModuleType("a")) != digest(ModuleType("b"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "db_password\t=\thunter2Xy9Zq7",
+        "--password\thunter2Xy9Zq7",
+        "password:\thunter2Xy9Zq7",
+        'api_key="ab`hunter2Xy9Zq7"',
+        '{"password": "Xy9\\"hunter2Xy9Zq7"}',
+    ],
+)
+def test_what_json_would_escape_hides_no_secret_in_a_preview(text: str) -> None:
+    assert "hunter2Xy9Zq7" not in preview_of((text,), {})
+    assert "hunter2Xy9Zq7" not in preview_of((), {"text": text})
+
+
+def test_a_known_secret_is_found_in_a_preview_whatever_it_is_made_of() -> None:
+    def shown() -> str:
+        keep_secret('pa"ss\\word\n1')
+        return preview_of(('use pa"ss\\word\n1 now',), {})
+
+    assert contextvars.copy_context().run(shown) == '"use [redacted:secret] now"'

@@ -18,7 +18,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.run import Queue, Run
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.carrier import CROWD
-from holdfast.engine.ends import GoodEnd, NotAll, ending
+from holdfast.engine.ends import Ends, GoodEnd, NotAll, ending
 from holdfast.store import Store, Tx, Write
 from holdfast.testing import StoreAround, name_of
 from tests.builders import later, running_run
@@ -121,13 +121,14 @@ def take_away(tx: Tx, run: Run) -> None:
     assert tx.runs.claim(run.id, boot_id="boot_b", token="b", now=now, lease=timedelta(minutes=1))
 
 
-async def test_a_ledger_that_is_away_loses_no_end(store: Store) -> None:
+async def test_a_ledger_that_is_away_is_asked_once_and_loses_no_end(store: Store) -> None:
     gate, counting = Gate(), CountingStore(store)
-    counting.refuses = {TOGETHER, ALONE}
+    counting.refuses = {TOGETHER}
     async with carrying(counting, SystemClock(), gate.task) as process:
         handles = await gate.fill(process.holdfast, MANY)
         gate.door.set()
-        await until(lambda: counting.writes[ALONE] == MANY)
+        await until(lambda: counting.writes[TOGETHER] >= 1)
+        assert counting.writes[ALONE] == 0
         counting.refuses.clear()
         results = await soon(asyncio.gather(*(handle.result() for handle in handles)))
 
@@ -150,6 +151,35 @@ async def test_parents_go_on_when_their_children_end_together(store: Store) -> N
         assert await soon(handle.result()) == sum(range(MANY))
 
     assert_ledger_is_whole(store, is_at_rest=True)
+
+
+class Stuck(StoreAround):
+    """A store whose writes never end."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.begun = asyncio.Event()
+
+    async def write(self, write: Write[T]) -> T:
+        self.begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError(write)
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_who_waits_for_a_write_that_was_interrupted_is_told(store: Store, has_begun: bool) -> None:
+    stuck = Stuck(store)
+    ends = Ends(stuck, SystemClock(), is_crowded=lambda: True)
+    waiting = [asyncio.ensure_future(ends.end(one)) for one in good_ends(store)]
+    await until(lambda: bool(ends._children))
+    if has_begun:
+        await soon(stuck.begun.wait())
+    for child in ends._children:
+        child.cancel()
+
+    answers = await soon(asyncio.gather(*waiting, return_exceptions=True))
+
+    assert [type(one) for one in answers] == [StoreUnavailable] * 3
 
 
 # --- the write itself

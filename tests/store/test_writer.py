@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from holdfast.core.errors import ClaimLost, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import TaskStatus
+from holdfast.engine.live import shielded
 from holdfast.store import Store, Tx, Write
 from holdfast.store.journal import SaveStep
 from holdfast.store.transaction import Tx as RealTx
@@ -218,30 +221,90 @@ def test_a_caller_that_was_cancelled_disturbs_nobody(store: Store) -> None:
     assert store.write_now(remember("after", "x")) == "x"
 
 
+async def turns_beside(work: Callable[[], Awaitable[None]]) -> int:
+    """How often somebody else of the loop had a turn while the work was done."""
+    turns = 0
+    is_over = False
+
+    async def neighbour() -> None:
+        nonlocal turns
+        while not is_over:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(neighbour())
+        await work()
+        is_over = True
+    return turns
+
+
+@pytest.mark.parametrize("is_child", [False, True])
 def test_a_caller_that_has_had_its_time_on_the_loop_lets_the_others_work(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_child: bool
+) -> None:
+    monkeypatch.setattr("holdfast.store.writer.INLINE_PASS_S", 0)
+
+    async def work() -> None:
+        for number in range(100):
+            await store.write(remember("fact", str(number)))
+
+    async def as_child() -> None:
+        await shielded(work())
+
+    assert asyncio.run(turns_beside(as_child if is_child else work)) >= 100
+    assert len(subjects(store)) == 100
+
+
+def test_a_caller_whose_writes_fail_lets_the_others_work_too(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.store.writer.INLINE_PASS_S", 0)
 
-    async def scenario() -> int:
-        turns = 0
-        is_over = False
+    async def work() -> None:
+        for _ in range(100):
+            with pytest.raises(ValueError, match="no"):
+                await store.write(fail_with("no"))
 
-        async def neighbour() -> None:
-            nonlocal turns
-            while not is_over:
-                turns += 1
-                await asyncio.sleep(0)
+    assert asyncio.run(turns_beside(work)) >= 100
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(neighbour())
-            for number in range(100):
-                await store.write(remember("fact", str(number)))
-            is_over = True
-        return turns
 
-    assert asyncio.run(scenario()) >= 100
-    assert len(subjects(store)) == 100
+class Captured:
+    """What a write holds on to."""
+
+
+def test_a_write_that_failed_leaves_nothing_behind(store: Store) -> None:
+    kept: list[weakref.ref[Captured]] = []
+
+    def failing() -> Write[None]:
+        captured = Captured()
+        kept.append(weakref.ref(captured))
+
+        def fail_with_it(_tx: Tx) -> None:
+            raise ValueError(f"no {type(captured).__name__}")
+
+        return fail_with_it
+
+    async def some() -> None:
+        for _ in range(50):
+            await asyncio.gather(store.write(failing()), return_exceptions=True)
+        await asyncio.gather(*(store.write(failing()) for _ in range(10)), return_exceptions=True)
+
+    asyncio.run(some())
+    for _ in range(50):
+        with pytest.raises(ValueError, match="no"):
+            store.write_now(failing())
+    gc.collect()
+
+    # The last group may be held until the next one comes.
+    assert sum(one() is not None for one in kept) <= 10
+
+
+def fail_with(message: str) -> Write[None]:
+    def fail_at_once(_tx: Tx) -> None:
+        raise ValueError(message)
+
+    return fail_at_once
 
 
 def test_many_threads_write_at_once(store: Store) -> None:

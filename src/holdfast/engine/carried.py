@@ -140,6 +140,7 @@ class Sleep:
 
     async def __call__(self, seconds: float) -> None:
         if self._is_over:
+            await asyncio.sleep(0)  # whoever calls again at once lets the others have their turn
             return
         self._told = self._told or asyncio.Event()
         waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.ensure_future(self._told.wait())]

@@ -22,7 +22,7 @@ import msgspec
 from holdfast.core.effect_class import Stepped
 from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
 from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload
-from holdfast.core.redaction import redact, redact_json
+from holdfast.core.redaction import redact, redact_json, redact_text
 from holdfast.core.task import Failure
 from holdfast.engine.traces import traceback_of
 
@@ -332,8 +332,9 @@ def _shown_value(name: str, value: object) -> str:
     try:
         if type(value) is int:  # whatever its name, no text is removed from it
             return str(value)
-        if not name and type(value) in _SCALARS:  # the whole text is searched for secrets afterwards
-            return _canonical(value).decode()
+        if not name and type(value) in _SCALARS:
+            # Before it is written as JSON, which would hide a secret that has something to be escaped.
+            return _canonical(redact_text(value) if isinstance(value, str) else value).decode()
         # Under its name, because a name may be what tells that the value is a secret.
         entry = redact_json(b"{%b:%b}" % (_canonical(name), _tolerant(_with_digests(value))))
         return msgspec.json.encode(*msgspec.json.decode(entry).values()).decode()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from typing import TypeAlias
 
 import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger import DEFAULT_RETENTION, tell_family
 from holdfast.store import Store, Tx, Write
+
+# In one write; the next ones go in another.
+MOST_AT_ONCE = 500
 
 
 class GoodEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +31,9 @@ class GoodEnd(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes
     # The same end for itself, at a moment: how it is done when the others cannot be.
     alone: Callable[[datetime], Write[bool]]
+
+
+_Waiting: TypeAlias = "tuple[GoodEnd, asyncio.Future[datetime | None]]"
 
 
 class NotAll(Exception):
@@ -39,7 +48,7 @@ class Ends:
         self._clock = clock
         # Whether it is worth a detour: who is alone is ended sooner by itself.
         self.is_crowded = is_crowded
-        self._waiting: list[tuple[GoodEnd, asyncio.Future[datetime | None]]] = []
+        self._waiting: list[_Waiting] = []
         self._children: set[asyncio.Task[None]] = set()
 
     async def end(self, one: GoodEnd) -> datetime | None:
@@ -53,20 +62,32 @@ class Ends:
 
     def _begin(self) -> None:
         waiting, self._waiting = self._waiting, []
-        child = asyncio.get_running_loop().create_task(self._end(waiting))
-        self._children.add(child)
-        child.add_done_callback(self._children.discard)
+        for first in range(0, len(waiting), MOST_AT_ONCE):
+            some = waiting[first : first + MOST_AT_ONCE]
+            child = asyncio.get_running_loop().create_task(self._end(some))
+            self._children.add(child)
+            child.add_done_callback(functools.partial(self._ended, some))
 
-    async def _end(self, waiting: list[tuple[GoodEnd, asyncio.Future[datetime | None]]]) -> None:
+    def _ended(self, waiting: Sequence[_Waiting], child: asyncio.Task[None]) -> None:
+        self._children.discard(child)
+        # Where somebody ended it, and not them: they are put back, and nobody waits for ever.
+        _tell_away(waiting, "the write of an end was interrupted")
+
+    async def _end(self, waiting: Sequence[_Waiting]) -> None:
         now = self._clock.now()
         try:
             await self._store.write(ending([one for one, _ in waiting], now=now))
+        except OutcomeUnknown:
+            await asyncio.gather(*(self._end_alone(*one, now) for one in waiting))
+        except StoreUnavailable as error:
+            # Each alone would wait for the ledger once more.
+            _tell_away(waiting, str(error))
         except Exception:  # noqa: BLE001 - whatever it was, each alone is told its own
-            await asyncio.gather(*(self._end_alone(one, future, now) for one, future in waiting))
-            return
-        for _, future in waiting:
-            if not future.done():
-                future.set_result(now)
+            await asyncio.gather(*(self._end_alone(*one, now) for one in waiting))
+        else:
+            for _, future in waiting:
+                if not future.done():
+                    future.set_result(now)
 
     async def _end_alone(self, one: GoodEnd, future: asyncio.Future[datetime | None], now: datetime) -> None:
         try:
@@ -77,6 +98,12 @@ class Ends:
         else:
             if not future.done():
                 future.set_result(now if is_ended else None)
+
+
+def _tell_away(waiting: Sequence[_Waiting], why: str) -> None:
+    for _, future in waiting:
+        if not future.done():
+            future.set_exception(StoreUnavailable(why))
 
 
 def ending(

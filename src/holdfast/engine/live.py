@@ -66,8 +66,7 @@ class Live:
         sleep: Callable[[float], Awaitable[object]] | None = None,
     ) -> None:
         self.place = place
-        # Passes time as the place does, but perhaps not for a run that was told to stop.
-        self.sleep = sleep or place.sleep
+        self._sleep = sleep or place.sleep
         self.store = place.store
         self.clock = place.clock
         self.claim = claim
@@ -205,6 +204,10 @@ class Live:
         self.in_flight -= 1
         if self.changed is not None:
             self.changed.set()
+
+    async def sleep(self, seconds: float) -> None:
+        """As the clock passes time; who was told to stop does not wait for it, unless it cleans up."""
+        await (self.place.sleep(seconds) if self._cleaning else self._sleep(seconds))
 
     async def until_idle(self) -> None:
         """Until nothing is under way beside us: what is unwound in the middle would have to be done again."""

@@ -36,7 +36,7 @@ _FAILED = b"!"
 FREE = frozenset({EffectClass.READ, EffectClass.IDEMPOTENT})
 
 
-class Doing(msgspec.Struct, kw_only=True, gc=False):
+class Doing(msgspec.Struct, kw_only=True):
     """One step on its way: everything about it that does not change."""
 
     key: Key

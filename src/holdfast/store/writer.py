@@ -112,7 +112,7 @@ class CommitUnknown(Exception):
         self.topics: set[str] = set()
 
 
-class Pending(msgspec.Struct, Generic[T], eq=False, gc=False):
+class Pending(msgspec.Struct, Generic[T], eq=False):
     """One write that waits, and where its answer goes."""
 
     write: Write[T]
@@ -196,9 +196,10 @@ class Writer:
                 except _Elsewhere as elsewhere:
                     cause = elsewhere.cause
                 finally:
-                    if self._wrote_at > self._pass_until and caller is whose:
-                        # Give the others of this loop their turn, as a hop to the writer's thread would have.
-                        # Not from within a child, whose parent does it soon: two more hops for each effect.
+                    late_s = self._wrote_at - self._pass_until
+                    # Give the others of this loop their turn, as a hop to the writer's thread would have.
+                    # A child that writes once leaves that to its parent: it costs two more hops there.
+                    if late_s > 0 and (caller is whose or late_s > INLINE_PASS_S):
                         await asyncio.sleep(0)
         future: asyncio.Future[T] = loop.create_future()
         self._enqueue(Pending(write, getattr(write, "is_crowd", False), loop, future, cause=cause))
@@ -254,10 +255,10 @@ class Writer:
                         raise StoreUnavailable("the store is closed")
                     started = time.perf_counter()
                     answer = self._run_inline(session, write)
-                    self._wrote_at = time.perf_counter()
-                    self._commit_s = 0.8 * self._commit_s + 0.2 * (self._wrote_at - started)
+                    self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
                     return answer
                 finally:
+                    self._wrote_at = time.perf_counter()  # also what failed has taken its time
                     lock.release()
         raise _Elsewhere(None)
 

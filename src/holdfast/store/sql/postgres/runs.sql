@@ -95,6 +95,21 @@ UPDATE runs
  WHERE id = ANY (ARRAY(SELECT id FROM held)) AND claimed_by = :boot_id AND status = 'running'
 RETURNING id, fence, lease_until;
 
+-- name: succeed_runs
+-- Holders end their runs well, together; the guard is the fence of each.
+-- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
+-- moves: run running -> succeeded
+WITH held AS MATERIALIZED (
+       SELECT id FROM runs
+        WHERE id IN :ids[] AND id || ':' || fence IN :held[] AND status = 'running'
+        ORDER BY id
+          FOR NO KEY UPDATE
+     )
+UPDATE runs
+   SET status = 'succeeded', failure = NULL, lease_until = NULL, updated_at = :now, ended_at = :now
+ WHERE id = ANY (ARRAY(SELECT id FROM held)) AND id || ':' || fence IN :held[] AND status = 'running'
+RETURNING id;
+
 -- name: lapsed_runs
 -- Runs whose holder let the lease lapse.
 -- Differs: leases follow the database's clock, asked once (a volatile function is no bound for an index).

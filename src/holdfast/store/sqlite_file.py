@@ -27,6 +27,7 @@ _WAL_PAUSE_S = 0.01
 _PRAGMAS: tuple[tuple[str, str, object], ...] = (
     ("synchronous", "FULL", 2),
     ("foreign_keys", "ON", 1),
+    # Pages, 16 MB: a crowd of runs writes each page many times before the -wal is folded in.
     ("wal_autocheckpoint", "4000", 4000),
     ("trusted_schema", "OFF", 0),
     ("cell_size_check", "ON", 1),

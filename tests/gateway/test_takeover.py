@@ -160,10 +160,14 @@ def tasks_of(found: Field, runs: dict[str, Run]) -> set[str]:
 
 
 def is_taken_over(found: Field, lost: dict[str, Run]) -> bool:
-    """Whether all of it is carried again, by runs that follow up."""
-    again = {
-        one.resumes_run_id for one in found.runs() if one.status in {RunStatus.RUNNING, RunStatus.WAITING}
-    }
+    """Whether all of it is carried again, by runs that follow up: also by the second one, when the first was
+    on its way already while its gateway was killed."""
+    runs, again = {one.id: one for one in found.runs()}, set()
+    for one in runs.values():
+        before = one.resumes_run_id if one.status in {RunStatus.RUNNING, RunStatus.WAITING} else None
+        while before is not None:
+            again.add(before)
+            before = runs[before].resumes_run_id
     return lost.keys() <= again
 
 
@@ -199,7 +203,10 @@ def check(found: Field, receiver: Receiver, lost: dict[str, Run], most: int) -> 
     goals = {one.id: one.goal for one in found.tasks()}
     wanted = {goals[task_id]: number for task_id, number in times.items()}
     letters = [one.json for one in receiver.accepted.values()]
-    assert len(receiver.requests) == len(receiver.accepted)
+    if most == 1:
+        assert len(receiver.requests) == len(receiver.accepted)
+    # Else one that was killed while it sent has a successor, which sends the same again with its key.
+    assert len(receiver.requests) <= most * len(receiver.accepted)
     notices = Counter(one["peer"] for one in letters if "Resumed after restart" in one["text"])
     assert notices == {peer: wanted[f"{WAITS}-{peer}"] for peer in PEERS}
     answers = Counter(one["text"] for one in letters if "Resumed" not in one["text"])

@@ -122,7 +122,7 @@ async def test_who_waits_is_told_when_nobody_looks_any_more(store: Store) -> Non
 async def test_nobody_looks_when_nobody_waits(store: Store) -> None:
     looking = Endings(store)
     waiting = [asyncio.ensure_future(looking.wait(running(store))) for _ in range(3)]
-    await asyncio.sleep(0.05)
+    await until(lambda: len(looking._waiting) == 3)
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)

@@ -197,6 +197,7 @@ def an_effect(**changes: Any) -> Effect:
         "task_id": "task_x",
         "run_id": "run_x",
         "name": "send",
+        "occurrence": unique(),
         "effect_class": EffectClass.OPAQUE,
         "idempotency_key": f"key_{unique()}",
         "request": b"{}",

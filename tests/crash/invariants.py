@@ -79,7 +79,8 @@ def _read(tx: Tx) -> Contents:
         tasks={task.id: task for task in every("tasks", 1, rows.task_from_row)},
         runs={run.id: run for run in every("runs", 1, rows.run_from_row)},
         checkpoints={one.id: one for one in every("checkpoints", 1, rows.checkpoint_from_row)},
-        steps=every("steps", 4, rows.step_from_row),
+        # The rows of steps, and the effects that are their own steps.
+        steps=[step for row in scan(tx, "tasks", 1) for step in tx.journal.steps(row[0])],
         events=_feed(tx),
         counts={noun: tx.events.counts(noun) for noun in ("task", "run", "checkpoint")},
         living_boots={boot.id for boot in tx.boots.alive(limit=100_000)},

@@ -8,14 +8,16 @@ import msgspec
 import pytest
 
 from holdfast.core.claim import Claim
+from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound, RowDamaged
 from holdfast.core.ids import EffectId
 from holdfast.core.run import Run
+from holdfast.core.scope import FinishedTurn
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus
 from holdfast.store import Store, Tx
-from holdfast.store.effects import FinishEffect
+from holdfast.store.effects import BeginEffect, FinishEffect
 from holdfast.store.journal import SaveStep
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, an_effect, claim_of, later, running_run, stored_run
@@ -59,7 +61,7 @@ def test_noting_the_same_intent_again_changes_nothing(store: Store) -> None:
     assert get(store, effect) == effect
 
 
-@pytest.mark.parametrize("changes", [{"id": "eff_other"}, {"request": b"[1]"}, {"occurrence": "2"}])
+@pytest.mark.parametrize("changes", [{"id": "eff_other"}, {"request": b"[1]"}])
 def test_another_intent_with_the_same_key_is_not_noted(store: Store, changes: dict[str, Any]) -> None:
     effect, claim = begun(store)
     before = store.read_now(contents_of)
@@ -205,11 +207,15 @@ def step_of(effect: Effect, **changes: Any) -> Step:
     return Step(**step | changes)
 
 
-def test_an_effect_is_finished_together_with_its_step(store: Store) -> None:
-    effect, claim = begun(store)
-    step = step_of(effect)
+def finishing(effect: Effect, claim: Claim, outcome: bytes = b'"sent"') -> FinishEffect:
+    return FinishEffect(effect, claim, outcome, micros=to_micros(later(seconds=1)))
 
-    RepeatingStore(store).write_now(FinishEffect(effect.id, step, claim.fence))
+
+def test_an_effect_that_is_finished_is_its_own_step(store: Store) -> None:
+    effect, claim = begun(store)
+    step = step_of(effect, seq=to_micros(later(seconds=1)))
+
+    RepeatingStore(store).write_now(finishing(effect, claim))
 
     settled = get(store, effect)
     assert (settled.status, settled.outcome, settled.updated_at) == (
@@ -217,14 +223,104 @@ def test_an_effect_is_finished_together_with_its_step(store: Store) -> None:
         b'"sent"',
         later(seconds=1),
     )
-    assert store.read_now(lambda tx: tx.journal.steps(effect.task_id)) == [step]
+    journal = store.read_now(
+        lambda tx: (
+            tx.journal.steps(effect.task_id),
+            tx.journal.newest_steps(effect.task_id, limit=1),
+            tx.journal.steps_of([effect.task_id])[effect.task_id],
+            [tx.journal.find_step(effect.task_id, effect.scope, effect.name, effect.occurrence)],
+        )
+    )
+    assert journal == ([step],) * 4
+    head = store.read_now(lambda tx: tx.journal.heads([effect.task_id]))[effect.task_id]
+    assert (head.steps_saved, head.last_step, head.written_by) == (
+        1,
+        effect.name,
+        frozenset({effect.run_id}),
+    )
+
+
+def test_effects_and_steps_are_one_journal_in_the_order_of_their_ends(store: Store) -> None:
+    effect, claim = begun(store)
+    effects = [msgspec.structs.replace(effect, id=f"eff_{n}", occurrence=str(n)) for n in (2, 3)]
+    for number, one in enumerate(effects):
+        assert store.write_now(BeginEffect(one, claim))
+        assert store.write_now(FinishEffect(one, claim, b"1", micros=10 * number + 10))
+    for seq in (5, 15, 25):
+        step = step_of(effect, name="look", occurrence=str(seq), seq=seq)
+        store.write_now(SaveStep(step, claim.fence))
+
+    def read(tx: Tx) -> tuple[list[int], list[int], list[int]]:
+        steps, newest = tx.journal.steps(effect.task_id), tx.journal.newest_steps(effect.task_id, limit=2)
+        first = tx.journal.steps(effect.task_id, limit=3)
+        return [step.seq for step in steps], [step.seq for step in newest], [step.seq for step in first]
+
+    # The one that is only begun is none.
+    assert store.read_now(read) == ([5, 10, 15, 20, 25], [25, 20], [5, 10, 15])
+
+
+def test_the_effects_of_a_turn_leave_the_journal_with_it(store: Store) -> None:
+    run, claim = running_run(store)
+    done, failed, unknown, beside, begun = (
+        effect_of(run, id=f"eff_{name}", scope=scope, name=name)
+        for name, scope in (
+            ("done", "main:1"),
+            ("failed", "main:1/inner:2"),
+            ("unknown", "main:1"),
+            ("beside", "main:10"),
+            ("begun", "main:1"),
+        )
+    )
+
+    def play(tx: Tx) -> None:
+        for effect in (done, failed, unknown, beside, begun):
+            assert tx.effects.begin(effect, claim)
+        for effect, to in ((done, "done"), (failed, "failed"), (unknown, "unknown"), (beside, "done")):
+            tx.effects.settle(effect.id, EffectStatus(to), outcome=b"1", now=later(seconds=1))
+
+    def commit(tx: Tx) -> None:
+        turn = FinishedTurn(
+            task_id=run.task_id,
+            loop="main",
+            seq=1,
+            turn="1",
+            run_id=run.id,
+            steps=(),
+            began_at=START,
+            ended_at=START,
+        )
+        tx.turns.commit(turn, "main:1", is_over=False)
+
+    store.write_now(play)
+    RepeatingStore(store).write_now(commit)
+
+    def read(tx: Tx) -> tuple[list[str], list[str], list[str], bool]:
+        return (
+            [step.name for step in tx.journal.steps(run.task_id)],
+            [effect.name for effect in tx.effects.unsettled([run.task_id])[run.task_id]],
+            sorted(effect.name for effect in tx.effects.newest_of_task(run.task_id, limit=9)),
+            tx.effects.get(done.id).status is EffectStatus.DONE,
+        )
+
+    # What is open stays, whatever became of its turn: somebody has to settle it.
+    assert store.read_now(read) == (
+        ["beside"],
+        ["begun", "unknown"],
+        ["begun", "beside", "done", "failed", "unknown"],
+        True,
+    )
+    # And what has left has its key for ever.
+    again = msgspec.structs.replace(done, id="eff_again")
+    assert not store.write_now(lambda tx: tx.effects.begin(again, claim))
+    assert not store.write_now(BeginEffect(again, claim))
+    assert store.write_now(lambda tx: tx.effects.create(again)).id == done.id
 
 
 def test_who_lost_the_claim_finishes_nothing(store: Store) -> None:
     effect, claim = begun(store)
     before = store.read_now(contents_of)
 
-    assert not store.write_now(FinishEffect(effect.id, step_of(effect), claim.fence + 1))
+    assert not store.write_now(finishing(effect, msgspec.structs.replace(claim, fence=claim.fence + 1)))
     assert store.read_now(contents_of) == before
 
 
@@ -236,17 +332,19 @@ def test_an_effect_that_was_settled_otherwise_is_not_simply_finished(
     store.write_now(lambda tx: tx.effects.settle(effect.id, status, outcome=None, now=START))
     before = store.read_now(contents_of)
 
-    assert not store.write_now(FinishEffect(effect.id, step_of(effect), claim.fence))
+    assert not store.write_now(finishing(effect, claim))
     assert store.read_now(contents_of) == before
 
 
-def test_a_result_that_stands_there_stays_when_its_effect_is_finished(store: Store) -> None:
+def test_a_step_that_is_saved_under_its_key_comes_before_the_effect(store: Store) -> None:
     effect, claim = begun(store)
     first = step_of(effect, result=b'"first"')
     store.write_now(SaveStep(first, claim.fence))
 
-    assert store.write_now(FinishEffect(effect.id, step_of(effect), claim.fence))
+    assert store.write_now(finishing(effect, claim))
     assert get(store, effect).status is EffectStatus.DONE
+    found = store.read_now(lambda tx: tx.journal.find_step(effect.task_id, "", "send", effect.occurrence))
+    assert found == first
     assert store.read_now(lambda tx: tx.journal.steps(effect.task_id)) == [first]
 
 

@@ -79,14 +79,16 @@ FROM_ONE_END = {"newest_events", "oldest_event"}
 SMALL = {"boots"}
 
 # What a query has gathered itself, from searches that are looked at like any others.
-GATHERED = re.compile(r"both_parts|first_due|owed|tree|waiting|\(subquery-\d+\)")
+GATHERED = re.compile(r"all_parts|first_due|owed|past|present|tree|waiting|CONSTANT|\(subquery-\d+\)")
 
 # What is sorted is small: all that one boot carries or resumes, what is ready or paused of one task and those
-# that it started, the steps of a task, one or two rows; or it is asked for once, when a process starts: the
-# names of what is ready.
+# that it started, steps or effects of a task, one or two rows; or it is asked for once, when a process
+# starts: the names of what is ready.
 MAY_SORT = {
     "boots_in_flight",
     "claims_with_token",
+    "done_effects_of_task",
+    "effects_of_task",
     "find_delivery",
     "find_effect",
     "find_firing",
@@ -96,6 +98,8 @@ MAY_SORT = {
     "lapsed_resumes",
     "last_steps",
     "names_of_ready_runs",
+    "newest_done_effects_of_task",
+    "newest_effects_of_task",
     "newest_steps_of_task",
     "paused_checkpoints_of_tree",
     "ready_runs_of_tree",
@@ -239,16 +243,15 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("prune_events", "ledger_events_by_time"),
         ("feed_of_task", "ledger_events_by_task"),
         ("page_of_checkpoints_of_task_in_status", "run_checkpoints_by_task"),
-        ("unsettled_effects", "effects_unsettled"),
         ("effects_to_review", "effects_unknown"),
-        ("effects_of_task", "effects_by_task"),
+        ("settled_keys", "effects_verifiable"),
         ("open_questions", "questions_open"),
         ("questions_of_task", "questions_by_task"),
         ("next_mail", "mail_open"),
         ("children_of_task", "tasks_by_parent"),
         ("children_of_task_alive", "tasks_by_parent"),
         ("newest_children_of_task", "tasks_by_parent"),
-        ("newest_effects_of_task", "effects_by_task"),
+        ("newest_effects_of_task", "effects_past"),
         ("ready_sessions", "sessions_ready"),
         ("ended_sessions", "sessions_busy"),
         ("busy_sessions", "sessions_busy"),

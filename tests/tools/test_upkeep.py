@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast as hf
-from holdfast.core.effect import Effect
+from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus
 from holdfast.store import Store
 from holdfast.testing import FakeClock
@@ -36,7 +36,13 @@ def left_in(directory: Path) -> list[str]:
 
 def noted(store: Store, status: EffectStatus, key: str) -> Effect:
     run = stored_run(store)
-    effect = an_effect(task_id=run.task_id, run_id=run.id, status=status, idempotency_key=key)
+    effect = an_effect(
+        task_id=run.task_id,
+        run_id=run.id,
+        effect_class=EffectClass.VERIFIABLE,
+        status=status,
+        idempotency_key=key,
+    )
     store.write_now(lambda tx: tx.effects.create(effect))
     return effect
 

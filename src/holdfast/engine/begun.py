@@ -3,69 +3,145 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import threading
 from asyncio.tasks import _enter_task, _leave_task  # for who writes tasks of his own, says the manual
 from collections.abc import Coroutine, Generator
+from contextvars import Context, copy_context
+from sys import getrefcount
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_NOTHING: Any = object()
+
+
+def begin(act: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T] | None, Any]:
+    """Run it to its first wait, in the name of an asyncio task of its own. When it is over by then: None, and
+    what it returned; what it raised is raised. Else the child that goes on with it from there.
+
+    To the act it is that one task from the first line on: timeouts and task groups that it enters belong to
+    it. A child whose act was over at once is lent to the next one, for to make it is most of what an act
+    costs; unless somebody still knows it: what he does to it is not meant for the next one.
+    """
+    loop = asyncio.get_running_loop()
+    parent = asyncio.current_task(loop)
+    assert parent is not None
+    spares = _here.spares
+    spare = spares.pop() if spares else _make_spare(loop)
+    child, begun = spare
+    if begun.loop is not loop or begun.rest.done() or child._must_cancel:  # type: ignore[attr-defined]  # noqa: SLF001 - no other way to know
+        # Of a loop that is gone, or somebody has cancelled it: it ends without us.
+        spare = _make_spare(loop)
+        child, begun = spare
+    known = getrefcount(child)
+    begun.parent = parent
+    waits_for = _NOTHING
+    context = copy_context()
+    _leave_task(loop, parent)
+    _enter_task(loop, child)
+    try:
+        waits_for = context.run(act.send, None)
+    except StopIteration as stop:
+        return None, stop.value
+    finally:
+        _leave_task(loop, child)
+        _enter_task(loop, parent)
+        if waits_for is _NOTHING:
+            begun.parent = None
+            if getrefcount(child) != known or child._callbacks:  # noqa: SLF001 - who waits for its end must see it
+                begun.let_go()
+            else:
+                spares.append(spare)
+    begun.go_on(act, context, waits_for)
+    child._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001 - as of every task
+    return child, None
+
+
+def let_spares_go() -> None:
+    """The spare children of this loop end in its next pass; whoever needs one later makes it."""
+    loop = asyncio.get_running_loop()
+    spares = _here.spares
+    while spares:
+        _, begun = spares.pop()
+        if begun.loop is loop:
+            begun.let_go()
+
 
 class Begun(Coroutine[Any, Any, T]):
-    """A coroutine that has run to its first wait, in the name of an asyncio task of its own, which goes on
-    with it from there. To the coroutine it is that task from the first line on: timeouts and task groups that
-    it enters belong to it.
-    """
+    """What a child carries out: it rests until an act is left to it that waits for something, goes on with
+    that one, and ends with it."""
 
-    def __init__(self, act: Coroutine[Any, Any, T]) -> None:
-        loop = asyncio.get_running_loop()
-        parent = asyncio.current_task(loop)
-        assert parent is not None
-        # Who waits for it, and does nothing else meanwhile.
-        self.parent = parent
-        self.is_over = False
-        self._act = act
-        self._has_told = False
-        self._value: T | None = None
-        self._error: BaseException | None = None
-        context = contextvars.copy_context()
-        self.child: asyncio.Task[T] = asyncio.Task(self, loop=loop, context=context)
-        _leave_task(loop, parent)
-        _enter_task(loop, self.child)
-        try:
-            self._waits_for = context.run(act.send, None)
-        except StopIteration as stop:
-            self.is_over, self._value = True, stop.value
-        except BaseException as error:  # noqa: BLE001 - raised to whoever asks for the result
-            self.is_over, self._error = True, error
-        finally:
-            _leave_task(loop, self.child)
-            _enter_task(loop, parent)
+    __slots__ = ("_act", "_context", "_waits_for", "loop", "parent", "rest")
 
-    def result(self) -> T:
-        """What came of it at once; what came of it later, its child knows."""
-        if self._error is not None:
-            raise self._error
-        return self._value  # type: ignore[return-value]
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        # Who waits for it, and does nothing else meanwhile; None while it is spare.
+        self.parent: asyncio.Task[Any] | None = None
+        # Done when it must go on, or end.
+        self.rest: asyncio.Future[None] = loop.create_future()
+        self._act: Coroutine[Any, Any, T] | None = None
+        # Not that of the child, which was there before.
+        self._context: Context = _NOTHING
+        # Until the child has been told.
+        self._waits_for: Any = _NOTHING
+
+    def go_on(self, act: Coroutine[Any, Any, T], context: Context, waits_for: Any) -> None:
+        """It is spare no longer: from now on the child has this act, which waits for something."""
+        self._act, self._context, self._waits_for = act, context, waits_for
+        self.let_go()
+
+    def let_go(self) -> None:
+        if not self.rest.done():
+            self.rest.set_result(None)
 
     # --- what the child is told by its loop
 
     def send(self, value: Any) -> Any:
-        if self.is_over:
-            raise StopIteration
-        if self._has_told:
-            return self._act.send(value)
-        self._has_told = True
-        return self._waits_for
+        if self._act is None:
+            if self.rest.done():
+                raise StopIteration
+            self.rest._asyncio_future_blocking = True  # noqa: SLF001 - so does `await`
+            return self.rest
+        if self._waits_for is not _NOTHING:
+            waits_for, self._waits_for = self._waits_for, _NOTHING
+            return waits_for
+        return self._context.run(self._act.send, value)
 
     def throw(self, *error: Any) -> Any:
-        if self.is_over:
-            raise StopIteration
-        self._has_told = True
-        return self._act.throw(*error)
+        if self._act is None:
+            self.rest.cancel()  # so that nobody is lent it any more
+            raise error[0]
+        waits_for, self._waits_for = self._waits_for, _NOTHING
+        # Cancelled before the child was told: then it cancels what it waits for, as every task does.
+        if asyncio.isfuture(waits_for) and waits_for.cancel(*error[0].args):
+            return waits_for
+        return self._context.run(self._act.throw, *error)
 
     def close(self) -> None:
-        self._act.close()
+        if self._act is not None:
+            self._act.close()
 
     def __await__(self) -> Generator[Any, None, T]:
         raise RuntimeError("its child goes on with it; wait for that")
+
+
+_Spare = tuple[asyncio.Task[Any], Begun[Any]]
+
+
+class _Here(threading.local):
+    """Of each thread, because it runs one loop at a time; more than one spare when acts begin others."""
+
+    def __init__(self) -> None:
+        self.spares: list[_Spare] = []
+
+
+_here = _Here()
+
+
+def _make_spare(loop: asyncio.AbstractEventLoop) -> _Spare:
+    begun: Begun[Any] = Begun(loop)
+    # In a context of its own, which keeps nothing alive of whoever needed it first.
+    child = asyncio.Task(begun, loop=loop, name="holdfast child", context=Context())
+    # Nothing is lost when a loop is closed under one that has nothing to do.
+    child._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as the loop itself does
+    return child, begun

@@ -35,7 +35,6 @@ from holdfast.engine.waits import wake_waiting
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack
 from holdfast.store.effects import BeginEffect, FinishEffect
-from holdfast.store.journal import SaveStep
 
 # How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
 DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
@@ -420,7 +419,7 @@ class Effects:
         step, packed = self._stepper.saving(doing, payload)
         live = self._live
         is_simple = to is EffectStatus.DONE and packed is None and not live.claim.is_alone
-        if not (is_simple and await live.write(FinishEffect(effect.id, step, live.claim.fence))):
+        if not (is_simple and await live.write(FinishEffect(effect, live.claim, payload, micros=step.seq))):
             await self._note_outcome(doing, effect, step, packed, to)
         self._stepper.remember(doing, step, payload)
         self._past.effects.pop(doing.key, None)
@@ -429,14 +428,16 @@ class Effects:
         self, doing: Doing, effect: Effect, step: Step, packed: Packed | None, to: EffectStatus
     ) -> None:
         live, now = self._live, step.ended_at
-        save = SaveStep(step, live.claim.fence)
 
         def note_outcome(tx: Tx) -> None:
+            tx.journal.require(live.claim)
             if packed is not None:
                 tx.blobs.keep(live.claim.task_id, packed)
-            save(tx)
-            if to is EffectStatus.CONFIRMED and tx.effects.get(effect.id).status is EffectStatus.INTENT:
-                tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=None, now=now)
+            if to is EffectStatus.CONFIRMED:
+                # Only what is simply done is its own step.
+                tx.journal.put_step(step)
+                if tx.effects.get(effect.id).status is EffectStatus.INTENT:
+                    tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=None, now=now)
             tx.effects.settle(effect.id, to, outcome=step.result, now=now)
             if live.claim.is_alone and tx.runs.exonerate(live.claim.run_id, live.claim.fence, now=now):
                 tx.hint("runs")

@@ -17,7 +17,7 @@ from holdfast.core.errors import ClaimLost, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.run import Run as RunRecord
 from holdfast.core.task import Task
-from holdfast.engine.begun import Begun
+from holdfast.engine.begun import begin
 from holdfast.engine.boots import Life
 from holdfast.engine.codec import Exited
 from holdfast.engine.ends import Ends, GoodEnd
@@ -284,10 +284,10 @@ def _answer_of(fn: Callable[[], T]) -> T:
 async def sheltered(act: Coroutine[Any, Any, T], *, patience: Callable[[], float | None] = lambda: None) -> T:
     """As `shielded`, but whoever cancels twice means it; and who cancels once, too, when it has not ended
     within the seconds of `patience`, which is asked then. None says that there is no hurry."""
-    begun = Begun(act)
-    if begun.is_over:
-        return begun.result()
-    child, limit = begun.child, None
+    child, value = begin(act)
+    if child is None:
+        return value  # type: ignore[no-any-return]
+    limit: float | None = None
     cancelled: asyncio.CancelledError | None = None
     while not child.done():
         try:
@@ -305,10 +305,9 @@ async def sheltered(act: Coroutine[Any, Any, T], *, patience: Callable[[], float
 
 async def shielded(act: Coroutine[Any, Any, T]) -> T:
     """Wait for it to the end, also when we are cancelled; then be cancelled."""
-    begun = Begun(act)
-    if begun.is_over:
-        return begun.result()
-    child = begun.child
+    child, value = begin(act)
+    if child is None:
+        return value  # type: ignore[no-any-return]
     cancelled: asyncio.CancelledError | None = None
     while not child.done():
         try:

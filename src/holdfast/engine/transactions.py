@@ -115,8 +115,7 @@ class Transactions:
         claim = self._live.claim
         if packed is not None:
             tx.blobs.keep(claim.task_id, packed)
-        tx.journal.put_step(step)
-        # Done when it is first noted: nobody will have to ask whether it happened.
+        # Done when it is first noted: nobody will have to ask whether it happened. And so it is its own step.
         done = msgspec.structs.replace(
             effect, status=EffectStatus.DONE, outcome=step.result, updated_at=step.ended_at
         )

@@ -35,8 +35,6 @@ class JoinedWrite(Protocol[T_co]):
     """
 
     is_joined: ClassVar[bool]
-    # Where the database cannot say it in one statement, it is two, which need a transaction after all.
-    is_pair: ClassVar[bool]
     # Whether it is of a kind that comes in crowds: many of them become one statement where that is quicker.
     # Others share a transaction with everyone else who waits.
     is_crowd: ClassVar[bool]
@@ -80,9 +78,9 @@ class Statements(Protocol):
         other has its id or its key."""
         ...
 
-    def finish_effect(self, step: Row, fence: int, effect: Row, /) -> bool:
-        """Save the outcome of an effect that is open: the step (columns in their order), and the effect as
-        done (its id, the outcome, that one's digest, the moment). Only if its run is held with that fence."""
+    def finish_effect(self, row: Row, /) -> bool:
+        """Save the outcome of an effect that is open (values in the order of FINISH_COLUMNS), if its run is
+        held with the fence that is in it."""
         ...
 
     def pack(self, values: Sequence[str], /) -> object:

@@ -13,7 +13,6 @@ from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
 from holdfast.core.ids import EffectId
-from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, sources_of
 from holdfast.store import rows
 from holdfast.store.records import Records
@@ -27,7 +26,6 @@ class BeginEffect:
     """The intent as a write of its own: one guarded statement."""
 
     is_joined: ClassVar[bool] = True
-    is_pair: ClassVar[bool] = False
     is_crowd: ClassVar[bool] = False
     __slots__ = ("_claim", "_effect", "_row")
 
@@ -43,35 +41,43 @@ class BeginEffect:
 
 
 class FinishEffect:
-    """The outcome of an effect that went as it should: its step and the effect, both or none."""
+    """The outcome of an effect that went as it should, which is its step from then on."""
 
     is_joined: ClassVar[bool] = True
-    is_pair: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = False
-    __slots__ = ("_effect", "_fence", "_step")
+    __slots__ = ("_row",)
 
-    def __init__(self, effect_id: str, step: Step, fence: int) -> None:
-        self._step = rows.row_from_step(step)
-        self._effect = (
-            effect_id,
-            step.result,
-            rows.digest_of_late(effect_id, step.result),
-            to_micros(step.ended_at),
+    def __init__(self, effect: Effect, claim: Claim, outcome: bytes, *, micros: int) -> None:
+        # An earlier run may have begun it.
+        self._row = (
+            outcome,
+            rows.digest_of_late(effect.id, outcome),
+            micros,
+            effect.task_id,
+            effect.scope,
+            effect.name,
+            effect.occurrence,
+            effect.generation,
+            effect.id,
+            claim.run_id,
+            claim.fence,
         )
-        self._fence = fence
 
     @property
     def name(self) -> str:
         """Of its step."""
-        return str(self._step[2])
+        return str(self._row[5])
 
     def __call__(self, tx: Tx) -> bool:
         """False when it is not that simple: the claim is lost, or the effect was settled otherwise."""
-        if tx.statements.finish_effect(self._step, self._fence, self._effect):
+        if tx.statements.finish_effect(self._row):
             return True
-        found = tx.statements.one("get_step", dict(zip(rows.STEP_COLUMNS, self._step, strict=True)))
-        # The same digest means the same write: it ran before, in a commit whose answer was lost.
-        return found is not None and found[-1] == self._step[-1]
+        found = tx.effects.get(self._row[8])
+        # The same write: it ran before, in a commit whose answer was lost.
+        return found.status is EffectStatus.DONE and (found.outcome, to_micros(found.updated_at)) == (
+            self._row[0],
+            self._row[2],
+        )
 
 
 class Effects(Records[Effect]):
@@ -133,7 +139,7 @@ class Effects(Records[Effect]):
         return rows.effect_from_row(row)
 
     def unsettled(self, task_ids: Sequence[str]) -> dict[str, list[Effect]]:
-        """Of each task the effects that are not simply done; tasks without any are missing."""
+        """Of each task the effects in its journal that are not simply done; tasks without any are missing."""
         found: dict[str, list[Effect]] = {}
         for row in self._sql.all("unsettled_effects", {"ids": self._sql.pack(task_ids)}):
             found.setdefault(row[1], []).append(rows.effect_from_row(row))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -36,6 +36,21 @@ _OF_TASKS = (
 )
 
 
+def _place(step: Step) -> tuple[int, str, str, str]:
+    return (step.seq, step.scope, step.name, step.occurrence)
+
+
+def _merged(steps: Sequence[Row], effects: Sequence[Row]) -> Iterable[Step]:
+    """An effect that is done is its own step; but for one that was called otherwise since, and saved so."""
+    found = {step_key(step): step for step in map(rows.step_from_effect_row, effects)}
+    found.update((step_key(step), step) for step in map(rows.step_from_row, steps))
+    return found.values()
+
+
+def step_key(step: Step) -> tuple[str, str, str]:
+    return (step.scope, step.name, step.occurrence)
+
+
 class JournalHead(msgspec.Struct, frozen=True, kw_only=True):
     """Where a task's journal stands: how many steps, the last one, and which runs wrote any."""
 
@@ -48,7 +63,6 @@ class SaveStep:
     """The hottest write: one guarded statement, and one for a whole crowd where that is quicker."""
 
     is_joined: ClassVar[bool] = True
-    is_pair: ClassVar[bool] = False
     is_crowd: ClassVar[bool] = True
     __slots__ = ("fence", "row")
 
@@ -123,20 +137,34 @@ class Journal:
     def find_step(self, task_id: str, scope: str, name: str, occurrence: str) -> Step | None:
         params = {"task_id": task_id, "scope": scope, "name": name, "occurrence": occurrence}
         row = self._sql.one("get_step", params)
-        return None if row is None else rows.step_from_row(row)
+        if row is not None:
+            return rows.step_from_row(row)
+        row = self._sql.one("get_done_effect", params)
+        return None if row is None else rows.step_from_effect_row(row)
 
     def steps(self, task_id: str, *, limit: int = 100_000) -> list[Step]:
-        found = self._sql.all("steps_of_task", {"task_id": task_id, "limit": limit})
-        return [rows.step_from_row(row) for row in found]
+        params = {"task_id": task_id, "limit": limit}
+        steps = _merged(self._sql.all("steps_of_task", params), self._sql.all("done_effects_of_task", params))
+        return sorted(steps, key=_place)[:limit]
 
     def newest_steps(self, task_id: str, *, limit: int) -> list[Step]:
         """The end of the journal, newest first; results are left as they are stored."""
-        found = self._sql.all("newest_steps_of_task", {"task_id": task_id, "limit": limit})
-        return [rows.step_from_row(row) for row in found]
+        params = {"task_id": task_id, "limit": limit}
+        steps = _merged(
+            self._sql.all("newest_steps_of_task", params),
+            self._sql.all("newest_done_effects_of_task", params),
+        )
+        return sorted(steps, key=_place, reverse=True)[:limit]
 
     def steps_of(self, task_ids: Sequence[str]) -> dict[str, list[Step]]:
         """The journals of several tasks; results are left as they are stored."""
-        return self._grouped("steps_of_tasks", task_ids, rows.step_from_row)
+        found: dict[str, list[Step]] = {}
+        ids = {"ids": self._sql.pack(task_ids)}
+        for step in map(rows.step_from_effect_row, self._sql.all("done_effects_of_tasks", ids)):
+            found.setdefault(step.task_id, []).append(step)
+        for step in map(rows.step_from_row, self._sql.all("steps_of_tasks", ids)):
+            found.setdefault(step.task_id, []).append(step)
+        return found
 
     def heads(self, task_ids: Sequence[str]) -> dict[str, JournalHead]:
         """Where each task's journal stands, finished turns included; tasks without either are missing."""

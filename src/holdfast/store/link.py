@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.core.errors import BadInput, SettingsError, SqlFailed, StoreUnavailable
 from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.queries import numbered
-from holdfast.store.rows import EFFECT_COLUMNS, STEP_COLUMNS
+from holdfast.store.rows import EFFECT_COLUMNS, FINISH_COLUMNS, STEP_COLUMNS
 from holdfast.store.user_sql import DatabaseFailed, Lent, numbered_for_user, refused, sql_failed
 
 if TYPE_CHECKING:
@@ -330,11 +330,8 @@ class PostgresStatements:
     def note_effect(self, row: Row) -> bool:
         return self._link.execute("begin_effect", dict(zip(EFFECT_COLUMNS, row, strict=True))).ntuples == 1
 
-    def finish_effect(self, step: Row, fence: int, effect: Row) -> bool:
-        params = dict(zip(STEP_COLUMNS, step, strict=True))
-        params["fence"] = fence
-        params["id"], params["outcome"], params["outcome_digest"], params["now"] = effect
-        return self._link.execute("finish_effect", params).ntuples == 1
+    def finish_effect(self, row: Row) -> bool:
+        return self._link.execute("finish_effect", dict(zip(FINISH_COLUMNS, row, strict=True))).ntuples == 1
 
     def pack(self, values: Sequence[str]) -> object:
         return values

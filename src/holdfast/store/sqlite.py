@@ -96,8 +96,6 @@ class SqliteSession:
         return bool(self.connection.in_transaction)
 
     def alone(self, write: Write[T], *, may_wait: bool) -> T:
-        if getattr(write, "is_pair", False):
-            return self.crowd(write, may_wait=may_wait)
         if may_wait is not self._waits:
             self._set_patience(may_wait=may_wait)
         try:

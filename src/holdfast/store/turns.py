@@ -71,7 +71,7 @@ class Turns:
         return [rows.turn_from_row(row) for row in found]
 
     def _forget(self, inside: Params, scope: str, has_loops: bool) -> None:
-        for noun in ("steps", "scope_ops"):
-            self._sql.run(f"delete_{noun}_of_scope", {**inside, "scope": scope})
+        for what in ("delete_steps", "delete_scope_ops", "close_effects"):
+            self._sql.run(f"{what}_of_scope", {**inside, "scope": scope})
         for noun in ("turns", "loops") if has_loops else ():
             self._sql.run(f"delete_{noun}_below", inside)

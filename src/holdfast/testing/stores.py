@@ -284,8 +284,8 @@ class _CountingStatements:
         self._ran()
         return answer
 
-    def finish_effect(self, step: Row, fence: int, effect: Row) -> bool:
-        answer = self._statements.finish_effect(step, fence, effect)
+    def finish_effect(self, row: Row) -> bool:
+        answer = self._statements.finish_effect(row)
         self._ran()
         return answer
 

@@ -294,7 +294,7 @@ CREATE INDEX run_checkpoints_by_task ON run_checkpoints (task_id, id);
 CREATE INDEX run_checkpoints_by_status ON run_checkpoints (status, id);
 
 CREATE TABLE effects (
-  id              TEXT COLLATE "C" PRIMARY KEY,
+  id              TEXT COLLATE "C" NOT NULL UNIQUE,
   task_id         TEXT COLLATE "C" NOT NULL,
   run_id          TEXT COLLATE "C" NOT NULL,
   scope           TEXT COLLATE "C" NOT NULL,
@@ -315,10 +315,14 @@ CREATE TABLE effects (
   review_digest   BYTEA,
   settle_after    BIGINT,
   updated_at      BIGINT NOT NULL,
-  UNIQUE (idempotency_key, generation)
+  -- Until its turn commits: the journal is replayed from it, and one that is done is its own step there.
+  in_journal      BIGINT NOT NULL CHECK (in_journal IN (0, 1)),
+  PRIMARY KEY (task_id, in_journal, scope, name, occurrence, generation)
 );
-CREATE INDEX effects_by_task ON effects (task_id, id);
-CREATE INDEX effects_unsettled ON effects (task_id, id) WHERE status <> 'done';
+-- Of those in the journal there are few, and they are sorted when somebody looks.
+CREATE INDEX effects_past ON effects (task_id, id) WHERE in_journal = 0;
+-- Who keeps receipts of what can be verified asks by the key.
+CREATE INDEX effects_verifiable ON effects (idempotency_key) WHERE effect_class = 'verifiable';
 CREATE INDEX effects_unknown ON effects (status, id) WHERE status = 'unknown';
 
 CREATE TABLE deliveries (

@@ -41,22 +41,30 @@ SELECT * FROM steps WHERE task_id IN :ids[] ORDER BY task_id, seq, scope, name, 
 SELECT task_id, run_id, COUNT(*) FROM steps
  WHERE task_id IN :ids[] GROUP BY task_id, run_id
  UNION ALL
+SELECT task_id, run_id, COUNT(*) FROM effects
+ WHERE task_id IN :ids[] AND in_journal = 1 AND status = 'done' GROUP BY task_id, run_id
+ UNION ALL
 SELECT task_id, run_id, CAST(SUM(step_count) AS BIGINT) FROM turns
  WHERE task_id IN :ids[] GROUP BY task_id, run_id;
 
 -- name: last_steps
--- Of each task, the step that was saved last and the last one of its newest turn, with their ends.
-SELECT task_id, is_turn, name, ended_at
-  FROM (SELECT task_id, 0 AS is_turn, name, ended_at,
+-- Of each task, the step and the effect that were saved last and the last one of its newest turn, with their ends.
+SELECT task_id, part, name, ended_at
+  FROM (SELECT task_id, 0 AS part, name, ended_at,
                ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY seq DESC, scope DESC, name DESC, occurrence DESC)
                  AS place
           FROM steps WHERE task_id IN :ids[]
          UNION ALL
-        SELECT task_id, 1 AS is_turn, last_step AS name, ended_at,
+        SELECT task_id, 1 AS part, name, updated_at AS ended_at,
+               ROW_NUMBER() OVER (PARTITION BY task_id
+                                      ORDER BY updated_at DESC, scope DESC, name DESC, occurrence DESC) AS place
+          FROM effects WHERE task_id IN :ids[] AND in_journal = 1 AND status = 'done'
+         UNION ALL
+        SELECT task_id, 2 AS part, last_step AS name, ended_at,
                ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY ended_at DESC, loop DESC, seq DESC) AS place
-          FROM turns WHERE task_id IN :ids[] AND step_count > 0) AS both_parts
+          FROM turns WHERE task_id IN :ids[] AND step_count > 0) AS all_parts
  WHERE place = 1
- ORDER BY task_id, is_turn;
+ ORDER BY task_id, part;
 
 -- name: hold_run
 -- Whether the run is still held with this fence; keeps it so until the transaction ends.

@@ -5,30 +5,23 @@ WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :r
 INSERT INTO effects
 SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
        :created_at, :digest, :status, :fence, :outcome, :outcome_digest, :review, :review_digest, :settle_after,
-       :updated_at
+       :updated_at, 1
   FROM held
  WHERE fence = :fence AND status = 'running' AND task_id = :task_id
+   AND (SELECT 1 FROM effects AS past
+        WHERE past.task_id = :task_id AND past.in_journal = 0 AND past.scope = :scope AND past.name = :name
+          AND past.occurrence = :occurrence AND past.generation = :generation) IS NULL
 ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: finish_effect
--- An effect that is open is done, and its step is saved, if the run is still held with this fence.
--- Differs: one statement for both, so that no transaction is needed around them. A result that stands there stays.
+-- An effect that is open is done, if the run is still held with this fence.
+-- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.
 -- moves: effect intent -> done
-WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE),
-     settled AS (
-       UPDATE effects
-          SET status = 'done', outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now
-        WHERE id = :id AND status = 'intent'
-          AND EXISTS (SELECT 1 FROM held
-                       WHERE held.fence = :fence AND held.status = 'running' AND held.task_id = :task_id)
-       RETURNING id
-     ),
-     saved AS (
-       INSERT INTO steps
-       SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at,
-              :digest
-         FROM settled
-       ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
-     )
-SELECT id FROM settled;
+WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
+UPDATE effects SET outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now, status = 'done'
+ WHERE task_id = :task_id AND in_journal = 1 AND scope = :scope AND name = :name AND occurrence = :occurrence
+   AND generation = :generation AND id = :id AND status = 'intent'
+   AND EXISTS (SELECT 1 FROM held
+                WHERE held.fence = :fence AND held.status = 'running' AND held.task_id = :task_id)
+RETURNING id;

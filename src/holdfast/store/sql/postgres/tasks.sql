@@ -50,7 +50,7 @@ RETURNING tasks.id;
 SELECT id, status, owner FROM tasks
  WHERE cleanup_after <= :now
    AND NOT EXISTS (SELECT 1 FROM effects
-                    WHERE effects.task_id = tasks.id AND effects.status IN ('intent', 'unknown'))
+                    WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
    AND NOT EXISTS (SELECT 1 FROM deliveries
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
  ORDER BY cleanup_after, id LIMIT :limit

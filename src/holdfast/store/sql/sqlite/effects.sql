@@ -4,16 +4,19 @@
 INSERT INTO effects
 SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
        :created_at, :digest, :status, :fence, :outcome, :outcome_digest, :review, :review_digest, :settle_after,
-       :updated_at
+       :updated_at, 1
   FROM runs
  WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
+   AND (SELECT 1 FROM effects AS past
+        WHERE past.task_id = :task_id AND past.in_journal = 0 AND past.scope = :scope AND past.name = :name
+          AND past.occurrence = :occurrence AND past.generation = :generation) IS NULL
 ON CONFLICT DO NOTHING;
 
 -- name: finish_effect
 -- An effect that is open is done, if the run is still held with this fence.
--- Differs: SQLite has one writer, so the step goes in afterwards, by insert_step.
+-- Differs: it returns nothing, because to count the changes is half as dear here as to return a row.
 -- moves: effect intent -> done
-UPDATE effects SET status = 'done', outcome = ?2, outcome_digest = ?3, updated_at = ?4
- WHERE id = ?1 AND status = 'intent'
-   AND EXISTS (SELECT 1 FROM runs
-                WHERE runs.id = ?5 AND runs.fence = ?6 AND runs.status = 'running' AND runs.task_id = ?7);
+UPDATE effects SET outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now, status = 'done'
+ WHERE task_id = :task_id AND in_journal = 1 AND scope = :scope AND name = :name AND occurrence = :occurrence
+   AND generation = :generation AND id = :id AND status = 'intent'
+   AND (SELECT fence FROM runs WHERE id = :run_id AND status = 'running' AND task_id = :task_id) = :fence;

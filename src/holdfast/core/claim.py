@@ -22,9 +22,6 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     # A suspect is carried alone until it makes progress.
     is_alone: bool = False
 
-    def has_lapsed(self, now: datetime) -> bool:
-        return now >= self.lease_until
-
 
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
     """One life of one process that holds claims. Its id is never used again."""

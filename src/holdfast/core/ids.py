@@ -34,8 +34,18 @@ _WHOLE = re.compile(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 def new_id(prefix: str, now: datetime, chance: bytes | None = None) -> str:
     """An id that sorts by the time it was made: 48 bits of milliseconds, then 80 random ones."""
     chance = secrets.token_bytes(10) if chance is None else chance
-    number = (to_micros(now) // 1000 << 80) | int.from_bytes(chance, "big")
-    return f"{prefix}_" + "".join([_PAIRS[number >> shift & 1023] for shift in range(120, -1, -10)])
+    ms, high, low = (
+        to_micros(now) // 1000,
+        int.from_bytes(chance[:5], "big"),
+        int.from_bytes(chance[5:], "big"),
+    )
+    # Ten bits at a time, and no number longer than the machine's: every effect needs one of these.
+    return (
+        f"{prefix}_{_PAIRS[ms >> 40]}{_PAIRS[ms >> 30 & 1023]}{_PAIRS[ms >> 20 & 1023]}"
+        f"{_PAIRS[ms >> 10 & 1023]}{_PAIRS[ms & 1023]}"
+        f"{_PAIRS[high >> 30]}{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
+        f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
+    )
 
 
 def new_task_id(now: datetime) -> TaskId:

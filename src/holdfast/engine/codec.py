@@ -34,6 +34,7 @@ _MAX_FACTS = 20
 _REMEDY = "return plain JSON values, a dataclass or a msgspec.Struct, and annotate the return type with it"
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 _SIMPLE = _SCALARS | {list, tuple, dict}
+_NUMBERS = frozenset({int})
 _MISSING = object()
 _ARGS: Any = BaseException.args
 
@@ -323,6 +324,8 @@ def input_digest(key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 def preview_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, max_chars: int = MAX_PREVIEW_CHARS) -> str:
     """What a step was called with, for people: redacted and cut. Never raises."""
+    if not kwargs and _NUMBERS.issuperset(map(type, args)):  # no text is removed from these
+        return ", ".join(map(str, args))[:max_chars]
     shown = [_shown_value("", value) for value in args]
     shown += [f"{name}={_shown_value(name, value)}" for name, value in kwargs.items()]
     return clean_text(", ".join(shown), max_chars=max_chars)

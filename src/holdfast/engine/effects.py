@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -25,9 +26,10 @@ from holdfast.core.payload import check_name, check_text, encode_payload
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
+from holdfast.engine.begun import begin
 from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
-from holdfast.engine.live import Live, sheltered, shielded
+from holdfast.engine.live import Live, landed, sheltered, shielded
 from holdfast.engine.scopes import Key, Past, opened_step
 from holdfast.engine.stepper import Doing, Stepper, failed_payload, pause_key, tell_drift
 from holdfast.engine.stopping import Stopping
@@ -43,7 +45,6 @@ _PATIENCE = Retry(attempts=1_000_000, backoff=timedelta(seconds=1), most=timedel
 
 _CUT = "the program cancelled it while it was being done"
 
-_T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
 _key: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_idempotency_key")
 
@@ -112,6 +113,10 @@ class Again(msgspec.Struct, frozen=True):
     is_same_key: bool = False
 
 
+# What came of one attempt; None: somebody has to look at it.
+Outcome: TypeAlias = bytes | Open | Definite | Limited | Again | None
+
+
 class Compensated(Exception):
     """A person decided that the effect is undone; the step failed."""
 
@@ -149,17 +154,19 @@ class Effects:
 
     async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
         """Once it is done its result is remembered; never done twice unless its class says that it may be."""
+        past = self._past
+        if past.find(doing.key) is not None:
+            try:
+                is_known, result = self._stepper.remembered(doing)
+            except Drift as drift:
+                is_known, result = await self.beside_drift(doing, spec, drift)
+            if is_known:
+                return result
         try:
-            is_known, result = self._stepper.remembered(doing)
-        except Drift as drift:
-            is_known, result = await self.beside_drift(doing, spec, drift)
-        if is_known:
-            return result
-        try:
-            if not self._past.is_empty:
+            if not past.is_empty:
                 await self._stepper.go_on_waiting(doing)
             while True:
-                effect = self._past.effects.get(doing.key)
+                effect = past.effects.get(doing.key)
                 if effect is not None and effect.status is EffectStatus.UNKNOWN:
                     await self._park(effect)
                     # Settled before we could wait for it: then nothing unwinds us, and the decision counts.
@@ -167,7 +174,15 @@ class Effects:
                     if is_known:
                         return result
                     continue
-                outcome = await self._resolve(doing, spec, effect)
+                if effect is None:
+                    outcome: Outcome = await self._attempt(doing, spec, 1)
+                elif effect.status is EffectStatus.INTENT:
+                    outcome = await self._left_open(doing, effect)
+                else:
+                    await self._follow_review(doing, effect)
+                    outcome = await self._attempt(doing, spec, effect.generation + 1)
+                if type(outcome) is Open:
+                    outcome = await self._resolve(doing, spec, outcome)
                 match outcome:
                     case bytes():
                         return self._stepper.result_of(doing, outcome)
@@ -215,32 +230,21 @@ class Effects:
                 return True, result, effect.generation
         return False, None, 1
 
-    async def _resolve(
-        self, doing: Doing, spec: EffectSpec, effect: Effect | None
-    ) -> bytes | Definite | Limited | Again | None:
-        """One attempt, or the settling of one that was cut short. None: somebody has to look at it."""
-        if effect is not None and effect.status is EffectStatus.INTENT:
-            await self._outlive(doing, effect)
-            outcome: Any = Open("the process died while it was being done")
-            request = msgspec.json.decode(effect.request, type=Request)
-            if request.input_digest != doing.digest.hex():
-                # Nobody can ask the world about arguments that we do not have any more.
-                why = f"{outcome.why}; now it is called with other arguments"
-                await self._end(doing, effect, EffectStatus.UNKNOWN, Failure(kind="unknown", message=why))
-                return None
-        else:
-            generation = 1
-            if effect is not None:
-                await self._follow_review(doing, effect)
-                generation = effect.generation + 1
-            # In flight from its intent on: whoever wants us to stop waits for it.
-            self._live.effect_began()
-            try:
-                effect = await self._begin(doing, spec, generation)
-                outcome = await self._sheltered(doing, self._do(doing, effect, is_first=True))
-            finally:
-                self._live.effect_ended()
-        attempts = 0
+    async def _left_open(self, doing: Doing, effect: Effect) -> Open | None:
+        """What a crash left to us. None: somebody has to look at it."""
+        await self._outlive(doing, effect)
+        left = Open("the process died while it was being done")
+        if msgspec.json.decode(effect.request, type=Request).input_digest == doing.digest.hex():
+            return left
+        # Nobody can ask the world about arguments that we do not have any more.
+        why = f"{left.why}; now it is called with other arguments"
+        await self._end(doing, effect, EffectStatus.UNKNOWN, Failure(kind="unknown", message=why))
+        return None
+
+    async def _resolve(self, doing: Doing, spec: EffectSpec, left: Open) -> Outcome:
+        """The world is asked until it says what came of it, or nobody can tell."""
+        effect, attempts = self._past.effects[doing.key], 0
+        outcome: Outcome = left
         while isinstance(outcome, Open):
             outcome = await self._ask_world(doing, spec, effect, outcome)
             if isinstance(outcome, Again) and outcome.is_same_key:
@@ -248,28 +252,42 @@ class Effects:
                     pause = delay(_PATIENCE, min(attempts, 20), chance=0.5)
                     await self._stepper.pause_for(doing, pause.total_seconds())
                 attempts += 1
-                outcome = await self._sheltered(doing, self._do(doing, effect))
-        return outcome  # type: ignore[no-any-return]
+                doing.has_landed = False
+                patience = functools.partial(self._patience, doing)
+                outcome = await sheltered(self._do(doing, effect), patience=patience)
+        return outcome
 
     # --- before
 
-    async def _begin(self, doing: Doing, spec: EffectSpec, generation: int) -> Effect:
-        """The intent, durable before the world is touched; only with some of the lease left."""
+    async def _attempt(self, doing: Doing, spec: EffectSpec, generation: int) -> Outcome:
+        """The intent, durable before the world is touched, and only with some of the lease left; then it is
+        done."""
         live = self._live
-        live.check()
+        if live.is_stopping:
+            live.check()
         effect, claim = self._intent(doing, spec, generation)
-        if claim.has_lapsed(effect.created_at):
+        if effect.created_at >= claim.lease_until:
             live.stop("lease lapsed")
             live.check()
+        # In flight from its intent on: whoever wants us to stop waits for it.
+        live.effects += 1
         try:
-            is_noted = await live.write(BeginEffect(effect, live.claim))
-        except asyncio.CancelledError:
-            await shielded(self._take_back(doing, effect))
-            raise
-        if not is_noted:
-            raise Drift(f"step {doing.name}", f"another effect has its key {effect.idempotency_key}")
-        self._past.effects[doing.key] = effect
-        return effect
+            try:
+                is_noted = await live.write(BeginEffect(effect, live.claim))
+            except asyncio.CancelledError:
+                await shielded(self._take_back(doing, effect))
+                raise
+            if not is_noted:
+                raise Drift(f"step {doing.name}", f"another effect has its key {effect.idempotency_key}")
+            self._past.effects[doing.key] = effect
+            doing.has_landed = False
+            # As `sheltered`, without a frame more for all those that are over at once.
+            child, outcome = begin(self._do(doing, effect, is_first=True))
+            if child is None:
+                return outcome  # type: ignore[no-any-return]
+            return await landed(child, functools.partial(self._patience, doing))
+        finally:
+            live.effect_ended()
 
     def _intent(self, doing: Doing, spec: EffectSpec, generation: int) -> tuple[Effect, Claim]:
         """The effect as it will be noted, and the claim that it is noted under, with its present lease."""
@@ -321,15 +339,11 @@ class Effects:
 
     # --- what the program itself cancels: by a timeout of its own, or because one beside it has failed
 
-    def _sheltered(self, doing: Doing, act: Coroutine[Any, Any, _T]) -> Coroutine[Any, Any, _T]:
+    def _patience(self, doing: Doing) -> float | None:
+        """How long its child may take to land."""
         live = self._live
-        doing.has_landed = False
-
-        def patience() -> float | None:
-            # Whoever stops us for another reason waits for effects by himself, as long as he can.
-            return None if doing.has_landed or live.is_stopping else live.place.landing_s
-
-        return sheltered(act, patience=patience)
+        # Whoever stops us for another reason waits for effects by himself, as long as he can.
+        return None if doing.has_landed or live.is_stopping else live.place.landing_s
 
     async def _cut_short(self, doing: Doing, spec: EffectSpec) -> None:
         """It was begun, and nobody waits for it any longer: that is known before the program goes on."""
@@ -385,12 +399,13 @@ class Effects:
         self, doing: Doing, effect: Effect, *, is_first: bool = False
     ) -> bytes | Open | Definite | Limited:
         """Call it and save its outcome. In a child of its own, so the key need not be taken back."""
+        live = self._live
         _key.set(effect.idempotency_key)
-        self._live.effect_began()
+        live.effects += 1
         try:
-            if is_first:
+            if is_first and live.is_stopping:
                 try:
-                    self._live.check()
+                    live.check()
                 except Stopping:
                     await self._take_back(doing, effect)
                     raise
@@ -410,17 +425,16 @@ class Effects:
                 # It happened all the same; what it returned is lost, and that is its result.
                 payload = failed_payload(failure_of(error))
             # The world has changed: that must be known, whoever wants us to stop; so we are sheltered here.
-            await self._done(doing, effect, payload, EffectStatus.DONE)
+            step, packed = self._stepper.saving(doing, payload)
+            finish = FinishEffect(effect, live.claim, payload, micros=step.seq)
+            if packed is not None or live.claim.is_alone or not await live.write(finish):
+                await self._note_outcome(doing, effect, step, packed, EffectStatus.DONE)
+            self._landed(doing, step, payload)
             return payload
         finally:
-            self._live.effect_ended()
+            live.effect_ended()
 
-    async def _done(self, doing: Doing, effect: Effect, payload: bytes, to: EffectStatus) -> None:
-        step, packed = self._stepper.saving(doing, payload)
-        live = self._live
-        is_simple = to is EffectStatus.DONE and packed is None and not live.claim.is_alone
-        if not (is_simple and await live.write(FinishEffect(effect, live.claim, payload, micros=step.seq))):
-            await self._note_outcome(doing, effect, step, packed, to)
+    def _landed(self, doing: Doing, step: Step, payload: bytes) -> None:
         self._stepper.remember(doing, step, payload)
         self._past.effects.pop(doing.key, None)
 
@@ -505,7 +519,9 @@ class Effects:
             verdict = await self._verify(doing, spec, effect)
             if isinstance(verdict, Happened):
                 payload = doing.codec.encode(doing.name, verdict.result)
-                await self._done(doing, effect, payload, EffectStatus.CONFIRMED)
+                step, packed = self._stepper.saving(doing, payload)
+                await self._note_outcome(doing, effect, step, packed, EffectStatus.CONFIRMED)
+                self._landed(doing, step, payload)
                 return payload
             if isinstance(verdict, DidNotHappen):
                 failure = Failure(kind="did_not_happen", message=why)

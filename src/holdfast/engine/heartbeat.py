@@ -44,7 +44,8 @@ class Heartbeat(Service):
 
     def newest(self, claim: Claim) -> Claim:
         """The claim with its present lease; as given when it is not held here."""
-        return self._held[claim.run_id] if self._holds(claim) else claim
+        held = self._held.get(claim.run_id)
+        return held if held is not None and held.fence == claim.fence else claim
 
     async def run_once(self) -> Renewed:
         renewed = await self._claims.renew(list(self._held.values()))

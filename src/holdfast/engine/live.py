@@ -88,7 +88,8 @@ class Live:
         # Functions of steps and writes that are under way.
         self.in_flight = 0
         self._cleaning = 0
-        self._effects = 0
+        # Effects whose intent is noted and whose outcome is not.
+        self.effects = 0
         # Made for the first who waits: seldom anybody does, and every step would pay for it.
         self.changed: asyncio.Event | None = None
 
@@ -211,26 +212,23 @@ class Live:
 
     async def until_idle(self) -> None:
         """Until nothing is under way beside us: what is unwound in the middle would have to be done again."""
-        while self.in_flight or self._effects:
+        while self.in_flight or self.effects:
             await self._until_change()
 
     # --- effects in flight
 
-    def effect_began(self) -> None:
-        self._effects += 1
-
     def effect_ended(self) -> None:
-        self._effects -= 1
+        self.effects -= 1
         if self.changed is not None:
             self.changed.set()
 
     @property
     def has_effects(self) -> bool:
-        return self._effects > 0
+        return self.effects > 0
 
     async def until_calm(self) -> None:
         """Until no effect is in flight: to stop in the middle of one would leave it in doubt."""
-        while self._effects:
+        while self.effects:
             await self._until_change()
 
     async def _until_change(self) -> None:
@@ -285,8 +283,11 @@ async def sheltered(act: Coroutine[Any, Any, T], *, patience: Callable[[], float
     """As `shielded`, but whoever cancels twice means it; and who cancels once, too, when it has not ended
     within the seconds of `patience`, which is asked then. None says that there is no hurry."""
     child, value = begin(act)
-    if child is None:
-        return value  # type: ignore[no-any-return]
+    return value if child is None else await landed(child, patience)
+
+
+async def landed(child: asyncio.Task[T], patience: Callable[[], float | None]) -> T:
+    """The rest of `sheltered`, for who has begun it."""
     limit: float | None = None
     cancelled: asyncio.CancelledError | None = None
     while not child.done():

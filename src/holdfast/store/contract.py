@@ -74,8 +74,8 @@ class Statements(Protocol):
         ...
 
     def note_effect(self, row: Row, /) -> bool:
-        """Note an intent (columns in their order) if its run is held with the fence that is in it, and no
-        other has its id or its key."""
+        """Note an intent (values in the order of INTENT_COLUMNS) if its run is held with the fence that is in
+        it, and no other has its id or its key."""
         ...
 
     def finish_effect(self, row: Row, /) -> bool:

@@ -32,7 +32,7 @@ class BeginEffect:
     def __init__(self, effect: Effect, claim: Claim) -> None:
         self._effect = effect
         self._claim = claim
-        self._row = rows.values_from_effect(effect)
+        self._row = rows.intent_from_effect(effect)
 
     def __call__(self, tx: Tx) -> bool:
         if self._effect.fence == self._claim.fence and tx.statements.note_effect(self._row):
@@ -94,10 +94,10 @@ class Effects(Records[Effect]):
         """
         if effect.fence != claim.fence:
             effect = msgspec.structs.replace(effect, fence=claim.fence)
-        row = rows.values_from_effect(effect)
+        row = rows.intent_from_effect(effect)
         if self._sql.note_effect(row):
             return True
-        params = dict(zip(rows.EFFECT_COLUMNS, row, strict=True))
+        params = dict(zip(rows.INTENT_COLUMNS, row, strict=True))
         found = self._sql.one("find_effect", params)
         if found is None or not self._tx.journal.holds(effect.run_id, effect.task_id, claim.fence):
             raise ClaimLost(effect.run_id, claim.fence)

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.core.errors import BadInput, SettingsError, SqlFailed, StoreUnavailable
 from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.queries import numbered
-from holdfast.store.rows import EFFECT_COLUMNS, FINISH_COLUMNS, STEP_COLUMNS
+from holdfast.store.rows import FINISH_COLUMNS, INTENT_COLUMNS, STEP_COLUMNS
 from holdfast.store.user_sql import DatabaseFailed, Lent, numbered_for_user, refused, sql_failed
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ class PostgresStatements:
         return [(*row[:4], row[10]) in saved for row in rows]
 
     def note_effect(self, row: Row) -> bool:
-        return self._link.execute("begin_effect", dict(zip(EFFECT_COLUMNS, row, strict=True))).ntuples == 1
+        return self._link.execute("begin_effect", dict(zip(INTENT_COLUMNS, row, strict=True))).ntuples == 1
 
     def finish_effect(self, row: Row) -> bool:
         return self._link.execute("finish_effect", dict(zip(FINISH_COLUMNS, row, strict=True))).ntuples == 1

@@ -729,10 +729,24 @@ def step_from_effect_row(row: Row) -> Step:
     )
 
 
-def values_from_effect(effect: Effect) -> tuple[Any, ...]:
-    """In the order of EFFECT_COLUMNS."""
-    created_at = to_micros(effect.created_at)
-    row = (
+# What is said when an effect is begun.
+INTENT_COLUMNS = (*EFFECT_COLUMNS[:12], "fence", "settle_after")
+
+
+def intent_from_effect(effect: Effect) -> tuple[Any, ...]:
+    """In the order of INTENT_COLUMNS."""
+    row = _sealed(effect)
+    settle_after = effect.settle_after
+    return (
+        *row,
+        digest_of(*row),
+        effect.fence,
+        None if settle_after is None else to_micros(settle_after),
+    )
+
+
+def _sealed(effect: Effect) -> tuple[Any, ...]:
+    return (
         effect.id,
         effect.task_id,
         effect.run_id,
@@ -743,25 +757,25 @@ def values_from_effect(effect: Effect) -> tuple[Any, ...]:
         effect.idempotency_key,
         effect.generation,
         effect.request,
-        created_at,
-    )
-    outcome, review = effect.outcome, effect.review
-    return (
-        *row,
-        digest_of(*row),
-        effect.status._value_,
-        effect.fence,
-        outcome,
-        None if outcome is None else digest_of_late(effect.id, outcome),
-        review,
-        None if review is None else digest_of_late(effect.id, review),
-        _micros(effect.settle_after),
-        created_at if effect.updated_at is effect.created_at else to_micros(effect.updated_at),
+        to_micros(effect.created_at),
     )
 
 
 def row_from_effect(effect: Effect) -> Params:
-    return dict(zip(EFFECT_COLUMNS, values_from_effect(effect), strict=True))
+    row = _sealed(effect)
+    values = (
+        *row,
+        digest_of(*row),
+        effect.status.value,
+        effect.fence,
+        effect.outcome,
+        digest_of_late(effect.id, effect.outcome),
+        effect.review,
+        digest_of_late(effect.id, effect.review),
+        _micros(effect.settle_after),
+        to_micros(effect.updated_at),
+    )
+    return dict(zip(EFFECT_COLUMNS, values, strict=True))
 
 
 @_reads("delivery")

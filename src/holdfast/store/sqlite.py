@@ -216,6 +216,8 @@ class SqliteStore:
         self._has_news = False
         self._is_over = threading.Event()
         self._writer = Writer([session], on_commit=self._committed)
+        # Every step writes: without a frame more.
+        self.write = self._writer.write  # type: ignore[method-assign]
         self._marker = threading.Thread(target=self._keep_marking, name="holdfast-marker", daemon=True)
         if path is not None:
             self._marker.start()

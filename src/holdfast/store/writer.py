@@ -252,9 +252,18 @@ class Writer:
             if lock.acquire(False):
                 try:
                     if self._is_closed:
-                        raise StoreUnavailable("the store is closed")
+                        self._refuse_when_closed()
                     started = time.perf_counter()
-                    answer = self._run_inline(session, write)
+                    try:
+                        if session.joins and getattr(write, "is_joined", False):
+                            answer: T = session.alone(write, may_wait=False)  # type: ignore[attr-defined]
+                        else:
+                            answer = self._run_inline(session, write)
+                    except Exception as error:
+                        failed = self._failed_inline(session, error)
+                        if failed is error:
+                            raise
+                        raise failed from error
                     self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
                     return answer
                 finally:
@@ -262,24 +271,17 @@ class Writer:
                     lock.release()
         raise _Elsewhere(None)
 
-    def _run_inline(self, session: Any, write: Write[T]) -> T:
-        try:
-            if session.joins and getattr(write, "is_joined", False):
-                return session.alone(write, may_wait=False)  # type: ignore[no-any-return]
-            pending = Pending(write, getattr(write, "is_crowd", False))
-            self._run_together(session, [pending], may_wait=False)
-        except Busy as busy:
-            raise _Elsewhere(None) from busy
-        except Exception as error:
-            session.tx.forget()
-            if _may_retry(session, error):
-                # Waiting for a server or for a lock is not for the loop's thread.
-                raise _Elsewhere(error) from error
-            explained = _in_words(session, error)
-            if explained is error:
-                raise
-            raise explained from error
+    def _run_inline(self, session: Session, write: Write[T]) -> T:
+        pending = Pending(write, getattr(write, "is_crowd", False))
+        self._run_together(session, [pending], may_wait=False)
         return pending.result()
+
+    def _failed_inline(self, session: Session, error: Exception) -> BaseException:
+        if isinstance(error, Busy):
+            return _Elsewhere(None)
+        session.tx.forget()
+        # Waiting for a server or for a lock is not for the loop's thread.
+        return _Elsewhere(error) if _may_retry(session, error) else _in_words(session, error)
 
     def _run_here(self, pending: Pending[Any]) -> bool:
         """True when it has its answer; False when no session was free."""

@@ -288,6 +288,7 @@ CREATE INDEX run_checkpoints_resuming ON run_checkpoints (claimed_by, token) WHE
 CREATE INDEX run_checkpoints_by_task ON run_checkpoints (task_id, id);
 CREATE INDEX run_checkpoints_by_status ON run_checkpoints (status, id);
 
+-- Here each check is a row of comparisons: for a list SQLite fills a table anew with every write.
 CREATE TABLE effects (
   id              TEXT NOT NULL UNIQUE,
   task_id         TEXT NOT NULL,
@@ -296,13 +297,15 @@ CREATE TABLE effects (
   name            TEXT NOT NULL,
   occurrence      TEXT NOT NULL,
   effect_class    TEXT NOT NULL
-    CHECK (effect_class IN ('read', 'idempotent', 'keyed', 'verifiable', 'transactional', 'opaque')),
+    CHECK (effect_class = 'opaque' OR effect_class = 'verifiable' OR effect_class = 'keyed'
+           OR effect_class = 'transactional' OR effect_class = 'idempotent' OR effect_class = 'read'),
   idempotency_key TEXT NOT NULL,
   generation      INTEGER NOT NULL,
   request         BLOB NOT NULL,
   created_at      INTEGER NOT NULL,
   digest          BLOB NOT NULL,
-  status          TEXT NOT NULL CHECK (status IN ('intent', 'done', 'failed', 'unknown', 'confirmed')),
+  status          TEXT NOT NULL
+    CHECK (status = 'intent' OR status = 'done' OR status = 'failed' OR status = 'unknown' OR status = 'confirmed'),
   fence           INTEGER NOT NULL,
   outcome         BLOB,
   outcome_digest  BLOB,

@@ -4,13 +4,13 @@
 WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 INSERT INTO effects
 SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
-       :created_at, :digest, :status, :fence, :outcome, :outcome_digest, :review, :review_digest, :settle_after,
-       :updated_at, 1
+       :created_at, :digest, 'intent', :fence, NULL, NULL, NULL, NULL, :settle_after, :created_at, 1
   FROM held
  WHERE fence = :fence AND status = 'running' AND task_id = :task_id
-   AND (SELECT 1 FROM effects AS past
-        WHERE past.task_id = :task_id AND past.in_journal = 0 AND past.scope = :scope AND past.name = :name
-          AND past.occurrence = :occurrence AND past.generation = :generation) IS NULL
+   AND (:scope = '' OR (SELECT 1 FROM effects AS past
+                           WHERE past.task_id = :task_id AND past.in_journal = 0 AND past.scope = :scope
+                             AND past.name = :name AND past.occurrence = :occurrence
+                             AND past.generation = :generation) IS NULL)
 ON CONFLICT DO NOTHING
 RETURNING id;
 

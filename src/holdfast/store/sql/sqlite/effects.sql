@@ -3,13 +3,13 @@
 -- Differs: it returns nothing, because to count the changes is half as dear here as to return a row.
 INSERT INTO effects
 SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
-       :created_at, :digest, :status, :fence, :outcome, :outcome_digest, :review, :review_digest, :settle_after,
-       :updated_at, 1
+       :created_at, :digest, 'intent', :fence, NULL, NULL, NULL, NULL, :settle_after, :created_at, 1
   FROM runs
  WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
-   AND (SELECT 1 FROM effects AS past
-        WHERE past.task_id = :task_id AND past.in_journal = 0 AND past.scope = :scope AND past.name = :name
-          AND past.occurrence = :occurrence AND past.generation = :generation) IS NULL
+   AND (:scope = '' OR (SELECT 1 FROM effects AS past
+                           WHERE past.task_id = :task_id AND past.in_journal = 0 AND past.scope = :scope
+                             AND past.name = :name AND past.occurrence = :occurrence
+                             AND past.generation = :generation) IS NULL)
 ON CONFLICT DO NOTHING;
 
 -- name: finish_effect

@@ -26,7 +26,7 @@ from bench.measure import Report
 from holdfast.store import Store
 
 ANSWER = {"answer": 42, "words": ["one", "two", "three"]}
-WARM_UP = 800
+WARM_UP = 2500
 RUNS = 1000
 STEPS = 10
 

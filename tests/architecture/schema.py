@@ -26,7 +26,10 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     def allowed(self, column: str) -> set[str] | None:
         """The values that the column's own CHECK lists; None when it has none."""
-        found = re.search(rf"CHECK \({column} IN \(([^)]*)\)\)", self.texts[column])
+        text = " ".join(self.texts[column].split())
+        found = re.search(rf"CHECK \({column} IN \(([^)]*)\)\)", text)
+        # Or compares with, one by one.
+        found = found or re.search(rf"CHECK \(({column} = '\w+'(?: OR {column} = '\w+')*)\)", text)
         return None if found is None else set(re.findall(r"'([^']*)'", found[1]))
 
 

@@ -84,7 +84,7 @@ def _read(tx: Tx) -> Contents:
         events=_feed(tx),
         counts={noun: tx.events.counts(noun) for noun in ("task", "run", "checkpoint")},
         living_boots={boot.id for boot in tx.boots.alive(limit=100_000)},
-        effects={effect.id: effect for effect in every("effects", 1, rows.effect_from_row)},
+        effects={effect.id: effect for effect in every("effects", 6, rows.effect_from_row)},
         turns=turns,
         loops={(row[0], row[1]): rows.loop_from_row(row) for row in scan(tx, "loops", 2)},
         open_scopes={(row[0], row[1]) for row in scan(tx, "scope_ops", 2)},

@@ -365,16 +365,24 @@ def test_what_is_not_in_doubt_any_more_is_refused_with_its_status(run: Run) -> N
     assert "ada decided before: done" in called.error["message"]
 
 
-def test_what_was_never_in_doubt_is_refused_with_its_status(run: Run, ledger: Opens) -> None:
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (EffectStatus.FAILED, "is failed and cannot become reviewed"),
+        (EffectStatus.DONE, "`holdfast reviews list` shows what there is"),
+        (EffectStatus.INTENT, "`holdfast reviews list` shows what there is"),
+    ],
+)
+def test_what_was_never_in_doubt_is_refused(run: Run, ledger: Opens, status: EffectStatus, said: str) -> None:
     with ledger() as store:
         held = stored_run(store)
-        done = an_effect(task_id=held.task_id, run_id=held.id, status=EffectStatus.DONE)
-        store.write_now(lambda tx: tx.effects.create(done))
+        effect = an_effect(task_id=held.task_id, run_id=held.id, status=status)
+        store.write_now(lambda tx: tx.effects.create(effect))
 
-    called = run("reviews", "resolve", done.id, "done")
+    called = run("reviews", "resolve", effect.id, "done")
 
     assert called.status == 3
-    assert "is done and cannot become reviewed" in called.err
+    assert said in called.err
 
 
 def test_a_review_stays_open_when_its_task_is_cancelled(run: Run) -> None:

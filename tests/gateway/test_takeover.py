@@ -150,7 +150,7 @@ def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whoever_
 def is_busy(found: Field) -> bool:
     """Those who talk have sown their first bed, and the child has begun."""
     steps = found.store.read_now(lambda tx: [*map(rows.step_from_row, scan(tx, "steps", 4))])
-    sown = found.store.read_now(lambda tx: scan(tx, "effects", 1))
+    sown = found.store.read_now(lambda tx: scan(tx, "effects", 6))
     return any(one.name == "sprout" for one in steps) and len(list(sown)) >= len(PEERS)
 
 

@@ -338,7 +338,7 @@ def check_late_writes(tx: Tx) -> None:
         if one.resumed_run_id is not None
     }
     steps = [(one.run_id, one.name, one.ended_at) for one in map(rows.step_from_row, scan(tx, "steps", 4))]
-    effects = map(rows.effect_from_row, scan(tx, "effects", 1))
+    effects = map(rows.effect_from_row, scan(tx, "effects", 6))
     for run_id, name, at in steps + [(one.run_id, one.name, one.created_at) for one in effects]:
         assert run_id not in followed or at <= followed[run_id], f"{name} of {run_id} came late"
 

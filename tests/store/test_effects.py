@@ -36,7 +36,26 @@ def begun(store: Store) -> tuple[Effect, Claim]:
 
 
 def get(store: Store, effect: Effect) -> Effect:
-    return store.read_now(lambda tx: tx.effects.get(effect.id))
+    return store.read_now(lambda tx: tx.effects.again(effect))
+
+
+def test_an_effect_is_created_once(store: Store) -> None:
+    effect = an_effect(outcome=b'"sent"', generation=2)
+    twin = msgspec.structs.replace(effect, id="eff_another", updated_at=later(seconds=9))
+
+    assert store.write_now(lambda tx: tx.effects.create(effect)) == effect == get(store, effect)
+    assert store.write_now(lambda tx: tx.effects.create(twin)) == effect
+
+
+@pytest.mark.parametrize("status", EffectStatus)
+def test_by_id_those_are_found_that_anybody_asks_about(store: Store, status: EffectStatus) -> None:
+    effect = an_effect(status=status)
+    store.write_now(lambda tx: tx.effects.create(effect))
+    if status in (EffectStatus.INTENT, EffectStatus.DONE):
+        with pytest.raises(NotFound, match=r"holdfast reviews list"):
+            store.read_now(lambda tx: tx.effects.get(effect.id))
+    else:
+        assert store.read_now(lambda tx: tx.effects.get(effect.id)) == effect
 
 
 # --- the intent
@@ -132,7 +151,7 @@ def test_an_effect_is_settled_with_what_came_of_it(
 
     def settle(tx: Tx) -> Effect:
         settled = [
-            tx.effects.settle(effect.id, to, outcome=outcome, now=later(seconds=place))
+            tx.effects.settle(effect, to, outcome=outcome, now=later(seconds=place))
             for place, to in enumerate(way, start=1)
         ]
         return settled[-1]
@@ -150,7 +169,7 @@ def test_settling_an_effect_so_again_changes_nothing(store: Store) -> None:
     effect, _ = begun(store)
 
     RepeatingStore(store).write_now(
-        lambda tx: tx.effects.settle(effect.id, EffectStatus.DONE, outcome=b"1", now=later(seconds=1))
+        lambda tx: tx.effects.settle(effect, EffectStatus.DONE, outcome=b"1", now=later(seconds=1))
     )
 
 
@@ -169,13 +188,11 @@ def test_an_effect_that_is_settled_is_settled(
 ) -> None:
     effect, _ = begun(store)
     settled = store.write_now(
-        lambda tx: tx.effects.settle(effect.id, EffectStatus.DONE, outcome=b"1", now=later(seconds=1))
+        lambda tx: tx.effects.settle(effect, EffectStatus.DONE, outcome=b"1", now=later(seconds=1))
     )
 
     with pytest.raises(IllegalMove, match=effect.id):
-        store.write_now(
-            lambda tx: tx.effects.settle(effect.id, to, outcome=outcome, now=later(seconds=seconds))
-        )
+        store.write_now(lambda tx: tx.effects.settle(effect, to, outcome=outcome, now=later(seconds=seconds)))
 
     assert get(store, effect) == settled
 
@@ -183,7 +200,9 @@ def test_an_effect_that_is_settled_is_settled(
 def test_an_effect_that_was_never_noted_is_neither_settled_nor_reviewed(store: Store) -> None:
     with pytest.raises(NotFound, match="eff_nothing"):
         store.write_now(
-            lambda tx: tx.effects.settle("eff_nothing", EffectStatus.DONE, outcome=None, now=START)
+            lambda tx: tx.effects.settle(
+                an_effect(id="eff_nothing"), EffectStatus.DONE, outcome=None, now=START
+            )
         )
     with pytest.raises(NotFound, match="eff_nothing"):
         store.write_now(lambda tx: tx.effects.set_review("eff_nothing", b"{}", START))
@@ -276,7 +295,7 @@ def test_the_effects_of_a_turn_leave_the_journal_with_it(store: Store) -> None:
         for effect in (done, failed, unknown, beside, begun):
             assert tx.effects.begin(effect, claim)
         for effect, to in ((done, "done"), (failed, "failed"), (unknown, "unknown"), (beside, "done")):
-            tx.effects.settle(effect.id, EffectStatus(to), outcome=b"1", now=later(seconds=1))
+            tx.effects.settle(effect, EffectStatus(to), outcome=b"1", now=later(seconds=1))
 
     def commit(tx: Tx) -> None:
         turn = FinishedTurn(
@@ -299,7 +318,7 @@ def test_the_effects_of_a_turn_leave_the_journal_with_it(store: Store) -> None:
             [step.name for step in tx.journal.steps(run.task_id)],
             [effect.name for effect in tx.effects.unsettled([run.task_id])[run.task_id]],
             sorted(effect.name for effect in tx.effects.newest_of_task(run.task_id, limit=9)),
-            tx.effects.get(done.id).status is EffectStatus.DONE,
+            tx.effects.again(done).status is EffectStatus.DONE,
         )
 
     # What is open stays, whatever became of its turn: somebody has to settle it.
@@ -329,7 +348,7 @@ def test_an_effect_that_was_settled_otherwise_is_not_simply_finished(
     store: Store, status: EffectStatus
 ) -> None:
     effect, claim = begun(store)
-    store.write_now(lambda tx: tx.effects.settle(effect.id, status, outcome=None, now=START))
+    store.write_now(lambda tx: tx.effects.settle(effect, status, outcome=None, now=START))
     before = store.read_now(contents_of)
 
     assert not store.write_now(finishing(effect, claim))
@@ -352,7 +371,8 @@ def test_a_step_that_is_saved_under_its_key_comes_before_the_effect(store: Store
 
 
 def test_a_review_stays_with_its_effect(store: Store) -> None:
-    effect, _ = begun(store)
+    effect = an_effect(status=EffectStatus.UNKNOWN)
+    store.write_now(lambda tx: tx.effects.create(effect))
 
     def decide(tx: Tx) -> Effect:
         tx.effects.set_review(effect.id, b'{"decision":"skip"}', later(seconds=1))
@@ -406,12 +426,12 @@ def test_the_effects_of_tasks_are_told_apart_and_done_ones_are_settled(store: St
     ["scope", "occurrence", "request", "digest", "outcome", "outcome_digest", "review", "review_digest"],
 )
 def test_a_damaged_effect_is_not_handed_out(store: Store, column: str) -> None:
-    effect = an_effect(scope="main:1", status=EffectStatus.DONE, outcome=b"1", review=b"{}")
+    effect = an_effect(scope="main:1", status=EffectStatus.CONFIRMED, outcome=b"1", review=b"{}")
     store.write_now(lambda tx: tx.effects.create(effect))
     assert store.verify() == []
     flip(store, "effects", column)
 
     with pytest.raises(RowDamaged, match=effect.id):
-        get(store, effect)
+        store.read_now(lambda tx: tx.effects.get(effect.id))
 
     assert any(effect.id in problem for problem in store.verify())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import AmbiguousId, NotFound
+from holdfast.core.transitions import EffectStatus
 from holdfast.store import Store, Tx
 from holdfast.store.journal import SaveStep
 from tests.builders import START, a_step, a_task, an_effect, later, running_run
@@ -91,7 +92,7 @@ def test_the_beginning_of_an_id_is_enough_when_it_fits_one(store: Store, noun: s
     run, _ = running_run(store)
     ids: list[str] = []
     for _ in range(2):
-        effect, question = an_effect(task_id=run.task_id), a_question(run)
+        effect, question = an_effect(task_id=run.task_id, status=EffectStatus.UNKNOWN), a_question(run)
         store.write_now(lambda tx: (tx.effects.create(effect), tx.questions.create(question)))  # noqa: B023
         ids.append(effect.id if noun == "effects" else question.id)
 

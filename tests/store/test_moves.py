@@ -356,7 +356,6 @@ def test_the_verbs_of_checkpoints_make_exactly_the_moves_of_the_table() -> None:
 # --- the other nouns
 
 OTHERS: dict[str, tuple[Callable[..., Any], Any]] = {
-    "effects": (an_effect, EFFECT_MOVES),
     "deliveries": (a_delivery, DELIVERY_MOVES),
     "flows": (a_flow, FLOW_MOVES),
     "sessions": (a_session, SESSION_MOVES),
@@ -398,8 +397,8 @@ def test_settling_an_effect_makes_every_allowed_move_and_no_other(
         refusal,
         effects,
         EffectStatus,
-        lambda tx, effect, to: tx.effects.settle(effect.id, to, outcome=b"1", now=LATER),
-        lambda tx, record_id: tx.effects.get(record_id),
+        lambda tx, effect, to: tx.effects.settle(effect, to, outcome=b"1", now=LATER),
+        lambda tx, record_id: tx.effects.again(next(one for one in effects if one.id == record_id)),
     )
 
     assert made == pairs_of(EFFECT_MOVES)

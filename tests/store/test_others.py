@@ -16,7 +16,6 @@ from holdfast.core.task import Origin
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
-    EffectStatus,
     FiringStatus,
     FlowStatus,
     MessageStatus,
@@ -44,7 +43,6 @@ from tests.builders import (
 )
 
 RECORDS: dict[str, Any] = {
-    "effect": an_effect(outcome=b'"sent"', generation=2),
     "delivery": a_delivery(origin=Origin(channel="console"), attempts=2, failure=FAILURE),
     "flow": a_flow(
         mode=FlowMode.TASK_MIRRORED,
@@ -79,7 +77,6 @@ RECORDS: dict[str, Any] = {
 
 def nouns(tx: Tx) -> dict[str, Records[Any]]:
     return {
-        "effect": tx.effects,
         "delivery": tx.deliveries,
         "flow": tx.flows,
         "session": tx.sessions,
@@ -112,7 +109,7 @@ def test_creating_a_record_again_finds_it_as_it_stands(store: Store, noun: str) 
     assert store.write_now(lambda tx: nouns(tx)[noun].create(changed)) == record
 
 
-@pytest.mark.parametrize("noun", ["effect", "delivery", "session", "message", "firing"])
+@pytest.mark.parametrize("noun", ["delivery", "session", "message", "firing"])
 def test_the_same_key_under_another_id_finds_the_first(store: Store, noun: str) -> None:
     record = RECORDS[noun]
     twin = msgspec.structs.replace(record, id="another")
@@ -129,11 +126,10 @@ def test_a_retried_effect_is_a_new_one_with_a_higher_generation(store: Store) ->
 
     store.write_now(lambda tx: [tx.effects.create(first), tx.effects.create(second)])
 
-    assert store.read_now(lambda tx: tx.effects.get("eff_second")) == second
+    assert store.read_now(lambda tx: tx.effects.again(second)) == second
 
 
 MOVES: list[tuple[str, Any, Any, Any]] = [
-    ("effect", an_effect(), EffectStatus.UNKNOWN, EffectStatus.DONE),
     ("delivery", a_delivery(), DeliveryStatus.ATTEMPTING, DeliveryStatus.DISMISSED),
     ("flow", a_flow(), FlowStatus.RUNNING, FlowStatus.RUNNING),
     ("session", a_session(), SessionStatus.DRAINING, SessionStatus.WAITING),

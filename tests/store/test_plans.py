@@ -90,7 +90,6 @@ MAY_SORT = {
     "done_effects_of_task",
     "effects_of_task",
     "find_delivery",
-    "find_effect",
     "find_firing",
     "find_message",
     "find_session",

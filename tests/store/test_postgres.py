@@ -1077,9 +1077,10 @@ BY_INDEX = {
     "durable_values_pkey": "values_of_tasks",
     "mail_pkey": "next_mail_seq",
     "mail_open": "next_mail",
-    "effects_id_key": "get_effect find_effect move_effect settle_effect review_effect finish_effect",
-    "effects_pkey": "find_effect effects_of_task unsettled_effects done_effects_of_task done_effects_of_tasks"
-    " get_done_effect close_effects_of_scope journal_heads last_steps",
+    "effects_doubted": "get_effect find_effects review_effect",
+    "effects_pkey": "find_effect settle_effect finish_effect effects_of_task unsettled_effects"
+    " done_effects_of_task done_effects_of_tasks get_done_effect close_effects_of_scope journal_heads"
+    " last_steps",
     "effects_past": "newest_effects_of_task",
     "effects_verifiable": "settled_keys",
     "effects_unknown": "effects_to_review",

@@ -300,11 +300,11 @@ def begin_effect(store: Store) -> Write:
 def settle_effect(store: Store) -> Write:
     effect = an_effect()
     store.write_now(lambda tx: tx.effects.create(effect))
-    return lambda tx: tx.effects.settle(effect.id, EffectStatus.DONE, outcome=b"1", now=LATER)
+    return lambda tx: tx.effects.settle(effect, EffectStatus.DONE, outcome=b"1", now=LATER)
 
 
 def review_effect(store: Store) -> Write:
-    effect = an_effect()
+    effect = an_effect(status=EffectStatus.UNKNOWN)
     store.write_now(lambda tx: tx.effects.create(effect))
     return lambda tx: tx.effects.set_review(effect.id, b"{}", LATER)
 

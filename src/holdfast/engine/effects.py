@@ -210,7 +210,7 @@ class Effects:
             def note_doubt(tx: Tx) -> Effect:
                 if not tx.effects.begin(effect, live.claim):
                     raise Drift(f"step {name}", f"another effect has its key {effect.idempotency_key}")
-                if tx.effects.get(effect.id).status is EffectStatus.INTENT:
+                if tx.effects.again(effect).status is EffectStatus.INTENT:
                     tell_drift(tx, live.claim, doing, drift, now)
                 return _in_doubt(tx, effect, drift.problem, now)
 
@@ -329,7 +329,7 @@ class Effects:
             # The note may still be on its way; to note it again waits for that.
             if not tx.effects.begin(effect, live.claim):
                 return None
-            return tx.effects.settle(effect.id, EffectStatus.FAILED, outcome=outcome, now=effect.created_at)
+            return tx.effects.settle(effect, EffectStatus.FAILED, outcome=outcome, now=effect.created_at)
 
         # Stopping: the claim is lost, and whoever has it now settles this, too.
         with contextlib.suppress(HoldfastError, Stopping):
@@ -363,7 +363,7 @@ class Effects:
 
         def note_doubt(tx: Tx) -> tuple[Effect, Step | None]:
             tx.journal.require(live.claim)
-            found = tx.effects.get(effect.id)
+            found = tx.effects.again(effect)
             # What came of it may have been on its way to the ledger when it was cut short.
             if found.status is EffectStatus.INTENT:
                 found = _in_doubt(tx, effect, _CUT, now)
@@ -429,14 +429,13 @@ class Effects:
             finish = FinishEffect(effect, live.claim, payload, micros=step.seq)
             if packed is not None or live.claim.is_alone or not await live.write(finish):
                 await self._note_outcome(doing, effect, step, packed, EffectStatus.DONE)
-            self._landed(doing, step, payload)
+            self._stepper.remember(doing, step, payload)
+            self._past.effects.pop(doing.key, None)
             return payload
         finally:
-            live.effect_ended()
-
-    def _landed(self, doing: Doing, step: Step, payload: bytes) -> None:
-        self._stepper.remember(doing, step, payload)
-        self._past.effects.pop(doing.key, None)
+            live.effects -= 1
+            if live.changed is not None:
+                live.changed.set()
 
     async def _note_outcome(
         self, doing: Doing, effect: Effect, step: Step, packed: Packed | None, to: EffectStatus
@@ -450,9 +449,9 @@ class Effects:
             if to is EffectStatus.CONFIRMED:
                 # Only what is simply done is its own step.
                 tx.journal.put_step(step)
-                if tx.effects.get(effect.id).status is EffectStatus.INTENT:
-                    tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=None, now=now)
-            tx.effects.settle(effect.id, to, outcome=step.result, now=now)
+                if tx.effects.again(effect).status is EffectStatus.INTENT:
+                    tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=None, now=now)
+            tx.effects.settle(effect, to, outcome=step.result, now=now)
             if live.claim.is_alone and tx.runs.exonerate(live.claim.run_id, live.claim.fence, now=now):
                 tx.hint("runs")
 
@@ -473,12 +472,12 @@ class Effects:
 
         def note_end(tx: Tx) -> Effect:
             tx.journal.require(live.claim)
-            found = tx.effects.get(effect.id)
+            found = tx.effects.again(effect)
             if found.status is to:
                 return found
             if to is EffectStatus.UNKNOWN:
                 return _in_doubt(tx, effect, failure.message, now)
-            return tx.effects.settle(effect.id, to, outcome=outcome, now=now)
+            return tx.effects.settle(effect, to, outcome=outcome, now=now)
 
         self._past.effects[doing.key] = await live.write(note_end)
 
@@ -521,7 +520,8 @@ class Effects:
                 payload = doing.codec.encode(doing.name, verdict.result)
                 step, packed = self._stepper.saving(doing, payload)
                 await self._note_outcome(doing, effect, step, packed, EffectStatus.CONFIRMED)
-                self._landed(doing, step, payload)
+                self._stepper.remember(doing, step, payload)
+                self._past.effects.pop(doing.key, None)
                 return payload
             if isinstance(verdict, DidNotHappen):
                 failure = Failure(kind="did_not_happen", message=why)
@@ -562,11 +562,11 @@ class Effects:
 def _in_doubt(tx: Tx, effect: Effect, why: str, now: datetime) -> Effect:
     """Only a person can tell what came of it. Noted so again, it changes nothing."""
     outcome = msgspec.json.encode(Failure(kind="unknown", message=why))
-    if tx.effects.get(effect.id).status is not EffectStatus.UNKNOWN:
+    if tx.effects.again(effect).status is not EffectStatus.UNKNOWN:
         tx.emit(
             EventKind.EFFECT_IN_DOUBT, effect.id, at=now, task_id=effect.task_id, step=effect.name, why=why
         )
-    return tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=outcome, now=now)
+    return tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=outcome, now=now)
 
 
 def _leaves_open(error: Exception) -> bool:
@@ -611,9 +611,7 @@ def resolving(
             raise IllegalMove("effect", effect_id, effect.status.value, decision.value)
         is_done = decision is Decision.DONE
         to = EffectStatus.CONFIRMED if is_done else EffectStatus.FAILED
-        settled = tx.effects.settle(
-            effect_id, to, outcome=packed.stored if is_done else effect.outcome, now=now
-        )
+        settled = tx.effects.settle(effect, to, outcome=packed.stored if is_done else effect.outcome, now=now)
         tx.effects.set_review(effect_id, encoded, now=now)
         if decision in (Decision.DONE, Decision.SKIP):
             tx.blobs.keep(effect.task_id, packed)

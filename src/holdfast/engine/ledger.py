@@ -370,7 +370,7 @@ def doubt_effects(tx: Tx, task_id: str, *, now: datetime) -> None:
         if effect.status is EffectStatus.INTENT:
             why = "its task ended while it was being done"
             outcome = msgspec.json.encode(Failure(kind="unknown", message=why))
-            tx.effects.settle(effect.id, EffectStatus.UNKNOWN, outcome=outcome, now=now)
+            tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=outcome, now=now)
             tx.emit(EventKind.EFFECT_IN_DOUBT, effect.id, at=now, task_id=task_id, step=effect.name, why=why)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -15,7 +15,6 @@ from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
 from holdfast.core.ids import EffectId
 from holdfast.core.transitions import EffectStatus, sources_of
 from holdfast.store import rows
-from holdfast.store.records import Records
 from holdfast.store.tasks import resolve
 
 if TYPE_CHECKING:
@@ -45,9 +44,10 @@ class FinishEffect:
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = False
-    __slots__ = ("_row",)
+    __slots__ = ("_effect", "_row")
 
     def __init__(self, effect: Effect, claim: Claim, outcome: bytes, *, micros: int) -> None:
+        self._effect = effect
         # An earlier run may have begun it.
         self._row = (
             outcome,
@@ -58,7 +58,6 @@ class FinishEffect:
             effect.name,
             effect.occurrence,
             effect.generation,
-            effect.id,
             claim.run_id,
             claim.fence,
         )
@@ -66,13 +65,13 @@ class FinishEffect:
     @property
     def name(self) -> str:
         """Of its step."""
-        return str(self._row[5])
+        return self._effect.name
 
     def __call__(self, tx: Tx) -> bool:
         """False when it is not that simple: the claim is lost, or the effect was settled otherwise."""
         if tx.statements.finish_effect(self._row):
             return True
-        found = tx.effects.get(self._row[8])
+        found = tx.effects.again(self._effect)
         # The same write: it ran before, in a commit whose answer was lost.
         return found.status is EffectStatus.DONE and (found.outcome, to_micros(found.updated_at)) == (
             self._row[0],
@@ -80,11 +79,43 @@ class FinishEffect:
         )
 
 
-class Effects(Records[Effect]):
+def _key(effect: Effect) -> dict[str, Any]:
+    return {
+        "task_id": effect.task_id,
+        "scope": effect.scope,
+        "name": effect.name,
+        "occurrence": effect.occurrence,
+        "generation": effect.generation,
+    }
+
+
+class Effects:
+    """By id only those are found that are, or were, in doubt, or have failed; all others by their key."""
+
     noun = "effect"
-    has_key = True
-    from_row = staticmethod(rows.effect_from_row)
-    to_row = staticmethod(rows.row_from_effect)
+
+    def __init__(self, tx: Tx) -> None:
+        self._tx = tx
+        self._sql = tx.statements
+
+    def create(self, effect: Effect) -> Effect:
+        """Store it; the effect that already has its key is returned instead."""
+        if self._sql.one("insert_effect", rows.row_from_effect(effect)) is not None:
+            return effect
+        return self.again(effect)
+
+    def get(self, effect_id: str) -> Effect:
+        row = self._sql.one("get_effect", {"id": effect_id})
+        if row is None:
+            raise NotFound("review", effect_id)
+        return rows.effect_from_row(row)
+
+    def again(self, effect: Effect) -> Effect:
+        """The one that has its key, as it stands now."""
+        row = self._sql.one("find_effect", _key(effect))
+        if row is None:
+            raise NotFound(self.noun, effect.id)
+        return rows.effect_from_row(row)
 
     def begin(self, effect: Effect, claim: Claim) -> bool:
         """Note the intent under the claim's fence, in one guarded statement.
@@ -104,26 +135,25 @@ class Effects(Records[Effect]):
         noted = rows.row_from_effect(rows.effect_from_row(found))
         return bool(noted["digest"] == params["digest"])
 
-    def settle(self, effect_id: str, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
+    def settle(self, effect: Effect, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
         """The effect with what came of it. Settling it so again changes nothing.
 
         Raises IllegalMove unless the table allows it; the UPDATE itself carries the guard.
         """
-        params = {
-            "id": effect_id,
+        params = _key(effect) | {
             "to": to.value,
             "sources": self._sql.pack(sources_of(to)),
             "outcome": outcome,
-            "outcome_digest": rows.digest_of_late(effect_id, outcome),
+            "outcome_digest": rows.digest_of_late(effect.id, outcome),
             "now": to_micros(now),
         }
         row = self._sql.one("settle_effect", params)
         if row is not None:
             return rows.effect_from_row(row)
-        effect = self.get(effect_id)
-        if (effect.status, effect.outcome, effect.updated_at) != (to, outcome, now):
-            raise IllegalMove(self.noun, effect_id, effect.status.value, to.value)
-        return effect
+        found = self.again(effect)
+        if (found.id, found.status, found.outcome, found.updated_at) != (effect.id, to, outcome, now):
+            raise IllegalMove(self.noun, effect.id, found.status.value, to.value)
+        return found
 
     def set_review(self, effect_id: str, review: bytes, now: datetime) -> Effect:
         """What a person decided about it; a later decision replaces it."""

@@ -697,7 +697,7 @@ EFFECT_COLUMNS = (
 # What is said once an effect is done.
 FINISH_COLUMNS = (
     *("outcome", "outcome_digest", "now"),
-    *("task_id", "scope", "name", "occurrence", "generation", "id", "run_id", "fence"),
+    *("task_id", "scope", "name", "occurrence", "generation", "run_id", "fence"),
 )
 
 

@@ -29,7 +29,7 @@ _NOUNS: tuple[tuple[str, int, Callable[[Row], object]], ...] = (
     ("mail", 2, rows.mail_from_row),
     ("questions", 1, rows.question_from_row),
     ("checkpoints", 1, rows.checkpoint_from_row),
-    ("effects", 1, rows.effect_from_row),
+    ("effects", 6, rows.effect_from_row),
     ("deliveries", 1, rows.delivery_from_row),
     ("flows", 1, rows.flow_from_row),
     ("sessions", 1, rows.session_from_row),
@@ -39,8 +39,10 @@ _NOUNS: tuple[tuple[str, int, Callable[[Row], object]], ...] = (
     ("restarts", 1, rows.restart_from_row),
 )
 
-# Which column of a key is a number; all others are text.
-_NUMBERED = {"notes": 1, "turns": 2, "list_deltas": 2, "mail": 1}
+# Which columns of a key are numbers; all others are text.
+_NUMBERED = {"notes": {1}, "turns": {2}, "list_deltas": {2}, "mail": {1}, "effects": {1, 5}}
+# Where in a row its key stands, unless it is at the beginning.
+_PLACES = {"effects": (1, 20, 3, 4, 5, 8)}
 
 
 def verify_rows(tx: Tx, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
@@ -109,7 +111,8 @@ def _problems_of_counts(tx: Tx, noun: str) -> Iterator[str]:
 
 def scan(tx: Tx, noun: str, width: int, on_rows: Callable[[int], None] = lambda _rows: None) -> Iterator[Row]:
     """Every row of a noun, in the order of its key, a page at a time."""
-    after: list[object] = [-1 if place == _NUMBERED.get(noun) else "" for place in range(width)]
+    places, numbered = _PLACES.get(noun, range(width)), _NUMBERED.get(noun, ())
+    after: list[object] = [-1 if part in numbered else "" for part in range(width)]
     while True:
         params = {f"after{place}": part for place, part in enumerate(after)} | {"limit": PAGE}
         page = tx.statements.all(f"scan_{noun}", params)
@@ -117,4 +120,4 @@ def scan(tx: Tx, noun: str, width: int, on_rows: Callable[[int], None] = lambda 
         yield from page
         if len(page) < PAGE:
             return
-        after = list(page[-1][:width])
+        after = [page[-1][place] for place in places]

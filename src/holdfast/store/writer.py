@@ -171,7 +171,6 @@ class Writer:
         # Who writes inline in the present pass of its loop, and until when it may.
         self._served: asyncio.Task[Any] | None = None
         self._pass_until = math.inf
-        self._wrote_at = 0.0
         self._threads = [
             threading.Thread(target=self._serve, args=(index,), name=f"{name}-{index}", daemon=True)
             for index in range(len(self._sessions))
@@ -191,16 +190,20 @@ class Writer:
                 loop.call_soon(self._end_pass)
             # Alone: nobody waits, and nobody else wrote in this pass of the loop.
             if self._served is whose:
-                try:
-                    return self._write_inline(write)
-                except _Elsewhere as elsewhere:
-                    cause = elsewhere.cause
-                finally:
-                    late_s = self._wrote_at - self._pass_until
-                    # Give the others of this loop their turn, as a hop to the writer's thread would have.
-                    # A child that writes once leaves that to its parent: it costs two more hops there.
-                    if late_s > 0 and (caller is whose or late_s > INLINE_PASS_S):
-                        await asyncio.sleep(0)
+                for session, lock in self._pairs:
+                    if lock.acquire(False):
+                        try:
+                            return self._run_inline(session, write)
+                        except _Elsewhere as elsewhere:
+                            cause = elsewhere.cause
+                            break
+                        finally:
+                            lock.release()
+                            late_s = time.perf_counter() - self._pass_until
+                            # The others of this loop have their turn, as with a hop to the writer's thread.
+                            # A child that writes once leaves that to its parent: it costs two hops more.
+                            if late_s > 0 and (caller is whose or late_s > INLINE_PASS_S):
+                                await asyncio.sleep(0)
         future: asyncio.Future[T] = loop.create_future()
         self._enqueue(Pending(write, getattr(write, "is_crowd", False), loop, future, cause=cause))
         return await future
@@ -246,42 +249,31 @@ class Writer:
     def _end_pass(self) -> None:
         self._served = None
 
-    def _write_inline(self, write: Write[T]) -> T:
-        """Raises _Elsewhere when a thread must take it: no session was free, or quick."""
-        for session, lock in self._pairs:
-            if lock.acquire(False):
-                try:
-                    if self._is_closed:
-                        self._refuse_when_closed()
-                    started = time.perf_counter()
-                    try:
-                        if session.joins and getattr(write, "is_joined", False):
-                            answer: T = session.alone(write, may_wait=False)  # type: ignore[attr-defined]
-                        else:
-                            answer = self._run_inline(session, write)
-                    except Exception as error:
-                        failed = self._failed_inline(session, error)
-                        if failed is error:
-                            raise
-                        raise failed from error
-                    self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
-                    return answer
-                finally:
-                    self._wrote_at = time.perf_counter()  # also what failed has taken its time
-                    lock.release()
-        raise _Elsewhere(None)
-
-    def _run_inline(self, session: Session, write: Write[T]) -> T:
-        pending = Pending(write, getattr(write, "is_crowd", False))
-        self._run_together(session, [pending], may_wait=False)
-        return pending.result()
-
-    def _failed_inline(self, session: Session, error: Exception) -> BaseException:
-        if isinstance(error, Busy):
-            return _Elsewhere(None)
-        session.tx.forget()
-        # Waiting for a server or for a lock is not for the loop's thread.
-        return _Elsewhere(error) if _may_retry(session, error) else _in_words(session, error)
+    def _run_inline(self, session: Any, write: Write[T]) -> T:
+        """Raises _Elsewhere when a thread must take it."""
+        if self._is_closed:
+            self._refuse_when_closed()
+        started = time.perf_counter()
+        try:
+            if session.joins and getattr(write, "is_joined", False):
+                answer: T = session.alone(write, may_wait=False)
+            else:
+                pending = Pending(write, getattr(write, "is_crowd", False))
+                self._run_together(session, [pending], may_wait=False)
+                answer = pending.result()
+        except Busy as busy:
+            raise _Elsewhere(None) from busy
+        except Exception as error:
+            session.tx.forget()
+            if _may_retry(session, error):
+                # Waiting for a server or for a lock is not for the loop's thread.
+                raise _Elsewhere(error) from error
+            explained = _in_words(session, error)
+            if explained is error:
+                raise
+            raise explained from error
+        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
+        return answer
 
     def _run_here(self, pending: Pending[Any]) -> bool:
         """True when it has its answer; False when no session was free."""

@@ -291,7 +291,7 @@ class _World:
     # --- effects
 
     def _effects(self) -> list[Effect]:
-        return self.store.read_now(lambda tx: [*map(rows.effect_from_row, scan(tx, "effects", 1))])
+        return self.store.read_now(lambda tx: [*map(rows.effect_from_row, scan(tx, "effects", 6))])
 
     def _check_doubts(self, effects: Sequence[Effect]) -> None:
         now = {effect.id: effect for effect in effects}

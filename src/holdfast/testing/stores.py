@@ -375,7 +375,7 @@ _KEY_WIDTHS = {
     "mail": 2,
     "questions": 1,
     "checkpoints": 1,
-    "effects": 1,
+    "effects": 6,
     "deliveries": 1,
     "flows": 1,
     "sessions": 1,

@@ -294,7 +294,7 @@ CREATE INDEX run_checkpoints_by_task ON run_checkpoints (task_id, id);
 CREATE INDEX run_checkpoints_by_status ON run_checkpoints (status, id);
 
 CREATE TABLE effects (
-  id              TEXT COLLATE "C" NOT NULL UNIQUE,
+  id              TEXT COLLATE "C" NOT NULL,
   task_id         TEXT COLLATE "C" NOT NULL,
   run_id          TEXT COLLATE "C" NOT NULL,
   scope           TEXT COLLATE "C" NOT NULL,
@@ -319,6 +319,8 @@ CREATE TABLE effects (
   in_journal      BIGINT NOT NULL CHECK (in_journal IN (0, 1)),
   PRIMARY KEY (task_id, in_journal, scope, name, occurrence, generation)
 );
+-- People and runs ask by id only for what was ever in doubt, or failed.
+CREATE UNIQUE INDEX effects_doubted ON effects (id) WHERE status <> 'intent' AND status <> 'done';
 -- Of those in the journal there are few, and they are sorted when somebody looks.
 CREATE INDEX effects_past ON effects (task_id, id) WHERE in_journal = 0;
 -- Who keeps receipts of what can be verified asks by the key.

@@ -290,7 +290,7 @@ CREATE INDEX run_checkpoints_by_status ON run_checkpoints (status, id);
 
 -- Here each check is a row of comparisons: for a list SQLite fills a table anew with every write.
 CREATE TABLE effects (
-  id              TEXT NOT NULL UNIQUE,
+  id              TEXT NOT NULL,
   task_id         TEXT NOT NULL,
   run_id          TEXT NOT NULL,
   scope           TEXT NOT NULL,
@@ -317,6 +317,8 @@ CREATE TABLE effects (
   in_journal      INTEGER NOT NULL CHECK (in_journal IN (0, 1)),
   PRIMARY KEY (task_id, in_journal, scope, name, occurrence, generation)
 ) STRICT, WITHOUT ROWID;
+-- People and runs ask by id only for what was ever in doubt, or failed.
+CREATE UNIQUE INDEX effects_doubted ON effects (id) WHERE status <> 'intent' AND status <> 'done';
 -- Of those in the journal there are few, and they are sorted when somebody looks.
 CREATE INDEX effects_past ON effects (task_id, id) WHERE in_journal = 0;
 -- Who keeps receipts of what can be verified asks by the key.

@@ -26,37 +26,32 @@ ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: find_effect
--- The effect that has this id, or else this key.
+-- The effect that has this key.
 SELECT * FROM effects
- WHERE id = :id
-    OR (task_id = :task_id AND in_journal IN (0, 1) AND scope = :scope AND name = :name
-        AND occurrence = :occurrence AND generation = :generation)
- ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
+ WHERE task_id = :task_id AND in_journal IN (0, 1) AND scope = :scope AND name = :name
+   AND occurrence = :occurrence AND generation = :generation;
 
 -- name: get_effect
--- One effect.
-SELECT * FROM effects WHERE id = :id;
+-- One effect that is, or was, in doubt; or has failed.
+SELECT * FROM effects WHERE id = :id AND status <> 'intent' AND status <> 'done';
 
 -- name: find_effects
--- Ids that begin with a prefix.
-SELECT id, task_id FROM effects WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
-
--- name: move_effect
--- To another status, from any that the table allows.
-UPDATE effects SET status = :to, updated_at = :now
- WHERE id = :id AND status IN :sources[]
-RETURNING *;
+-- Ids of those that begin with a prefix.
+SELECT id, task_id FROM effects
+ WHERE id >= :low AND id < :high AND status <> 'intent' AND status <> 'done'
+ ORDER BY id LIMIT 3;
 
 -- name: settle_effect
 -- To another status, from any that the table allows, with what came of it.
 UPDATE effects SET status = :to, outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now
- WHERE id = :id AND status IN :sources[]
+ WHERE task_id = :task_id AND in_journal = 1 AND scope = :scope AND name = :name
+   AND occurrence = :occurrence AND generation = :generation AND status IN :sources[]
 RETURNING *;
 
 -- name: review_effect
 -- What a person decided about it.
 UPDATE effects SET review = :review, review_digest = :review_digest, updated_at = :now
- WHERE id = :id
+ WHERE id = :id AND status <> 'intent' AND status <> 'done'
 RETURNING *;
 
 -- name: unsettled_effects

@@ -56,7 +56,10 @@ SELECT * FROM run_checkpoints WHERE id > :after0 ORDER BY id LIMIT :limit;
 
 -- name: scan_effects
 -- Every row, a page at a time, to be verified.
-SELECT * FROM effects WHERE id > :after0 ORDER BY id LIMIT :limit;
+SELECT * FROM effects
+ WHERE (task_id, in_journal, scope, name, occurrence, generation)
+       > (:after0, :after1, :after2, :after3, :after4, :after5)
+ ORDER BY task_id, in_journal, scope, name, occurrence, generation LIMIT :limit;
 
 -- name: scan_deliveries
 -- Every row, a page at a time, to be verified.

@@ -21,7 +21,7 @@ RETURNING id;
 WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 UPDATE effects SET outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now, status = 'done'
  WHERE task_id = :task_id AND in_journal = 1 AND scope = :scope AND name = :name AND occurrence = :occurrence
-   AND generation = :generation AND id = :id AND status = 'intent'
+   AND generation = :generation AND status = 'intent'
    AND EXISTS (SELECT 1 FROM held
                 WHERE held.fence = :fence AND held.status = 'running' AND held.task_id = :task_id)
 RETURNING id;

@@ -18,5 +18,5 @@ ON CONFLICT DO NOTHING;
 -- moves: effect intent -> done
 UPDATE effects SET outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now, status = 'done'
  WHERE task_id = :task_id AND in_journal = 1 AND scope = :scope AND name = :name AND occurrence = :occurrence
-   AND generation = :generation AND id = :id AND status = 'intent'
+   AND generation = :generation AND status = 'intent'
    AND (SELECT fence FROM runs WHERE id = :run_id AND status = 'running' AND task_id = :task_id) = :fence;

@@ -366,14 +366,16 @@ def test_what_is_not_in_doubt_any_more_is_refused_with_its_status(run: Run) -> N
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "said", "code"),
     [
-        (EffectStatus.FAILED, "is failed and cannot become reviewed"),
-        (EffectStatus.DONE, "`holdfast reviews list` shows what there is"),
-        (EffectStatus.INTENT, "`holdfast reviews list` shows what there is"),
+        (EffectStatus.FAILED, "is failed and cannot become reviewed", 3),
+        (EffectStatus.DONE, "`holdfast reviews list` shows what there is", 4),
+        (EffectStatus.INTENT, "`holdfast reviews list` shows what there is", 4),
     ],
 )
-def test_what_was_never_in_doubt_is_refused(run: Run, ledger: Opens, status: EffectStatus, said: str) -> None:
+def test_what_was_never_in_doubt_is_refused(
+    run: Run, ledger: Opens, status: EffectStatus, said: str, code: int
+) -> None:
     with ledger() as store:
         held = stored_run(store)
         effect = an_effect(task_id=held.task_id, run_id=held.id, status=status)
@@ -381,7 +383,7 @@ def test_what_was_never_in_doubt_is_refused(run: Run, ledger: Opens, status: Eff
 
     called = run("reviews", "resolve", effect.id, "done")
 
-    assert called.status == 3
+    assert called.status == code
     assert said in called.err
 
 

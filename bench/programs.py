@@ -23,10 +23,10 @@ import holdfast as hf
 from bench import raw, recovery
 from bench.history import fill
 from bench.measure import Report
+from bench.writes import WARM_UP
 from holdfast.store import Store
 
 ANSWER = {"answer": 42, "words": ["one", "two", "three"]}
-WARM_UP = 2500
 RUNS = 1000
 STEPS = 10
 

@@ -10,9 +10,10 @@ import subprocess
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from holdfast.core.effect import Effect
+from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus, RunStatus
 from holdfast.store import Store
 from holdfast.views.up import UpView
@@ -119,9 +120,8 @@ def test_its_gateway_removes_receipts_that_nobody_will_ask_for_again(home: Path,
     with ledger() as store:
         run = stored_run(store, RunStatus.SUCCEEDED)
         for key, status in (("settled", EffectStatus.DONE), ("open", EffectStatus.UNKNOWN)):
-            note_effect(
-                store, an_effect(task_id=run.task_id, run_id=run.id, status=status, idempotency_key=key)
-            )
+            effect = an_effect(task_id=run.task_id, run_id=run.id, status=status, idempotency_key=key)
+            note_effect(store, msgspec.structs.replace(effect, effect_class=EffectClass.VERIFIABLE))
     receipts = home / "receipts"
     receipts.mkdir(mode=0o700)
     for key in ("settled", "open"):

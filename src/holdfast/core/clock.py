@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Protocol
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -19,8 +20,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    def now(self) -> datetime:
-        return datetime.now(UTC)  # noqa: TID251 - the one place that reads the clock
+    # The one place that reads the clock; and no function of ours around it, because every step asks.
+    now = staticmethod(partial(datetime.now, UTC))  # noqa: TID251
 
 
 def to_micros(moment: datetime) -> int:

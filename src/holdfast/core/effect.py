@@ -20,7 +20,7 @@ class EffectClass(StrEnum):
     OPAQUE = "opaque"
 
 
-class Effect(msgspec.Struct, frozen=True, kw_only=True):
+class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The durable note that an effect is about to happen, and later how it ended."""
 
     id: EffectId

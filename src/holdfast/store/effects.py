@@ -13,6 +13,7 @@ from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
 from holdfast.core.ids import EffectId
+from holdfast.core.payload import digest_of
 from holdfast.core.transitions import EffectStatus, sources_of
 from holdfast.store import rows
 from holdfast.store.tasks import resolve
@@ -51,7 +52,7 @@ class FinishEffect:
         # An earlier run may have begun it.
         self._row = (
             outcome,
-            rows.digest_of_late(effect.id, outcome),
+            digest_of(effect.id, outcome),
             micros,
             effect.task_id,
             effect.scope,

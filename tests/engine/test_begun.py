@@ -555,3 +555,20 @@ async def test_spares_that_are_let_go_end() -> None:
         assert len(spares) == 2
         assert asyncio.all_tasks() == {me()}
         assert not any(one.cancelled() for one in spares)
+
+
+async def test_a_child_that_something_was_written_on_is_not_lent_again() -> None:
+    state: weakref.WeakKeyDictionary[asyncio.Task[Any], str] = weakref.WeakKeyDictionary()
+
+    async def act(is_named: bool) -> tuple[str | None, str]:
+        me = asyncio.current_task()
+        assert me is not None
+        found = state.get(me), me.get_name()
+        if is_named:
+            me.set_name("mine")
+        else:
+            state[me] = "of the one before"
+        return found
+
+    for is_named in (False, True, False, True):
+        assert await sheltered(act(is_named)) == (None, "holdfast child")

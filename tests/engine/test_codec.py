@@ -777,6 +777,12 @@ def test_a_preview_never_fails() -> None:
         assert preview_of(({"password": nested(depth)},), {"\ud800": 1}).encode()
 
 
+def test_a_preview_of_numbers_is_short_and_never_fails() -> None:
+    assert preview_of((1, 22, 333), {}) == "1, 22, 333"
+    assert preview_of((10**5000,), {}) == "<int>"
+    assert preview_of((10**600,), {}) == f"1{'0' * 498}…"
+
+
 def test_a_preview_is_short() -> None:
     assert len(preview_of(("x" * 10_000, "y" * 10_000), {})) == MAX_PREVIEW_CHARS
 

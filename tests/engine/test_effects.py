@@ -654,3 +654,99 @@ async def test_on_the_same_machine_or_for_one_that_asks_the_world_verify_is_aske
     await stage.settle()
 
     assert await stage.result(handle) == "found hello!"
+
+
+# --- an effect that is done is its own step
+
+
+async def test_who_finishes_what_an_earlier_life_began_has_got_further(stage: Stage) -> None:
+    tried: set[int] = set()
+
+    @hf.keyed(window=timedelta(days=30))
+    async def pay(number: int) -> str:
+        if number not in tried:
+            tried.add(number)
+            raise Crashed
+        return f"paid {number}"
+
+    @hf.task
+    async def pays(run: hf.Run) -> int:
+        for number in range(5):
+            await run.step(pay, number)
+        return 5
+
+    await stage.open(pays)
+    handle = await stage.start(pays())
+    for life in range(5):
+        await stage.settle()
+        await stage.open(pays)
+        head = stage.store.read_now(lambda tx: tx.journal.heads([handle.id])).get(handle.id)
+        assert (head.steps_saved, len(head.written_by)) == (life, life) if head else life == 0
+    await stage.settle()
+
+    assert await stage.result(handle) == 5
+    runs = stage.store.read_now(lambda tx: tx.runs.of_task(handle.id))
+    # The first life has only begun one.
+    assert [run.idle_attempts for run in runs] == [0, 1, 0, 0, 0, 0]
+
+
+async def test_a_turn_that_goes_on_in_another_life_has_its_steps_in_their_order(stage: Stage) -> None:
+    lives: list[int] = []
+
+    async def look(number: int) -> int:
+        stage.clock.advance(seconds=1)
+        return number
+
+    @hf.opaque
+    async def zap(number: int) -> int:
+        stage.clock.advance(seconds=1)
+        return number
+
+    @hf.opaque
+    async def act(number: int) -> int:
+        stage.clock.advance(seconds=1)
+        return number
+
+    @hf.task
+    async def agent(run: hf.Run) -> None:
+        async for turn in run.turns(max=1):
+            await turn.step(zap, 1)
+            await turn.step(look, 1)
+            await turn.step(act, 1)
+            lives.append(run.number)
+            if len(lives) == 1:
+                raise Crashed
+
+    await stage.open(agent)
+    handle = await stage.start(agent())
+    await stage.settle()
+    await stage.open(agent)
+    await stage.settle()
+
+    (turn,) = stage.store.read_now(lambda tx: tx.turns.finished(handle.id))
+    assert [step.name for step in turn.steps] == ["zap", "look", "act"]
+    assert stage.store.read_now(lambda tx: tx.journal.heads([handle.id]))[handle.id].last_step == "act"
+
+
+async def test_a_number_that_is_a_secret_is_not_shown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIN", "83920174")
+
+    async def login(_pin: str) -> str:
+        return "ok"
+
+    @hf.opaque
+    async def enter(_pin: int) -> str:
+        return "in"
+
+    @hf.task
+    async def agent(run: hf.Run) -> str:
+        await run.step(login, hf.secret("PIN"))
+        return await run.step(enter, 83920174)
+
+    await stage.open(agent)
+    handle = await stage.start(agent())
+    await stage.settle()
+
+    assert await stage.result(handle) == "in"
+    (effect,) = stage.store.read_now(lambda tx: tx.effects.of_task(handle.id))
+    assert b"83920174" not in effect.request

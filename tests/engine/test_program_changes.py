@@ -221,6 +221,69 @@ async def test_an_effect_that_was_done_with_other_arguments_is_parked(
     assert len(await drifts(stage, handle)) == 1  # told once, whoever comes by again
 
 
+def payer(world: World, amount: int, *, is_effect: bool, dies_in: str = "") -> Any:
+    """A task whose one tool is an effect that can be verified, or in another version a plain step."""
+
+    def has_paid(_amount: int) -> hf.Happened | hf.DidNotHappen:
+        return hf.Happened("seen") if world.done["pay"] else hf.DidNotHappen()
+
+    async def pay(amount: int) -> str:
+        if dies_in == "step":
+            raise Crashed
+        world.done["pay" if is_effect else "look"] += 1
+        if dies_in == "effect":
+            raise Crashed
+        return f"paid {amount}"
+
+    tool = hf.verifiable(has_paid)(pay) if is_effect else pay
+
+    @hf.task(name="pays")
+    async def pays(run: hf.Run) -> Any:
+        paid = await run.step(tool, amount)
+        if dies_in == "task":
+            raise Crashed
+        return paid
+
+    return pays
+
+
+async def test_what_became_of_an_effect_that_is_a_plain_step_now_is_told_once(
+    stage: Stage, world: World
+) -> None:
+    await stage.open(payer(world, 1, is_effect=True, dies_in="task"))
+    handle = await stage.start(payer(world, 1, is_effect=True)())
+    await stage.settle()
+    for _ in range(2):
+        await stage.open(payer(world, 2, is_effect=False, dies_in="step"))
+        await stage.settle()
+    await stage.open(payer(world, 2, is_effect=False))
+    await stage.settle()
+
+    assert await stage.result(handle) == "paid 2"
+    assert await drifts(stage, handle) == [("pay", "it was done before with other arguments")]
+    head = stage.store.read_now(lambda tx: tx.journal.heads([handle.id]))[handle.id]
+    # The step counts, and the note that its drift was told; not the effect under the same key.
+    assert head.steps_saved == len(stage.store.read_now(lambda tx: tx.journal.steps(handle.id))) == 2
+
+
+@pytest.mark.parametrize("dies_in", ["task", "effect"], ids=["done", "confirmed"])
+async def test_an_effect_is_not_repeated_after_a_version_that_called_it_a_plain_step(
+    stage: Stage, world: World, dies_in: str
+) -> None:
+    await stage.open(payer(world, 1, is_effect=True, dies_in=dies_in))
+    handle = await stage.start(payer(world, 1, is_effect=True)())
+    await stage.settle()
+    await stage.open(payer(world, 1, is_effect=True, dies_in="task"))
+    await stage.settle()
+    await stage.open(payer(world, 2, is_effect=False, dies_in="step"))
+    await stage.settle()
+    await stage.open(payer(world, 1, is_effect=True))
+    await stage.settle()
+
+    assert await stage.result(handle) == ("paid 1" if dies_in == "task" else "seen")
+    assert world.done == {"pay": 1}
+
+
 async def test_an_effect_that_was_cut_short_and_has_other_arguments_now_is_in_review(
     stage: Stage, world: World
 ) -> None:

@@ -119,7 +119,7 @@ def resolving_effect(
     asked: ResolveAsked, *, by: str, now: datetime, has_gateway: bool = True
 ) -> Write[ResolvedView]:
     """The write of a person's decision. Raises IllegalMove, with who decided before, for one not in doubt,
-    and BadInput for a result that its step cannot have returned.
+    NotFound for one that never was, and BadInput for a result that its step cannot have returned.
     """
     from holdfast.engine.effects import Decision, resolving
 

@@ -259,6 +259,11 @@ def keep_secret(value: str) -> None:
         _known.set(tuple(sorted((*known, value), key=len, reverse=True)))
 
 
+def knows_secrets() -> bool:
+    """Whether anything is a secret here that does not look like one: then a number may be."""
+    return bool(_known.get())
+
+
 def redact_text(text: str) -> str:
     """Replaces every secret by `[redacted:<pattern>]`; text without one comes back as the same object."""
     for value in _known.get():

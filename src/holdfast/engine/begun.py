@@ -9,9 +9,11 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context, copy_context
 from sys import getrefcount
 from typing import Any, TypeVar
+from weakref import getweakrefcount
 
 T = TypeVar("T")
 
+_NAME = "holdfast child"
 _NOTHING: Any = object()
 
 
@@ -33,7 +35,7 @@ def begin(act: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T] | None, Any]:
         # Of a loop that is gone, or somebody has cancelled it: it ends without us.
         spare = _make_spare(loop)
         child, begun = spare
-    known = getrefcount(child)
+    known, weakly = getrefcount(child), getweakrefcount(child)
     begun.parent = parent
     waits_for = _NOTHING
     context = copy_context()
@@ -48,10 +50,12 @@ def begin(act: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T] | None, Any]:
         _enter_task(loop, parent)
         if waits_for is _NOTHING:
             begun.parent = None
-            if getrefcount(child) != known or child._callbacks:  # noqa: SLF001 - who waits for its end must see it
-                begun.let_go()
-            else:
+            is_unknown = getrefcount(child) == known and getweakrefcount(child) == weakly
+            # Nobody waits for its end, and nothing was written on it.
+            if is_unknown and not child._callbacks and child.get_name() == _NAME:  # noqa: SLF001
                 spares.append(spare)
+            else:
+                begun.let_go()
     begun.go_on(act, context, waits_for)
     child._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001 - as of every task
     return child, None
@@ -141,7 +145,7 @@ _here = _Here()
 def _make_spare(loop: asyncio.AbstractEventLoop) -> _Spare:
     begun: Begun[Any] = Begun(loop)
     # In a context of its own, which keeps nothing alive of whoever needed it first.
-    child = asyncio.Task(begun, loop=loop, name="holdfast child", context=Context())
+    child = asyncio.Task(begun, loop=loop, name=_NAME, context=Context())
     # Nothing is lost when a loop is closed under one that has nothing to do.
     child._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as the loop itself does
     return child, begun

@@ -22,7 +22,7 @@ import msgspec
 from holdfast.core.effect_class import Stepped
 from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
 from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload
-from holdfast.core.redaction import redact, redact_json, redact_text
+from holdfast.core.redaction import knows_secrets, redact, redact_json, redact_text
 from holdfast.core.task import Failure
 from holdfast.engine.traces import traceback_of
 
@@ -330,8 +330,11 @@ def input_digest(key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 
 def preview_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, max_chars: int = MAX_PREVIEW_CHARS) -> str:
     """What a step was called with, for people: redacted and cut. Never raises."""
-    if not kwargs and _NUMBERS.issuperset(map(type, args)):  # no text is removed from these
-        return ", ".join(map(str, args))[:max_chars]
+    if not kwargs and _NUMBERS.issuperset(map(type, args)) and not knows_secrets():
+        with suppress(ValueError):  # too long to be said
+            text = ", ".join(map(str, args))
+            if len(text) <= max_chars:
+                return text
     shown = [_shown_value("", value) for value in args]
     shown += [f"{name}={_shown_value(name, value)}" for name, value in kwargs.items()]
     return clean_text(", ".join(shown), max_chars=max_chars)

@@ -427,7 +427,8 @@ class Effects:
             # The world has changed: that must be known, whoever wants us to stop; so we are sheltered here.
             step, packed = self._stepper.saving(doing, payload)
             finish = FinishEffect(effect, live.claim, payload, micros=step.seq)
-            if packed is not None or live.claim.is_alone or not await live.write(finish):
+            is_simple = packed is None and not live.claim.is_alone and effect.run_id == live.claim.run_id
+            if not (is_simple and await live.write(finish)):
                 await self._note_outcome(doing, effect, step, packed, EffectStatus.DONE)
             self._stepper.remember(doing, step, payload)
             self._past.effects.pop(doing.key, None)
@@ -446,11 +447,11 @@ class Effects:
             tx.journal.require(live.claim)
             if packed is not None:
                 tx.blobs.keep(live.claim.task_id, packed)
-            if to is EffectStatus.CONFIRMED:
-                # Only what is simply done is its own step.
+            if effect.run_id != live.claim.run_id:
+                # It is its own step, but for who began it: that this run has got so far is this one's.
                 tx.journal.put_step(step)
-                if tx.effects.again(effect).status is EffectStatus.INTENT:
-                    tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=None, now=now)
+            if to is EffectStatus.CONFIRMED and tx.effects.again(effect).status is EffectStatus.INTENT:
+                tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=None, now=now)
             tx.effects.settle(effect, to, outcome=step.result, now=now)
             if live.claim.is_alone and tx.runs.exonerate(live.claim.run_id, live.claim.fence, now=now):
                 tx.hint("runs")

@@ -353,9 +353,15 @@ class Stepper:
 
         def forget_step(tx: Tx) -> None:
             tx.journal.require(live.claim)
-            if tx.journal.find_step(live.claim.task_id, *doing.key) is not None:
+            if tx.journal.find_step(live.claim.task_id, *doing.key) is None:
+                return
+            tx.journal.forget_step(live.claim, *doing.key)
+            is_effect = tx.journal.find_step(live.claim.task_id, *doing.key) is not None
+            # One that was done is not forgotten; that its drift was told is noted beside it.
+            if not is_effect or tx.journal.put_step(
+                self._waits.step(pause_key(doing, "drift"), b"null", now)
+            ):
                 tell_drift(tx, live.claim, doing, drift, now)
-                tx.journal.forget_step(live.claim, *doing.key)
 
         await live.write(forget_step)
         self._past.forget(doing.key)

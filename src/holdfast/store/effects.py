@@ -72,7 +72,10 @@ class FinishEffect:
         """False when it is not that simple: the claim is lost, or the effect was settled otherwise."""
         if tx.statements.finish_effect(self._row):
             return True
-        found = tx.effects.again(self._effect)
+        row = tx.statements.one("find_effect", _key(self._effect))
+        if row is None:
+            return False
+        found = rows.effect_from_row(row)
         # The same write: it ran before, in a commit whose answer was lost.
         return found.status is EffectStatus.DONE and (found.outcome, to_micros(found.updated_at)) == (
             self._row[0],

@@ -42,13 +42,13 @@ def _place(step: Step) -> tuple[int, str, str, str]:
 
 def _merged(steps: Sequence[Row], effects: Sequence[Row]) -> Iterable[Step]:
     """An effect that is done is its own step; but for one that was called otherwise since, and saved so."""
-    found = {step_key(step): step for step in map(rows.step_from_effect_row, effects)}
-    found.update((step_key(step), step) for step in map(rows.step_from_row, steps))
+    found = {_key(step): step for step in map(rows.step_from_effect_row, effects)}
+    found.update((_key(step), step) for step in map(rows.step_from_row, steps))
     return found.values()
 
 
-def step_key(step: Step) -> tuple[str, str, str]:
-    return (step.scope, step.name, step.occurrence)
+def _key(step: Step) -> tuple[str, str, str, str]:
+    return (step.task_id, step.scope, step.name, step.occurrence)
 
 
 class JournalHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +129,10 @@ class Journal:
         return self._sql.one("put_step", params) is not None
 
     def forget_step(self, claim: Claim, scope: str, name: str, occurrence: str) -> None:
-        """What was remembered under this key does not belong to it any more; forgotten twice is no harm."""
+        """What was remembered under this key does not belong to it any more; forgotten twice is no harm.
+
+        An effect that was done is never forgotten.
+        """
         self.require(claim)
         params = {"task_id": claim.task_id, "scope": scope, "name": name, "occurrence": occurrence}
         self._sql.run("delete_step", params)
@@ -158,13 +161,12 @@ class Journal:
 
     def steps_of(self, task_ids: Sequence[str]) -> dict[str, list[Step]]:
         """The journals of several tasks; results are left as they are stored."""
-        found: dict[str, list[Step]] = {}
         ids = {"ids": self._sql.pack(task_ids)}
-        for step in map(rows.step_from_effect_row, self._sql.all("done_effects_of_tasks", ids)):
-            found.setdefault(step.task_id, []).append(step)
-        for step in map(rows.step_from_row, self._sql.all("steps_of_tasks", ids)):
-            found.setdefault(step.task_id, []).append(step)
-        return found
+        found = self._sql.all("steps_of_tasks", ids), self._sql.all("done_effects_of_tasks", ids)
+        journals: dict[str, list[Step]] = {}
+        for step in sorted(_merged(*found), key=_place) if found[1] else map(rows.step_from_row, found[0]):
+            journals.setdefault(step.task_id, []).append(step)
+        return journals
 
     def heads(self, task_ids: Sequence[str]) -> dict[str, JournalHead]:
         """Where each task's journal stands, finished turns included; tasks without either are missing."""

@@ -63,22 +63,22 @@ SELECT * FROM effects WHERE task_id IN :ids[] AND in_journal = 1 AND status <> '
 -- The effect that is a step of the journal, by its key.
 SELECT * FROM effects
  WHERE task_id = :task_id AND in_journal = 1 AND scope = :scope AND name = :name AND occurrence = :occurrence
-   AND status = 'done'
+   AND status IN ('done', 'confirmed')
  ORDER BY generation DESC LIMIT 1;
 
 -- name: done_effects_of_task
 -- The effects that are steps of a task's journal, in the order in which they were done.
-SELECT * FROM effects WHERE task_id = :task_id AND in_journal = 1 AND status = 'done'
+SELECT * FROM effects WHERE task_id = :task_id AND in_journal = 1 AND status IN ('done', 'confirmed')
  ORDER BY updated_at, scope, name, occurrence LIMIT :limit;
 
 -- name: newest_done_effects_of_task
 -- The same from its end, newest first, for whoever looks.
-SELECT * FROM effects WHERE task_id = :task_id AND in_journal = 1 AND status = 'done'
+SELECT * FROM effects WHERE task_id = :task_id AND in_journal = 1 AND status IN ('done', 'confirmed')
  ORDER BY updated_at DESC, scope DESC, name DESC, occurrence DESC LIMIT :limit;
 
 -- name: done_effects_of_tasks
 -- The effects that are steps of the journals of several tasks.
-SELECT * FROM effects WHERE task_id IN :ids[] AND in_journal = 1 AND status = 'done'
+SELECT * FROM effects WHERE task_id IN :ids[] AND in_journal = 1 AND status IN ('done', 'confirmed')
  ORDER BY task_id, scope, name, occurrence, generation;
 
 -- name: close_effects_of_scope

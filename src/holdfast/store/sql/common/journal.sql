@@ -42,7 +42,11 @@ SELECT task_id, run_id, COUNT(*) FROM steps
  WHERE task_id IN :ids[] GROUP BY task_id, run_id
  UNION ALL
 SELECT task_id, run_id, COUNT(*) FROM effects
- WHERE task_id IN :ids[] AND in_journal = 1 AND status = 'done' GROUP BY task_id, run_id
+ WHERE task_id IN :ids[] AND in_journal = 1 AND status IN ('done', 'confirmed')
+   AND NOT EXISTS (SELECT 1 FROM steps
+                    WHERE steps.task_id = effects.task_id AND steps.scope = effects.scope
+                      AND steps.name = effects.name AND steps.occurrence = effects.occurrence)
+ GROUP BY task_id, run_id
  UNION ALL
 SELECT task_id, run_id, CAST(SUM(step_count) AS BIGINT) FROM turns
  WHERE task_id IN :ids[] GROUP BY task_id, run_id;
@@ -58,7 +62,7 @@ SELECT task_id, part, name, ended_at
         SELECT task_id, 1 AS part, name, updated_at AS ended_at,
                ROW_NUMBER() OVER (PARTITION BY task_id
                                       ORDER BY updated_at DESC, scope DESC, name DESC, occurrence DESC) AS place
-          FROM effects WHERE task_id IN :ids[] AND in_journal = 1 AND status = 'done'
+          FROM effects WHERE task_id IN :ids[] AND in_journal = 1 AND status IN ('done', 'confirmed')
          UNION ALL
         SELECT task_id, 2 AS part, last_step AS name, ended_at,
                ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY ended_at DESC, loop DESC, seq DESC) AS place

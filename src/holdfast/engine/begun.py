@@ -11,6 +11,8 @@ from sys import getrefcount
 from typing import Any, TypeVar
 from weakref import getweakrefcount
 
+from holdfast.store.current import current_task
+
 T = TypeVar("T")
 
 _NAME = "holdfast child"
@@ -26,7 +28,7 @@ def begin(act: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T] | None, Any]:
     costs; unless somebody still knows it: what he does to it is not meant for the next one.
     """
     loop = asyncio.get_running_loop()
-    parent = asyncio.current_task(loop)
+    parent = current_task(loop)
     assert parent is not None
     spares = _here.spares
     spare = spares.pop() if spares else _make_spare(loop)

@@ -18,6 +18,7 @@ from holdfast.core.plan import Plan
 from holdfast.core.scope import ListDelta, Loop, StoredValue
 from holdfast.core.step import Step
 from holdfast.store import Tx
+from holdfast.store.current import current_task
 
 log = logging.getLogger("holdfast")
 
@@ -235,7 +236,7 @@ class Scope:
                 raise BadInput(f"step {name}", f"{step_id!r} is in flight already; give each its own id")
             self._ids[key] = None
             return key
-        caller, callers = asyncio.current_task(), self._callers.get(name)
+        caller, callers = current_task(asyncio.get_running_loop()), self._callers.get(name)
         if callers is None:
             self._callers[name] = [caller, 1]
         elif callers[0] is caller:

@@ -195,7 +195,7 @@ class Stepper:
         step, packed = self.saving(doing, payload)
         claim = live.claim
         if packed is None and not (claim.is_alone or doing.options.is_pure):
-            await live.write(SaveStep(step, claim.fence))
+            await live.write(SaveStep(step, claim.fence, ended_at=step.seq))
         else:
             await self._save_otherwise(doing, step, packed)
         self.remember(doing, step, payload)

@@ -66,8 +66,8 @@ class SaveStep:
     is_crowd: ClassVar[bool] = True
     __slots__ = ("fence", "row")
 
-    def __init__(self, step: Step, fence: int) -> None:
-        self.row = rows.row_from_step(step)
+    def __init__(self, step: Step, fence: int, *, ended_at: int | None = None) -> None:
+        self.row = rows.row_from_step(step, ended_at)
         self.fence = fence
 
     def __call__(self, tx: Tx) -> Step | None:

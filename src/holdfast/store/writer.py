@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.store.contract import Write
+from holdfast.store.current import current_task
 from holdfast.store.transaction import Tx
 
 T = TypeVar("T")
@@ -182,7 +183,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         cause: Exception | None = None
         if self._lonely >= _LONELY_GROUPS and not self._waiting and self._commit_s < INLINE_COMMIT_S:
-            caller = asyncio.current_task(loop)
+            caller = current_task(loop)
             # A child whose parent does nothing but wait for it says who that is.
             whose = None if caller is None else getattr(caller.get_coro(), "parent", caller)
             if self._served is None:

@@ -140,6 +140,7 @@ class SqliteStatements:
         # By place, which is quicker: these name their parameters first in the order of the columns.
         self._save_step = queries["save_step"]
         self._begin_effect = queries["begin_effect"]
+        self._begin_outside = queries["begin_effect_outside"]
         self._finish_effect = queries["finish_effect"]
         self._guest: Guest | None = None
 
@@ -205,7 +206,7 @@ class SqliteStatements:
         return [True] * len(rows)
 
     def note_effect(self, row: Row) -> bool:
-        self._cursor.execute(self._begin_effect, row)
+        self._cursor.execute(self._begin_effect if row[3] else self._begin_outside, row)
         return self._changes() == 1
 
     def finish_effect(self, row: Row) -> bool:

@@ -12,6 +12,16 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
                              AND past.generation = :generation) IS NULL)
 ON CONFLICT DO NOTHING;
 
+-- name: begin_effect_outside
+-- The same for an effect outside turns.
+-- Only: nothing outside turns ever leaves the journal, and to look for it there costs a tenth of the whole statement.
+INSERT INTO effects
+SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
+       :created_at, :digest, 'intent', :fence, NULL, NULL, NULL, NULL, :settle_after, :created_at, 1
+  FROM runs
+ WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
+ON CONFLICT DO NOTHING;
+
 -- name: finish_effect
 -- An effect that is open is done, if the run is still held with this fence.
 -- Differs: it returns nothing, because to count the changes is half as dear here as to return a row.

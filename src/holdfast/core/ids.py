@@ -31,14 +31,13 @@ _SHAPE = re.compile(r"[a-z0-9_-]{1,64}\Z")
 _WHOLE = re.compile(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 
 
-def new_id(prefix: str, now: datetime, chance: bytes | None = None) -> str:
+def new_id(prefix: str, now: datetime) -> str:
     """An id that sorts by the time it was made: 48 bits of milliseconds, then 80 random ones."""
-    chance = secrets.token_bytes(10) if chance is None else chance
-    ms, high, low = (
-        to_micros(now) // 1000,
-        int.from_bytes(chance[:5], "big"),
-        int.from_bytes(chance[5:], "big"),
-    )
+    return _id(prefix, to_micros(now), secrets.token_bytes(10))
+
+
+def _id(prefix: str, micros: int, chance: bytes) -> str:
+    ms, high, low = micros // 1000, int.from_bytes(chance[:5], "big"), int.from_bytes(chance[5:10], "big")
     # Ten bits at a time, and no number longer than the machine's: every effect needs one of these.
     return (
         f"{prefix}_{_PAIRS[ms >> 40]}{_PAIRS[ms >> 30 & 1023]}{_PAIRS[ms >> 20 & 1023]}"
@@ -64,9 +63,9 @@ def new_boot_id(now: datetime) -> BootId:
     return BootId(new_id("boot", now))
 
 
-def new_effect_id(now: datetime, key: bytes) -> EffectId:
+def new_effect_id(micros: int, key: bytes) -> EffectId:
     """Its key is in place of chance: whatever has no other key has no other id."""
-    return EffectId(new_id("eff", now, key[:10]))
+    return EffectId(_id("eff", micros, key))
 
 
 def new_question_id(now: datetime) -> QuestionId:

@@ -331,10 +331,12 @@ def input_digest(key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> b
 def preview_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, max_chars: int = MAX_PREVIEW_CHARS) -> str:
     """What a step was called with, for people: redacted and cut. Never raises."""
     if not kwargs and _NUMBERS.issuperset(map(type, args)) and not knows_secrets():
-        with suppress(ValueError):  # too long to be said
+        try:
             text = ", ".join(map(str, args))
-            if len(text) <= max_chars:
-                return text
+        except ValueError:  # too long to be said
+            text = ""
+        if text and len(text) <= max_chars:
+            return text
     shown = [_shown_value("", value) for value in args]
     shown += [f"{name}={_shown_value(name, value)}" for name, value in kwargs.items()]
     return clean_text(", ".join(shown), max_chars=max_chars)

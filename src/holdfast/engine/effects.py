@@ -205,7 +205,8 @@ class Effects:
         doing.key = (scope, name, f"{occurrence}~{doing.digest.hex()[:12]}")
         is_known, result = self._stepper.remembered(doing)
         if not is_known and doing.key not in self._past.effects:
-            live, now, effect = self._live, self._live.clock.now(), self._intent(doing, spec, 1)[0]
+            live, now = self._live, self._live.clock.now()
+            effect, _ = self._intent(doing, spec, 1, now, to_micros(now))
 
             def note_doubt(tx: Tx) -> Effect:
                 if not tx.effects.begin(effect, live.claim):
@@ -265,15 +266,17 @@ class Effects:
         live = self._live
         if live.is_stopping:
             live.check()
-        effect, claim = self._intent(doing, spec, generation)
-        if effect.created_at >= claim.lease_until:
+        now = live.clock.now()
+        micros = to_micros(now)
+        effect, claim = self._intent(doing, spec, generation, now, micros)
+        if now >= claim.lease_until:
             live.stop("lease lapsed")
             live.check()
         # In flight from its intent on: whoever wants us to stop waits for it.
         live.effects += 1
         try:
             try:
-                is_noted = await live.write(BeginEffect(effect, live.claim))
+                is_noted = await live.write(BeginEffect(effect, live.claim, created_at=micros))
             except asyncio.CancelledError:
                 await shielded(self._take_back(doing, effect))
                 raise
@@ -289,9 +292,11 @@ class Effects:
         finally:
             live.effect_ended()
 
-    def _intent(self, doing: Doing, spec: EffectSpec, generation: int) -> tuple[Effect, Claim]:
+    def _intent(
+        self, doing: Doing, spec: EffectSpec, generation: int, now: datetime, micros: int
+    ) -> tuple[Effect, Claim]:
         """The effect as it will be noted, and the claim that it is noted under, with its present lease."""
-        now, claim = self._live.clock.now(), self._live.place.newest(self._live.claim)
+        claim = self._live.place.newest(self._live.claim)
         timeout = doing.timeout or DEFAULT_EFFECT_TIMEOUT
         scope, name, occurrence = doing.key
         key = key_of(claim.task_id, doing, generation)
@@ -302,7 +307,7 @@ class Effects:
             returns=doing.codec.shown,
         )
         effect = Effect(
-            id=new_effect_id(now, key),
+            id=new_effect_id(micros, key),
             task_id=claim.task_id,
             run_id=claim.run_id,
             name=name,

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, RetryAfter
@@ -137,7 +138,7 @@ class Transactions:
             boot=claim.boot_id, input_digest=doing.digest.hex(), shown=preview_of(doing.args, doing.kwargs)
         )
         return Effect(
-            id=new_effect_id(now, key),
+            id=new_effect_id(to_micros(now), key),
             task_id=claim.task_id,
             run_id=claim.run_id,
             name=name,

@@ -29,10 +29,10 @@ class BeginEffect:
     is_crowd: ClassVar[bool] = False
     __slots__ = ("_claim", "_effect", "_row")
 
-    def __init__(self, effect: Effect, claim: Claim) -> None:
+    def __init__(self, effect: Effect, claim: Claim, *, created_at: int | None = None) -> None:
         self._effect = effect
         self._claim = claim
-        self._row = rows.intent_from_effect(effect)
+        self._row = rows.intent_from_effect(effect, created_at)
 
     def __call__(self, tx: Tx) -> bool:
         if self._effect.fence == self._claim.fence and tx.statements.note_effect(self._row):

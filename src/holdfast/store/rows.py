@@ -671,30 +671,6 @@ def effect_from_row(row: Row) -> Effect:
     )
 
 
-EFFECT_COLUMNS = (
-    "id",
-    "task_id",
-    "run_id",
-    "scope",
-    "name",
-    "occurrence",
-    "effect_class",
-    "idempotency_key",
-    "generation",
-    "request",
-    "created_at",
-    "digest",
-    "status",
-    "fence",
-    "outcome",
-    "outcome_digest",
-    "review",
-    "review_digest",
-    "settle_after",
-    "updated_at",
-)
-
-
 # What is said once an effect is done.
 FINISH_COLUMNS = (
     *("outcome", "outcome_digest", "now"),
@@ -731,23 +707,15 @@ def step_from_effect_row(row: Row) -> Step:
 
 
 # What is said when an effect is begun.
-INTENT_COLUMNS = (*EFFECT_COLUMNS[:12], "fence", "settle_after")
+INTENT_COLUMNS = (
+    *("id", "task_id", "run_id", "scope", "name", "occurrence", "effect_class", "idempotency_key"),
+    *("generation", "request", "created_at", "digest", "fence", "settle_after"),
+)
 
 
-def intent_from_effect(effect: Effect) -> tuple[Any, ...]:
-    """In the order of INTENT_COLUMNS."""
-    row = _sealed(effect)
-    settle_after = effect.settle_after
-    return (
-        *row,
-        digest_of(*row),
-        effect.fence,
-        None if settle_after is None else to_micros(settle_after),
-    )
-
-
-def _sealed(effect: Effect) -> tuple[Any, ...]:
-    return (
+def intent_from_effect(effect: Effect, created_at: int | None = None) -> tuple[Any, ...]:
+    """In the order of INTENT_COLUMNS. Who has the micros of its creation saves working them out."""
+    row = (
         effect.id,
         effect.task_id,
         effect.run_id,
@@ -758,25 +726,26 @@ def _sealed(effect: Effect) -> tuple[Any, ...]:
         effect.idempotency_key,
         effect.generation,
         effect.request,
-        to_micros(effect.created_at),
+        to_micros(effect.created_at) if created_at is None else created_at,
+    )
+    settle_after = effect.settle_after
+    return (
+        *row,
+        digest_of(*row),
+        effect.fence,
+        None if settle_after is None else to_micros(settle_after),
     )
 
 
 def row_from_effect(effect: Effect) -> Params:
-    row = _sealed(effect)
-    values = (
-        *row,
-        digest_of(*row),
-        effect.status.value,
-        effect.fence,
-        effect.outcome,
-        digest_of_late(effect.id, effect.outcome),
-        effect.review,
-        digest_of_late(effect.id, effect.review),
-        _micros(effect.settle_after),
-        to_micros(effect.updated_at),
-    )
-    return dict(zip(EFFECT_COLUMNS, values, strict=True))
+    return dict(zip(INTENT_COLUMNS, intent_from_effect(effect), strict=True)) | {
+        "status": effect.status.value,
+        "outcome": effect.outcome,
+        "outcome_digest": digest_of_late(effect.id, effect.outcome),
+        "review": effect.review,
+        "review_digest": digest_of_late(effect.id, effect.review),
+        "updated_at": to_micros(effect.updated_at),
+    }
 
 
 @_reads("delivery")

@@ -7,7 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.core.clock import to_micros
 from holdfast.core.ids import EffectId, RunId, TaskId
+from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
 
 
@@ -41,3 +43,31 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     review: bytes | None = None
     settle_after: datetime | None = None
     updated_at: datetime
+
+    def as_step(self) -> Step:
+        """What it came to, remembered under its key: an effect that is done is its own step.
+
+        Raises ValueError when its request is none that Holdfast has written.
+        """
+        digest = _asked(self.request).input_digest
+        return Step(
+            task_id=self.task_id,
+            scope=self.scope,
+            name=self.name,
+            occurrence=self.occurrence,
+            run_id=self.run_id,
+            seq=to_micros(self.updated_at),
+            input_digest=bytes.fromhex(digest) if digest else None,
+            result=b"null" if self.outcome is None else self.outcome,
+            started_at=self.created_at,
+            ended_at=self.updated_at,
+        )
+
+
+class _Asked(msgspec.Struct):
+    """Of a request, what the step needs."""
+
+    input_digest: str = ""
+
+
+_asked = msgspec.json.Decoder(_Asked).decode

@@ -20,7 +20,7 @@ from holdfast.core.scope import FinishedTurn, ListDelta, Loop, Mail, StoredValue
 from holdfast.core.step import Artifact, Note, Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.effects import Request, keyed_by
+from holdfast.engine.effects import keyed_by
 from holdfast.engine.ledger import NewTask, create_prepared, opened, owned, prepare
 from holdfast.engine.scopes import SPENT, Marks, digest_of_values
 from holdfast.store import Store, Tx, Write
@@ -103,7 +103,8 @@ async def fork(
     passed = [effect for effect in source.effects if not is_in_past(source, kept, effect)]
     happened = settle_passed(source, passed, effects)
     if effects == "keep":
-        kept.steps.extend((step, pack(step.result)) for step in map(_as_step, happened))
+        # The fork finds them and does not do them again.
+        kept.steps.extend((step, pack(step.result)) for step in (effect.as_step() for effect in happened))
     elif compensate is not None:
         for effect in reversed(happened):
             await _undo(effect, compensate)
@@ -357,23 +358,6 @@ def settle_passed(source: Source, passed: Sequence[Effect], way: Effects) -> lis
 
 def _shown(effect: Effect) -> str:
     return f"{effect.name} in {effect.scope or 'the task'} ({effect.id})"
-
-
-def _as_step(effect: Effect) -> Step:
-    """What an effect came to, remembered under its key: the fork finds it and does not do it again."""
-    request = msgspec.json.decode(effect.request, type=Request)
-    return Step(
-        task_id=effect.task_id,
-        scope=effect.scope,
-        name=effect.name,
-        occurrence=effect.occurrence,
-        run_id=effect.run_id,
-        seq=0,
-        input_digest=bytes.fromhex(request.input_digest),
-        result=b"null" if effect.outcome is None else effect.outcome,
-        started_at=effect.created_at,
-        ended_at=effect.updated_at,
-    )
 
 
 async def _undo(effect: Effect, compensate: Compensate) -> None:

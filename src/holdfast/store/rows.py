@@ -678,32 +678,10 @@ FINISH_COLUMNS = (
 )
 
 
-class _Asked(msgspec.Struct):
-    """Of the request of an effect, what its step needs."""
-
-    input_digest: str = ""
-
-
-_asked = msgspec.json.Decoder(_Asked).decode
-
-
 @_reads("effect")
 def step_from_effect_row(row: Row) -> Step:
     """The step that an effect is once it is done. Raises RowDamaged."""
-    effect = effect_from_row(row)
-    digest = _asked(effect.request).input_digest
-    return Step(
-        task_id=effect.task_id,
-        scope=effect.scope,
-        name=effect.name,
-        occurrence=effect.occurrence,
-        run_id=effect.run_id,
-        seq=row[19],
-        input_digest=bytes.fromhex(digest) if digest else None,
-        result=b"null" if effect.outcome is None else effect.outcome,
-        started_at=effect.created_at,
-        ended_at=effect.updated_at,
-    )
+    return effect_from_row(row).as_step()
 
 
 # What is said when an effect is begun.

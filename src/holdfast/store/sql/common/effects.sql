@@ -11,20 +11,6 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
 ON CONFLICT DO NOTHING
 RETURNING id;
 
--- name: begin_effect
--- The same note, if the run is still held with this fence; the first note stays.
-INSERT INTO effects
-SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
-       :created_at, :digest, 'intent', :fence, NULL, NULL, NULL, NULL, :settle_after, :created_at, 1
-  FROM runs
- WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
-   AND (:scope = '' OR (SELECT 1 FROM effects AS past
-                           WHERE past.task_id = :task_id AND past.in_journal = 0 AND past.scope = :scope
-                             AND past.name = :name AND past.occurrence = :occurrence
-                             AND past.generation = :generation) IS NULL)
-ON CONFLICT DO NOTHING
-RETURNING id;
-
 -- name: find_effect
 -- The effect that has this key.
 SELECT * FROM effects

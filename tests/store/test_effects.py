@@ -263,7 +263,7 @@ def test_effects_and_steps_are_one_journal_in_the_order_of_their_ends(store: Sto
     effect, claim = begun(store)
     effects = [msgspec.structs.replace(effect, id=f"eff_{n}", occurrence=str(n)) for n in (2, 3)]
     for number, one in enumerate(effects):
-        assert store.write_now(BeginEffect(one, claim))
+        assert store.write_now(BeginEffect(one))
         assert store.write_now(FinishEffect(one, claim, b"1", micros=10 * number + 10))
     for seq in (5, 15, 25):
         step = step_of(effect, name="look", occurrence=str(seq), seq=seq)
@@ -331,7 +331,7 @@ def test_the_effects_of_a_turn_leave_the_journal_with_it(store: Store) -> None:
     # And what has left has its key for ever.
     again = msgspec.structs.replace(done, id="eff_again")
     assert not store.write_now(lambda tx: tx.effects.begin(again, claim))
-    assert not store.write_now(BeginEffect(again, claim))
+    assert not store.write_now(BeginEffect(again))
     assert store.write_now(lambda tx: tx.effects.create(again)).id == done.id
 
 

@@ -449,8 +449,6 @@ class FakeStatements:
 class FakeSession:
     """One connection to a database that keeps a list of words."""
 
-    joins = False
-
     def __init__(self) -> None:
         self.tx = RealTx(FakeStatements(self))
         self.pending: list[str] = []
@@ -492,6 +490,11 @@ class FakeSession:
 
     def is_open(self) -> bool:
         return self.in_transaction
+
+    def alone(self, write: Any, *, may_wait: bool) -> Any:
+        raise NotImplementedError
+
+    crowd = alone
 
     def explain(self, error: Exception) -> Exception | None:
         return StoreUnavailable("broken") if isinstance(error, Broken) else None

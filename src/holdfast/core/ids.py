@@ -33,12 +33,9 @@ _WHOLE = re.compile(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 
 def new_id(prefix: str, now: datetime) -> str:
     """An id that sorts by the time it was made: 48 bits of milliseconds, then 80 random ones."""
-    return _id(prefix, to_micros(now), secrets.token_bytes(10))
-
-
-def _id(prefix: str, micros: int, chance: bytes) -> str:
-    ms, high, low = micros // 1000, int.from_bytes(chance[:5], "big"), int.from_bytes(chance[5:10], "big")
-    # Ten bits at a time, and no number longer than the machine's: every effect needs one of these.
+    ms, chance = to_micros(now) // 1000, secrets.token_bytes(10)
+    high, low = int.from_bytes(chance[:5], "big"), int.from_bytes(chance[5:], "big")
+    # Ten bits at a time, and no number longer than the machine's.
     return (
         f"{prefix}_{_PAIRS[ms >> 40]}{_PAIRS[ms >> 30 & 1023]}{_PAIRS[ms >> 20 & 1023]}"
         f"{_PAIRS[ms >> 10 & 1023]}{_PAIRS[ms & 1023]}"
@@ -63,9 +60,10 @@ def new_boot_id(now: datetime) -> BootId:
     return BootId(new_id("boot", now))
 
 
-def new_effect_id(micros: int, key: bytes) -> EffectId:
-    """Its key is in place of chance: whatever has no other key has no other id."""
-    return EffectId(_id("eff", micros, key))
+def new_effect_id(micros: int, key: str) -> EffectId:
+    """Its key is in place of chance: whatever has no other key has no other id. In hexadecimal, whose digits
+    are letters of ours, too: every effect needs one, and the key is written so already."""
+    return EffectId(f"eff_{micros // 1000:012x}{key[:14]}")
 
 
 def new_question_id(now: datetime) -> QuestionId:

@@ -124,10 +124,10 @@ class Compensated(Exception):
 COMPENSATED = f"{Compensated.__module__}.{Compensated.__qualname__}"
 
 
-def key_of(task_id: str, doing: Doing, generation: int) -> bytes:
+def key_of(task_id: str, doing: Doing, generation: int) -> str:
     """From the task, the scope, the name and the occurrence; never from the run."""
     text = "\0".join((task_id, *doing.key, str(generation)))
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 class Effects:
@@ -276,7 +276,7 @@ class Effects:
         live.effects += 1
         try:
             try:
-                is_noted = await live.write(BeginEffect(effect, live.claim, created_at=micros))
+                is_noted = await live.write(BeginEffect(effect, created_at=micros))
             except asyncio.CancelledError:
                 await shielded(self._take_back(doing, effect))
                 raise
@@ -314,7 +314,7 @@ class Effects:
             scope=scope,
             occurrence=occurrence,
             effect_class=spec.effect_class,
-            idempotency_key=key.hex(),
+            idempotency_key=key,
             generation=generation,
             request=_encode(request),
             created_at=now,

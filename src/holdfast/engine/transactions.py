@@ -145,7 +145,7 @@ class Transactions:
             scope=scope,
             occurrence=occurrence,
             effect_class=EffectClass.TRANSACTIONAL,
-            idempotency_key=key.hex(),
+            idempotency_key=key,
             generation=generation,
             request=encode_payload(f"request of {name}", msgspec.to_builtins(request)),
             created_at=now,

@@ -29,12 +29,17 @@ Write: TypeAlias = "Callable[[Tx], T]"
 
 
 class JoinedWrite(Protocol[T_co]):
-    """A write that is one statement when it is alone, so that it needs no transaction around it.
+    """A write that is one guarded statement when it is alone, so that it needs no transaction around it.
 
     It tells nothing: no events, no counts, no hints.
     """
 
     is_joined: ClassVar[bool]
+    # Its answer when the statement changed its row, as it nearly always does. If not, calling it tells why.
+    when_done: ClassVar[Any]
+    # A query's name, and its values in the order of rows.IN_ORDER.
+    statement: str
+    row: Row
     # Whether it is of a kind that comes in crowds: many of them become one statement where that is quicker.
     # Others share a transaction with everyone else who waits.
     is_crowd: ClassVar[bool]
@@ -61,26 +66,16 @@ class Statements(Protocol):
 
     def many(self, query: str, rows: Iterable[Params], /) -> None: ...
 
-    def save_step(self, row: Row, fence: int, /) -> bool:
-        """Save a step (columns in their order) if its run is held with that fence and it is not there."""
+    def guarded(self, query: str, row: Row, /) -> bool:
+        """Run a statement of rows.IN_ORDER, which says itself when it may; whether it changed its row."""
         ...
 
-    def save_steps(self, rows: Sequence[Row], fences: Sequence[int], /) -> list[bool]:
-        """Save the steps (columns in their order) whose run is still held with that fence.
+    def save_steps(self, rows: Sequence[Row], /) -> list[bool]:
+        """Save those steps (each as for `save_step`) whose run is still held with the fence that is said.
 
         Says of each whether it was saved now, or raises when only each alone can tell. The one bulk write
         that each database does in its own quickest way.
         """
-        ...
-
-    def note_effect(self, row: Row, /) -> bool:
-        """Note an intent (values in the order of INTENT_COLUMNS) if its run is held with the fence that is in
-        it, and no other has its id or its key."""
-        ...
-
-    def finish_effect(self, row: Row, /) -> bool:
-        """Save the outcome of an effect that is open (values in the order of FINISH_COLUMNS), if its run is
-        held with the fence that is in it."""
         ...
 
     def pack(self, values: Sequence[str], /) -> object:

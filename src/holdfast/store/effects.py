@@ -27,17 +27,28 @@ class BeginEffect:
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = False
-    __slots__ = ("_claim", "_effect", "_row")
+    when_done: ClassVar[bool] = True
+    __slots__ = ("effect", "row", "statement")
 
-    def __init__(self, effect: Effect, claim: Claim, *, created_at: int | None = None) -> None:
-        self._effect = effect
-        self._claim = claim
-        self._row = rows.intent_from_effect(effect, created_at)
+    def __init__(self, effect: Effect, *, created_at: int | None = None) -> None:
+        self.effect = effect
+        self.row = rows.intent_from_effect(effect, created_at)
+        # What is called outside turns has no turn that could have been finished before.
+        self.statement = "begin_effect" if effect.scope else "begin_effect_outside"
 
     def __call__(self, tx: Tx) -> bool:
-        if self._effect.fence == self._claim.fence and tx.statements.note_effect(self._row):
+        """False when another effect has its id or its key. Raises ClaimLost when the run is no longer held.
+
+        True also when it was noted before, in a commit whose answer was lost.
+        """
+        if tx.statements.guarded(self.statement, self.row):
             return True
-        return tx.effects.begin(self._effect, self._claim)
+        effect, params = self.effect, dict(zip(rows.INTENT_COLUMNS, self.row, strict=True))
+        found = tx.statements.one("find_effect", params)
+        if found is None or not tx.journal.holds(effect.run_id, effect.task_id, effect.fence):
+            raise ClaimLost(effect.run_id, effect.fence)
+        noted = rows.row_from_effect(rows.effect_from_row(found))
+        return bool(noted["digest"] == params["digest"])
 
 
 class FinishEffect:
@@ -45,12 +56,14 @@ class FinishEffect:
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = False
-    __slots__ = ("_effect", "_row")
+    when_done: ClassVar[bool] = True
+    statement = "finish_effect"
+    __slots__ = ("_effect", "row")
 
     def __init__(self, effect: Effect, claim: Claim, outcome: bytes, *, micros: int) -> None:
         self._effect = effect
         # An earlier run may have begun it.
-        self._row = (
+        self.row = (
             outcome,
             digest_of(effect.id, outcome),
             micros,
@@ -70,7 +83,7 @@ class FinishEffect:
 
     def __call__(self, tx: Tx) -> bool:
         """False when it is not that simple: the claim is lost, or the effect was settled otherwise."""
-        if tx.statements.finish_effect(self._row):
+        if tx.statements.guarded("finish_effect", self.row):
             return True
         row = tx.statements.one("find_effect", _key(self._effect))
         if row is None:
@@ -78,8 +91,8 @@ class FinishEffect:
         found = rows.effect_from_row(row)
         # The same write: it ran before, in a commit whose answer was lost.
         return found.status is EffectStatus.DONE and (found.outcome, to_micros(found.updated_at)) == (
-            self._row[0],
-            self._row[2],
+            self.row[0],
+            self.row[2],
         )
 
 
@@ -122,22 +135,10 @@ class Effects:
         return rows.effect_from_row(row)
 
     def begin(self, effect: Effect, claim: Claim) -> bool:
-        """Note the intent under the claim's fence, in one guarded statement.
-
-        True when it was noted now, or before in a commit whose answer was lost; False when another effect
-        has its id or its key. Raises ClaimLost when the run is no longer held.
-        """
+        """Note the intent under the claim's fence; answers and raises as BeginEffect does."""
         if effect.fence != claim.fence:
             effect = msgspec.structs.replace(effect, fence=claim.fence)
-        row = rows.intent_from_effect(effect)
-        if self._sql.note_effect(row):
-            return True
-        params = dict(zip(rows.INTENT_COLUMNS, row, strict=True))
-        found = self._sql.one("find_effect", params)
-        if found is None or not self._tx.journal.holds(effect.run_id, effect.task_id, claim.fence):
-            raise ClaimLost(effect.run_id, claim.fence)
-        noted = rows.row_from_effect(rows.effect_from_row(found))
-        return bool(noted["digest"] == params["digest"])
+        return BeginEffect(effect)(self._tx)
 
     def settle(self, effect: Effect, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
         """The effect with what came of it. Settling it so again changes nothing.

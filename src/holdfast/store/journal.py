@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import msgspec
 
@@ -64,31 +64,29 @@ class SaveStep:
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = True
-    __slots__ = ("fence", "row")
+    when_done: ClassVar[None] = None
+    statement = "save_step"
+    __slots__ = ("row",)
 
     def __init__(self, step: Step, fence: int, *, ended_at: int | None = None) -> None:
-        self.row = rows.row_from_step(step, ended_at)
-        self.fence = fence
+        self.row = (*rows.row_from_step(step, ended_at), fence)
 
     def __call__(self, tx: Tx) -> Step | None:
         """None when it was saved now; the step that stands there already when it was saved before."""
-        if tx.statements.save_step(self.row, self.fence):
+        if tx.statements.guarded("save_step", self.row):
             return None
-        params = self.params()
+        params = dict(zip(rows.IN_ORDER["save_step"], self.row, strict=True))
         # Saved before (by us, perhaps, in a commit whose answer was lost), or not ours to save.
         found = tx.statements.one("get_step", params)
-        if found is None or not tx.journal.holds(params["run_id"], params["task_id"], self.fence):
-            raise ClaimLost(params["run_id"], self.fence)
+        if found is None or not tx.journal.holds(params["run_id"], params["task_id"], params["fence"]):
+            raise ClaimLost(params["run_id"], params["fence"])
         step = rows.step_from_row(found)
         # The same digest means the same write: it ran before, in a commit whose answer was lost.
-        return None if found[-1] == self.row[-1] else step
+        return None if found[-1] == params["digest"] else step
 
     @staticmethod
     def together(tx: Tx, writes: Sequence[SaveStep]) -> Sequence[Step | ClaimLost | None]:
         return tx.journal.save_many(writes)
-
-    def params(self) -> dict[str, Any]:
-        return {**dict(zip(rows.STEP_COLUMNS, self.row, strict=True)), "fence": self.fence}
 
 
 class Journal:
@@ -98,7 +96,7 @@ class Journal:
 
     def save_many(self, writes: Sequence[SaveStep]) -> list[Step | ClaimLost | None]:
         """All in one go; those that were not saved are looked at one by one."""
-        saved = self._sql.save_steps([write.row for write in writes], [write.fence for write in writes])
+        saved = self._sql.save_steps([write.row for write in writes])
         if all(saved):
             return [None] * len(writes)
         return [

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.core.errors import BadInput, SettingsError, SqlFailed, StoreUnavailable
 from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.queries import numbered
-from holdfast.store.rows import FINISH_COLUMNS, INTENT_COLUMNS, STEP_COLUMNS
+from holdfast.store.rows import IN_ORDER
 from holdfast.store.user_sql import DatabaseFailed, Lent, numbered_for_user, refused, sql_failed
 
 if TYPE_CHECKING:
@@ -221,6 +221,19 @@ class Link:
             raise self._failure(result)
         return result
 
+    def guarded(self, query: str, row: Row) -> bool:
+        """As `execute`, for a statement of IN_ORDER: whether it changed its row."""
+        prepared = self._prepared.get(query) or self._prepare(query)
+        values: list[Any] = [
+            None if (value := row[place]) is None else encode(value) for place, encode in prepared.places
+        ]
+        pgconn = self._pgconn or self.pgconn
+        result = pgconn.exec_prepared(prepared.name, values, prepared.formats, pq.Format.BINARY)
+        if result.status not in _DONE:
+            raise self._failure(result)
+        # What it returns tells nothing but that it was done.
+        return result.ntuples == 1
+
     def say(self, sql: str, values: Sequence[object]) -> list[Row]:
         """A statement of somebody else's, with values of any type; the protocol takes no second one."""
         transformer = Transformer(self._connection)
@@ -261,9 +274,12 @@ class Link:
             raise TypeError(
                 f"query {query}: cast {', '.join(unknown)} to text, bigint, bytea or a list of them"
             )
+        params = tuple((name, _ENCODE[kind]) for name, kind in zip(names, types, strict=True))
+        order = IN_ORDER.get(query)
         prepared = _Prepared(
             name=query.encode(),
-            params=tuple((name, _ENCODE[kind]) for name, kind in zip(names, types, strict=True)),
+            params=params,
+            places=() if order is None else tuple((order.index(name), encode) for name, encode in params),
             formats=[pq.Format.BINARY] * len(names),
         )
         self._prepared[query] = prepared
@@ -312,26 +328,17 @@ class PostgresStatements:
         elif given:
             self._link.execute(query, given[0])
 
-    def save_step(self, row: Row, fence: int) -> bool:
-        params = dict(zip(STEP_COLUMNS, row, strict=True))
-        params["fence"] = fence
-        # What it returns tells nothing but that it was done.
-        return self._link.execute("save_step", params).ntuples == 1
+    def guarded(self, query: str, row: Row) -> bool:
+        return self._link.guarded(query, row)
 
-    def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
+    def save_steps(self, rows: Sequence[Row]) -> list[bool]:
         """One statement for all; which ones it saved matters only when it was not every one."""
-        columns: dict[str, object] = dict(zip(STEP_COLUMNS, zip(*rows, strict=True), strict=True))
-        result = self._link.execute("save_steps", columns | {"fence": fences})
+        columns = zip(*rows, strict=True)
+        result = self._link.execute("save_steps", dict(zip(IN_ORDER["save_step"], columns, strict=True)))
         if result.ntuples == len(rows):
             return [True] * len(rows)
         saved = {tuple(row) for row in self._link.rows(result)}
         return [(*row[:4], row[10]) in saved for row in rows]
-
-    def note_effect(self, row: Row) -> bool:
-        return self._link.execute("begin_effect", dict(zip(INTENT_COLUMNS, row, strict=True))).ntuples == 1
-
-    def finish_effect(self, row: Row) -> bool:
-        return self._link.execute("finish_effect", dict(zip(FINISH_COLUMNS, row, strict=True))).ntuples == 1
 
     def pack(self, values: Sequence[str]) -> object:
         return values
@@ -440,4 +447,6 @@ _ENCODE: dict[int, Encode] = {
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     name: bytes
     params: tuple[tuple[str, Encode], ...]
+    # Of a statement of IN_ORDER: where in the row each of them stands.
+    places: tuple[tuple[int, Encode], ...]
     formats: list[int]

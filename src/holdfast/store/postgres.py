@@ -15,7 +15,7 @@ from psycopg import errors
 
 from holdfast.core.clock import Clock
 from holdfast.core.errors import Refused, SettingsError, StoreUnavailable
-from holdfast.store.contract import Statements, Write
+from holdfast.store.contract import JoinedWrite, Statements, Write
 from holdfast.store.hints import Hints
 from holdfast.store.link import (
     Link,
@@ -48,6 +48,7 @@ _TELLING = {"lock_timeout": "5s", "statement_timeout": "10s", "synchronous_commi
 # On the thread of somebody's event loop, no lock is waited for longer than this.
 _IMPATIENT = b"SET lock_timeout = '50ms'"
 _PATIENT = b"SET lock_timeout = '10s'"
+_NOT_COMMITTED = "the connection was lost before the statement was committed"
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _MIGRATION_LOCK = int.from_bytes(b"holdfast", "big")
@@ -55,8 +56,6 @@ _MIGRATION_LOCK = int.from_bytes(b"holdfast", "big")
 
 class PostgresSession:
     """One connection that writes; it connects when it is first needed, and again when it was lost."""
-
-    joins = True
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -128,15 +127,23 @@ class PostgresSession:
         # A failed transaction is open: ROLLBACK TO its savepoint mends it.
         return self._link.has_transaction
 
-    def alone(self, write: Write[T], *, may_wait: bool) -> T:
+    def alone(self, write: JoinedWrite[T], *, may_wait: bool) -> T:
+        link = self._link
+        if may_wait is not self._is_patient or not link.is_idle:
+            self._get_ready(may_wait=may_wait)
+        is_done = link.guarded(write.statement, write.row)
+        answer = write.when_done if is_done else write(self.tx)
+        if not link.is_idle:
+            raise psycopg.OperationalError(_NOT_COMMITTED)
+        return answer
+
+    def crowd(self, write: Write[T], *, may_wait: bool) -> T:
         if may_wait is not self._is_patient or not self._link.is_idle:
             self._get_ready(may_wait=may_wait)
         answer = write(self.tx)
         if not self._link.is_idle:
-            raise psycopg.OperationalError("the connection was lost before the statement was committed")
+            raise psycopg.OperationalError(_NOT_COMMITTED)
         return answer
-
-    crowd = alone
 
     def explain(self, error: Exception) -> Exception | None:
         return explain(error)

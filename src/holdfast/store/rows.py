@@ -317,8 +317,7 @@ STEP_COLUMNS = (
 
 
 def row_from_step(step: Step, ended_at: int | None = None) -> tuple[Any, ...]:
-    """In the order of STEP_COLUMNS: the one row that is written often enough for a tuple to matter. Who has
-    the micros of its end saves working them out."""
+    """In the order of STEP_COLUMNS. Who has the micros of its end saves working them out."""
     ended_at = to_micros(step.ended_at) if ended_at is None else ended_at
     row = (
         step.task_id,
@@ -689,6 +688,16 @@ INTENT_COLUMNS = (
     *("id", "task_id", "run_id", "scope", "name", "occurrence", "effect_class", "idempotency_key"),
     *("generation", "request", "created_at", "digest", "fence", "settle_after"),
 )
+
+
+# The statements that every step and every effect is, with the order in which their values are given: each is
+# written often enough for that to matter.
+IN_ORDER = {
+    "save_step": (*STEP_COLUMNS, "fence"),
+    "begin_effect": INTENT_COLUMNS,
+    "begin_effect_outside": INTENT_COLUMNS,
+    "finish_effect": FINISH_COLUMNS,
+}
 
 
 def intent_from_effect(effect: Effect, created_at: int | None = None) -> tuple[Any, ...]:

@@ -137,11 +137,6 @@ class SqliteStatements:
         self._cursor = connection.cursor()
         self._queries = queries
         self._changes = connection.changes
-        # By place, which is quicker: these name their parameters first in the order of the columns.
-        self._save_step = queries["save_step"]
-        self._begin_effect = queries["begin_effect"]
-        self._begin_outside = queries["begin_effect_outside"]
-        self._finish_effect = queries["finish_effect"]
         self._guest: Guest | None = None
 
     def one(self, query: str, params: Params) -> Row | None:
@@ -186,13 +181,13 @@ class SqliteStatements:
         sql = self._queries.get(f"{query}_many") or self._queries[query]
         self._cursor.executemany(sql, rows).fetchall()
 
-    def save_step(self, row: Row, fence: int) -> bool:
-        self._cursor.execute(self._save_step, (*row, fence))
+    def guarded(self, query: str, row: Row) -> bool:
+        self._cursor.execute(self._queries[query], row)
         return self._changes() == 1
 
-    def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
+    def save_steps(self, rows: Sequence[Row]) -> list[bool]:
         """Nobody else writes while we do, so each run's fence is looked at once, then all go in."""
-        wanted = {(row[4], row[0], fence) for row, fence in zip(rows, fences, strict=True)}
+        wanted = {(row[4], row[0], row[-1]) for row in rows}
         ids = self.pack(sorted({run_id for run_id, _, _ in wanted}))
         held = {tuple(row) for row in self.all("held_runs", {"ids": ids})}
         if not wanted <= held:
@@ -200,18 +195,10 @@ class SqliteStatements:
         before = self._connection.total_changes()
         execute, insert = self._cursor.execute, self._queries["insert_step"]
         for row in rows:  # measurably quicker than executemany
-            execute(insert, row)
+            execute(insert, row[:-1])
         if self._connection.total_changes() - before != len(rows):
             raise NotAllSaved
         return [True] * len(rows)
-
-    def note_effect(self, row: Row) -> bool:
-        self._cursor.execute(self._begin_effect if row[3] else self._begin_outside, row)
-        return self._changes() == 1
-
-    def finish_effect(self, row: Row) -> bool:
-        self._cursor.execute(self._finish_effect, row)
-        return self._changes() == 1
 
     def pack(self, values: Sequence[str]) -> object:
         return msgspec.json.encode(values).decode()

@@ -3,7 +3,7 @@
 Callers hand over a write and wait. Whoever holds a session takes everything that waits, runs each write
 inside one transaction (a savepoint each, so that a bad one harms no other), commits once, and only then
 answers. An error that ended the transaction acknowledges nobody: each member is run again, alone.
-Where a database can, a crowd of writes of one kind becomes one statement instead (see JoinedWrite).
+A crowd of writes of one kind becomes one statement instead (see JoinedWrite).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.store.contract import Write
+from holdfast.store.contract import JoinedWrite, Write
 from holdfast.store.current import current_task
 from holdfast.store.transaction import Tx
 
@@ -46,8 +46,6 @@ class Session(Protocol):
     """One connection that can run transactions."""
 
     tx: Tx
-    # Whether many writes of a kind become one statement here; then it is a JoiningSession.
-    joins: bool
 
     def begin(self, *, may_wait: bool) -> None:
         """Raises Busy when it may not wait: for another process's transaction, for a server to answer."""
@@ -79,11 +77,7 @@ class Session(Protocol):
         """Whether running the same write again at once may go better: a deadlock, a lost connection."""
         ...
 
-    def close(self) -> None: ...
-
-
-class JoiningSession(Session, Protocol):
-    def alone(self, write: Write[T], *, may_wait: bool) -> T:
+    def alone(self, write: JoinedWrite[T], *, may_wait: bool) -> T:
         """Run a write of one statement without a transaction around it; durable when it returns."""
         ...
 
@@ -91,17 +85,11 @@ class JoiningSession(Session, Protocol):
         """The same for a crowd of writes of one kind: all of them, or none."""
         ...
 
+    def close(self) -> None: ...
+
 
 class Busy(Exception):
     """Another process is writing, and the caller would rather not wait for it here."""
-
-
-class _Elsewhere(Exception):
-    """A write that the loop's thread cannot do now; the cause, if it is an error that may pass."""
-
-    def __init__(self, cause: Exception | None) -> None:
-        super().__init__("a writer's thread must take it")
-        self.cause = cause
 
 
 class CommitUnknown(Exception):
@@ -192,19 +180,30 @@ class Writer:
             # Alone: nobody waits, and nobody else wrote in this pass of the loop.
             if self._served is whose:
                 for session, lock in self._pairs:
-                    if lock.acquire(False):
-                        try:
-                            return self._run_inline(session, write)
-                        except _Elsewhere as elsewhere:
-                            cause = elsewhere.cause
-                            break
-                        finally:
-                            lock.release()
-                            late_s = time.perf_counter() - self._pass_until
-                            # The others of this loop have their turn, as with a hop to the writer's thread.
-                            # A child that writes once leaves that to its parent: it costs two hops more.
-                            if late_s > 0 and (caller is whose or late_s > INLINE_PASS_S):
-                                await asyncio.sleep(0)
+                    if not lock.acquire(False):
+                        continue
+                    ended = started = time.perf_counter()
+                    try:
+                        if self._is_closed:
+                            self._refuse_when_closed()
+                        if getattr(write, "is_joined", False):
+                            answer: T = session.alone(write, may_wait=False)  # type: ignore[arg-type]
+                        else:
+                            answer = self._run_inline(session, write)
+                    except Exception as error:  # noqa: BLE001 - raised again, unless it may pass
+                        cause = self._passing(session, error)
+                    else:
+                        ended = time.perf_counter()
+                        self._commit_s = 0.8 * self._commit_s + 0.2 * (ended - started)
+                        return answer
+                    finally:
+                        lock.release()
+                        late_s = ended - self._pass_until
+                        # The others of this loop have their turn, as with a hop to the writer's thread.
+                        # A child that writes once leaves that to its parent: it costs two hops more.
+                        if late_s > 0 and (caller is whose or late_s > INLINE_PASS_S):
+                            await asyncio.sleep(0)
+                    break
         future: asyncio.Future[T] = loop.create_future()
         self._enqueue(Pending(write, getattr(write, "is_crowd", False), loop, future, cause=cause))
         return await future
@@ -250,31 +249,24 @@ class Writer:
     def _end_pass(self) -> None:
         self._served = None
 
-    def _run_inline(self, session: Any, write: Write[T]) -> T:
-        """Raises _Elsewhere when a thread must take it."""
-        if self._is_closed:
-            self._refuse_when_closed()
-        started = time.perf_counter()
-        try:
-            if session.joins and getattr(write, "is_joined", False):
-                answer: T = session.alone(write, may_wait=False)
-            else:
-                pending = Pending(write, getattr(write, "is_crowd", False))
-                self._run_together(session, [pending], may_wait=False)
-                answer = pending.result()
-        except Busy as busy:
-            raise _Elsewhere(None) from busy
-        except Exception as error:
-            session.tx.forget()
-            if _may_retry(session, error):
-                # Waiting for a server or for a lock is not for the loop's thread.
-                raise _Elsewhere(error) from error
-            explained = _in_words(session, error)
-            if explained is error:
-                raise
-            raise explained from error
-        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
-        return answer
+    def _run_inline(self, session: Session, write: Write[T]) -> T:
+        pending = Pending(write, getattr(write, "is_crowd", False))
+        self._run_together(session, [pending], may_wait=False)
+        return pending.result()
+
+    @staticmethod
+    def _passing(session: Session, error: Exception) -> Exception | None:
+        """Why a writer's thread must take it: waiting for a server or for a lock is not for the loop's.
+        None: somebody else is writing. Raises what will not pass."""
+        if isinstance(error, Busy):
+            return None
+        session.tx.forget()
+        if _may_retry(session, error):
+            return error
+        explained = _in_words(session, error)
+        if explained is error:
+            raise error
+        raise explained from error
 
     def _run_here(self, pending: Pending[Any]) -> bool:
         """True when it has its answer; False when no session was free."""
@@ -343,7 +335,7 @@ class Writer:
     def _run(self, session: Session, group: list[Pending[Any]]) -> None:
         """Every member has an answer or an error afterwards."""
         self._lonely = self._lonely + 1 if len(group) == 1 else 0
-        for part in _parts(session, group):
+        for part in _parts(group):
             try:
                 self._run_timed(session, part, may_wait=True)
             except Exception as error:  # noqa: BLE001 - whatever ended the transaction, nobody was acknowledged
@@ -362,8 +354,8 @@ class Writer:
         self._commit_s = 0.8 * self._commit_s + 0.2 * (time.perf_counter() - started)
 
     def _run_together(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
-        if session.joins and (part[0].is_crowd or (part[0].is_joined and len(part) == 1)):
-            self._run_joined(cast(JoiningSession, session), part, may_wait=may_wait)
+        if part[0].is_crowd or (part[0].is_joined and len(part) == 1):
+            self._run_joined(session, part, may_wait=may_wait)
             return
         session.begin(may_wait=may_wait)
         try:
@@ -385,10 +377,11 @@ class Writer:
             raise
         self._tell(session.tx.take_topics())
 
-    def _run_joined(self, session: JoiningSession, part: list[Pending[Any]], *, may_wait: bool) -> None:
+    def _run_joined(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
         """One statement for all of one kind, in a transaction of its own."""
         if len(part) == 1:
-            answers: Sequence[Any] = [session.alone(part[0].write, may_wait=may_wait)]
+            write = cast("JoinedWrite[Any]", part[0].write)
+            answers: Sequence[Any] = [session.alone(write, may_wait=may_wait)]
         else:
             together = cast(Any, type(part[0].write)).together
             writes = [member.write for member in part]
@@ -474,12 +467,12 @@ class Writer:
         raise AssertionError("pauses never end")
 
 
-def _parts(session: Session, group: list[Pending[Any]]) -> Iterator[list[Pending[Any]]]:
+def _parts(group: list[Pending[Any]]) -> Iterator[list[Pending[Any]]]:
     """Those not tried yet: a part for each kind that comes in crowds, and one for all others."""
     kinds: dict[type | None, list[Pending[Any]]] = {}
     for member in group:
         if member.cause is None:
-            kind = type(member.write) if session.joins and member.is_crowd else None
+            kind = type(member.write) if member.is_crowd else None
             kinds.setdefault(kind, []).append(member)
     yield from kinds.values()
 

@@ -555,10 +555,10 @@ class _Telling:
 def _about(write: Any) -> str:
     """What a write does, in words: the name of its function, and of the step that it is about."""
     if isinstance(write, SaveStep):
-        step = rows.step_from_row(write.row)
+        step = rows.step_from_row(write.row[:-1])
         return f"save step {step.name}{f' of {step.scope}' if step.scope else ''}"
     if isinstance(write, BeginEffect):
-        return f"begin effect of {write._effect.name}"  # noqa: SLF001 - only to be shown
+        return f"begin effect of {write.effect.name}"
     if isinstance(write, FinishEffect):
         return f"note outcome of {write.name}"
     words = name_of(write).rpartition(".")[2].replace("_", " ")

@@ -269,23 +269,13 @@ class _CountingStatements:
         self._statements.many(query, rows)
         self._ran()
 
-    def save_step(self, row: Row, fence: int) -> bool:
-        answer = self._statements.save_step(row, fence)
+    def guarded(self, query: str, row: Row) -> bool:
+        answer = self._statements.guarded(query, row)
         self._ran()
         return answer
 
-    def save_steps(self, rows: Sequence[Row], fences: Sequence[int]) -> list[bool]:
-        answer = self._statements.save_steps(rows, fences)
-        self._ran()
-        return answer
-
-    def note_effect(self, row: Row) -> bool:
-        answer = self._statements.note_effect(row)
-        self._ran()
-        return answer
-
-    def finish_effect(self, row: Row) -> bool:
-        answer = self._statements.finish_effect(row)
+    def save_steps(self, rows: Sequence[Row]) -> list[bool]:
+        answer = self._statements.save_steps(rows)
         self._ran()
         return answer
 

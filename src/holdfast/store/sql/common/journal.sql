@@ -1,12 +1,3 @@
--- name: save_step
--- A step's result, if the run is still held with this fence; the first result stays.
-INSERT INTO steps
-SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest
-  FROM runs
- WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
-ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
-RETURNING seq;
-
 -- name: put_step
 -- A step's result without a guard, for a write that has looked itself; the first result stays.
 INSERT INTO steps

@@ -14,6 +14,18 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
 ON CONFLICT DO NOTHING
 RETURNING id;
 
+-- name: begin_effect_outside
+-- The same for an effect outside turns: nothing outside turns ever leaves the journal.
+-- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.
+WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
+INSERT INTO effects
+SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
+       :created_at, :digest, 'intent', :fence, NULL, NULL, NULL, NULL, :settle_after, :created_at, 1
+  FROM held
+ WHERE fence = :fence AND status = 'running' AND task_id = :task_id
+ON CONFLICT DO NOTHING
+RETURNING id;
+
 -- name: finish_effect
 -- An effect that is open is done, if the run is still held with this fence.
 -- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.

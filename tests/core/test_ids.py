@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.clock import from_micros
+from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import BadInput
 from holdfast.core.ids import (
     check_id,
+    is_whole_id,
     new_boot_id,
     new_checkpoint_id,
+    new_effect_id,
     new_id,
     new_run_id,
     new_task_id,
@@ -46,6 +48,17 @@ def test_each_noun_has_its_own_prefix() -> None:
     made = [new_task_id(NOW), new_run_id(NOW), new_checkpoint_id(NOW), new_boot_id(NOW)]
 
     assert [one.split("_")[0] for one in made] == ["task", "run", "ckpt", "boot"]
+
+
+@given(MOMENTS, st.integers(min_value=1000, max_value=10**12))
+def test_an_effect_begun_later_sorts_later_and_looks_like_any_other_id(moment: datetime, micros: int) -> None:
+    first, key = to_micros(moment), "ff" * 16
+    one, two = new_effect_id(first, key), new_effect_id(first + micros, "00" * 16)
+
+    assert one < two
+    assert is_whole_id("eff", one)
+    assert is_whole_id("eff", two)
+    assert check_id("effect", one) == one
 
 
 def test_ids_of_one_millisecond_differ() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -16,11 +17,13 @@ from holdfast.core.run import Run
 from holdfast.core.scope import FinishedTurn
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus
-from holdfast.store import Store, Tx
+from holdfast.store import Store, Tx, rows
 from holdfast.store.effects import BeginEffect, FinishEffect
 from holdfast.store.journal import SaveStep
+from holdfast.store.queries import load_queries, numbered
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, an_effect, claim_of, later, running_run, stored_run
+from tests.engine.tables import execute
 from tests.store.programs import flip
 
 
@@ -435,3 +438,26 @@ def test_a_damaged_effect_is_not_handed_out(store: Store, column: str) -> None:
         store.read_now(lambda tx: tx.effects.get(effect.id))
 
     assert any(effect.id in problem for problem in store.verify())
+
+
+def test_the_database_refuses_a_status_that_there_is_not(store: Store, refusal: type[Exception]) -> None:
+    store.write_now(lambda tx: tx.effects.create(an_effect()))
+
+    with pytest.raises(refusal):
+        execute(store, "UPDATE effects SET status = 'perhaps'")
+
+
+def test_an_effect_of_a_class_that_there_is_not_is_damaged(store: Store, refusal: type[Exception]) -> None:
+    effect = an_effect(status=EffectStatus.UNKNOWN)
+    store.write_now(lambda tx: tx.effects.create(effect))
+    with contextlib.suppress(refusal):  # SQLite knows the classes itself
+        execute(store, "UPDATE effects SET effect_class = 'harmless'")
+
+        with pytest.raises(RowDamaged, match=effect.id):
+            store.read_now(lambda tx: tx.effects.get(effect.id))
+
+
+def test_values_are_given_in_the_order_in_which_sqlite_counts_parameters() -> None:
+    queries = load_queries("sqlite")
+
+    assert {name: numbered(queries[name])[1] for name in rows.IN_ORDER} == rows.IN_ORDER

@@ -88,8 +88,10 @@ _UNREACHABLE = "it cannot be reached; work goes on by itself once it answers"
 
 _SHOW = "SELECT name, current_setting(name) FROM unnest(CAST($1 AS text[])) AS wanted (name)"
 _PARAMETER_TYPES = """
-SELECT CAST(CAST(kind AS oid) AS bigint)
-  FROM pg_prepared_statements, unnest(parameter_types) WITH ORDINALITY AS parameter (kind, place)
+SELECT CAST(CASE typtype WHEN 'd' THEN typbasetype ELSE pg_type.oid END AS bigint)
+  FROM pg_prepared_statements,
+       unnest(parameter_types) WITH ORDINALITY AS parameter (kind, place)
+       JOIN pg_type ON pg_type.oid = parameter.kind
  WHERE name = $1
  ORDER BY place
 """

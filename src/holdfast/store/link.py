@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import call
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -58,6 +59,8 @@ _EXPECTED = {
     "default_transaction_isolation": "read committed",
 }
 
+IDLE = pq.TransactionStatus.IDLE
+_BINARY = pq.Format.BINARY
 _DONE = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
 _TRANSACTION = frozenset({pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR})
 
@@ -131,7 +134,8 @@ class Link:
             "client_encoding": "UTF8",
         }
         self._connection: psycopg.Connection[Any] | None = None
-        self._pgconn: PGconn | None = None
+        # libpq's own; None while there is none.
+        self.raw: PGconn | None = None
         self._transformer = Transformer()
         self._prepared: dict[str, _Prepared] = {}
 
@@ -141,7 +145,7 @@ class Link:
         """Connect anew. Raises psycopg.Error, or StoreUnavailable for a server that we cannot use."""
         self.close()
         self._connection = psycopg.connect(**self._address, autocommit=True)
-        self._pgconn = self._connection.pgconn
+        self.raw = self._connection.pgconn
         self._transformer = Transformer(self._connection)
         self._prepared = {}
         try:
@@ -154,22 +158,22 @@ class Link:
         """Safe twice."""
         if self._connection is not None:
             self._connection.close()
-        self._connection = self._pgconn = None
+        self._connection = self.raw = None
 
     @property
     def is_open(self) -> bool:
-        return self._pgconn is not None and self._pgconn.status == pq.ConnStatus.OK
+        return self.raw is not None and self.raw.status == pq.ConnStatus.OK
 
     @property
     def pgconn(self) -> PGconn:
-        if self._pgconn is None:
+        if self.raw is None:
             raise psycopg.OperationalError("not connected")
-        return self._pgconn
+        return self.raw
 
     @property
     def is_idle(self) -> bool:
         """Whether it is open, and no transaction is. (libpq knows no such status of a lost connection.)"""
-        return self._pgconn is not None and self._pgconn.transaction_status == pq.TransactionStatus.IDLE
+        return self.raw is not None and self.raw.transaction_status == IDLE
 
     @property
     def has_transaction(self) -> bool:
@@ -204,7 +208,7 @@ class Link:
     def ask(self, sql: str, *values: str) -> list[Row]:
         """A statement that is too rare to be prepared."""
         texts = [value.encode() for value in values]
-        result = self.pgconn.exec_params(sql.encode(), texts, result_format=pq.Format.BINARY)
+        result = self.pgconn.exec_params(sql.encode(), texts, result_format=_BINARY)
         if result.status not in _DONE:
             raise self._failure(result)
         return self.rows(result)
@@ -216,9 +220,10 @@ class Link:
         """A named query; prepared when it is first used on this connection."""
         prepared = self._prepared.get(query) or self._prepare(query)
         values: list[Any] = [
-            None if (value := params[name]) is None else encode(value) for name, encode in prepared.params
+            None if (value := params[name]) is None else encode(value)
+            for name, encode in zip(prepared.names, prepared.encoders, strict=True)
         ]
-        result = self.pgconn.exec_prepared(prepared.name, values, prepared.formats, pq.Format.BINARY)
+        result = self.pgconn.exec_prepared(prepared.name, values, prepared.formats, _BINARY)
         if result.status not in _DONE:
             raise self._failure(result)
         return result
@@ -226,11 +231,15 @@ class Link:
     def guarded(self, query: str, row: Row) -> bool:
         """As `execute`, for a statement of IN_ORDER: whether it changed its row."""
         prepared = self._prepared.get(query) or self._prepare(query)
-        values: list[Any] = [
-            None if (value := row[place]) is None else encode(value) for place, encode in prepared.places
-        ]
-        pgconn = self._pgconn or self.pgconn
-        result = pgconn.exec_prepared(prepared.name, values, prepared.formats, pq.Format.BINARY)
+        try:
+            values: list[Any] = list(map(call, prepared.encoders, row))  # without a frame: every step is here
+        except (TypeError, struct.error):  # None, or what no database could take
+            values = [
+                None if value is None else encode(value)
+                for encode, value in zip(prepared.encoders, row, strict=True)
+            ]
+        pgconn = self.raw or self.pgconn
+        result = pgconn.exec_prepared(prepared.name, values, prepared.formats, _BINARY)
         if result.status not in _DONE:
             raise self._failure(result)
         # What it returns tells nothing but that it was done.
@@ -265,7 +274,7 @@ class Link:
             self._prepare(query)
 
     def _prepare(self, query: str) -> _Prepared:
-        sql, names = numbered(self._queries[query])
+        sql, names = numbered(self._queries[query], IN_ORDER.get(query, ()))
         result = self.pgconn.prepare(query.encode(), sql.encode())
         if result.status not in _DONE:
             raise self._failure(result)
@@ -276,13 +285,11 @@ class Link:
             raise TypeError(
                 f"query {query}: cast {', '.join(unknown)} to text, bigint, bytea or a list of them"
             )
-        params = tuple((name, _ENCODE[kind]) for name, kind in zip(names, types, strict=True))
-        order = IN_ORDER.get(query)
         prepared = _Prepared(
             name=query.encode(),
-            params=params,
-            places=() if order is None else tuple((order.index(name), encode) for name, encode in params),
-            formats=[pq.Format.BINARY] * len(names),
+            names=names,
+            encoders=tuple(_ENCODE[kind] for kind in types),
+            formats=[_BINARY] * len(names),
         )
         self._prepared[query] = prepared
         return prepared
@@ -417,10 +424,8 @@ _bigint = struct.Struct("!q").pack
 _bigint_item = struct.Struct("!iq").pack
 
 
-def _bytea(value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise TypeError(f"{type(value).__name__} is not bytes")
-    return value
+# The value itself; and a TypeError for whatever is not bytes.
+_bytea = b"".__add__
 
 
 def _bytes_item(value: bytes) -> bytes:
@@ -448,7 +453,7 @@ _ENCODE: dict[int, Encode] = {
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     name: bytes
-    params: tuple[tuple[str, Encode], ...]
-    # Of a statement of IN_ORDER: where in the row each of them stands.
-    places: tuple[tuple[int, Encode], ...]
+    # Of its parameters, in their order.
+    names: tuple[str, ...]
+    encoders: tuple[Encode, ...]
     formats: list[int]

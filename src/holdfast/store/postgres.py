@@ -18,6 +18,7 @@ from holdfast.core.errors import Refused, SettingsError, StoreUnavailable
 from holdfast.store.contract import JoinedWrite, Statements, Write
 from holdfast.store.hints import Hints
 from holdfast.store.link import (
+    IDLE,
     Link,
     PostgresStatements,
     explain,
@@ -128,12 +129,13 @@ class PostgresSession:
         return self._link.has_transaction
 
     def alone(self, write: JoinedWrite[T], *, may_wait: bool) -> T:
-        link = self._link
-        if may_wait is not self._is_patient or not link.is_idle:
+        raw = self._link.raw
+        if may_wait is not self._is_patient or raw is None or raw.transaction_status != IDLE:
             self._get_ready(may_wait=may_wait)
-        is_done = link.guarded(write.statement, write.row)
+        is_done = self._link.guarded(write.statement, write.row)
         answer = write.when_done if is_done else write(self.tx)
-        if not link.is_idle:
+        raw = self._link.raw
+        if raw is None or raw.transaction_status != IDLE:
             raise psycopg.OperationalError(_NOT_COMMITTED)
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 SQL_FILES = Path(__file__).parent / "sql"
@@ -45,8 +46,9 @@ def in_dialect(text: str, dialect: str) -> str:
     return _LIST.sub(_UNPACK[dialect], _COMMENT.sub("", text + "\n")).strip().rstrip(";")
 
 
-def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
-    """The text with `$1` for its first parameter and so on, and the parameters' names in that order."""
-    places: dict[str, int] = {}
+def numbered(sql: str, order: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
+    """The text with `$1` for its first parameter and so on, and the parameters' names in that order: the one
+    that is given, or as they stand there."""
+    places = {name: place for place, name in enumerate(order, 1)}
     text = _PARAMETER.sub(lambda found: f"${places.setdefault(found[1], len(places) + 1)}", sql)
     return text, tuple(places)

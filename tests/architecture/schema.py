@@ -13,6 +13,7 @@ _TABLE = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+) \((.*?)\n\)[^;]*;", 
 _ADDED = re.compile(r"ALTER TABLE (\w+) ADD COLUMN (.+?);", re.DOTALL)
 _COMMENT = re.compile(r"--[^\n]*")
 _CREATED = re.compile(r"CREATE (?:UNIQUE )?(TABLE|VIEW|INDEX|TRIGGER|FUNCTION) (?:IF NOT EXISTS )?(\w+)")
+_DOMAIN = re.compile(r"CREATE DOMAIN (\w+) AS (.*?)\s+CHECK \(VALUE (.*?)\);", re.DOTALL)
 _NOT_COLUMN = re.compile(r"(?:CHECK|UNIQUE|PRIMARY|FOREIGN|CONSTRAINT)\b")
 
 
@@ -35,8 +36,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def sql_of(dialect: str) -> str:
-    """All migrations of a database, one after another, without comments."""
-    return _COMMENT.sub("", "\n".join(migration.sql for migration in load_migrations(dialect)))
+    """All migrations of a database, one after another, without comments; domains as what they stand for."""
+    sql = _COMMENT.sub("", "\n".join(migration.sql for migration in load_migrations(dialect)))
+    for name, kind, rule in _DOMAIN.findall(sql):
+        sql = re.sub(rf"^( +)(\w+)( +){name}\b", rf"\1\2\3{kind} CHECK (\2 {rule})", sql, flags=re.MULTILINE)
+    return sql
 
 
 @cache

@@ -117,7 +117,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
                 self.id, f"it has schema version {self.schema_version}; this Holdfast reads {SCHEMA_VERSION}"
             )
         try:
-            document = _document_decoder.decode(self.document)
+            document = msgspec.json.decode(self.document, type=CheckpointDocument)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CheckpointUnreadable(self.id, f"its document is not valid: {error}") from error
         if (document.checkpoint_id, document.task_id, document.run_id) != (
@@ -155,16 +155,12 @@ class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: tuple[ArtifactReport, ...]
 
 
-_document_decoder = msgspec.json.Decoder(CheckpointDocument)
-_seed_decoder = msgspec.json.Decoder(SeedContext)
-
-
 def encode_document(document: CheckpointDocument) -> bytes:
     return msgspec.json.encode(document)
 
 
 def decode_seed(seed: bytes) -> SeedContext:
-    return _seed_decoder.decode(seed)
+    return msgspec.json.decode(seed, type=SeedContext)
 
 
 def checkpoint_json_schema() -> dict[str, object]:

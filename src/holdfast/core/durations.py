@@ -13,7 +13,7 @@ LONGEST = timedelta(days=3653)  # ten years: more is a mistake in the unit
 _LONGEST_S = LONGEST.total_seconds()
 # In the order in which they are written, the largest first.
 _SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[wdhms])")
+_PART = r"([0-9]+(?:\.[0-9]+)?)(ms|[wdhms])"
 _MAX_CHARS = 64
 _REMEDY = 'write it like "90s", "250ms", "2h30m" or "3d", or give seconds as a number'
 
@@ -38,7 +38,7 @@ def parse_span(field: str, value: Duration) -> timedelta:
 
 
 def _seconds_of(field: str, text: str) -> float:
-    parts = _PART.findall(text) if len(text) <= _MAX_CHARS else []
+    parts = re.findall(_PART, text) if len(text) <= _MAX_CHARS else []
     units = [unit for _, unit in parts]
     is_whole = "".join(number + unit for number, unit in parts) == text
     # Each unit once, the largest first: "1m2h" and "5s5s" are slips of the pen.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from datetime import datetime
 from enum import StrEnum
 
@@ -120,7 +119,10 @@ def _without_pose(text: str) -> str:
     text = _unposed(text)
     if not text.isascii():
         # Letters of another width, and signs between them that nobody sees: who does that gets plain ones.
-        plain = unicodedata.normalize("NFKC", re.sub(_UNSEEN, "", text))
+        # Only whoever says such a thing pays for the import.
+        from unicodedata import normalize
+
+        plain = normalize("NFKC", re.sub(_UNSEEN, "", text))
         if (unposed := _unposed(plain)) != plain:
             return unposed
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 import re
@@ -161,11 +160,19 @@ def _inner_values(field: str, value: object, is_typed: bool) -> Iterable[object]
         if not is_typed:
             raise BadInput(field, f"{type(value).__name__} has no JSON form; use text or a list")
         return value if isinstance(value, (set, frozenset)) else ()
+    return [getattr(value, name) for name in field_names(value)]
+
+
+def field_names(value: Any) -> tuple[str, ...]:
+    """Of a Struct or a dataclass; of anything else, none."""
     if isinstance(value, msgspec.Struct):
-        return [getattr(value, name) for name in value.__struct_fields__]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, one.name) for one in dataclasses.fields(value)]
-    return ()
+        return value.__struct_fields__
+    if not hasattr(type(value), "__dataclass_fields__"):
+        return ()
+    # Whoever has made one has paid for the import.
+    from dataclasses import fields
+
+    return tuple(one.name for one in fields(value))
 
 
 def _check_keys(field: str, value: dict[object, object], key: object, is_typed: bool) -> None:

@@ -35,16 +35,15 @@ _VALUE = r"""(?:(?P<quote>["'`])|(?P<escaped>\\++["'`]))?
     (?P<secret>(?(quote)(?![\s),;:\]}])(?>(?:\\.|(?!(?P=quote))[^\\\n])+)
         |(?(escaped)[^\\\n"'`]++|[^\s"'`,;&<>()\[\]{}|\\]{4,}+)))"""
 
-_ATTRIBUTE = re.compile(r"[A-Za-z_]\w*+(?>(?:\.[A-Za-z_]\w*+)+)", re.ASCII)
-_WORD = re.compile(r"[A-Z]?[a-z]{1,15}[.:]?")
-_RANDOM = re.compile(r"(?=[^A-Za-z]*+[A-Za-z])[^0-9!@#$%^*+~]*+[0-9!@#$%^*+~]")
-_PLAIN = re.compile(
-    r"""\[redacted:[a-z-]++\] | \s*+ | [.~]{0,2}(?>(?:/[A-Z]?[a-z0-9_.-]++)+)/? | %[sdr] | %\(\w++\)s | %\w++%
+# Compiled when something is first looked at closely.
+_ATTRIBUTE = r"(?a)[A-Za-z_]\w*+(?>(?:\.[A-Za-z_]\w*+)+)"
+_WORD = r"[A-Z]?[a-z]{1,15}[.:]?"
+_RANDOM = r"(?=[^A-Za-z]*+[A-Za-z])[^0-9!@#$%^*+~]*+[0-9!@#$%^*+~]"
+_PLAIN = r"""(?xa)
+    \[redacted:[a-z-]++\] | \s*+ | [.~]{0,2}(?>(?:/[A-Z]?[a-z0-9_.-]++)+)/? | %[sdr] | %\(\w++\)s | %\w++%
     | \$\{\w++\} | \$\([\w\ ./-]++\) | \$[A-Za-z_]++ | \$[A-Z_][A-Z0-9_]*+ | <[\w\ -]++> | [*x.]{3,}+
     | \{{1,2}\ ?[\w.]++\ ?\}{1,2} | (?i:true|false|yes|no|none|null|nil|undefined|str|string|bytes
-    |required|optional|bearer|basic|include|omit|same-origin)""",
-    re.VERBOSE | re.ASCII,
-)
+    |required|optional|bearer|basic|include|omit|same-origin)"""
 
 
 @functools.cache
@@ -60,20 +59,20 @@ def _variable() -> re.Pattern[str]:
 def _is_secret(match: re.Match[str]) -> bool:
     """Tells a value from an expression: `password=hunter2` from `token = next(tokens)`."""
     value = match["secret"]
-    if value is None or _PLAIN.fullmatch(value):
+    if value is None or re.fullmatch(_PLAIN, value):
         return False
     if "separator" not in match.re.groupindex:
         return True
     if match["scheme"]:
-        return _WORD.fullmatch(value) is None
+        return re.fullmatch(_WORD, value) is None
     if match["quote"] or match["escaped"]:
-        return match["token"] is None or len(value) >= 16 or _RANDOM.match(value) is not None
+        return match["token"] is None or len(value) >= 16 or re.match(_RANDOM, value) is not None
     following = match.string[match.end() : match.end() + 1]
     if following in {"(", "["} or _variable().search(value[-40:]):
         return False
     if match["separator"] == "=" and following not in {")", ","}:
         return match["token"] is None or not value.isdigit()
-    return _RANDOM.match(value) is not None and _ATTRIBUTE.fullmatch(value) is None
+    return re.match(_RANDOM, value) is not None and re.fullmatch(_ATTRIBUTE, value) is None
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -190,7 +189,7 @@ PATTERNS: tuple[Pattern, ...] = (
 
 
 def _in_any_case(word: str) -> str:
-    return "".join(f"[{letter}{letter.upper()}]" for letter in word)
+    return f"(?i:{word})"
 
 
 def _word(word: str, then: str = "") -> list[tuple[str, str]]:
@@ -364,8 +363,8 @@ def _concealments(value: dict[object, object], conceal: Callable[[str], str]) ->
 
 
 def _conceal_named(text: str) -> str:
-    return redact_text(text) if _PLAIN.fullmatch(text) else "[redacted:assignment]"
+    return redact_text(text) if re.fullmatch(_PLAIN, text) else "[redacted:assignment]"
 
 
 def _conceal_value_of_flag(text: str) -> str:
-    return redact_text(text) if _PLAIN.fullmatch(text) else "[redacted:flag]"
+    return redact_text(text) if re.fullmatch(_PLAIN, text) else "[redacted:flag]"

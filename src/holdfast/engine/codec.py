@@ -13,7 +13,6 @@ import typing
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 from typing import Any
 
@@ -21,7 +20,7 @@ import msgspec
 
 from holdfast.core.effect_class import Stepped
 from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
-from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload
+from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload, field_names
 from holdfast.core.redaction import knows_secrets, redact, redact_json, redact_text
 from holdfast.core.task import Failure
 from holdfast.engine.traces import traceback_of
@@ -287,7 +286,7 @@ def _comes_back(value: Any, decoded: Any, is_plain: bool) -> bool:
         return isinstance(decoded, (list, tuple)) and all(
             _comes_back(inner, found, is_plain) for inner, found in zip(value, decoded, strict=False)
         )
-    if not is_plain and (names := _field_names(value)):
+    if not is_plain and (names := field_names(value)):
         found = (
             decoded if isinstance(decoded, dict) else {name: getattr(decoded, name, None) for name in names}
         )
@@ -299,12 +298,6 @@ def _comes_back(value: Any, decoded: Any, is_plain: bool) -> bool:
 
 def _key_text(key: object) -> object:
     return str(key) if type(key) is int else key
-
-
-def _field_names(value: Any) -> tuple[str, ...]:
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    return tuple(field.name for field in fields(value)) if is_dataclass(value) else ()
 
 
 # --- inputs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
@@ -271,6 +270,9 @@ def _whoever(name: str | None) -> str:
     if name is not None:
         return name
     try:
-        return getpass.getuser()
+        # Only whoever asks pays for the import.
+        from getpass import getuser
+
+        return getuser()
     except (KeyError, OSError):
         return "unknown"

@@ -43,7 +43,8 @@ def read_files(folder: str) -> dict[str, str]:
 
 def in_dialect(text: str, dialect: str) -> str:
     """The text without comments, its lists unpacked."""
-    return _LIST.sub(_UNPACK[dialect], _COMMENT.sub("", text + "\n")).strip().rstrip(";")
+    text = _COMMENT.sub("", text + "\n").strip().rstrip(";")
+    return _LIST.sub(_UNPACK[dialect], text) if "[]" in text else text
 
 
 def numbered(sql: str, order: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:

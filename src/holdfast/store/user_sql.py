@@ -20,14 +20,13 @@ _ALLOWED = frozenset({"select", "values", "with", "insert", "replace", "update",
     "drop",
     "truncate",
 }
-_CREATED_TABLE = re.compile(r"^CREATE\s+TABLE\s+(\w+)", re.MULTILINE)
-_COMMENTS_FIRST = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
+# Compiled when a program first says a statement of its own.
+_CREATED_TABLE = r"(?m)^CREATE\s+TABLE\s+(\w+)"
+_COMMENTS_FIRST = r"(?s)(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
 # Whatever is no parameter though it may hold a colon; a parameter is what is left.
-_PARAMETER = re.compile(
-    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | ::
-    | (?<!\w):(?P<name>[A-Za-z_]\w*)""",
-    re.VERBOSE | re.DOTALL,
-)
+_PARAMETER = r"""(?xs)
+    '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | ::
+    | (?<!\w):(?P<name>[A-Za-z_]\w*)"""
 
 _REMEDY = (
     "a transactional step says SELECT, INSERT, UPDATE, DELETE and the like, about tables of its own; "
@@ -47,7 +46,7 @@ class DatabaseFailed(BaseException):
 def our_tables(dialect: str) -> frozenset[str]:
     """The names of the ledger's own tables."""
     texts = (migration.sql for migration in load_migrations(dialect))
-    return frozenset({"schema_migrations"}.union(*map(_CREATED_TABLE.findall, texts)))
+    return frozenset({"schema_migrations"}.union(*(re.findall(_CREATED_TABLE, text) for text in texts)))
 
 
 def refused(why: str) -> BadInput:
@@ -58,7 +57,7 @@ def check_statement(sql: object) -> str:
     """The statement, if it begins as one that a program may say. Raises BadInput."""
     if not isinstance(sql, str):
         raise BadInput("sql", f"text is needed, not {type(sql).__name__}")
-    begins_at = _COMMENTS_FIRST.match(sql)
+    begins_at = re.match(_COMMENTS_FIRST, sql)
     assert begins_at is not None
     word = re.match(r"\w*", sql[begins_at.end() :])
     assert word is not None
@@ -75,7 +74,7 @@ def numbered_for_user(sql: str) -> tuple[str, tuple[str, ...]]:
         name = found["name"]
         return found[0] if name is None else f"${places.setdefault(name, len(places) + 1)}"
 
-    return _PARAMETER.sub(number, sql), tuple(places)
+    return re.sub(_PARAMETER, number, sql), tuple(places)
 
 
 class Lent:

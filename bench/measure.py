@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import sys
 import time
@@ -105,6 +106,9 @@ def timed(act: Callable[[], object]) -> float:
 def _take_turns(
     name: str, ours: Callable[[], float], raw: Callable[[], float], rounds: int
 ) -> list[tuple[float, float]]:
+    # What earlier rows have left behind is nothing that the collector of garbage should look at in this one.
+    gc.collect()
+    gc.freeze()
     pairs = []
     for number in range(rounds):
         if sys.stderr.isatty():

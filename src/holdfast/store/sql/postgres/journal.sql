@@ -11,7 +11,7 @@ RETURNING seq;
 
 -- name: save_steps
 -- Many steps of many runs, each under the fence of its own run; returns those that were saved now.
--- Only: callers that wait together share one statement here. The runs are locked in the order of their ids,
+-- Differs: they come as lists, one for each column. The runs are locked in the order of their ids,
 -- a fence that is being raised is waited for and then seen, and the steps go in by their keys: no deadlocks.
 WITH given AS MATERIALIZED (
        SELECT * FROM unnest(

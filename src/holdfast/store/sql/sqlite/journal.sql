@@ -7,13 +7,13 @@ SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :resu
  WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id
 ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING;
 
--- name: held_runs
--- Of these runs, those that are held, with their fences.
--- Only: SQLite has one writer, so a crowd of steps is guarded once and then inserted row by row.
-SELECT id, task_id, fence FROM runs WHERE id IN :ids[] AND status = 'running';
-
--- name: insert_step
--- One step of a crowd whose runs were found to be held in the same transaction.
--- Only: see held_runs.
-INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: save_steps
+-- Many steps of many runs, each under the fence of its own run.
+-- Differs: they come as one text, so that SQLite does it all while Python goes on with others; bytes as hexadecimal.
+INSERT INTO steps
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4,
+       value ->> 5, unhex(value ->> 6), unhex(value ->> 7), value ->> 8,
+       value ->> 9, unhex(value ->> 10)
+  FROM json_each(:rows) CROSS JOIN runs ON runs.id = value ->> 4
+ WHERE runs.fence = value ->> 11 AND runs.status = 'running' AND runs.task_id = value ->> 0
 ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING;

@@ -144,6 +144,44 @@ def test_many_steps_saved_at_once_are_all_there(store: Store) -> None:
     assert saved == [4] * 5
 
 
+def test_a_crowd_is_read_back_as_it_was_saved_whatever_stands_in_it(store: Store) -> None:
+    run, claim = running_run(store)
+    odd = (
+        "Suche 🔎",
+        'say "hi"',
+        "back\\slash",
+        "{}[],:",
+        "'; --",
+        "null",
+        "17",
+        "a\tb",
+        "\u2028",
+        "é",
+        "%s :name ?",
+    )
+    steps = [
+        a_step(
+            run,
+            scope=f"turn:{number}",
+            name=text,
+            occurrence=f"id:{text}",
+            seq=number,
+            input_digest=None if number % 2 else bytes([number, 0, 255]),
+            result=b"" if number == 3 else b'"%b"' % text.encode(),
+            ended_at=later(seconds=number),
+        )
+        for number, text in enumerate(odd)
+    ]
+
+    answers = store.write_now(
+        lambda tx: tx.journal.save_many([SaveStep(step, claim.fence) for step in steps])
+    )
+
+    assert answers == [None] * len(odd)
+    assert store.read_now(lambda tx: tx.journal.steps(run.task_id)) == steps
+    assert store.verify() == []
+
+
 def test_the_journals_of_many_tasks_come_in_order_and_are_told_apart(store: Store) -> None:
     one, one_claim = running_run(store)
     two, two_claim = running_run(store)

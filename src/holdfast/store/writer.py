@@ -312,10 +312,10 @@ class Writer:
                 try:
                     self._run(session, group)
                 except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-                    left = [member for member in group if not member.is_settled]
-                    for member in left:
-                        member.error = error
-                    _settle(left)
+                    for member in group:
+                        if not member.is_settled:
+                            member.error = error
+            _settle(group)
 
     def _take_group(self) -> list[Pending[Any]]:
         with self._wake:
@@ -333,7 +333,7 @@ class Writer:
     # --- one group
 
     def _run(self, session: Session, group: list[Pending[Any]]) -> None:
-        """Every member has an answer or an error afterwards, and was told as soon as it had."""
+        """Every member has an answer or an error afterwards."""
         self._lonely = self._lonely + 1 if len(group) == 1 else 0
         for part in _parts(group):
             try:
@@ -341,12 +341,12 @@ class Writer:
             except Exception as error:  # noqa: BLE001 - whatever ended the transaction, nobody was acknowledged
                 session.tx.forget()
                 self._run_each(session, part, error)
-            # Not when all are done: its callers go on while the next part is being written.
-            _settle(part)
+            for member in part:
+                member.is_settled = True
         for member in group:
             if member.cause is not None:
                 self._run_each(session, [member], member.cause)
-                _settle([member])
+                member.is_settled = True
 
     def _run_timed(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
         started = time.perf_counter()
@@ -468,15 +468,13 @@ class Writer:
 
 
 def _parts(group: list[Pending[Any]]) -> Iterator[list[Pending[Any]]]:
-    """Those not tried yet: a part for each kind that comes in crowds, and then one for all others."""
-    kinds: dict[type, list[Pending[Any]]] = {}
-    others: list[Pending[Any]] = []
+    """Those not tried yet: a part for each kind that comes in crowds, and one for all others."""
+    kinds: dict[type | None, list[Pending[Any]]] = {}
     for member in group:
         if member.cause is None:
-            (kinds.setdefault(type(member.write), []) if member.is_crowd else others).append(member)
+            kind = type(member.write) if member.is_crowd else None
+            kinds.setdefault(kind, []).append(member)
     yield from kinds.values()
-    if others:
-        yield others
 
 
 def _pauses() -> Iterator[float]:
@@ -501,7 +499,6 @@ def _settle(group: list[Pending[Any]]) -> None:
     """Answer everyone; one wake-up per event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[Pending[Any]]] = {}
     for member in group:
-        member.is_settled = True
         if member.ready is not None:
             member.ready.set()
         elif member.loop is not None:

@@ -501,6 +501,12 @@ async def test_a_loop_over_the_plan_inside_a_loop_over_the_plan_is_refused(quick
         (lambda run: run.plan([7]), "plan item: a text or a PlanItem is needed, not int"),
         (lambda run: run.turns(timeout="never"), "timeout"),
         (lambda run: run.tool(add, [1]), "arguments: a tool's arguments have names; list has none"),
+        (lambda run: run.tool(add, {}, id="a\0b"), "id: control character U+0000 at 1; remove it"),
+        (lambda run: run.tool(add, {}, id="a\ud800"), "id: half of a surrogate pair at 1"),
+        (lambda run: run.tool(add, {}, id="a\nb"), "id: a name is one line of at most 200 characters"),
+        (lambda run: run.tool(add, {}, id="x" * 201), "id: a name is one line of at most 200 characters"),
+        (lambda run: run.tool(add, {}, id="  "), "id: is empty"),
+        (lambda run: run.tool(add, {}, id=7), "id: "),
         (lambda run: run.step(lambda: 1), "a lambda has no name to be remembered by"),
         (lambda run: run.step(7), "step: a function is needed, not int"),
     ],
@@ -515,6 +521,19 @@ async def test_what_a_program_cannot_mean_is_said(quick: Stage, call: Any, probl
     await quick.settle()
 
     assert problem in await failure_of(handle)
+
+
+async def test_ids_of_calls_that_look_like_secrets_are_told_apart(quick: Stage) -> None:
+    @hf.task
+    async def three_calls(run: hf.Run) -> list[int]:
+        return [
+            await run.tool(add, {"one": number}, id=f"ghp_{letter * 36}")
+            for number, letter in enumerate("abc")
+        ]
+
+    await quick.open(three_calls)
+
+    assert await quick.run(three_calls()) == [0, 1, 2]
 
 
 async def test_many_steps_outside_turns_are_warned_of_once(

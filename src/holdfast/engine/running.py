@@ -14,7 +14,7 @@ from holdfast.core.effect_class import opaque
 from holdfast.core.errors import BadInput, Drift, Refused
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
-from holdfast.core.payload import encode_payload
+from holdfast.core.payload import check_name, encode_payload
 from holdfast.core.plan import Plan, PlanItem
 from holdfast.core.scope import FinishedTurn, TurnMarks, TurnSummary
 from holdfast.core.scope import Loop as LoopRecord
@@ -250,6 +250,9 @@ class Program:
     ) -> Coroutine[Any, Any, Any]:
         if arguments is not None and not isinstance(arguments, Mapping):
             raise BadInput("arguments", f"a tool's arguments have names; {type(arguments).__name__} has none")
+        if tool_id is not None and tool_id != "":  # a model that gives none may give an empty one
+            # As it is, not as it would be shown: two that look like secrets would become one.
+            check_name("id", tool_id)
 
         def begin(scope: Scope) -> Doing:
             doing = self.stepper.begin(scope, fn, (), dict(arguments or {}), step_id=tool_id)

@@ -47,7 +47,11 @@ class Receiver:
 
         class Handle(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                size = int(self.headers.get("Content-Length", 0))
+                body = self.rfile.read(size)
+                if len(body) < size:  # whoever was sending it died: no server takes that for a request
+                    self.close_connection = True
+                    return
                 request = Request(self.path, dict(self.headers.items()), body)
                 receiver.requests.append(request)
                 answer = receiver.answer(request)

@@ -355,3 +355,18 @@ async def test_a_webhook_does_not_remember(webhook: Webhook) -> None:
 
 def test_the_time_of_signing_is_that_of_the_clock() -> None:
     assert sign(SECRET, b"", later(seconds=1.9)).startswith(f"t={int(START.timestamp()) + 1},")
+
+
+# --- the other end
+
+
+def test_our_receiver_does_not_take_half_a_request_for_one(receiver: Receiver) -> None:
+    host, _, port = receiver.url.removeprefix("http://").partition("/")[0].partition(":")
+    head = b"POST /hook HTTP/1.1\r\nHost: here\r\nIdempotency-Key: a\r\nContent-Length: 2\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=10) as dies:
+        dies.sendall(head)
+    with socket.create_connection((host, int(port)), timeout=10) as whole:
+        whole.sendall(head + b"{}")
+        assert whole.recv(100).startswith(b"HTTP/1.0 200")
+
+    assert receiver.accepted["a"].body == b"{}"

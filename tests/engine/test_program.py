@@ -523,7 +523,7 @@ async def test_what_a_program_cannot_mean_is_said(quick: Stage, call: Any, probl
     assert problem in await failure_of(handle)
 
 
-async def test_ids_of_calls_that_look_like_secrets_are_told_apart(quick: Stage) -> None:
+async def test_ids_of_calls_that_look_like_secrets_are_told_apart_and_not_stored(quick: Stage) -> None:
     @hf.task
     async def three_calls(run: hf.Run) -> list[int]:
         return [
@@ -532,8 +532,13 @@ async def test_ids_of_calls_that_look_like_secrets_are_told_apart(quick: Stage) 
         ]
 
     await quick.open(three_calls)
+    handle = await quick.start(three_calls())
+    await quick.settle()
 
-    assert await quick.run(three_calls()) == [0, 1, 2]
+    assert await handle.result() == [0, 1, 2]
+    steps = await quick.store.read(lambda tx: tx.journal.steps(handle.id))
+    assert len({step.occurrence for step in steps}) == 3
+    assert all(step.occurrence.startswith("id:[redacted:") for step in steps)
 
 
 async def test_many_steps_outside_turns_are_warned_of_once(

@@ -21,6 +21,7 @@ from holdfast.core.scope import Loop as LoopRecord
 from holdfast.core.step import Step
 from holdfast.core.task import Progress
 from holdfast.core.transitions import EffectStatus
+from holdfast.engine.codec import input_digest
 from holdfast.engine.effects import Effects
 from holdfast.engine.lists import Memory
 from holdfast.engine.live import Live
@@ -251,8 +252,10 @@ class Program:
         if arguments is not None and not isinstance(arguments, Mapping):
             raise BadInput("arguments", f"a tool's arguments have names; {type(arguments).__name__} has none")
         if tool_id is not None and tool_id != "":  # a model that gives none may give an empty one
-            # As it is, not as it would be shown: two that look like secrets would become one.
-            check_name("id", tool_id)
+            shown = check_name("id", tool_id)
+            if shown != tool_id:  # two that look like secrets stay two, and neither is stored
+                digest = input_digest(self.live.place.digest_key, (tool_id,), {})
+                tool_id = f"{shown}~{digest.hex()}"
 
         def begin(scope: Scope) -> Doing:
             doing = self.stepper.begin(scope, fn, (), dict(arguments or {}), step_id=tool_id)

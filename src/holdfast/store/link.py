@@ -242,8 +242,8 @@ class Link:
         result = pgconn.exec_prepared(prepared.name, values, prepared.formats, _BINARY)
         if result.status not in _DONE:
             raise self._failure(result)
-        # What it returns tells nothing but that it was done.
-        return result.ntuples == 1
+        # The tag says it: rows that it returned would cost a message more, and the server a receiver.
+        return result.command_tuples == 1
 
     def say(self, sql: str, values: Sequence[object]) -> list[Row]:
         """A statement of somebody else's, with values of any type; the protocol takes no second one."""

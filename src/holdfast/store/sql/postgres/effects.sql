@@ -11,8 +11,7 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
                            WHERE past.task_id = :task_id AND past.in_journal = 0 AND past.scope = :scope
                              AND past.name = :name AND past.occurrence = :occurrence
                              AND past.generation = :generation) IS NULL)
-ON CONFLICT DO NOTHING
-RETURNING id;
+ON CONFLICT DO NOTHING;
 
 -- name: begin_effect_outside
 -- The same for an effect outside turns: nothing outside turns ever leaves the journal.
@@ -23,8 +22,7 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
        :created_at, :digest, 'intent', :fence, NULL, NULL, NULL, NULL, :settle_after, :created_at, 1
   FROM held
  WHERE fence = :fence AND status = 'running' AND task_id = :task_id
-ON CONFLICT DO NOTHING
-RETURNING id;
+ON CONFLICT DO NOTHING;
 
 -- name: finish_effect
 -- An effect that is open is done, if the run is still held with this fence.
@@ -35,5 +33,4 @@ UPDATE effects SET outcome = :outcome, outcome_digest = :outcome_digest, updated
  WHERE task_id = :task_id AND in_journal = 1 AND scope = :scope AND name = :name AND occurrence = :occurrence
    AND generation = :generation AND status = 'intent'
    AND EXISTS (SELECT 1 FROM held
-                WHERE held.fence = :fence AND held.status = 'running' AND held.task_id = :task_id)
-RETURNING id;
+                WHERE held.fence = :fence AND held.status = 'running' AND held.task_id = :task_id);

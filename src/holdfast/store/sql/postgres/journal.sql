@@ -6,8 +6,7 @@ INSERT INTO steps
 SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest
   FROM held
  WHERE fence = :fence AND status = 'running' AND task_id = :task_id
-ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
-RETURNING seq;
+ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING;
 
 -- name: save_steps
 -- Many steps of many runs, each under the fence of its own run; returns those that were saved now.

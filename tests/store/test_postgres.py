@@ -30,6 +30,7 @@ from holdfast.core.transitions import RunStatus
 from holdfast.store import Store, Tx
 from holdfast.store import link as link_module
 from holdfast.store import writer as writer_module
+from holdfast.store.effects import BeginEffect
 from holdfast.store.journal import SaveStep
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import load_queries, numbered
@@ -283,6 +284,19 @@ def test_an_intent_waits_for_a_fence_that_is_being_raised(
     with pytest.raises(ClaimLost):
         noting.result(SOON_S)
     assert store.read_now(lambda tx: tx.effects.of_task(run.task_id)) == []
+
+
+def test_an_effect_that_is_done_is_written_to_no_index_anew(store: PostgresStore, rival: Rival) -> None:
+    run, _ = running_run(store)
+    effect = an_effect(task_id=run.task_id, run_id=run.id)
+    store.write_now(BeginEffect(effect))
+
+    rival.execute(
+        "UPDATE effects SET status = 'done', outcome = 'x', updated_at = 9 WHERE task_id = %s",
+        (run.task_id,),
+    )
+    updates = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'effects'"
+    assert rival.execute(updates).fetchone() == (1, 1)
 
 
 def test_a_sender_waits_for_another_and_is_given_the_place_after_its_mail(

@@ -322,15 +322,19 @@ CREATE TABLE effects (
   updated_at      BIGINT NOT NULL,
   -- Until its turn commits: the journal is replayed from it, and one that is done is its own step there.
   in_journal      BIGINT NOT NULL,
+  -- Its status when it is, or was, in doubt; or has failed. Indexes ask this one and not the status: one that
+  -- changes there makes PostgreSQL write every index of the table anew, and an effect that is done needs none.
+  doubt           TEXT COLLATE "C" GENERATED ALWAYS AS
+    (CASE WHEN status <> 'intent' AND status <> 'done' THEN status END) STORED,
   PRIMARY KEY (task_id, in_journal, scope, name, occurrence, generation)
 );
 -- People and runs ask by id only for what was ever in doubt, or failed.
-CREATE UNIQUE INDEX effects_doubted ON effects (id) WHERE status <> 'intent' AND status <> 'done';
+CREATE UNIQUE INDEX effects_doubted ON effects (id) WHERE doubt IS NOT NULL;
 -- Of those in the journal there are few, and they are sorted when somebody looks.
 CREATE INDEX effects_past ON effects (task_id, id) WHERE in_journal = 0;
 -- Who keeps receipts of what can be verified asks by the key.
 CREATE INDEX effects_verifiable ON effects (idempotency_key) WHERE effect_class = 'verifiable';
-CREATE INDEX effects_unknown ON effects (status, id) WHERE status = 'unknown';
+CREATE INDEX effects_unknown ON effects (doubt, id) WHERE doubt = 'unknown';
 
 CREATE TABLE deliveries (
   id              TEXT COLLATE "C" PRIMARY KEY,

@@ -19,12 +19,12 @@ SELECT * FROM effects
 
 -- name: get_effect
 -- One effect that is, or was, in doubt; or has failed.
-SELECT * FROM effects WHERE id = :id AND status <> 'intent' AND status <> 'done';
+SELECT * FROM effects WHERE id = :id AND doubt IS NOT NULL;
 
 -- name: find_effects
 -- Ids of those that begin with a prefix.
 SELECT id, task_id FROM effects
- WHERE id >= :low AND id < :high AND status <> 'intent' AND status <> 'done'
+ WHERE id >= :low AND id < :high AND doubt IS NOT NULL
  ORDER BY id LIMIT 3;
 
 -- name: settle_effect
@@ -37,7 +37,7 @@ RETURNING *;
 -- name: review_effect
 -- What a person decided about it.
 UPDATE effects SET review = :review, review_digest = :review_digest, updated_at = :now
- WHERE id = :id AND status <> 'intent' AND status <> 'done'
+ WHERE id = :id AND doubt IS NOT NULL
 RETURNING *;
 
 -- name: unsettled_effects
@@ -76,7 +76,7 @@ UPDATE effects SET in_journal = 0
 
 -- name: effects_to_review
 -- Effects of which nobody knows whether they happened, oldest first.
-SELECT * FROM effects WHERE status = 'unknown' AND id > :after ORDER BY id LIMIT :limit;
+SELECT * FROM effects WHERE doubt = 'unknown' AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: effects_of_task
 -- All effects of a task, oldest first.

@@ -6,9 +6,12 @@ import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
+
+# What is measured: its name, the rate or the time of ours, and its target.
+Measured = tuple[str, Callable[[], float], float | None]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +41,8 @@ class Report:
         self._only = only
 
     def wants(self, name: str) -> bool:
-        return self._only is None or self._only in name
+        """Whether this row is asked for; or, of the beginning that several rows share, one of them."""
+        return self._only is None or self._only in name or name in self._only
 
     def rates(
         self,
@@ -50,8 +54,13 @@ class Report:
         rounds: int,
     ) -> None:
         """Both return operations per second; the ratio is the median over rounds taken in turns."""
-        if self.wants(name):
-            pairs = _take_turns(name, ours, raw, rounds)
+        self.rates_in_turns([(name, ours, target)], raw, rounds=rounds)
+
+    def rates_in_turns(self, rows: Sequence[Measured], raw: Callable[[], float], *, rounds: int) -> None:
+        """Several rows beside one raw rate, in turns as well: a bad moment of the machine, which may last for
+        seconds, is then a small part of each and not the whole of one."""
+        wanted = [row for row in rows if self.wants(row[0])]
+        for (name, _, target), pairs in zip(wanted, _take_turns(wanted, raw, rounds), strict=True):
             self._add(name, pairs, unit="/s", target=target, is_time=False)
 
     def times(
@@ -65,7 +74,7 @@ class Report:
     ) -> None:
         """Both return seconds."""
         if self.wants(name):
-            pairs = _take_turns(name, ours, raw, rounds)
+            [pairs] = _take_turns([(name, ours, target)], raw, rounds)
             self._add(name, pairs, unit="s", target=target, is_time=True)
 
     def _add(
@@ -104,21 +113,23 @@ def timed(act: Callable[[], object]) -> float:
 
 
 def _take_turns(
-    name: str, ours: Callable[[], float], raw: Callable[[], float], rounds: int
-) -> list[tuple[float, float]]:
-    # What earlier rows have left behind is nothing that the collector of garbage should look at in this one.
+    rows: Sequence[Measured], raw: Callable[[], float], rounds: int
+) -> list[list[tuple[float, float]]]:
+    """Of each row, ours and raw of each round."""
+    # What earlier rows have left behind is nothing that the collector of garbage should look at in these.
     gc.collect()
     gc.freeze()
-    pairs = []
+    found: list[list[tuple[float, float]]] = [[] for _ in rows]
     for number in range(rounds):
-        if sys.stderr.isatty():
-            print(f"\r{name}: round {number + 1} of {rounds} ", end="", file=sys.stderr, flush=True)
-        if number % 2:
-            one = raw()
-            pairs.append((ours(), one))
-        else:
-            mine = ours()
-            pairs.append((mine, raw()))
+        for (name, ours, _), pairs in zip(rows, found, strict=True):
+            if sys.stderr.isatty():
+                print(f"\r\033[K{name}: round {number + 1} of {rounds} ", end="", file=sys.stderr, flush=True)
+            if number % 2:
+                one = raw()
+                pairs.append((ours(), one))
+            else:
+                mine = ours()
+                pairs.append((mine, raw()))
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
-    return pairs
+    return found

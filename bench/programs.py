@@ -22,7 +22,7 @@ import psycopg
 import holdfast as hf
 from bench import raw, recovery
 from bench.history import fill
-from bench.measure import Report
+from bench.measure import Measured, Report
 from bench.writes import WARM_UP
 from holdfast.store import Store
 
@@ -99,13 +99,15 @@ def bench_steps(
     report: Report, kind: str, url: str, raw_write: Callable[[int, int], None], count: int
 ) -> None:
     """Many short turns of ours and raw: the disk's good and bad moments last longer than one of them."""
-    rows: list[tuple[str, Callable[[hf.Run, int], Awaitable[float]], float | None]] = [
+    kinds: list[tuple[str, Callable[[hf.Run, int], Awaitable[float]], float | None]] = [
         (f"{kind}: one run, plain steps / one durable commit each", plain_steps, 0.7),
-        (f"{kind}: one run, effects (two commits) / one durable commit each", effects, 0.35),
+        (
+            f"{kind}: one run, effects (two commits) / one durable commit each",
+            effects,
+            0.3 if kind == "PostgreSQL" else 0.35,
+        ),
         (f"{kind}: one run, pure steps that share a commit / one durable commit each", pure_steps, None),
     ]
-    if kind == "PostgreSQL":
-        rows[1] = (rows[1][0], effects, 0.3)
     callers = itertools.count(1)
 
     def by_hand() -> float:
@@ -121,14 +123,11 @@ def bench_steps(
         scope = one_run(url)
         pace = runner.run(_enter(scope))
         runner.run(pace.take_turn(plain_steps, WARM_UP))
-        for name, how, target in rows:
-            report.rates(
-                name,
-                lambda how=how: runner.run(pace.take_turn(how, count)),  # type: ignore[misc]
-                by_hand,
-                target=target,
-                rounds=30,
-            )
+        rows: list[Measured] = [
+            (name, lambda how=how: runner.run(pace.take_turn(how, count)), target)  # type: ignore[misc]
+            for name, how, target in kinds
+        ]
+        report.rates_in_turns(rows, by_hand, rounds=60)
         runner.run(_leave(scope))
 
 

@@ -23,9 +23,18 @@ from holdfast.core.step import Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import CheckpointStatus, EffectStatus, RunStatus, TaskStatus, is_terminal
 from holdfast.engine.claims import NEVER
-from holdfast.store import Store, Tx, rows
+from holdfast.store import Store, Tx
 from holdfast.store.contract import Row
 from holdfast.store.events import START, parse_position
+from holdfast.store.rows.effects import effect_from_row
+from holdfast.store.rows.journal import (
+    delta_from_row,
+    loop_from_row,
+    mail_from_row,
+    question_from_row,
+    turn_from_row,
+)
+from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.verify import scan
 
 T = TypeVar("T")
@@ -74,27 +83,27 @@ def _read(tx: Tx) -> Contents:
     def every(noun: str, width: int, read: Callable[[Row], T]) -> list[T]:
         return [read(row) for row in scan(tx, noun, width)]
 
-    turns = every("turns", 3, rows.turn_from_row)
+    turns = every("turns", 3, turn_from_row)
     return Contents(
-        tasks={task.id: task for task in every("tasks", 1, rows.task_from_row)},
-        runs={run.id: run for run in every("runs", 1, rows.run_from_row)},
-        checkpoints={one.id: one for one in every("checkpoints", 1, rows.checkpoint_from_row)},
+        tasks={task.id: task for task in every("tasks", 1, task_from_row)},
+        runs={run.id: run for run in every("runs", 1, run_from_row)},
+        checkpoints={one.id: one for one in every("checkpoints", 1, checkpoint_from_row)},
         # The rows of steps, and the effects that are their own steps.
         steps=[step for row in scan(tx, "tasks", 1) for step in tx.journal.steps(row[0])],
         events=_feed(tx),
         counts={noun: tx.events.counts(noun) for noun in ("task", "run", "checkpoint")},
         living_boots={boot.id for boot in tx.boots.alive(limit=100_000)},
-        effects={effect.id: effect for effect in every("effects", 6, rows.effect_from_row)},
+        effects={effect.id: effect for effect in every("effects", 6, effect_from_row)},
         turns=turns,
-        loops={(row[0], row[1]): rows.loop_from_row(row) for row in scan(tx, "loops", 2)},
+        loops={(row[0], row[1]): loop_from_row(row) for row in scan(tx, "loops", 2)},
         open_scopes={(row[0], row[1]) for row in scan(tx, "scope_ops", 2)},
         finished_scopes={(turn.task_id, f"{turn.loop}:{turn.turn}") for turn in turns},
         deltas=[
             msgspec.structs.replace(delta, items=tx.blobs.open(delta.items))
-            for delta in every("list_deltas", 3, rows.delta_from_row)
+            for delta in every("list_deltas", 3, delta_from_row)
         ],
-        mail=every("mail", 2, rows.mail_from_row),
-        questions={one.id: one for one in every("questions", 1, rows.question_from_row)},
+        mail=every("mail", 2, mail_from_row),
+        questions={one.id: one for one in every("questions", 1, question_from_row)},
     )
 
 

@@ -11,13 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.checkpoint import (
-    Checkpoint,
-    ResumeReason,
-    SeedContext,
-    decode_seed,
-    encode_document,
-)
+from holdfast.core.checkpoint import Checkpoint, ResumeReason, SeedContext, decode_seed, encode_document
 from holdfast.core.errors import CheckpointUnreadable, IllegalMove, ResumesHeld
 from holdfast.core.events import EventKind
 from holdfast.core.plan import plan_of
@@ -26,7 +20,8 @@ from holdfast.core.step import ArtifactState
 from holdfast.core.task import Progress
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.resume import MAX_RESUME_ATTEMPTS, Resumed, Resumer, retrying
-from holdfast.store import Tx, rows
+from holdfast.store import Tx
+from holdfast.store.rows.work import row_from_checkpoint
 from holdfast.testing import FakeClock
 from tests.builders import a_run
 from tests.crash.invariants import assert_ledger_is_whole
@@ -61,7 +56,7 @@ async def now(parts: Parts, checkpoint: Checkpoint) -> Checkpoint:
 def rewrite(parts: Parts, checkpoint: Checkpoint, document: bytes, **changes: object) -> None:
     """Put another document in the checkpoint's place, with a digest that fits."""
     changed = msgspec.structs.replace(checkpoint, document=document, **changes)
-    row = rows.row_from_checkpoint(changed)
+    row = row_from_checkpoint(changed)
     execute(
         parts.store,
         f"UPDATE run_checkpoints SET document = {literal(parts.store, document)},"

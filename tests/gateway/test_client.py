@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.core.message import Message, Role
 from holdfast.core.transitions import MessageStatus
-from holdfast.store import rows
+from holdfast.store.rows.talk import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet, opened_ledger
@@ -217,7 +217,7 @@ def check(one: Fleet, posted: dict[str, list[str]]) -> None:
     """From the ledger: each message once, at its place, answered once."""
     with opened_ledger(one) as ledger:
         assert_ledger_is_whole(ledger, is_at_rest=True)
-        messages = ledger.read_now(lambda tx: [*map(rows.message_from_row, scan(tx, "messages", 1))])
+        messages = ledger.read_now(lambda tx: [*map(message_from_row, scan(tx, "messages", 1))])
     by_session: dict[str, list[Message]] = defaultdict(list)
     for message in sorted(messages, key=lambda found: found.position):
         by_session[message.session_key].append(message)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.transitions import MessageStatus, RestartStatus
-from holdfast.store import rows
+from holdfast.store.rows.talk import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import Fleet, fleet, opened_ledger
@@ -221,7 +221,7 @@ def check_the_rest(one: Fleet, boot: str, reason: str) -> None:
             RestartStatus.RECOVERED,
             RestartStatus.BLOCKED,
         ]
-        messages = ledger.read_now(lambda tx: [*map(rows.message_from_row, scan(tx, "messages", 1))])
+        messages = ledger.read_now(lambda tx: [*map(message_from_row, scan(tx, "messages", 1))])
     asked: list[Any] = [found for found in messages if found.role.value == "user"]
     assert sorted(found.text for found in asked) == sorted(texts)
     assert {found.status for found in asked} == {MessageStatus.ANSWERED}

@@ -27,7 +27,9 @@ from holdfast.core.checkpoint import decode_seed
 from holdfast.core.clock import SystemClock
 from holdfast.core.message import Message, Role
 from holdfast.core.transitions import CheckpointStatus, DeliveryStatus, MessageStatus, RestartStatus
-from holdfast.store import Store, Tx, rows
+from holdfast.store import Store, Tx
+from holdfast.store.rows.talk import delivery_from_row, message_from_row
+from holdfast.store.rows.work import checkpoint_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet
@@ -218,13 +220,13 @@ def owed(one: Fleet) -> int:
 
 
 def has_delivered(store: Store) -> bool:
-    owed = store.read_now(lambda tx: [*map(rows.delivery_from_row, scan(tx, "deliveries", 1))])
+    owed = store.read_now(lambda tx: [*map(delivery_from_row, scan(tx, "deliveries", 1))])
     return all(one.status is DeliveryStatus.DELIVERED for one in owed)
 
 
 def check(store: Store, home: Path, posted: dict[str, list[str]]) -> None:
     """From the ledger and from the world, from nobody's memory."""
-    messages = store.read_now(lambda tx: [*map(rows.message_from_row, scan(tx, "messages", 1))])
+    messages = store.read_now(lambda tx: [*map(message_from_row, scan(tx, "messages", 1))])
     by_session: dict[str, list[Message]] = defaultdict(list)
     for message in sorted(messages, key=lambda one: one.position):
         by_session[message.session_key].append(message)
@@ -243,7 +245,7 @@ def check(store: Store, home: Path, posted: dict[str, list[str]]) -> None:
 
 def check_answers(store: Store, receiver: Receiver) -> None:
     """At the other end of the webhook: every answer, in order for each peer, and no notice twice."""
-    owed = store.read_now(lambda tx: [*map(rows.delivery_from_row, scan(tx, "deliveries", 1))])
+    owed = store.read_now(lambda tx: [*map(delivery_from_row, scan(tx, "deliveries", 1))])
     hooked = {one.idempotency_key: one for one in owed if one.origin and one.origin.channel == "hooks"}
     assert {one.status for one in hooked.values()} == {DeliveryStatus.DELIVERED}
     first: dict[str, dict[str, Any]] = {}
@@ -276,7 +278,7 @@ def check_resumes(tx: Tx) -> int:
     """Each interruption has exactly one follow-up, with the same goal, place, artifacts and routing."""
     count = 0
     for row in scan(tx, "checkpoints", 1):
-        checkpoint = rows.checkpoint_from_row(row)
+        checkpoint = checkpoint_from_row(row)
         if checkpoint.status is None:
             continue
         assert checkpoint.status is CheckpointStatus.RESUMED, checkpoint

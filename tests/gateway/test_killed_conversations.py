@@ -20,7 +20,8 @@ from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
 from holdfast.core.clock import SystemClock
 from holdfast.core.message import Role
 from holdfast.core.transitions import DeliveryStatus, MessageStatus
-from holdfast.store import Store, Tx, rows
+from holdfast.store import Store, Tx
+from holdfast.store.rows.work import task_from_row
 from holdfast.store.verify import scan
 from tests.channels.receiver import Receiver
 from tests.servers import PostgresServer
@@ -170,7 +171,7 @@ def assert_answered_once(url: str, receiver: Receiver) -> None:
     store = open_store(url, clock=SystemClock())
     try:
         # What went wrong tells more than an answer that is missing.
-        tasks = store.read_now(lambda tx: [*map(rows.task_from_row, scan(tx, "tasks", 1))])
+        tasks = store.read_now(lambda tx: [*map(task_from_row, scan(tx, "tasks", 1))])
         assert [one.failure for one in tasks if one.failure is not None] == []
         for session in SESSIONS:
             key = f"agent:scholar:{session}"

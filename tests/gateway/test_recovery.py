@@ -25,16 +25,10 @@ from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import planning, save_file
 from holdfast.gateway.recovery import CHILDREN_TOPIC, Recovery
 from holdfast.schedule.cron import Cron
-from holdfast.store import Store, Write, rows
+from holdfast.store import Store, Write
+from holdfast.store.rows.talk import delivery_from_row
 from holdfast.store.verify import scan
-from holdfast.testing import (
-    Crashed,
-    FailingStore,
-    Failpoint,
-    FakeClock,
-    StoreAround,
-    memory_store,
-)
+from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, StoreAround, memory_store
 from tests.builders import FAILURE
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.deaths import die
@@ -128,7 +122,7 @@ def check(store: Store, work: Work, *, restarts: int = 1) -> list[Restart]:
     interrupted = sorted(was.task_id for one in found for was in one.manifest.interruptions)
     assert interrupted == sorted(one.task.id for one in work.claimed.values())
     notices = [row for row in store.read_now(lambda tx: scan(tx, "deliveries", 1)) if "notice:" in row[2]]
-    letters = sorted(rows.delivery_from_row(row).message or b"" for row in notices)
+    letters = sorted(delivery_from_row(row).message or b"" for row in notices)
     assert len(letters) == 2
     assert b"Not resumed after restart" in letters[0]
     assert b"Resumed after restart; continuing" in letters[1]

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.message import Role
 from holdfast.core.transitions import MessageStatus, TaskStatus
-from holdfast.store import rows
+from holdfast.store.rows.talk import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import Fleet, fleet, opened_ledger
@@ -92,7 +92,7 @@ def check(one: Fleet, texts: list[str], killers: int) -> None:
     assert Counter(one.world("planted")) == dict.fromkeys(texts[killers:], 1)
     with opened_ledger(one) as ledger:
         contents = assert_ledger_is_whole(ledger, is_at_rest=True)
-        messages = ledger.read_now(lambda tx: [*map(rows.message_from_row, scan(tx, "messages", 1))])
+        messages = ledger.read_now(lambda tx: [*map(message_from_row, scan(tx, "messages", 1))])
     ended = {task.goal: task for task in contents.tasks.values()}
     assert {ended[text].status for text in texts[killers:]} == {TaskStatus.SUCCEEDED}
     for text in texts[:killers]:

@@ -17,7 +17,8 @@ from holdfast.channels.webhook import KEY_HEADER, SIGNATURE_HEADER, sign
 from holdfast.core.claim import DEFAULT_LEASE
 from holdfast.core.run import Run
 from holdfast.core.transitions import DeliveryStatus, RestartStatus, RunStatus
-from holdfast.store import rows
+from holdfast.store.rows.journal import step_from_row
+from holdfast.store.rows.talk import delivery_from_row
 from holdfast.store.verify import scan
 from tests.channels.receiver import Receiver
 from tests.crash.invariants import assert_ledger_is_whole
@@ -149,7 +150,7 @@ def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whoever_
 
 def is_busy(found: Field) -> bool:
     """Those who talk have sown their first bed, and the child has begun."""
-    steps = found.store.read_now(lambda tx: [*map(rows.step_from_row, scan(tx, "steps", 4))])
+    steps = found.store.read_now(lambda tx: [*map(step_from_row, scan(tx, "steps", 4))])
     sown = found.store.read_now(lambda tx: scan(tx, "effects", 6))
     return any(one.name == "sprout" for one in steps) and len(list(sown)) >= len(PEERS)
 
@@ -176,7 +177,7 @@ def restarts(found: Field) -> list[Any]:
 
 
 def has_delivered(found: Field) -> bool:
-    owed = found.store.read_now(lambda tx: [*map(rows.delivery_from_row, scan(tx, "deliveries", 1))])
+    owed = found.store.read_now(lambda tx: [*map(delivery_from_row, scan(tx, "deliveries", 1))])
     return all(one.status is DeliveryStatus.DELIVERED for one in owed)
 
 

@@ -28,7 +28,11 @@ from holdfast.core.run import Run
 from holdfast.core.task import Task
 from holdfast.core.transitions import MessageStatus
 from holdfast.gateway.crashes import Patience
-from holdfast.store import Store, Tx, rows
+from holdfast.store import Store, Tx
+from holdfast.store.rows.effects import effect_from_row
+from holdfast.store.rows.journal import step_from_row
+from holdfast.store.rows.talk import message_from_row
+from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.tables import execute, query
@@ -252,16 +256,16 @@ class Field:
         )
 
     def messages(self) -> list[Message]:
-        return self.store.read_now(lambda tx: [*map(rows.message_from_row, scan(tx, "messages", 1))])
+        return self.store.read_now(lambda tx: [*map(message_from_row, scan(tx, "messages", 1))])
 
     def unanswered(self) -> list[str]:
         return [one.text for one in self.messages() if one.role is Role.USER and not is_answered(one)]
 
     def runs(self) -> list[Run]:
-        return self.store.read_now(lambda tx: [*map(rows.run_from_row, scan(tx, "runs", 1))])
+        return self.store.read_now(lambda tx: [*map(run_from_row, scan(tx, "runs", 1))])
 
     def tasks(self) -> list[Task]:
-        return self.store.read_now(lambda tx: [*map(rows.task_from_row, scan(tx, "tasks", 1))])
+        return self.store.read_now(lambda tx: [*map(task_from_row, scan(tx, "tasks", 1))])
 
     def gated(self) -> dict[str, Run]:
         """The newest run of each task that stands at the gate."""
@@ -334,11 +338,11 @@ def check_late_writes(tx: Tx) -> None:
     follow-up: that was created after the rescue had committed, and the fence lets in nothing after it."""
     followed = {
         one.run_id: tx.runs.get(one.resumed_run_id).created_at
-        for one in map(rows.checkpoint_from_row, scan(tx, "checkpoints", 1))
+        for one in map(checkpoint_from_row, scan(tx, "checkpoints", 1))
         if one.resumed_run_id is not None
     }
-    steps = [(one.run_id, one.name, one.ended_at) for one in map(rows.step_from_row, scan(tx, "steps", 4))]
-    effects = map(rows.effect_from_row, scan(tx, "effects", 6))
+    steps = [(one.run_id, one.name, one.ended_at) for one in map(step_from_row, scan(tx, "steps", 4))]
+    effects = map(effect_from_row, scan(tx, "effects", 6))
     for run_id, name, at in steps + [(one.run_id, one.name, one.created_at) for one in effects]:
         assert run_id not in followed or at <= followed[run_id], f"{name} of {run_id} came late"
 
@@ -498,5 +502,5 @@ def test_a_gateway_that_starts_while_its_server_is_away_waits_for_it_and_holds_n
 
 def have_ended(tx: Tx) -> bool:
     """Whether everything that stood at the gate is answered."""
-    found = map(rows.message_from_row, scan(tx, "messages", 1))
+    found = map(message_from_row, scan(tx, "messages", 1))
     return sum(one.text.startswith(WAITS) and is_answered(one) for one in found) == GATED

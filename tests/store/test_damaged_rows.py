@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import RowDamaged
-from holdfast.store import Store, rows
+from holdfast.store import Store
+from holdfast.store.rows.work import row_from_run, row_from_task, run_from_row, task_from_row
 from tests.builders import a_run, a_task, stored_run
 
 
@@ -15,26 +16,26 @@ from tests.builders import a_run, a_task, stored_run
     ids=["runtime", "origin", "notify", "status", "progress", "failure"],
 )
 def test_a_task_of_which_a_word_does_not_decode_is_damaged_and_still_shown(place: int, value: object) -> None:
-    row = list(rows.row_from_task(a_task()).values())
+    row = list(row_from_task(a_task()).values())
     row[place] = value
 
-    assert rows.task_from_row(row).is_damaged
+    assert task_from_row(row).is_damaged
 
 
 @pytest.mark.parametrize(("place", "value"), [(9, "runnimg"), (12, "reazy"), (21, b"{")])
 def test_a_run_of_which_a_word_does_not_decode_is_damaged_and_still_read(place: int, value: object) -> None:
-    row = list(rows.row_from_run(a_run(a_task())).values())
+    row = list(row_from_run(a_run(a_task())).values())
     row[place] = value
 
-    assert rows.run_from_row(row).is_damaged
+    assert run_from_row(row).is_damaged
 
 
 def test_what_cannot_be_mended_is_refused_by_name() -> None:
-    row = list(rows.row_from_task(a_task()).values())
+    row = list(row_from_task(a_task()).values())
     row[12] = "yesterday"
 
     with pytest.raises(RowDamaged, match=str(row[0])):
-        rows.task_from_row(row)
+        task_from_row(row)
 
 
 def test_an_intact_task_is_not_damaged(store: Store) -> None:

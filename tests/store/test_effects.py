@@ -16,10 +16,11 @@ from holdfast.core.run import Run
 from holdfast.core.scope import FinishedTurn
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus
-from holdfast.store import Store, Tx, rows
+from holdfast.store import Store, Tx
 from holdfast.store.effects import BeginEffect, FinishEffect
 from holdfast.store.journal import SaveStep
 from holdfast.store.queries import load_queries, numbered
+from holdfast.store.rows.effects import IN_ORDER
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, an_effect, claim_of, later, running_run, stored_run
 from tests.engine.tables import execute
@@ -452,4 +453,4 @@ def test_the_database_refuses_a_word_that_it_does_not_know(
 def test_values_are_given_in_the_order_in_which_sqlite_counts_parameters() -> None:
     queries = load_queries("sqlite")
 
-    assert {name: numbered(queries[name])[1] for name in rows.IN_ORDER} == rows.IN_ORDER
+    assert {name: numbered(queries[name])[1] for name in IN_ORDER} == IN_ORDER

@@ -22,9 +22,10 @@ from holdfast.core.transitions import (
     TaskStatus,
 )
 from holdfast.engine.retention import Walk, pruning_conversations
-from holdfast.store import Tx, rows
+from holdfast.store import Tx
 from holdfast.store.queries import load_queries
 from holdfast.store.records import Place
+from holdfast.store.rows.work import row_from_task
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.tasks import LAST
 from holdfast.testing import memory_store
@@ -128,7 +129,7 @@ def fill(store: SqliteStore, finished: int) -> None:
             a_run(task, id=RunId(f"run_{task.id[5:]}"), status=RunStatus.RESUMED, claimed_by=BOOT)
             for task in tasks
         ]
-        tx.statements.many("insert_task", [rows.row_from_task(task) for task in tasks])
+        tx.statements.many("insert_task", [row_from_task(task) for task in tasks])
         tx.runs.create_many(runs)
         tx.checkpoints.create_many(
             [a_checkpoint(run, status=CheckpointStatus.RESUMED, token="past") for run in runs]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.claim import Boot
 from holdfast.core.clock import to_micros
-from holdfast.store import rows
+from holdfast.store.rows.work import boot_from_row, row_from_boot
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -19,7 +19,7 @@ class Boots:
 
     def begin(self, boot: Boot) -> bool:
         """True if it had not begun before."""
-        return self._sql.one("insert_boot", rows.row_from_boot(boot)) is not None
+        return self._sql.one("insert_boot", row_from_boot(boot)) is not None
 
     def end(self, boot_id: str, *, now: datetime) -> bool:
         """True if it had not ended before."""
@@ -27,10 +27,10 @@ class Boots:
 
     def get(self, boot_id: str) -> Boot | None:
         row = self._sql.one("get_boot", {"id": boot_id})
-        return None if row is None else rows.boot_from_row(row)
+        return None if row is None else boot_from_row(row)
 
     def alive(self, *, limit: int = 1000) -> list[Boot]:
-        return [rows.boot_from_row(row) for row in self._sql.all("boots_alive", {"limit": limit})]
+        return [boot_from_row(row) for row in self._sql.all("boots_alive", {"limit": limit})]
 
     def in_flight(self) -> list[str]:
         """Ids of the boots that some claim names."""

@@ -14,8 +14,8 @@ from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.ids import CheckpointId
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CheckpointStatus
-from holdfast.store import rows
 from holdfast.store.contract import Row
+from holdfast.store.rows.work import checkpoint_from_row, row_from_checkpoint
 from holdfast.store.tasks import LAST, resolve
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Checkpoints:
 
     def create_many(self, checkpoints: Sequence[Checkpoint]) -> None:
         """New checkpoints of runs that the caller holds, so none of them can be there already."""
-        self._sql.many("insert_checkpoint", [rows.row_from_checkpoint(one) for one in checkpoints])
+        self._sql.many("insert_checkpoint", [row_from_checkpoint(one) for one in checkpoints])
         for one in checkpoints:
             self._tx.count("checkpoint", one.status, 1)
 
@@ -62,7 +62,7 @@ class Checkpoints:
             name, params = f"{name}_of_task", params | {"task_id": task_id}
         if status is not None:
             name, params = f"{name}_in_status", params | {"status": status.value}
-        return [rows.checkpoint_from_row(row) for row in self._sql.all(name, params)]
+        return [checkpoint_from_row(row) for row in self._sql.all(name, params)]
 
     def open_of_run(self, run_id: str) -> Checkpoint | None:
         return self._maybe("open_checkpoint_of_run", {"run_id": run_id})
@@ -99,7 +99,7 @@ class Checkpoints:
 
     def _claimed(self, boot_id: str, token: str, claim: Callable[[], Iterable[Row]]) -> list[Checkpoint]:
         try:
-            found = [rows.checkpoint_from_row(row) for row in claim()]
+            found = [checkpoint_from_row(row) for row in claim()]
         except RowDamaged:
             found = self.with_token(
                 boot_id, token
@@ -110,7 +110,7 @@ class Checkpoints:
     def with_token(self, boot_id: str, token: str) -> list[Checkpoint]:
         """What a claim whose answer was lost has already taken."""
         mine = self._sql.all("resumes_with_token", {"boot_id": boot_id, "token": token})
-        return [rows.checkpoint_from_row(row) for row in mine]
+        return [checkpoint_from_row(row) for row in mine]
 
     def hold(self, checkpoint_ids: Sequence[str], token: str) -> set[str]:
         """Those that this resumer still holds; they stay so until the transaction ends."""
@@ -169,15 +169,15 @@ class Checkpoints:
 
     def resuming_of_boot(self, boot_id: str, *, limit: int) -> list[Checkpoint]:
         found = self._sql.all("resuming_of_boot", {"boot_id": boot_id, "limit": limit})
-        return [rows.checkpoint_from_row(row) for row in found]
+        return [checkpoint_from_row(row) for row in found]
 
     def lapsed(self, *, now: datetime, limit: int) -> list[Checkpoint]:
         found = self._sql.all("lapsed_resumes", {"now": to_micros(now), "limit": limit})
-        return [rows.checkpoint_from_row(row) for row in found]
+        return [checkpoint_from_row(row) for row in found]
 
     def lock_resuming(self, checkpoint_ids: Sequence[str]) -> list[Checkpoint]:
         found = self._sql.all("lock_resuming", {"ids": self._sql.pack(checkpoint_ids)})
-        return [rows.checkpoint_from_row(row) for row in found]
+        return [checkpoint_from_row(row) for row in found]
 
     def to_prune(self, *, older_than: datetime, before: str = LAST, limit: int = 1000) -> list[Checkpoint]:
         """Recorded or settled checkpoints of ended tasks."""
@@ -203,7 +203,7 @@ class Checkpoints:
 
     def _maybe(self, query: str, params: dict[str, object]) -> Checkpoint | None:
         row = self._sql.one(query, params)
-        return None if row is None else rows.checkpoint_from_row(row)
+        return None if row is None else checkpoint_from_row(row)
 
     def _moved(self, status: CheckpointStatus, to: CheckpointStatus, by: int) -> None:
         self._tx.moved("checkpoint", status, to, by)

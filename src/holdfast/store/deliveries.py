@@ -13,9 +13,9 @@ from holdfast.core.errors import RowDamaged
 from holdfast.core.ids import DeliveryId
 from holdfast.core.task import Failure
 from holdfast.core.transitions import DeliveryStatus
-from holdfast.store import rows
 from holdfast.store.contract import Row
 from holdfast.store.records import Prunable
+from holdfast.store.rows.talk import delivery_from_row, row_from_delivery
 from holdfast.store.tasks import resolve
 
 _encode = msgspec.json.Encoder().encode
@@ -37,8 +37,8 @@ class Deliveries(Prunable[Delivery]):
     noun = "delivery"
     nouns = "deliveries"
     has_key = True
-    from_row = staticmethod(rows.delivery_from_row)
-    to_row = staticmethod(rows.row_from_delivery)
+    from_row = staticmethod(delivery_from_row)
+    to_row = staticmethod(row_from_delivery)
 
     def due(self, channel: str, *, now: datetime, limit: int, after: str = "") -> Due:
         """What may be sent now through a channel: the oldest that is owed to its target.
@@ -72,7 +72,7 @@ class Deliveries(Prunable[Delivery]):
             "now": to_micros(now),
         }
         row = self._sql.one("attempt_delivery", params)
-        return None if row is None else rows.delivery_from_row(row)
+        return None if row is None else delivery_from_row(row)
 
     def lapsed(self, channels: Collection[str], *, now: datetime) -> Due:
         """Attempts through these channels of which nobody will tell how they ended, a page of them."""
@@ -92,7 +92,7 @@ class Deliveries(Prunable[Delivery]):
             "now": to_micros(now),
         }
         row = self._sql.one("reclaim_delivery", params)
-        return None if row is None else rows.delivery_from_row(row)
+        return None if row is None else delivery_from_row(row)
 
     def settle(
         self,
@@ -113,22 +113,22 @@ class Deliveries(Prunable[Delivery]):
             "now": to_micros(now),
         }
         row = self._sql.one("settle_delivery", params)
-        return None if row is None else rows.delivery_from_row(row)
+        return None if row is None else delivery_from_row(row)
 
     def failed(self, limit: int = 50, after: str = "") -> list[Delivery]:
         """What was given up, oldest first; the last id of a page is the page token of the next."""
         found = self._sql.all("failed_deliveries", {"after": after, "limit": limit})
-        return [rows.delivery_from_row(row) for row in found]
+        return [delivery_from_row(row) for row in found]
 
     def owed(self, limit: int = 50, after: str = "") -> list[Delivery]:
         """What is still to be sent, in the same way."""
         found = self._sql.all("owed_deliveries", {"after": after, "limit": limit})
-        return [rows.delivery_from_row(row) for row in found]
+        return [delivery_from_row(row) for row in found]
 
     def retry(self, delivery_id: str, *, now: datetime) -> Delivery | None:
         """What was given up is owed again, and may go at once; None when it was not given up."""
         row = self._sql.one("retry_delivery", {"id": delivery_id, "now": to_micros(now)})
-        return None if row is None else rows.delivery_from_row(row)
+        return None if row is None else delivery_from_row(row)
 
     def resolve(self, prefix: str) -> DeliveryId:
         """The one id that begins so."""
@@ -136,7 +136,7 @@ class Deliveries(Prunable[Delivery]):
 
     def of_task(self, task_id: str) -> list[Delivery]:
         found = self._sql.all("deliveries_of_task", {"task_id": task_id})
-        return [rows.delivery_from_row(row) for row in found]
+        return [delivery_from_row(row) for row in found]
 
 
 def _readable(found: Sequence[Row]) -> tuple[list[Delivery], frozenset[str]]:
@@ -144,7 +144,7 @@ def _readable(found: Sequence[Row]) -> tuple[list[Delivery], frozenset[str]]:
     read, damaged = [], set()
     for row in found:
         try:
-            read.append(rows.delivery_from_row(row))
+            read.append(delivery_from_row(row))
         except RowDamaged:
             damaged.add(str(row[0]))
     return read, frozenset(damaged)

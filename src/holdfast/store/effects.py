@@ -15,7 +15,8 @@ from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
 from holdfast.core.ids import EffectId
 from holdfast.core.payload import digest_of
 from holdfast.core.transitions import EffectStatus, sources_of
-from holdfast.store import rows
+from holdfast.store.rows.effects import INTENT_COLUMNS, effect_from_row, intent_from_effect, row_from_effect
+from holdfast.store.rows.reading import digest_of_late
 from holdfast.store.tasks import resolve
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class BeginEffect:
 
     def __init__(self, effect: Effect, *, created_at: int | None = None) -> None:
         self.effect = effect
-        self.row = rows.intent_from_effect(effect, created_at)
+        self.row = intent_from_effect(effect, created_at)
         # What is called outside turns has no turn that could have been finished before.
         self.statement = "begin_effect" if effect.scope else "begin_effect_outside"
 
@@ -43,11 +44,11 @@ class BeginEffect:
         """
         if tx.statements.guarded(self.statement, self.row):
             return True
-        effect, params = self.effect, dict(zip(rows.INTENT_COLUMNS, self.row, strict=True))
+        effect, params = self.effect, dict(zip(INTENT_COLUMNS, self.row, strict=True))
         found = tx.statements.one("find_effect", params)
         if found is None or not tx.journal.holds(effect.run_id, effect.task_id, effect.fence):
             raise ClaimLost(effect.run_id, effect.fence)
-        noted = rows.row_from_effect(rows.effect_from_row(found))
+        noted = row_from_effect(effect_from_row(found))
         return bool(noted["digest"] == params["digest"])
 
 
@@ -88,7 +89,7 @@ class FinishEffect:
         row = tx.statements.one("find_effect", _key(self._effect))
         if row is None:
             return False
-        found = rows.effect_from_row(row)
+        found = effect_from_row(row)
         # The same write: it ran before, in a commit whose answer was lost.
         return found.status is EffectStatus.DONE and (found.outcome, to_micros(found.updated_at)) == (
             self.row[0],
@@ -117,7 +118,7 @@ class Effects:
 
     def create(self, effect: Effect) -> Effect:
         """Store it; the effect that already has its key is returned instead."""
-        if self._sql.one("insert_effect", rows.row_from_effect(effect)) is not None:
+        if self._sql.one("insert_effect", row_from_effect(effect)) is not None:
             return effect
         return self.again(effect)
 
@@ -125,14 +126,14 @@ class Effects:
         row = self._sql.one("get_effect", {"id": effect_id})
         if row is None:
             raise NotFound("review", effect_id)
-        return rows.effect_from_row(row)
+        return effect_from_row(row)
 
     def again(self, effect: Effect) -> Effect:
         """The one that has its key, as it stands now."""
         row = self._sql.one("find_effect", _key(effect))
         if row is None:
             raise NotFound(self.noun, effect.id)
-        return rows.effect_from_row(row)
+        return effect_from_row(row)
 
     def begin(self, effect: Effect, claim: Claim) -> bool:
         """Note the intent under the claim's fence; answers and raises as BeginEffect does."""
@@ -149,12 +150,12 @@ class Effects:
             "to": to.value,
             "sources": self._sql.pack(sources_of(to)),
             "outcome": outcome,
-            "outcome_digest": rows.digest_of_late(effect.id, outcome),
+            "outcome_digest": digest_of_late(effect.id, outcome),
             "now": to_micros(now),
         }
         row = self._sql.one("settle_effect", params)
         if row is not None:
-            return rows.effect_from_row(row)
+            return effect_from_row(row)
         found = self.again(effect)
         if (found.id, found.status, found.outcome, found.updated_at) != (effect.id, to, outcome, now):
             raise IllegalMove(self.noun, effect.id, found.status.value, to.value)
@@ -165,25 +166,25 @@ class Effects:
         params = {
             "id": effect_id,
             "review": review,
-            "review_digest": rows.digest_of_late(effect_id, review),
+            "review_digest": digest_of_late(effect_id, review),
             "now": to_micros(now),
         }
         row = self._sql.one("review_effect", params)
         if row is None:
             raise NotFound(self.noun, effect_id)
-        return rows.effect_from_row(row)
+        return effect_from_row(row)
 
     def unsettled(self, task_ids: Sequence[str]) -> dict[str, list[Effect]]:
         """Of each task the effects in its journal that are not simply done; tasks without any are missing."""
         found: dict[str, list[Effect]] = {}
         for row in self._sql.all("unsettled_effects", {"ids": self._sql.pack(task_ids)}):
-            found.setdefault(row[1], []).append(rows.effect_from_row(row))
+            found.setdefault(row[1], []).append(effect_from_row(row))
         return found
 
     def reviews(self, limit: int = 50, after: str = "") -> list[Effect]:
         """Effects that wait for a person, oldest first; the last id of a page is the next page's token."""
         found = self._sql.all("effects_to_review", {"after": after, "limit": limit})
-        return [rows.effect_from_row(row) for row in found]
+        return [effect_from_row(row) for row in found]
 
     def settled_among(self, keys: Sequence[str]) -> set[str]:
         """Of these idempotency keys, those of effects whose outcome is known."""
@@ -191,12 +192,12 @@ class Effects:
         return {row[0] for row in found}
 
     def of_task(self, task_id: str) -> list[Effect]:
-        return [rows.effect_from_row(row) for row in self._sql.all("effects_of_task", {"task_id": task_id})]
+        return [effect_from_row(row) for row in self._sql.all("effects_of_task", {"task_id": task_id})]
 
     def newest_of_task(self, task_id: str, *, limit: int) -> list[Effect]:
         """Newest first; for showing a task that may have had a great many."""
         found = self._sql.all("newest_effects_of_task", {"task_id": task_id, "limit": limit})
-        return [rows.effect_from_row(row) for row in found]
+        return [effect_from_row(row) for row in found]
 
     def resolve(self, prefix: str) -> EffectId:
         """The one id that begins so. A person knows effects by the reviews that they wait for."""

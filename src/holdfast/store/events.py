@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import BadInput, FeedGap
 from holdfast.core.events import Event
-from holdfast.store import rows
+from holdfast.store.rows.work import event_from_row
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -31,17 +31,17 @@ class Events:
                 oldest = self._sql.one("oldest_event", {})
                 raise FeedGap(position, START if oldest is None else f"{oldest[0]}.{oldest[1]}")
         found = self._sql.all("feed", {"txid": str(txid), "position": place, "limit": limit})
-        return [rows.event_from_row(row) for row in found]
+        return [event_from_row(row) for row in found]
 
     def of_task(self, task_id: str, position: str = START, *, limit: int = 1000) -> list[Event]:
         _, place = parse_position(position)
         found = self._sql.all("feed_of_task", {"task_id": task_id, "position": place, "limit": limit})
-        return [rows.event_from_row(row) for row in found]
+        return [event_from_row(row) for row in found]
 
     def newest(self, *, limit: int = 20) -> list[Event]:
         """The end of the feed, oldest of them first."""
         found = self._sql.all("newest_events", {"limit": limit})
-        return [rows.event_from_row(row) for row in reversed(found)]
+        return [event_from_row(row) for row in reversed(found)]
 
     def prune(self, *, older_than: datetime, limit: int = 10_000) -> int:
         """Delete old events; a follower that was further back is told so by FeedGap."""

@@ -7,14 +7,14 @@ from enum import StrEnum
 
 from holdfast.core.errors import RevisionMismatch
 from holdfast.core.flow import Flow
-from holdfast.store import rows
 from holdfast.store.records import Records
+from holdfast.store.rows.talk import flow_from_row, row_from_flow
 
 
 class Flows(Records[Flow]):
     noun = "flow"
-    from_row = staticmethod(rows.flow_from_row)
-    to_row = staticmethod(rows.row_from_flow)
+    from_row = staticmethod(flow_from_row)
+    to_row = staticmethod(row_from_flow)
 
     def move(self, record_id: str, to: StrEnum, *, now: datetime, **guards: object) -> Flow:
         """Raises RevisionMismatch when the flow moved on since `revision` was read."""

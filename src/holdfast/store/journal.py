@@ -12,8 +12,19 @@ from holdfast.core.claim import Claim
 from holdfast.core.errors import ClaimLost
 from holdfast.core.plan import Plan
 from holdfast.core.step import Artifact, Note, Step
-from holdfast.store import rows
 from holdfast.store.contract import Row
+from holdfast.store.rows.effects import IN_ORDER, step_from_effect_row
+from holdfast.store.rows.journal import (
+    STEP_COLUMNS,
+    artifact_from_row,
+    note_from_row,
+    plan_from_row,
+    row_from_artifact,
+    row_from_note,
+    row_from_plan,
+    row_from_step,
+    step_from_row,
+)
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -42,8 +53,8 @@ def _place(step: Step) -> tuple[int, str, str, str]:
 
 def _merged(steps: Sequence[Row], effects: Sequence[Row]) -> Iterable[Step]:
     """An effect that is done is its own step; but for one that was called otherwise since, and saved so."""
-    found = {_key(step): step for step in map(rows.step_from_effect_row, effects)}
-    found.update((_key(step), step) for step in map(rows.step_from_row, steps))
+    found = {_key(step): step for step in map(step_from_effect_row, effects)}
+    found.update((_key(step), step) for step in map(step_from_row, steps))
     return found.values()
 
 
@@ -69,18 +80,18 @@ class SaveStep:
     __slots__ = ("row",)
 
     def __init__(self, step: Step, fence: int, *, ended_at: int | None = None) -> None:
-        self.row = (*rows.row_from_step(step, ended_at), fence)
+        self.row = (*row_from_step(step, ended_at), fence)
 
     def __call__(self, tx: Tx) -> Step | None:
         """None when it was saved now; the step that stands there already when it was saved before."""
         if tx.statements.guarded("save_step", self.row):
             return None
-        params = dict(zip(rows.IN_ORDER["save_step"], self.row, strict=True))
+        params = dict(zip(IN_ORDER["save_step"], self.row, strict=True))
         # Saved before (by us, perhaps, in a commit whose answer was lost), or not ours to save.
         found = tx.statements.one("get_step", params)
         if found is None or not tx.journal.holds(params["run_id"], params["task_id"], params["fence"]):
             raise ClaimLost(params["run_id"], params["fence"])
-        step = rows.step_from_row(found)
+        step = step_from_row(found)
         # The same digest means the same write: it ran before, in a commit whose answer was lost.
         return None if found[-1] == params["digest"] else step
 
@@ -123,7 +134,7 @@ class Journal:
 
         False when there is one already: the first result stays.
         """
-        params = dict(zip(rows.STEP_COLUMNS, rows.row_from_step(step), strict=True))
+        params = dict(zip(STEP_COLUMNS, row_from_step(step), strict=True))
         return self._sql.one("put_step", params) is not None
 
     def forget_step(self, claim: Claim, scope: str, name: str, occurrence: str) -> None:
@@ -139,9 +150,9 @@ class Journal:
         params = {"task_id": task_id, "scope": scope, "name": name, "occurrence": occurrence}
         row = self._sql.one("get_step", params)
         if row is not None:
-            return rows.step_from_row(row)
+            return step_from_row(row)
         row = self._sql.one("get_done_effect", params)
-        return None if row is None else rows.step_from_effect_row(row)
+        return None if row is None else step_from_effect_row(row)
 
     def steps(self, task_id: str, *, limit: int = 100_000) -> list[Step]:
         params = {"task_id": task_id, "limit": limit}
@@ -162,7 +173,7 @@ class Journal:
         ids = {"ids": self._sql.pack(task_ids)}
         found = self._sql.all("steps_of_tasks", ids), self._sql.all("done_effects_of_tasks", ids)
         journals: dict[str, list[Step]] = {}
-        for step in sorted(_merged(*found), key=_place) if found[1] else map(rows.step_from_row, found[0]):
+        for step in sorted(_merged(*found), key=_place) if found[1] else map(step_from_row, found[0]):
             journals.setdefault(step.task_id, []).append(step)
         return journals
 
@@ -190,32 +201,32 @@ class Journal:
         mover, before = self.plans([claim.task_id]).get(claim.task_id, (claim.run_id, None))
         has_moved = before is None or before.cursor.last_completed != plan.cursor.last_completed
         run_id = claim.run_id if has_moved else mover
-        self._sql.run("save_plan", rows.row_from_plan(claim.task_id, run_id, plan, now))
+        self._sql.run("save_plan", row_from_plan(claim.task_id, run_id, plan, now))
         return has_moved
 
     def plans(self, task_ids: Sequence[str]) -> dict[str, tuple[str, Plan]]:
         """The plan of each task, with the run that moved it last."""
         found = self._sql.all("plans_of_tasks", {"ids": self._sql.pack(task_ids)})
-        return {row[0]: (row[1], rows.plan_from_row(row)) for row in found}
+        return {row[0]: (row[1], plan_from_row(row)) for row in found}
 
     def save_artifact(self, claim: Claim, artifact: Artifact, *, now: datetime) -> None:
         self.require(claim)
-        self._sql.run("save_artifact", rows.row_from_artifact(claim.task_id, claim.run_id, artifact, now))
+        self._sql.run("save_artifact", row_from_artifact(claim.task_id, claim.run_id, artifact, now))
 
     def artifacts(self, task_ids: Sequence[str]) -> dict[str, list[Artifact]]:
-        return self._grouped("artifacts_of_tasks", task_ids, rows.artifact_from_row)
+        return self._grouped("artifacts_of_tasks", task_ids, artifact_from_row)
 
     def add_note(self, claim: Claim, note: Note, *, seq: int) -> None:
         """Put it at its place, or at the next free one; the same note is not added twice there."""
         self.require(claim)
-        while self._sql.one("save_note", rows.row_from_note(claim.task_id, claim.run_id, seq, note)) is None:
+        while self._sql.one("save_note", row_from_note(claim.task_id, claim.run_id, seq, note)) is None:
             row = self._sql.one("get_note", {"task_id": claim.task_id, "seq": seq})
-            if row is not None and rows.note_from_row(row) == note:
+            if row is not None and note_from_row(row) == note:
                 return
             seq += 1
 
     def notes(self, task_ids: Sequence[str]) -> dict[str, list[Note]]:
-        return self._grouped("notes_of_tasks", task_ids, rows.note_from_row)
+        return self._grouped("notes_of_tasks", task_ids, note_from_row)
 
     def delete_of_tasks(self, task_ids: Sequence[str]) -> None:
         """Retention: all that their runs have written, and what others sent them or answered."""

@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.core.errors import BadInput, SettingsError, SqlFailed, StoreUnavailable
 from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.queries import numbered
-from holdfast.store.rows import IN_ORDER
+from holdfast.store.rows.effects import IN_ORDER
 from holdfast.store.user_sql import DatabaseFailed, Lent, numbered_for_user, refused, sql_failed
 
 if TYPE_CHECKING:

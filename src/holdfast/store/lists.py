@@ -9,8 +9,15 @@ import msgspec
 
 from holdfast.core.errors import Conflict
 from holdfast.core.scope import ListDelta, StoredValue
-from holdfast.store import rows
 from holdfast.store.blobs import Packed, pack
+from holdfast.store.rows.journal import (
+    delta_from_row,
+    ops_from_row,
+    row_from_delta,
+    row_from_ops,
+    row_from_value,
+    value_from_row,
+)
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -25,7 +32,7 @@ class Lists:
         """Everything that was appended, list by list, in order; large items come out of their blobs."""
         found: dict[str, list[ListDelta]] = {}
         for row in self._sql.all("deltas_of_tasks", {"ids": self._sql.pack(task_ids)}):
-            delta = rows.delta_from_row(row)
+            delta = delta_from_row(row)
             opened = msgspec.structs.replace(delta, items=self._tx.blobs.open(delta.items))
             found.setdefault(row[0], []).append(opened)
         return found
@@ -41,11 +48,11 @@ class Lists:
         Large items are compressed here unless the caller packed them before the transaction began.
         """
         stored = self._tx.blobs.keep(delta.task_id, pack(delta.items) if packed is None else packed)
-        row = rows.row_from_delta(msgspec.structs.replace(delta, items=stored))
+        row = row_from_delta(msgspec.structs.replace(delta, items=stored))
         if self._sql.one("insert_delta", row) is not None:
             return
         found = self._sql.one("get_delta", row)
-        if found is None or rows.row_from_delta(rows.delta_from_row(found)) != row:
+        if found is None or row_from_delta(delta_from_row(found)) != row:
             raise Conflict(
                 f"list {delta.name!r} of {delta.task_id} has other items from {delta.start} on; "
                 "read it again before appending"
@@ -54,21 +61,21 @@ class Lists:
     def values(self, task_ids: Sequence[str]) -> dict[str, dict[str, StoredValue]]:
         found: dict[str, dict[str, StoredValue]] = {}
         for row in self._sql.all("values_of_tasks", {"ids": self._sql.pack(task_ids)}):
-            value = rows.value_from_row(row)
+            value = value_from_row(row)
             found.setdefault(row[0], {})[value.name] = value
         return found
 
     def set_value(self, value: StoredValue) -> None:
         """Replaces what was set before. It stays in its row, however large: blobs would pile up."""
-        self._sql.run("save_value", rows.row_from_value(value))
+        self._sql.run("save_value", row_from_value(value))
 
     def ops(self, task_ids: Sequence[str]) -> dict[str, dict[str, bytes]]:
         """For each open scope of each task, what was done to lists and values, as the engine wrote it."""
         found: dict[str, dict[str, bytes]] = {}
         for row in self._sql.all("ops_of_tasks", {"ids": self._sql.pack(task_ids)}):
-            scope, ops = rows.ops_from_row(row)
+            scope, ops = ops_from_row(row)
             found.setdefault(row[0], {})[scope] = ops
         return found
 
     def set_ops(self, task_id: str, scope: str, ops: bytes) -> None:
-        self._sql.run("save_ops", rows.row_from_ops(task_id, scope, ops))
+        self._sql.run("save_ops", row_from_ops(task_id, scope, ops))

@@ -9,7 +9,7 @@ from holdfast.core.clock import to_micros
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import TaskId
 from holdfast.core.scope import Mail
-from holdfast.store import rows
+from holdfast.store.rows.journal import mail_from_row, row_from_mail
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -37,16 +37,16 @@ class Mailbox:
             key=key,
             sent_at=now,
         )
-        return self._sql.one("insert_mail", rows.row_from_mail(mail)) is not None
+        return self._sql.one("insert_mail", row_from_mail(mail)) is not None
 
     def next_of(self, task_id: str, topic: str) -> Mail | None:
         """The oldest on that topic that was not taken."""
         row = self._sql.one("next_mail", {"task_id": task_id, "topic": topic})
-        return None if row is None else rows.mail_from_row(row)
+        return None if row is None else mail_from_row(row)
 
     def of_task(self, task_id: str) -> list[Mail]:
         """Everything that was ever sent to it, in order, taken or not."""
-        return [rows.mail_from_row(row) for row in self._sql.all("mail_of_task", {"task_id": task_id})]
+        return [mail_from_row(row) for row in self._sql.all("mail_of_task", {"task_id": task_id})]
 
     def take(self, task_id: str, seq: int, now: datetime) -> bool:
         """True if it was not taken before."""

@@ -12,15 +12,15 @@ from holdfast.core.clock import to_micros
 from holdfast.core.errors import IllegalMove, RowDamaged
 from holdfast.core.manifest import Manifest, Outcome, Restart, Trigger
 from holdfast.core.transitions import RestartStatus
-from holdfast.store import rows
 from holdfast.store.records import Prunable
+from holdfast.store.rows.gateway import restart_from_row, row_from_restart
 
 
 class Restarts(Prunable[Restart]):
     noun = "restart"
     nouns = "restarts"
-    from_row = staticmethod(rows.restart_from_row)
-    to_row = staticmethod(rows.row_from_restart)
+    from_row = staticmethod(restart_from_row)
+    to_row = staticmethod(row_from_restart)
 
     def settle(
         self,
@@ -51,7 +51,7 @@ class Restarts(Prunable[Restart]):
         }
         row = self._sql.one("save_outcome", params)
         assert row is not None
-        return rows.restart_from_row(row)
+        return restart_from_row(row)
 
     def add_triggers(self, restart_id: str, triggers: Sequence[Trigger], *, now: datetime) -> Restart:
         """One restart keeps every reason; the same one again changes nothing. Raises IllegalMove too late."""
@@ -67,15 +67,15 @@ class Restarts(Prunable[Restart]):
         row = self._sql.one("save_triggers", params)
         if row is None:
             raise IllegalMove("restart", restart_id, found.status.value, RestartStatus.DRAINING.value)
-        return rows.restart_from_row(row)
+        return restart_from_row(row)
 
     def extend(self, before: Restart, manifest: Manifest, *, now: datetime) -> Restart | None:
         """The same restart has interrupted more. None when it is not as it was read any more."""
-        digest = rows.row_from_restart(before)["digest"]
+        digest = row_from_restart(before)["digest"]
         extended = msgspec.structs.replace(before, manifest=manifest, updated_at=now)
-        params = rows.row_from_restart(extended) | {"digest_before": digest}
+        params = row_from_restart(extended) | {"digest_before": digest}
         row = self._sql.one("save_manifest", params)
-        return None if row is None else rows.restart_from_row(row)
+        return None if row is None else restart_from_row(row)
 
     def open(self, *, limit: int = 100) -> list[Restart]:
         """What some gateway, not always this one, has still to recover from; oldest first. Without those
@@ -83,10 +83,10 @@ class Restarts(Prunable[Restart]):
         found = []
         for row in self._sql.all("open_restarts", {"limit": limit}):
             with contextlib.suppress(RowDamaged):
-                found.append(rows.restart_from_row(row))
+                found.append(restart_from_row(row))
         return found
 
     def page(self, limit: int = 20, before: str = "~") -> list[Restart]:
         """Newest first; the last id of a page is the page token of the next."""
         found = self._sql.all("restarts_page", {"before": before, "limit": limit})
-        return [rows.restart_from_row(row) for row in found]
+        return [restart_from_row(row) for row in found]

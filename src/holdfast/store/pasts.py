@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from holdfast.core.plan import Plan
 from holdfast.core.scope import Loop
 from holdfast.core.step import Artifact, Note
-from holdfast.store import rows
+from holdfast.store.rows.journal import (
+    row_from_artifact,
+    row_from_loop,
+    row_from_note,
+    row_from_plan,
+    turn_from_row,
+    turn_row_of,
+)
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -29,23 +36,21 @@ class Pasts:
         params = {"task_id": source_id, "loop": loop, "limit": _PAGE}
         while found := self._sql.all("turns_of_loop", params | {"after": after}):
             for row in found:
-                turn = rows.turn_from_row(row)
+                turn = turn_from_row(row)
                 if turn.seq > up_to:
                     return
-                self._sql.run("insert_turn", rows.turn_row_of(row, task_id))
+                self._sql.run("insert_turn", turn_row_of(row, task_id))
                 after = turn.seq
 
     def put_loop(self, task_id: str, loop: Loop, now: datetime) -> None:
-        self._sql.run("save_loop", rows.row_from_loop(task_id, loop, now))
+        self._sql.run("save_loop", row_from_loop(task_id, loop, now))
 
     def put_plan(self, task_id: str, run_id: str, plan: Plan, now: datetime) -> None:
-        self._sql.run("save_plan", rows.row_from_plan(task_id, run_id, plan, now))
+        self._sql.run("save_plan", row_from_plan(task_id, run_id, plan, now))
 
     def put_artifact(self, task_id: str, run_id: str, artifact: Artifact) -> None:
-        self._sql.run(
-            "save_artifact", rows.row_from_artifact(task_id, run_id, artifact, artifact.recorded_at)
-        )
+        self._sql.run("save_artifact", row_from_artifact(task_id, run_id, artifact, artifact.recorded_at))
 
     def put_notes(self, task_id: str, run_id: str, notes: Sequence[Note]) -> None:
         for seq, note in enumerate(notes, start=1):
-            self._sql.run("save_note", rows.row_from_note(task_id, run_id, seq, note))
+            self._sql.run("save_note", row_from_note(task_id, run_id, seq, note))

@@ -9,7 +9,8 @@ from holdfast.core.clock import to_micros
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import QuestionId
 from holdfast.core.scope import Question
-from holdfast.store import rows
+from holdfast.store.rows.journal import question_from_row, row_from_question
+from holdfast.store.rows.reading import digest_of_late
 from holdfast.store.tasks import resolve
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Questions:
 
     def create(self, question: Question) -> Question:
         """Store it; the question that already has its id is returned instead, as it stands."""
-        if self._sql.one("insert_question", rows.row_from_question(question)) is not None:
+        if self._sql.one("insert_question", row_from_question(question)) is not None:
             return question
         return self.get(question.id)
 
@@ -31,14 +32,14 @@ class Questions:
         row = self._sql.one("get_question", {"id": question_id})
         if row is None:
             raise NotFound("question", question_id)
-        return rows.question_from_row(row)
+        return question_from_row(row)
 
     def answer(self, question_id: str, answer: bytes, *, by: str, now: datetime) -> bool:
         """False when it was answered before: the first answer stays."""
         params = {
             "id": question_id,
             "answer": answer,
-            "answer_digest": rows.digest_of_late(question_id, answer),
+            "answer_digest": digest_of_late(question_id, answer),
             "by": by,
             "now": to_micros(now),
         }
@@ -50,12 +51,12 @@ class Questions:
     def open_page(self, limit: int = 50, after: str = "") -> list[Question]:
         """What nobody has answered, oldest first; the last id of a page is the page token of the next."""
         found = self._sql.all("open_questions", {"after": after, "limit": limit})
-        return [rows.question_from_row(row) for row in found]
+        return [question_from_row(row) for row in found]
 
     def open_of_task(self, task_id: str, *, limit: int = 50) -> list[Question]:
         """What this task waits to hear, oldest first."""
         found = self._sql.all("open_questions_of_task", {"task_id": task_id, "limit": limit})
-        return [rows.question_from_row(row) for row in found]
+        return [question_from_row(row) for row in found]
 
     def resolve(self, prefix: str) -> QuestionId:
         """The one id that begins so."""
@@ -63,4 +64,4 @@ class Questions:
 
     def of_task(self, task_id: str) -> list[Question]:
         found = self._sql.all("questions_of_task", {"task_id": task_id})
-        return [rows.question_from_row(row) for row in found]
+        return [question_from_row(row) for row in found]

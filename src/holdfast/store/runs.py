@@ -15,8 +15,8 @@ from holdfast.core.ids import RunId
 from holdfast.core.run import Queue, Run
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus
-from holdfast.store import rows
 from holdfast.store.contract import Params
+from holdfast.store.rows.work import row_from_run, run_from_row
 from holdfast.store.tasks import resolve
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ class Runs:
 
     def create(self, run: Run) -> bool:
         """False when it was there before: the write runs a second time after its own commit."""
-        if self._sql.one("insert_run", rows.row_from_run(run)) is None:
+        if self._sql.one("insert_run", row_from_run(run)) is None:
             return False
         self._tx.count("run", run.status, 1)
         return True
 
     def create_many(self, runs: Sequence[Run]) -> None:
         """New runs of checkpoints that the caller holds, so none of them can be there already."""
-        self._sql.many("insert_run", [rows.row_from_run(run) for run in runs])
+        self._sql.many("insert_run", [row_from_run(run) for run in runs])
         for run in runs:
             self._tx.count("run", run.status, 1)
 
@@ -60,7 +60,7 @@ class Runs:
 
     def get_many(self, run_ids: Sequence[str]) -> dict[str, Run]:
         found = self._sql.all("get_runs", {"ids": self._sql.pack(run_ids)})
-        return {row[0]: rows.run_from_row(row) for row in found}
+        return {row[0]: run_from_row(row) for row in found}
 
     def lock(self, run_id: str) -> Run:
         """The run, damaged or not, to be changed in this transaction."""
@@ -68,11 +68,11 @@ class Runs:
 
     def live_of_task(self, task_id: str) -> Run | None:
         row = self._sql.one("live_run_of_task", {"task_id": task_id})
-        return None if row is None else rows.run_from_row(row)
+        return None if row is None else run_from_row(row)
 
     def of_task(self, task_id: str, *, limit: int = 1000) -> list[Run]:
         found = self._sql.all("runs_of_task", {"task_id": task_id, "limit": limit})
-        return [rows.run_from_row(row) for row in found]
+        return [run_from_row(row) for row in found]
 
     def last_number(self, task_id: str) -> int:
         row = self._sql.one("last_number", {"task_id": task_id})
@@ -100,7 +100,7 @@ class Runs:
                 found = self._sql.all("claim_ready_runs", params)
             else:
                 found = self._sql.all("claim_named_runs", params | {"names": self._sql.pack(names)})
-            runs = sorted((rows.run_from_row(row) for row in found), key=by_urgency)
+            runs = sorted((run_from_row(row) for row in found), key=by_urgency)
         except RowDamaged:
             runs = self.with_token(boot_id, token)  # claimed, but one of them cannot be told: read them again
         self._tx.moved("run", RunStatus.QUEUED, RunStatus.RUNNING, len(runs))
@@ -274,7 +274,7 @@ class Runs:
 
     def of_boot(self, boot_id: str, *, limit: int) -> list[Run]:
         found = self._sql.all("runs_of_boot", {"boot_id": boot_id, "limit": limit})
-        return [rows.run_from_row(row) for row in found]
+        return [run_from_row(row) for row in found]
 
     def count_of_boot(self, boot_id: str) -> int:
         row = self._sql.one("count_of_boot", {"boot_id": boot_id})
@@ -282,7 +282,7 @@ class Runs:
 
     def lapsed(self, *, now: datetime, limit: int) -> list[Run]:
         found = self._sql.all("lapsed_runs", {"now": to_micros(now), "limit": limit})
-        return [rows.run_from_row(row) for row in found]
+        return [run_from_row(row) for row in found]
 
     def next_lapse(self, *, now: datetime) -> timedelta | None:
         """How long until the first lease lapses, of claims and of resumes; None when nobody has one."""
@@ -292,7 +292,7 @@ class Runs:
     def lock_running(self, run_ids: Sequence[str]) -> list[Run]:
         """Of these, those still running, to be changed in this transaction."""
         found = self._sql.all("lock_running", {"ids": self._sql.pack(run_ids)})
-        return [rows.run_from_row(row) for row in found]
+        return [run_from_row(row) for row in found]
 
     def delete_of_tasks(self, task_ids: Sequence[str]) -> None:
         for row in self._sql.all("delete_runs_of_tasks", {"ids": self._sql.pack(task_ids)}):
@@ -302,12 +302,12 @@ class Runs:
         row = self._sql.one(query, {"id": run_id})
         if row is None:
             raise NotFound("run", run_id)
-        return rows.run_from_row(row)
+        return run_from_row(row)
 
     def with_token(self, boot_id: str, token: str) -> list[Run]:
         """What a claim whose answer was lost has already taken."""
         found = self._sql.all("claims_with_token", {"boot_id": boot_id, "token": token})
-        return [rows.run_from_row(row) for row in found]
+        return [run_from_row(row) for row in found]
 
     def _claim_params(self, boot_id: str, token: str, now: datetime, lease: timedelta) -> dict[str, object]:
         return {

@@ -8,29 +8,29 @@ from holdfast.core.clock import to_micros
 from holdfast.core.errors import IllegalMove
 from holdfast.core.schedule import Firing, Wake
 from holdfast.core.transitions import FiringStatus, sources_of
-from holdfast.store import rows
 from holdfast.store.records import Prunable, Records
+from holdfast.store.rows.gateway import firing_from_row, row_from_firing, row_from_wake, wake_from_row
 
 _LAST_MICROS = 2**62
 
 
 class Wakes(Records[Wake]):
     noun = "wake"
-    from_row = staticmethod(rows.wake_from_row)
-    to_row = staticmethod(rows.row_from_wake)
+    from_row = staticmethod(wake_from_row)
+    to_row = staticmethod(row_from_wake)
 
 
 class Firings(Prunable[Firing]):
     noun = "firing"
     nouns = "firings"
     has_key = True
-    from_row = staticmethod(rows.firing_from_row)
-    to_row = staticmethod(rows.row_from_firing)
+    from_row = staticmethod(firing_from_row)
+    to_row = staticmethod(row_from_firing)
 
     def find(self, firing: Firing) -> Firing | None:
         """The firing that has its id, or is its occurrence."""
-        row = self._sql.one("find_firing", rows.row_from_firing(firing))
-        return None if row is None else rows.firing_from_row(row)
+        row = self._sql.one("find_firing", row_from_firing(firing))
+        return None if row is None else firing_from_row(row)
 
     def follow(
         self, message_id: str, to: FiringStatus, *, task_id: str | None, now: datetime
@@ -44,7 +44,7 @@ class Firings(Prunable[Firing]):
             "now": to_micros(now),
         }
         row = self._sql.one("move_firing_of_message", params)
-        return None if row is None else rows.firing_from_row(row)
+        return None if row is None else firing_from_row(row)
 
     def repost(self, firing_id: str, message_id: str, *, now: datetime) -> Firing:
         """It was queued again, and has posted this. Raises IllegalMove unless it was."""
@@ -53,13 +53,13 @@ class Firings(Prunable[Firing]):
         if row is None:
             status = self.get(firing_id).status.value
             raise IllegalMove("firing", firing_id, status, FiringStatus.REQUEUED.value)
-        return rows.firing_from_row(row)
+        return firing_from_row(row)
 
     def last_of(self, schedule: str, *, until: datetime | None = None) -> Firing | None:
         """The latest occurrence that is known; or the latest up to and with a moment."""
         params = {"schedule": schedule, "until": _LAST_MICROS if until is None else to_micros(until)}
         row = self._sql.one("last_firing", params)
-        return None if row is None else rows.firing_from_row(row)
+        return None if row is None else firing_from_row(row)
 
     def page(self, schedule: str, *, before: datetime | None = None, limit: int = 50) -> list[Firing]:
         """Latest first; the moment of the last one leads to the next page."""
@@ -68,8 +68,8 @@ class Firings(Prunable[Firing]):
             "before": _LAST_MICROS if before is None else to_micros(before),
             "limit": limit,
         }
-        return [rows.firing_from_row(row) for row in self._sql.all("page_of_firings", params)]
+        return [firing_from_row(row) for row in self._sql.all("page_of_firings", params)]
 
     def open(self, *, limit: int) -> list[Firing]:
         """What is due, running or queued again, oldest first."""
-        return [rows.firing_from_row(row) for row in self._sql.all("open_firings", {"limit": limit})]
+        return [firing_from_row(row) for row in self._sql.all("open_firings", {"limit": limit})]

@@ -12,9 +12,9 @@ from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import BadInput, NotFound, RowDamaged
 from holdfast.core.session import Session
 from holdfast.core.task import Origin
-from holdfast.store import rows
 from holdfast.store.contract import Row
 from holdfast.store.records import Place, Prunable, Walked
+from holdfast.store.rows.talk import row_from_session, session_from_row
 
 _LAST_MICROS = 2**62
 _encode = msgspec.json.Encoder().encode
@@ -24,12 +24,12 @@ class Sessions(Prunable[Session]):
     noun = "session"
     nouns = "sessions"
     has_key = True
-    from_row = staticmethod(rows.session_from_row)
-    to_row = staticmethod(rows.row_from_session)
+    from_row = staticmethod(session_from_row)
+    to_row = staticmethod(row_from_session)
 
     def find(self, key: str) -> Session | None:
         row = self._sql.one("session_of_key", {"key": key})
-        return None if row is None else rows.session_from_row(row)
+        return None if row is None else session_from_row(row)
 
     def of_key(self, key: str) -> Session:
         """Raises NotFound."""
@@ -41,7 +41,7 @@ class Sessions(Prunable[Session]):
     def hold(self, key: str) -> Session | None:
         """The session of a key; nobody else adds to it, takes it or frees it until the transaction ends."""
         row = self._sql.one("hold_session", {"key": key})
-        return None if row is None else rows.session_from_row(row)
+        return None if row is None else session_from_row(row)
 
     def append(self, key: str, *, is_queued: bool, origin: Origin | None, now: datetime) -> Session:
         """The next place in its transcript is given away: `last_position` of what is returned."""
@@ -54,24 +54,24 @@ class Sessions(Prunable[Session]):
         row = self._sql.one("append_to_session", params)
         if row is None:
             raise NotFound("session", key)
-        return rows.session_from_row(row)
+        return session_from_row(row)
 
     def take(self, session_id: str, task_id: str, *, now: datetime) -> Session | None:
         """A task answers its first message; None when another does, or when nothing waits."""
         params = {"id": session_id, "task_id": task_id, "now": to_micros(now)}
         row = self._sql.one("take_session", params)
-        return None if row is None else rows.session_from_row(row)
+        return None if row is None else session_from_row(row)
 
     def free(self, session_id: str, task_id: str, *, now: datetime) -> Session | None:
         """That task answers no longer; None when it did not before."""
         params = {"id": session_id, "task_id": task_id, "now": to_micros(now)}
         row = self._sql.one("free_session", params)
-        return None if row is None else rows.session_from_row(row)
+        return None if row is None else session_from_row(row)
 
     def drop_queued(self, key: str, *, now: datetime) -> Session | None:
         """One message fewer waits for its turn; None when none did."""
         row = self._sql.one("drop_queued", {"key": key, "now": to_micros(now)})
-        return None if row is None else rows.session_from_row(row)
+        return None if row is None else session_from_row(row)
 
     def ready(self, agents: Collection[str], *, limit: int) -> list[Session]:
         """In which a message can be answered now by one of these agents, longest waiting first."""
@@ -122,7 +122,7 @@ def _readable(found: Sequence[Row]) -> list[Session]:
     sessions = []
     for row in found:
         with contextlib.suppress(RowDamaged):
-            sessions.append(rows.session_from_row(row))
+            sessions.append(session_from_row(row))
     return sessions
 
 

@@ -16,8 +16,8 @@ from holdfast.core.payload import digest_of
 from holdfast.core.run import Outcome
 from holdfast.core.task import Failure, Progress, Task
 from holdfast.core.transitions import TaskStatus, sources_of
-from holdfast.store import rows
 from holdfast.store.contract import Row
+from holdfast.store.rows.work import row_from_task, task_from_row
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -38,14 +38,14 @@ class Tasks:
             first = self._take_key(task, task.dedup_key)
             if first is not None:
                 return first, False
-        if self._sql.one("insert_task", rows.row_from_task(task)) is None:
+        if self._sql.one("insert_task", row_from_task(task)) is None:
             return self.get(task.id), False  # the write runs a second time after its own commit
         self._tx.count("task", task.status, 1)
         return task, True
 
     def create_many(self, tasks: Sequence[Task]) -> None:
         """Tasks without dedup keys, of which the caller knows that none is there already."""
-        self._sql.many("insert_task", [rows.row_from_task(task) for task in tasks])
+        self._sql.many("insert_task", [row_from_task(task) for task in tasks])
         for task in tasks:
             self._tx.count("task", task.status, 1)
 
@@ -61,18 +61,18 @@ class Tasks:
         row = self._sql.one("get_task", {"id": task_id})
         if row is None:
             raise NotFound("task", task_id)
-        return rows.task_from_row(row)
+        return task_from_row(row)
 
     def lock(self, task_id: str) -> Task:
         """The task, to be changed in this transaction."""
         row = self._sql.one("lock_task", {"id": task_id})
         if row is None:
             raise NotFound("task", task_id)
-        return rows.task_from_row(row)
+        return task_from_row(row)
 
     def get_many(self, task_ids: Sequence[str]) -> dict[str, Task]:
         found = self._sql.all("get_tasks", {"ids": self._sql.pack(task_ids)})
-        return {row[0]: rows.task_from_row(row) for row in found}
+        return {row[0]: task_from_row(row) for row in found}
 
     def ended_among(self, task_ids: Sequence[str]) -> list[str]:
         """Which of these have ended."""
@@ -81,12 +81,12 @@ class Tasks:
     def children(self, task_id: str, *, only_alive: bool = False) -> list[Task]:
         """The tasks that this one started, oldest first; all of them, because all must hear of its end."""
         query = "children_of_task_alive" if only_alive else "children_of_task"
-        return [rows.task_from_row(row) for row in self._sql.all(query, {"task_id": task_id})]
+        return [task_from_row(row) for row in self._sql.all(query, {"task_id": task_id})]
 
     def newest_children(self, task_id: str, *, limit: int) -> list[Task]:
         """Newest first; for showing a task that may have started a great many."""
         found = self._sql.all("newest_children_of_task", {"task_id": task_id, "limit": limit})
-        return [rows.task_from_row(row) for row in found]
+        return [task_from_row(row) for row in found]
 
     def resolve(self, prefix: str, *, owner: str | None = None) -> TaskId:
         """The one id that begins so; of an owner's tasks alone, when one is given."""
@@ -113,12 +113,12 @@ class Tasks:
                 for status in dict.fromkeys(statuses)
             ]
             found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
-        return [rows.task_from_row(row) for row, _ in zip(found, range(limit), strict=False)]
+        return [task_from_row(row) for row, _ in zip(found, range(limit), strict=False)]
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
         """Those that have ended, last ended first, each with its place; the last place leads on."""
         params = {"cleanup_after": before[0], "before": before[1], "limit": limit}
-        found = [rows.task_from_row(row) for row in self._sql.all("page_of_tasks_by_end", params)]
+        found = [task_from_row(row) for row in self._sql.all("page_of_tasks_by_end", params)]
         return [(task, (to_micros(task.cleanup_after), task.id)) for task in found if task.cleanup_after]
 
     def move(self, task: Task, to: TaskStatus, *, now: datetime, waits_on: str | None = None) -> None:
@@ -265,7 +265,7 @@ class Tasks:
         if row[1] != _arguments_digest(task):
             raise KeyConflict(key, row[0])
         first = self._sql.one("get_task", {"id": row[0]})
-        return _from_tombstone(task, row) if first is None else rows.task_from_row(first)
+        return _from_tombstone(task, row) if first is None else task_from_row(first)
 
 
 def _end_params(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,22 +17,24 @@ from holdfast.store.blobs import Blobs
 from holdfast.store.boots import Boots
 from holdfast.store.checkpoints import Checkpoints
 from holdfast.store.contract import Params, Statements
-from holdfast.store.deliveries import Deliveries
 from holdfast.store.effects import Effects
 from holdfast.store.events import Events
-from holdfast.store.flows import Flows
 from holdfast.store.journal import Journal
 from holdfast.store.lists import Lists
 from holdfast.store.mail import Mailbox
-from holdfast.store.manifests import Restarts
-from holdfast.store.messages import Messages
 from holdfast.store.pasts import Pasts
 from holdfast.store.questions import Questions
 from holdfast.store.runs import Runs
-from holdfast.store.schedules import Firings, Wakes
-from holdfast.store.sessions import Sessions
 from holdfast.store.tasks import Tasks
 from holdfast.store.turns import Turns
+
+if TYPE_CHECKING:
+    from holdfast.store.deliveries import Deliveries
+    from holdfast.store.flows import Flows
+    from holdfast.store.manifests import Restarts
+    from holdfast.store.messages import Messages
+    from holdfast.store.schedules import Firings, Wakes
+    from holdfast.store.sessions import Sessions
 
 _NO_FACTS = b"{}"
 _encode = msgspec.json.Encoder().encode
@@ -56,14 +60,53 @@ class Tx:
         self.boots = Boots(self)
         self.blobs = Blobs(self)
         self.effects = Effects(self)
-        self.deliveries = Deliveries(self)
-        self.flows = Flows(self)
-        self.sessions = Sessions(self)
-        self.messages = Messages(self)
-        self.firings = Firings(self)
-        self.wakes = Wakes(self)
-        self.restarts = Restarts(self)
         self.pasts = Pasts(self)
+
+    # --- nouns of a gateway: a script that knows none of them starts sooner without them
+
+    @cached_property
+    def deliveries(self) -> Deliveries:
+        from holdfast.store.deliveries import Deliveries
+
+        return Deliveries(self)
+
+    @cached_property
+    def flows(self) -> Flows:
+        from holdfast.store.flows import Flows
+
+        return Flows(self)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        from holdfast.store.sessions import Sessions
+
+        return Sessions(self)
+
+    @cached_property
+    def messages(self) -> Messages:
+        from holdfast.store.messages import Messages
+
+        return Messages(self)
+
+    @cached_property
+    def firings(self) -> Firings:
+        from holdfast.store.schedules import Firings
+
+        return Firings(self)
+
+    @cached_property
+    def wakes(self) -> Wakes:
+        from holdfast.store.schedules import Wakes
+
+        return Wakes(self)
+
+    @cached_property
+    def restarts(self) -> Restarts:
+        from holdfast.store.manifests import Restarts
+
+        return Restarts(self)
+
+    # --- what it collects
 
     def seen_through(self, statements: Statements) -> Tx:
         """This transaction with its statements watched; what either collects is collected once."""

@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.core.errors import Conflict
 from holdfast.core.scope import FinishedTurn, Loop
-from holdfast.store import rows
 from holdfast.store.contract import Params
+from holdfast.store.rows.journal import loop_from_row, row_from_loop, row_from_turn, turn_from_row
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -28,7 +28,7 @@ class Turns:
         """How far each loop of each task is; tasks without loops are missing."""
         found: dict[str, dict[str, Loop]] = {}
         for row in self._sql.all("loops_of_tasks", {"ids": self._sql.pack(task_ids)}):
-            loop = rows.loop_from_row(row)
+            loop = loop_from_row(row)
             found.setdefault(row[0], {})[loop.loop] = loop
         return found
 
@@ -42,25 +42,25 @@ class Turns:
         """
         inside = {"task_id": turn.task_id, "low": scope + _INSIDE, "high": scope + _AFTER}
         counted = self._sql.one("steps_below", inside) if has_loops else None
-        row = rows.row_from_turn(turn, steps_inside=0 if counted is None else int(counted[0]))
+        row = row_from_turn(turn, steps_inside=0 if counted is None else int(counted[0]))
         if self._sql.one("insert_turn", row) is None:
             found = self._sql.one("get_turn", row)
-            if found is None or rows.turn_from_row(found) != turn:
+            if found is None or turn_from_row(found) != turn:
                 raise Conflict(
                     f"turn {turn.seq} of loop {turn.loop!r} of {turn.task_id} was committed before"
                 )
             return
         loop = Loop(loop=turn.loop, turns_done=turn.seq, is_over=is_over)
-        self._sql.run("save_loop", rows.row_from_loop(turn.task_id, loop, turn.ended_at))
+        self._sql.run("save_loop", row_from_loop(turn.task_id, loop, turn.ended_at))
         self._forget(inside, scope, has_loops)
 
     def set_over(self, task_id: str, loop: str, now: datetime) -> None:
         """The loop has no more turns; it may have had none at all. The caller holds the run."""
         found = self._sql.one("get_loop", {"task_id": task_id, "loop": loop})
-        known = Loop(loop=loop) if found is None else rows.loop_from_row(found)
+        known = Loop(loop=loop) if found is None else loop_from_row(found)
         if not known.is_over:
             over = msgspec.structs.replace(known, is_over=True)
-            self._sql.run("save_loop", rows.row_from_loop(task_id, over, now))
+            self._sql.run("save_loop", row_from_loop(task_id, over, now))
 
     def finished(
         self, task_id: str, loop: str | None = None, after: int = 0, limit: int = 1000
@@ -68,7 +68,7 @@ class Turns:
         """The finished turns whose number is higher than `after`: of one loop, or of all, loop by loop."""
         params = {"task_id": task_id, "loop": loop, "after": after, "limit": limit}
         found = self._sql.all("turns_of_task" if loop is None else "turns_of_loop", params)
-        return [rows.turn_from_row(row) for row in found]
+        return [turn_from_row(row) for row in found]
 
     def _forget(self, inside: Params, scope: str, has_loops: bool) -> None:
         for what in ("delete_steps", "delete_scope_ops", "close_effects"):

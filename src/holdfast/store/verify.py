@@ -5,9 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from holdfast.core.errors import HoldfastError, RowDamaged
-from holdfast.store import rows
 from holdfast.store.contract import Row
 from holdfast.store.events import START
+from holdfast.store.rows.effects import effect_from_row
+from holdfast.store.rows.gateway import firing_from_row, restart_from_row, wake_from_row
+from holdfast.store.rows.journal import (
+    artifact_from_row,
+    delta_from_row,
+    loop_from_row,
+    mail_from_row,
+    note_from_row,
+    ops_from_row,
+    plan_from_row,
+    question_from_row,
+    step_from_row,
+    turn_from_row,
+    value_from_row,
+)
+from holdfast.store.rows.talk import delivery_from_row, flow_from_row, message_from_row, session_from_row
+from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.transaction import Tx
 
 PAGE = 500
@@ -15,28 +31,28 @@ MAX_PROBLEMS = 200
 
 # Each noun with the width of its key, by which it is read page by page.
 _NOUNS: tuple[tuple[str, int, Callable[[Row], object]], ...] = (
-    ("tasks", 1, rows.task_from_row),
-    ("runs", 1, rows.run_from_row),
-    ("steps", 4, rows.step_from_row),
-    ("plans", 1, rows.plan_from_row),
-    ("artifacts", 2, rows.artifact_from_row),
-    ("notes", 2, rows.note_from_row),
-    ("loops", 2, rows.loop_from_row),
-    ("turns", 3, rows.turn_from_row),
-    ("list_deltas", 3, rows.delta_from_row),
-    ("values", 2, rows.value_from_row),
-    ("scope_ops", 2, rows.ops_from_row),
-    ("mail", 2, rows.mail_from_row),
-    ("questions", 1, rows.question_from_row),
-    ("checkpoints", 1, rows.checkpoint_from_row),
-    ("effects", 6, rows.effect_from_row),
-    ("deliveries", 1, rows.delivery_from_row),
-    ("flows", 1, rows.flow_from_row),
-    ("sessions", 1, rows.session_from_row),
-    ("messages", 1, rows.message_from_row),
-    ("firings", 1, rows.firing_from_row),
-    ("wakes", 1, rows.wake_from_row),
-    ("restarts", 1, rows.restart_from_row),
+    ("tasks", 1, task_from_row),
+    ("runs", 1, run_from_row),
+    ("steps", 4, step_from_row),
+    ("plans", 1, plan_from_row),
+    ("artifacts", 2, artifact_from_row),
+    ("notes", 2, note_from_row),
+    ("loops", 2, loop_from_row),
+    ("turns", 3, turn_from_row),
+    ("list_deltas", 3, delta_from_row),
+    ("values", 2, value_from_row),
+    ("scope_ops", 2, ops_from_row),
+    ("mail", 2, mail_from_row),
+    ("questions", 1, question_from_row),
+    ("checkpoints", 1, checkpoint_from_row),
+    ("effects", 6, effect_from_row),
+    ("deliveries", 1, delivery_from_row),
+    ("flows", 1, flow_from_row),
+    ("sessions", 1, session_from_row),
+    ("messages", 1, message_from_row),
+    ("firings", 1, firing_from_row),
+    ("wakes", 1, wake_from_row),
+    ("restarts", 1, restart_from_row),
 )
 
 # Which columns of a key are numbers; all others are text.

@@ -36,9 +36,12 @@ from holdfast.engine.scopes import Key, Past, load_pasts
 from holdfast.engine.stepper import FREE, Doing, Stepper
 from holdfast.engine.threads import StepThreads
 from holdfast.engine.waits import answering, sending
-from holdfast.store import Store, Tx, rows
+from holdfast.store import Store, Tx
 from holdfast.store.effects import BeginEffect, FinishEffect
 from holdfast.store.journal import SaveStep
+from holdfast.store.rows.effects import effect_from_row
+from holdfast.store.rows.journal import step_from_row
+from holdfast.store.rows.work import run_from_row
 from holdfast.store.verify import scan
 from holdfast.testing.clocks import FakeClock
 from holdfast.testing.stores import FailingStore, Failpoint, RepeatingStore, crash, memory_store, name_of
@@ -291,7 +294,7 @@ class _World:
     # --- effects
 
     def _effects(self) -> list[Effect]:
-        return self.store.read_now(lambda tx: [*map(rows.effect_from_row, scan(tx, "effects", 6))])
+        return self.store.read_now(lambda tx: [*map(effect_from_row, scan(tx, "effects", 6))])
 
     def _check_doubts(self, effects: Sequence[Effect]) -> None:
         now = {effect.id: effect for effect in effects}
@@ -333,7 +336,7 @@ class _World:
 
     async def help(self) -> None:
         """Nothing goes on by itself: answer, send, review, or let time pass. Raises when nothing helps."""
-        runs = self.store.read_now(lambda tx: [*map(rows.run_from_row, scan(tx, "runs", 1))])
+        runs = self.store.read_now(lambda tx: [*map(run_from_row, scan(tx, "runs", 1))])
         waiting = [run for run in runs if run.status is RunStatus.WAITING]
         for run in waiting:
             if await self._bring(run):
@@ -555,7 +558,7 @@ class _Telling:
 def _about(write: Any) -> str:
     """What a write does, in words: the name of its function, and of the step that it is about."""
     if isinstance(write, SaveStep):
-        step = rows.step_from_row(write.row[:-1])
+        step = step_from_row(write.row[:-1])
         return f"save step {step.name}{f' of {step.scope}' if step.scope else ''}"
     if isinstance(write, BeginEffect):
         return f"begin effect of {write.effect.name}"

@@ -1,0 +1,109 @@
+"""Rows of effects, and the order of values in statements that guard themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.errors import RowDamaged
+from holdfast.core.payload import digest_of
+from holdfast.core.step import Step
+from holdfast.core.transitions import EffectStatus
+from holdfast.store.contract import Row
+from holdfast.store.rows.journal import STEP_COLUMNS
+from holdfast.store.rows.reading import Params, digest_of_late, moment_of, reads
+
+
+@reads("effect")
+def effect_from_row(row: Row) -> Effect:
+    if (
+        digest_of(*row[:11]) != row[11]
+        or digest_of_late(row[0], row[14]) != row[15]
+        or digest_of_late(row[0], row[16]) != row[17]
+    ):
+        raise RowDamaged("effect", row[0])
+    return Effect(
+        id=row[0],
+        task_id=row[1],
+        run_id=row[2],
+        scope=row[3],
+        name=row[4],
+        occurrence=row[5],
+        effect_class=EffectClass(row[6]),
+        idempotency_key=row[7],
+        generation=row[8],
+        request=row[9],
+        created_at=from_micros(row[10]),
+        status=EffectStatus(row[12]),
+        fence=row[13],
+        outcome=row[14],
+        review=row[16],
+        settle_after=moment_of(row[18]),
+        updated_at=from_micros(row[19]),
+    )
+
+
+# What is said once an effect is done.
+FINISH_COLUMNS = (
+    *("outcome", "outcome_digest", "now"),
+    *("task_id", "scope", "name", "occurrence", "generation", "run_id", "fence"),
+)
+
+
+@reads("effect")
+def step_from_effect_row(row: Row) -> Step:
+    """The step that an effect is once it is done. Raises RowDamaged."""
+    return effect_from_row(row).as_step()
+
+
+# What is said when an effect is begun.
+INTENT_COLUMNS = (
+    *("id", "task_id", "run_id", "scope", "name", "occurrence", "effect_class", "idempotency_key"),
+    *("generation", "request", "created_at", "digest", "fence", "settle_after"),
+)
+
+
+# The statements that every step and every effect is, with the order in which their values are given: each is
+# written often enough for that to matter.
+IN_ORDER = {
+    "save_step": (*STEP_COLUMNS, "fence"),
+    "begin_effect": INTENT_COLUMNS,
+    "begin_effect_outside": INTENT_COLUMNS,
+    "finish_effect": FINISH_COLUMNS,
+}
+
+
+def intent_from_effect(effect: Effect, created_at: int | None = None) -> tuple[Any, ...]:
+    """In the order of INTENT_COLUMNS. Who has the micros of its creation saves working them out."""
+    row = (
+        effect.id,
+        effect.task_id,
+        effect.run_id,
+        effect.scope,
+        effect.name,
+        effect.occurrence,
+        effect.effect_class._value_,  # which costs a tenth of `value`
+        effect.idempotency_key,
+        effect.generation,
+        effect.request,
+        to_micros(effect.created_at) if created_at is None else created_at,
+    )
+    settle_after = effect.settle_after
+    return (
+        *row,
+        digest_of(*row),
+        effect.fence,
+        None if settle_after is None else to_micros(settle_after),
+    )
+
+
+def row_from_effect(effect: Effect) -> Params:
+    return dict(zip(INTENT_COLUMNS, intent_from_effect(effect), strict=True)) | {
+        "status": effect.status.value,
+        "outcome": effect.outcome,
+        "outcome_digest": digest_of_late(effect.id, effect.outcome),
+        "review": effect.review,
+        "review_digest": digest_of_late(effect.id, effect.review),
+        "updated_at": to_micros(effect.updated_at),
+    }

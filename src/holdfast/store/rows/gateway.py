@@ -1,0 +1,124 @@
+"""Rows of what a gateway keeps for itself: firings of schedules, wakes, restarts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.errors import RowDamaged
+from holdfast.core.manifest import Manifest, Restart, Trigger
+from holdfast.core.manifest import Outcome as RestartOutcome
+from holdfast.core.payload import digest_of
+from holdfast.core.schedule import Firing, Wake, WakeReason
+from holdfast.core.transitions import FiringStatus, RestartStatus, WakeStatus
+from holdfast.store.contract import Row
+from holdfast.store.rows.reading import Params, encode, reads
+
+
+@reads("firing")
+def firing_from_row(row: Row) -> Firing:
+    if digest_of(*row[:5]) != row[5]:
+        raise RowDamaged("firing", row[0])
+    return Firing(
+        id=row[0],
+        schedule=row[1],
+        occurrence_at=from_micros(row[2]),
+        session_key=row[3],
+        created_at=from_micros(row[4]),
+        status=FiringStatus(row[6]),
+        message_id=row[7],
+        task_id=row[8],
+        is_retry=bool(row[9]),
+        updated_at=from_micros(row[10]),
+    )
+
+
+def row_from_firing(firing: Firing) -> Params:
+    row: Params = {
+        "id": firing.id,
+        "schedule": firing.schedule,
+        "occurrence_at": to_micros(firing.occurrence_at),
+        "session_key": firing.session_key,
+        "created_at": to_micros(firing.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": firing.status.value,
+        "message_id": firing.message_id,
+        "task_id": firing.task_id,
+        "is_retry": int(firing.is_retry),
+        "updated_at": to_micros(firing.updated_at),
+    }
+
+
+@reads("wake")
+def wake_from_row(row: Row) -> Wake:
+    if digest_of(*row[:6]) != row[6]:
+        raise RowDamaged("wake", row[0])
+    return Wake(
+        id=row[0],
+        task_id=row[1],
+        checkpoint_id=row[2],
+        reason=WakeReason(row[3]),
+        attempt=row[4],
+        created_at=from_micros(row[5]),
+        status=WakeStatus(row[7]),
+        due_at=from_micros(row[8]),
+        updated_at=from_micros(row[9]),
+    )
+
+
+def row_from_wake(wake: Wake) -> Params:
+    row: Params = {
+        "id": wake.id,
+        "task_id": wake.task_id,
+        "checkpoint_id": wake.checkpoint_id,
+        "reason": wake.reason.value,
+        "attempt": wake.attempt,
+        "created_at": to_micros(wake.created_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": wake.status.value,
+        "due_at": to_micros(wake.due_at),
+        "updated_at": to_micros(wake.updated_at),
+    }
+
+
+@reads("restart")
+def restart_from_row(row: Row) -> Restart:
+    if digest_of(*row[:5]) != row[5]:
+        raise RowDamaged("restart", row[0])
+    return Restart(
+        id=row[0],
+        boot_id=row[1],
+        place=row[2],
+        requested_at=from_micros(row[3]),
+        manifest=msgspec.json.decode(row[4], type=Manifest),
+        status=RestartStatus(row[6]),
+        triggers=msgspec.json.decode(row[7], type=tuple[Trigger, ...]),
+        outcome=None if row[8] is None else msgspec.json.decode(row[8], type=RestartOutcome),
+        recovered_by=row[9],
+        updated_at=from_micros(row[10]),
+    )
+
+
+def row_from_restart(restart: Restart) -> Params:
+    row: Params = {
+        "id": restart.id,
+        "boot_id": restart.boot_id,
+        "place": restart.place,
+        "requested_at": to_micros(restart.requested_at),
+        "manifest": encode(restart.manifest),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "status": restart.status.value,
+        "triggers": encode(restart.triggers),
+        "outcome": None if restart.outcome is None else encode(restart.outcome),
+        "recovered_by": restart.recovered_by,
+        "updated_at": to_micros(restart.updated_at),
+    }

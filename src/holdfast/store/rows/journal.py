@@ -1,0 +1,338 @@
+"""Rows of what a program has done: steps, plans, artifacts, notes, turns, lists, mail and questions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.errors import RowDamaged
+from holdfast.core.payload import digest_of
+from holdfast.core.plan import Plan
+from holdfast.core.scope import (
+    FinishedTurn,
+    ListDelta,
+    Loop,
+    Mail,
+    Question,
+    StoredValue,
+    TurnMarks,
+    TurnSummary,
+)
+from holdfast.core.step import Artifact, Note, NoteKind, Step
+from holdfast.store.contract import Row
+from holdfast.store.rows.reading import Params, digest_of_late, encode, micros_of, moment_of, reads
+
+_plan = msgspec.json.Decoder(Plan).decode
+_artifact = msgspec.json.Decoder(Artifact).decode
+_summaries = msgspec.json.Decoder(tuple[TurnSummary, ...]).decode
+_choices = msgspec.json.Decoder(tuple[str, ...]).decode
+_turn_marks = msgspec.json.Decoder(TurnMarks).decode
+
+
+@reads("step")
+def step_from_row(row: Row) -> Step:
+    """The step; raises RowDamaged, because a wrong result must never be remembered."""
+    if digest_of(*row[:10]) != row[10]:
+        raise RowDamaged("step", f"{row[0]}/{row[1]}/{row[2]}/{row[3]}")
+    return Step(
+        task_id=row[0],
+        scope=row[1],
+        name=row[2],
+        occurrence=row[3],
+        run_id=row[4],
+        seq=row[5],
+        input_digest=row[6],
+        result=row[7],
+        started_at=from_micros(row[8]),
+        ended_at=from_micros(row[9]),
+    )
+
+
+STEP_COLUMNS = (
+    "task_id",
+    "scope",
+    "name",
+    "occurrence",
+    "run_id",
+    "seq",
+    "input_digest",
+    "result",
+    "started_at",
+    "ended_at",
+    "digest",
+)
+
+
+def row_from_step(step: Step, ended_at: int | None = None) -> tuple[Any, ...]:
+    """In the order of STEP_COLUMNS. Who has the micros of its end saves working them out."""
+    ended_at = to_micros(step.ended_at) if ended_at is None else ended_at
+    row = (
+        step.task_id,
+        step.scope,
+        step.name,
+        step.occurrence,
+        step.run_id,
+        step.seq,
+        step.input_digest,
+        step.result,
+        ended_at if step.started_at is step.ended_at else to_micros(step.started_at),
+        ended_at,
+    )
+    return (*row, digest_of(*row))
+
+
+@reads("plan")
+def plan_from_row(row: Row) -> Plan:
+    if digest_of(row[0], row[2]) != row[4]:
+        raise RowDamaged("plan", row[0])
+    return _plan(row[2])
+
+
+def row_from_plan(task_id: str, run_id: str, plan: Plan, now: datetime) -> Params:
+    items = encode(plan)
+    return {
+        "task_id": task_id,
+        "run_id": run_id,
+        "items": items,
+        "now": to_micros(now),
+        "digest": digest_of(task_id, items),
+    }
+
+
+@reads("artifact")
+def artifact_from_row(row: Row) -> Artifact:
+    if digest_of(row[0], row[1], row[3]) != row[5]:
+        raise RowDamaged("artifact", f"{row[0]}/{row[1]}")
+    return _artifact(row[3])
+
+
+def row_from_artifact(task_id: str, run_id: str, artifact: Artifact, now: datetime) -> Params:
+    body = encode(artifact)
+    return {
+        "task_id": task_id,
+        "name": artifact.name,
+        "run_id": run_id,
+        "body": body,
+        "now": to_micros(now),
+        "digest": digest_of(task_id, artifact.name, body),
+    }
+
+
+@reads("note")
+def note_from_row(row: Row) -> Note:
+    if digest_of(row[0], row[1], row[3], row[4]) != row[6]:
+        raise RowDamaged("note", f"{row[0]}/{row[1]}")
+    return Note(kind=NoteKind(row[3]), text=row[4], written_at=from_micros(row[5]))
+
+
+def row_from_note(task_id: str, run_id: str, seq: int, note: Note) -> Params:
+    return {
+        "task_id": task_id,
+        "seq": seq,
+        "run_id": run_id,
+        "kind": note.kind.value,
+        "text": note.text,
+        "now": to_micros(note.written_at),
+        "digest": digest_of(task_id, seq, note.kind.value, note.text),
+    }
+
+
+@reads("loop")
+def loop_from_row(row: Row) -> Loop:
+    if digest_of(*row[:5]) != row[5]:
+        raise RowDamaged("loop", f"{row[0]}/{row[1]}")
+    return Loop(loop=row[1], turns_done=row[2], is_over=bool(row[3]))
+
+
+def row_from_loop(task_id: str, loop: Loop, now: datetime) -> Params:
+    row: Params = {
+        "task_id": task_id,
+        "loop": loop.loop,
+        "turns_done": loop.turns_done,
+        "is_over": int(loop.is_over),
+        "now": to_micros(now),
+    }
+    return row | {"digest": digest_of(*row.values())}
+
+
+_TURN_COLUMNS = (
+    *("task_id", "loop", "seq", "turn", "run_id", "steps", "step_count", "last_step"),
+    *("began_at", "ended_at", "marks"),
+)
+
+
+@reads("turn")
+def turn_from_row(row: Row) -> FinishedTurn:
+    if digest_of(*row[:11]) != row[11]:
+        raise RowDamaged("turn", f"{row[0]}/{row[1]}/{row[2]}")
+    return FinishedTurn(
+        task_id=row[0],
+        loop=row[1],
+        seq=row[2],
+        turn=row[3],
+        run_id=row[4],
+        steps=_summaries(row[5]),
+        began_at=from_micros(row[8]),
+        ended_at=from_micros(row[9]),
+        marks=None if row[10] is None else _turn_marks(row[10]),
+    )
+
+
+def row_from_turn(turn: FinishedTurn, *, steps_inside: int = 0) -> Params:
+    """How many steps there were and the last one's name are columns of their own, for whoever only counts.
+
+    Those of turns inside this one are counted, too, though not summed up: they may be many.
+    """
+    row: Params = {
+        "task_id": turn.task_id,
+        "loop": turn.loop,
+        "seq": turn.seq,
+        "turn": turn.turn,
+        "run_id": turn.run_id,
+        "steps": encode(turn.steps),
+        "step_count": len(turn.steps) + steps_inside,
+        "last_step": turn.steps[-1].name if turn.steps else None,
+        "began_at": to_micros(turn.began_at),
+        "ended_at": to_micros(turn.ended_at),
+        "marks": None if turn.marks is None else encode(turn.marks),
+    }
+    return row | {"digest": digest_of(*row.values())}
+
+
+def turn_row_of(row: Row, task_id: str) -> Params:
+    """The row of a turn as another task's: a fork shares the turns of its source."""
+    copied = dict(zip(_TURN_COLUMNS, (task_id, *row[1:11]), strict=True))
+    return copied | {"digest": digest_of(*copied.values())}
+
+
+@reads("list delta")
+def delta_from_row(row: Row) -> ListDelta:
+    """The delta with its items as they are stored: themselves, or a reference to a blob."""
+    if digest_of(*row[:8]) != row[8]:
+        raise RowDamaged("list delta", f"{row[0]}/{row[1]}/{row[2]}")
+    return ListDelta(
+        task_id=row[0],
+        name=row[1],
+        start=row[2],
+        count=row[3],
+        items=row[4],
+        chain=row[5],
+        run_id=row[6],
+        written_at=from_micros(row[7]),
+    )
+
+
+def row_from_delta(delta: ListDelta) -> Params:
+    row: Params = {
+        "task_id": delta.task_id,
+        "name": delta.name,
+        "start": delta.start,
+        "count": delta.count,
+        "items": delta.items,
+        "chain": delta.chain,
+        "run_id": delta.run_id,
+        "written_at": to_micros(delta.written_at),
+    }
+    return row | {"digest": digest_of(*row.values())}
+
+
+@reads("value")
+def value_from_row(row: Row) -> StoredValue:
+    if digest_of(*row[:4]) != row[4]:
+        raise RowDamaged("value", f"{row[0]}/{row[1]}")
+    return StoredValue(task_id=row[0], name=row[1], value=row[2], written_at=from_micros(row[3]))
+
+
+def row_from_value(value: StoredValue) -> Params:
+    row: Params = {
+        "task_id": value.task_id,
+        "name": value.name,
+        "value": value.value,
+        "written_at": to_micros(value.written_at),
+    }
+    return row | {"digest": digest_of(*row.values())}
+
+
+@reads("operations")
+def ops_from_row(row: Row) -> tuple[str, bytes]:
+    """The scope, and what it has had applied."""
+    if digest_of(*row[:3]) != row[3]:
+        raise RowDamaged("operations", f"{row[0]}/{row[1]}")
+    return row[1], row[2]
+
+
+def row_from_ops(task_id: str, scope: str, ops: bytes) -> Params:
+    row: Params = {"task_id": task_id, "scope": scope, "ops": ops}
+    return row | {"digest": digest_of(*row.values())}
+
+
+@reads("mail")
+def mail_from_row(row: Row) -> Mail:
+    if digest_of(*row[:7]) != row[7]:
+        raise RowDamaged("mail", f"{row[0]}/{row[1]}")
+    return Mail(
+        task_id=row[0],
+        seq=row[1],
+        topic=row[2],
+        body=row[3],
+        sender=row[4],
+        key=row[5],
+        sent_at=from_micros(row[6]),
+        taken_at=moment_of(row[8]),
+    )
+
+
+def row_from_mail(mail: Mail) -> Params:
+    row: Params = {
+        "task_id": mail.task_id,
+        "seq": mail.seq,
+        "topic": mail.topic,
+        "body": mail.body,
+        "sender": mail.sender,
+        "key": mail.key,
+        "sent_at": to_micros(mail.sent_at),
+    }
+    return row | {"digest": digest_of(*row.values()), "taken_at": micros_of(mail.taken_at)}
+
+
+@reads("question")
+def question_from_row(row: Row) -> Question:
+    if digest_of(*row[:8]) != row[8] or digest_of_late(row[0], row[10]) != row[11]:
+        raise RowDamaged("question", row[0])
+    return Question(
+        id=row[0],
+        task_id=row[1],
+        run_id=row[2],
+        question=row[3],
+        choices=None if row[4] is None else _choices(row[4]),
+        default_answer=row[5],
+        asked_at=from_micros(row[6]),
+        due_at=moment_of(row[7]),
+        answered_at=moment_of(row[9]),
+        answer=row[10],
+        answered_by=row[12],
+    )
+
+
+def row_from_question(question: Question) -> Params:
+    row: Params = {
+        "id": question.id,
+        "task_id": question.task_id,
+        "run_id": question.run_id,
+        "question": question.question,
+        "choices": None if question.choices is None else encode(question.choices),
+        "default_answer": question.default_answer,
+        "asked_at": to_micros(question.asked_at),
+        "due_at": micros_of(question.due_at),
+    }
+    digest = digest_of(*row.values())
+    return row | {
+        "digest": digest,
+        "answered_at": micros_of(question.answered_at),
+        "answer": question.answer,
+        "answer_digest": digest_of_late(question.id, question.answer),
+        "answered_by": question.answered_by,
+    }

@@ -1,0 +1,90 @@
+"""What all rows have in common: moments, digests, and what to do about a row that is damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.errors import RowDamaged
+from holdfast.core.payload import digest_of
+from holdfast.core.task import Failure, Origin
+from holdfast.store.contract import Row
+
+Params = dict[str, Any]
+R = TypeVar("R")
+
+encode = msgspec.json.Encoder().encode
+read_origin = msgspec.json.Decoder(Origin).decode
+read_failure = msgspec.json.Decoder(Failure).decode
+
+# The end of the year 9999, which is the last that a datetime can hold.
+_LAST_MICROS = 253_402_300_799_999_999
+
+
+def reads(
+    noun: str, mend: Callable[[Row], Row] | None = None
+) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
+    """What does not decode is damaged, whatever the digest says: a status may have lost a bit, too.
+
+    Nouns of which many are read at once say how such a row is mended: then it is handed out as damaged,
+    because one bad row must not keep the others from being shown, claimed or resumed.
+    """
+
+    def wrap(read: Callable[[Row], R]) -> Callable[[Row], R]:
+        @functools.wraps(read)
+        def guarded(row: Row) -> R:
+            try:
+                return read(row)
+            except (KeyError, ValueError, TypeError, OverflowError) as error:
+                if mend is not None:
+                    with contextlib.suppress(KeyError, ValueError, TypeError, OverflowError):
+                        return cast(R, msgspec.structs.replace(cast(Any, read(mend(row))), is_damaged=True))
+                raise RowDamaged(noun, str(row[0]), str(error)) from error
+
+        return guarded
+
+    return wrap
+
+
+def mend_with(
+    choices: dict[int, type[StrEnum]], dropped: tuple[int, ...], times: tuple[int, ...]
+) -> Callable[[Row], Row]:
+    """Makes a row readable: the first of its kind for a word that is none, nothing for what is optional."""
+
+    def mend(row: Row) -> Row:
+        mended = list(row)
+        for place, words in choices.items():
+            if row[place] not in list(words):
+                mended[place] = next(iter(words)).value
+        for place in dropped:
+            mended[place] = None
+        for place in times:
+            if isinstance(row[place], int) and not 0 <= row[place] <= _LAST_MICROS:
+                mended[place] = 0
+        return mended
+
+    return mend
+
+
+def micros_of(moment: datetime | None) -> int | None:
+    return None if moment is None else to_micros(moment)
+
+
+def moment_of(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def json_of(value: msgspec.Struct | None) -> bytes | None:
+    return None if value is None else encode(value)
+
+
+def digest_of_late(record_id: str, payload: bytes | None) -> bytes | None:
+    """The digest of what is added to a record later, such as an outcome: it has a column of its own."""
+    return None if payload is None else digest_of(record_id, payload)

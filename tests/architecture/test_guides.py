@@ -103,6 +103,20 @@ def test_every_command_is_in_the_guide_and_in_the_readme(page: Path) -> None:
     assert missing == []
 
 
+def nouns() -> set[str]:
+    """All that a NotFound may name."""
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    return set(re.findall(r"""(?:NotFound\(|\bnoun = |resolve\(self\._tx, )"(\w+)\"""", source))
+
+
+def test_whoever_names_what_is_not_there_is_told_a_command_that_is() -> None:
+    there = set(commands(program, "holdfast"))
+    named = {noun: re.findall(r"`(.+?)`", str(errors.NotFound(noun, "x"))) for noun in nouns()}
+
+    assert {"task", "delivery", "setting"} <= set(named)
+    assert {noun: told for noun, told in named.items() if not set(told) <= there} == {}
+
+
 def all_errors() -> set[type[HoldfastError]]:
     return {one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, HoldfastError)}
 

@@ -107,6 +107,7 @@ SURROUNDED = [
     ("cookie-line", "Cookie: {}", "sid=" + letters(20) + "; theme=dark"),
     ("cookie-line", "< Set-Cookie: {}\n< Date: today", "JSESSIONID=" + letters(20) + "; Path=/; HttpOnly"),
     ("cookie-line", "curl -H 'cookie: {}' https://example.org", "a=b"),
+    ("cookie-line", "Cookie:\t{}", "session=" + letters(20)),
     ("bearer", "it sent Bearer {} again", letters(30)),
     ("flag", "deploy --token {} --now", letters(20)),
     ("flag", "mysql --user bob --password {}", SHORT),

@@ -523,13 +523,18 @@ async def test_what_a_program_cannot_mean_is_said(quick: Stage, call: Any, probl
     assert problem in await failure_of(handle)
 
 
-async def test_ids_of_calls_that_look_like_secrets_are_told_apart_and_not_stored(quick: Stage) -> None:
+@pytest.mark.parametrize("how", ["tool", "step"])
+async def test_ids_of_calls_that_look_like_secrets_are_told_apart_and_not_stored(
+    quick: Stage, how: str
+) -> None:
+    async def call(run: hf.Run, number: int, own: str) -> int:
+        if how == "tool":
+            return await run.tool(add, {"one": number}, id=own)
+        return await run.step(hf.step(add, id=own), one=number)
+
     @hf.task
     async def three_calls(run: hf.Run) -> list[int]:
-        return [
-            await run.tool(add, {"one": number}, id=f"ghp_{letter * 36}")
-            for number, letter in enumerate("abc")
-        ]
+        return [await call(run, number, f"ghp_{letter * 36}") for number, letter in enumerate("abc")]
 
     await quick.open(three_calls)
     handle = await quick.start(three_calls())

@@ -173,7 +173,10 @@ def step(
     if pure:
         options = msgspec.structs.replace(options, is_pure=True)
     if id is not None:
-        options = msgspec.structs.replace(options, id=check_name("id", id))
+        check_name(
+            "id", id
+        )  # kept as it is: how it is stored, if it looks like a secret, each run says itself
+        options = msgspec.structs.replace(options, id=id)
     return _decorator("step", options) if fn is None else _declare("step", fn, options)
 
 

@@ -58,6 +58,21 @@ class HoldfastError(Exception):
     code: ClassVar[str] = "error"
 
 
+# Nouns without a list of their own: the command that shows them, or what they are part of.
+_SHOWN_BY = {
+    "channel": "config explain",
+    "delivery": "deliveries list",
+    "effect": "tasks list",
+    "firing": "events",
+    "flow": "tasks list",
+    "message": "sessions list",
+    "restart": "gateway restarts",
+    "run": "tasks list",
+    "setting": "config explain",
+    "wake": "events",
+}
+
+
 class NotFound(HoldfastError):
     """No such record, as far as the asker may know."""
 
@@ -66,7 +81,8 @@ class NotFound(HoldfastError):
     def __init__(self, noun: str, record_id: str) -> None:
         self.noun = noun
         self.record_id = record_id
-        super().__init__(f"no {noun} {record_id!r}; `holdfast {noun}s list` shows what there is")
+        command = _SHOWN_BY.get(noun, f"{noun}s list")
+        super().__init__(f"no {noun} {record_id!r}; `holdfast {command}` shows what there is")
 
 
 class NoLedger(NotFound):

@@ -167,7 +167,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _context(
         "cookie-line",
         "What follows Cookie: or Set-Cookie:",
-        r"""[cC](?i:ookie)(?:\\{0,3}["'`])?[ ]?:[ ]{0,4}\\{0,3}["'`]?
+        r"""[cC](?i:ookie)(?:\\{0,3}["'`])?[ \t]?:[ \t]{0,4}\\{0,3}["'`]?
             (?P<secret>[\w.-]{1,64}=[^\n\r"'`\\]++)""",
     ),
     _context(

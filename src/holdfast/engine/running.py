@@ -14,14 +14,13 @@ from holdfast.core.effect_class import opaque
 from holdfast.core.errors import BadInput, Drift, Refused
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
-from holdfast.core.payload import check_name, encode_payload
+from holdfast.core.payload import encode_payload
 from holdfast.core.plan import Plan, PlanItem
 from holdfast.core.scope import FinishedTurn, TurnMarks, TurnSummary
 from holdfast.core.scope import Loop as LoopRecord
 from holdfast.core.step import Step
 from holdfast.core.task import Progress
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.codec import input_digest
 from holdfast.engine.effects import Effects
 from holdfast.engine.lists import Memory
 from holdfast.engine.live import Live
@@ -251,11 +250,6 @@ class Program:
     ) -> Coroutine[Any, Any, Any]:
         if arguments is not None and not isinstance(arguments, Mapping):
             raise BadInput("arguments", f"a tool's arguments have names; {type(arguments).__name__} has none")
-        if tool_id is not None and tool_id != "":  # a model that gives none may give an empty one
-            shown = check_name("id", tool_id)
-            if shown != tool_id:  # two that look like secrets stay two, and neither is stored
-                digest = input_digest(self.live.place.digest_key, (tool_id,), {})
-                tool_id = f"{shown}~{digest.hex()}"
 
         def begin(scope: Scope) -> Doing:
             doing = self.stepper.begin(scope, fn, (), dict(arguments or {}), step_id=tool_id)

@@ -121,8 +121,9 @@ class Stepper:
                 f"was called inside step {step}, which would hide it from a replay; "
                 "call the function itself, or make it a step beside the other",
             )
+        own = step_id or options.id  # a model that gives none may give an empty one
         return Doing(
-            key=scope.key(declared.name, step_id or options.id),
+            key=scope.key(declared.name, None if own is None else self._stored_id(own)),
             name=declared.name,
             fn=declared.fn,
             args=args,
@@ -135,6 +136,13 @@ class Stepper:
             is_coroutine=declared.is_coroutine,
             timeout=options.timeout,
         )
+
+    def _stored_id(self, own: str) -> str:
+        """As it is stored. Two that look like secrets stay two, and neither is stored."""
+        shown = check_name("id", own)
+        if shown == own:
+            return own
+        return f"{shown}~{input_digest(self._live.place.digest_key, (own,), {}).hex()}"
 
     def remembered(self, doing: Doing) -> tuple[bool, Any]:
         """Whether it was done before, and then its result; a remembered failure is raised."""

@@ -60,6 +60,8 @@ class Report:
         """Several rows beside one raw rate, in turns as well: a bad moment of the machine, which may last for
         seconds, is then a small part of each and not the whole of one."""
         wanted = [row for row in rows if self.wants(row[0])]
+        if not wanted:
+            return
         for (name, _, target), pairs in zip(wanted, _take_turns(wanted, raw, rounds), strict=True):
             self._add(name, pairs, unit="/s", target=target, is_time=False)
 

@@ -173,9 +173,8 @@ def step(
     if pure:
         options = msgspec.structs.replace(options, is_pure=True)
     if id is not None:
-        check_name(
-            "id", id
-        )  # kept as it is: how it is stored, if it looks like a secret, each run says itself
+        # Kept as it is: one that looks like a secret is stored in other words, which are the run's affair.
+        check_name("id", id)
         options = msgspec.structs.replace(options, id=id)
     return _decorator("step", options) if fn is None else _declare("step", fn, options)
 

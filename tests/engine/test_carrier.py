@@ -25,6 +25,7 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.rescue import Reaper
 from holdfast.store import Store, Tx, Write
+from holdfast.store.journal import SaveStep
 from holdfast.testing import FakeClock, StoreAround, name_of
 from tests.builders import stored_run
 from tests.conftest import Ledger
@@ -276,8 +277,8 @@ async def test_a_damaged_row_fails_its_own_task_and_no_other(
     waiting = waiting_task(stage)
     async with carrying(store, clock, waiting, step_patience=0.0) as process:
         damaged, good = await process.holdfast.start_many([waiting(), waiting()])
-        await until(lambda: stage.count("before") == 2)
-        await soon(stage.entered.wait())
+        for one in (damaged, good):
+            await until(lambda one=one: store.read_now(lambda tx: tx.journal.steps(one.id)) != [])  # type: ignore[misc]
     flip(store, "steps", "result", f"task_id = '{damaged.id}'")
 
     stage.open.set()
@@ -604,6 +605,40 @@ async def test_a_drain_waits_for_a_function_in_a_thread(store: Store, clock: Fak
         await soon(stage.entered.wait())
         process.carrier.stop()
         loop.call_later(0.2, stage.thread_open.set)
+    async with carrying(store, clock, mill) as process:
+        assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
+
+    assert stage.count("ground") == 1
+
+
+async def test_a_drain_waits_until_what_a_thread_gave_is_saved(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    class Slow(StoreAround):
+        """Saves a step only after the drain has looked several times."""
+
+        async def write(self, write: Write[T]) -> T:
+            if isinstance(write, SaveStep):
+                await asyncio.sleep(0.15)
+            return await self.inner.write(write)
+
+    loop = asyncio.get_running_loop()
+
+    def grind() -> str:
+        loop.call_soon_threadsafe(stage.entered.set)
+        stage.thread_open.wait()
+        stage.notes.append("ground")
+        return "flour"
+
+    @hf.task
+    async def mill(run: hf.Run) -> str:
+        return await run.step(grind)
+
+    async with carrying(Slow(store), clock, mill, step_patience=0.0) as process:
+        handle = await process.holdfast.start(mill())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        stage.thread_open.set()
     async with carrying(store, clock, mill) as process:
         assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
 

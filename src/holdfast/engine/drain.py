@@ -100,7 +100,7 @@ class Drain:
         if self._is_hurried:
             return 0.0
         # A function in a thread that was left alone would go on beside whoever repeats it.
-        is_busy = self._threads.busy or any(one.live.has_effects for one in self._hands.carried.values())
+        is_busy = self._threads.busy or any(one.live.must_land for one in self._hands.carried.values())
         return began_at + (self.patience.effects_s if is_busy else self.patience.steps_s) - _now()
 
     async def stop_now(self) -> CheckpointNotSaved | None:

@@ -87,6 +87,8 @@ class Live:
         self.deadline: datetime | None = None
         # Functions of steps and writes that are under way.
         self.in_flight = 0
+        # One of them was in a thread, and what it gave is perhaps not saved yet.
+        self._was_in_thread = False
         self._cleaning = 0
         # Effects whose intent is noted and whose outcome is not.
         self.effects = 0
@@ -165,6 +167,8 @@ class Live:
             raise
         finally:
             self.in_flight -= 1
+            if self._was_in_thread and not self.in_flight:
+                self._was_in_thread = False
             if self.changed is not None:
                 self.changed.set()
 
@@ -184,6 +188,7 @@ class Live:
     async def call_in_thread(self, fn: Callable[[], T], limit: asyncio.Timeout | None = None) -> T:
         """Nobody can interrupt a thread: who is cancelled waits for it, so that nothing goes on unseen.
         A function that is late, or an effect that is cut short, is left alone."""
+        self._was_in_thread = True
         future = asyncio.get_running_loop().run_in_executor(self.place.threads, _answer_of, fn)
         cancelled: asyncio.CancelledError | None = None
         while not future.done():
@@ -223,8 +228,10 @@ class Live:
             self.changed.set()
 
     @property
-    def has_effects(self) -> bool:
-        return self.effects > 0
+    def must_land(self) -> bool:
+        """Whether something is in flight that nobody should repeat: an effect, or a function that no one can
+        interrupt because it is in a thread, until what it gave is saved."""
+        return self.effects > 0 or (self._was_in_thread and self.in_flight > 0)
 
     async def until_calm(self) -> None:
         """Until no effect is in flight: to stop in the middle of one would leave it in doubt."""

@@ -21,6 +21,7 @@ from holdfast.engine.boots import Life
 from holdfast.engine.carrier import Carrier
 from holdfast.engine.claims import Family
 from holdfast.engine.definitions import by_name
+from holdfast.engine.drain import Drain
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.rescue import Reaper
@@ -277,8 +278,8 @@ async def test_a_damaged_row_fails_its_own_task_and_no_other(
     waiting = waiting_task(stage)
     async with carrying(store, clock, waiting, step_patience=0.0) as process:
         damaged, good = await process.holdfast.start_many([waiting(), waiting()])
-        for one in (damaged, good):
-            await until(lambda one=one: store.read_now(lambda tx: tx.journal.steps(one.id)) != [])  # type: ignore[misc]
+        both = [damaged.id, good.id]
+        await until(lambda: len(store.read_now(lambda tx: tx.journal.steps_of(both))) == 2)
     flip(store, "steps", "result", f"task_id = '{damaged.id}'")
 
     stage.open.set()
@@ -587,7 +588,8 @@ async def test_a_drain_waits_for_an_effect_in_flight_so_nobody_is_asked_about_it
     assert stage.count("pay") == 1
 
 
-async def test_a_drain_waits_for_a_function_in_a_thread(store: Store, clock: FakeClock, stage: Stage) -> None:
+def grinding_task(stage: Stage) -> hf.TaskDefinition[[], str]:
+    """Does one step, in a thread, which waits for its door."""
     loop = asyncio.get_running_loop()
 
     def grind() -> str:
@@ -600,11 +602,16 @@ async def test_a_drain_waits_for_a_function_in_a_thread(store: Store, clock: Fak
     async def mill(run: hf.Run) -> str:
         return await run.step(grind)
 
+    return mill
+
+
+async def test_a_drain_waits_for_a_function_in_a_thread(store: Store, clock: FakeClock, stage: Stage) -> None:
+    mill = grinding_task(stage)
     async with carrying(store, clock, mill, step_patience=0.0) as process:
         handle = await process.holdfast.start(mill())
         await soon(stage.entered.wait())
         process.carrier.stop()
-        loop.call_later(0.2, stage.thread_open.set)
+        asyncio.get_running_loop().call_later(0.2, stage.thread_open.set)
     async with carrying(store, clock, mill) as process:
         assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
 
@@ -612,28 +619,28 @@ async def test_a_drain_waits_for_a_function_in_a_thread(store: Store, clock: Fak
 
 
 async def test_a_drain_waits_until_what_a_thread_gave_is_saved(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Slow(StoreAround):
-        """Saves a step only after the drain has looked several times."""
+    has_looked = asyncio.Event()
+    looks = 0
+    time_left = Drain._time_left
 
+    def look(drain: Drain, began_at: float) -> float:
+        nonlocal looks
+        # Only what it sees once the thread has nothing more to do.
+        looks += not drain._threads.busy
+        if looks == 3:
+            has_looked.set()
+        return time_left(drain, began_at)
+
+    class Slow(StoreAround):
         async def write(self, write: Write[T]) -> T:
             if isinstance(write, SaveStep):
-                await asyncio.sleep(0.15)
+                await has_looked.wait()
             return await self.inner.write(write)
 
-    loop = asyncio.get_running_loop()
-
-    def grind() -> str:
-        loop.call_soon_threadsafe(stage.entered.set)
-        stage.thread_open.wait()
-        stage.notes.append("ground")
-        return "flour"
-
-    @hf.task
-    async def mill(run: hf.Run) -> str:
-        return await run.step(grind)
-
+    monkeypatch.setattr(Drain, "_time_left", look)
+    mill = grinding_task(stage)
     async with carrying(Slow(store), clock, mill, step_patience=0.0) as process:
         handle = await process.holdfast.start(mill())
         await soon(stage.entered.wait())
@@ -642,7 +649,7 @@ async def test_a_drain_waits_until_what_a_thread_gave_is_saved(
     async with carrying(store, clock, mill) as process:
         assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
 
-    assert stage.count("ground") == 1
+    assert (has_looked.is_set(), stage.count("ground")) == (True, 1)
 
 
 async def test_at_the_deadline_the_checkpoint_is_saved_before_the_program_is_interrupted(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-# A row is what the driver returns, in the order of the columns; only store/rows.py takes it apart.
+# A row is what the driver returns, in the order of the columns; only store/rows/ takes it apart.
 Row: TypeAlias = Sequence[Any]
 Params: TypeAlias = Mapping[str, object]
 

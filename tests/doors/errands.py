@@ -67,6 +67,28 @@ async def say(run: hf.Run, text: str) -> str:
     return text
 
 
+@hf.opaque
+async def knock(number: int) -> int:
+    return number
+
+
+async def wait_then_knock(number: int) -> int:
+    if number == 10 and not _has_waited:
+        _has_waited.append(number)
+        raise hf.RetryAfter(0.0)
+    return number
+
+
+_has_waited: list[int] = []
+
+
+@hf.task
+async def knocks(run: hf.Run) -> None:
+    for number in range(1, 12):
+        await run.step(knock, number)
+        await run.step(wait_then_knock, number)
+
+
 @hf.task
 async def nothing(run: hf.Run) -> None:
     pass

@@ -423,6 +423,20 @@ def test_a_failed_step_is_shown_as_a_failure(run: Run) -> None:
     assert (step["failure"]["kind"], step["failure"]["message"]) == ("ValueError", "no good")
 
 
+def test_calls_of_one_name_are_counted_as_people_count(run: Run) -> None:
+    task_id = run("run", f"{ERRANDS}:knocks", "--json").json["id"]
+
+    detail = run("tasks", "show", task_id, "--json").json
+    shown = run("tasks", "show", task_id).out
+
+    assert [one["occurrence"] for one in detail["effects"]] == [str(number) for number in range(1, 12)]
+    steps = [(one["name"], one["occurrence"]) for one in detail["latest_steps"]]
+    assert steps[-3:] == [("wait_then_knock", "10"), ("knock", "11"), ("wait_then_knock", "11")]
+    assert ("wait_then_knock!10", "pause-1") in steps
+    assert "knock #11" in shown
+    assert ":11" not in shown
+
+
 def test_a_failed_task_shows_where_the_error_came_from(run: Run) -> None:
     task_id = run("run", f"{ERRANDS}:broken", "--json").json["id"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import io
 import os
@@ -10,7 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import apsw
 import pytest
 
 from holdfast.core.errors import LedgerFileOpened, LedgerReplaced, StoreUnavailable
-from holdfast.store import guard
+from holdfast.store import guard, notices
 from holdfast.store.guard import FileGuard
 
 SUFFIXES = ["", "-wal", "-shm"]
@@ -377,7 +378,7 @@ installed = []
 sys.addaudithook(lambda event, args: installed.append(event) if event == "sys.addaudithook" else None)
 import apsw
 from pathlib import Path
-from holdfast.store import guard
+from holdfast.store import guard, notices
 
 class OpensAtTheVeryEnd:
     # Whoever holds the module lets the interpreter empty it instead of dropping it.
@@ -572,6 +573,187 @@ def test_a_ledger_reached_by_a_link_is_guarded_where_it_really_lies(tmp_path: Pa
     watch.release()
 
 
+# What `check` is told, once it has looked often enough.
+
+
+def make_settled(folder: Path) -> None:
+    """As if nothing had happened in it for a long time."""
+    os.utime(folder, (1_700_000_000, 1_700_000_000))
+
+
+def check_often(watch: FileGuard) -> None:
+    for _ in range(2 * guard._LOOKS):
+        watch.check()
+
+
+def tell(watch: FileGuard, path: Path) -> None:
+    """From now on it is told."""
+    make_settled(path.parent)
+    check_often(watch)
+    assert watch.is_told
+
+
+@pytest.fixture
+def told(path: Path, watch: FileGuard) -> FileGuard:
+    tell(watch, path)
+    return watch
+
+
+def test_whoever_has_looked_often_is_told_instead_and_looks_no_more(
+    connection: apsw.Connection, told: FileGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stat(*_: object, **__: object) -> None:
+        raise AssertionError("it looked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", stat)
+        for number in range(100):
+            commit(connection, number)
+            told.check()
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
+    told.check()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_deleted_file_fails_the_check_of_whoever_is_told(path: Path, told: FileGuard, suffix: str) -> None:
+    file = path.with_name(path.name + suffix)
+    delete_elsewhere(file)
+
+    for _ in range(2):
+        with pytest.raises(LedgerReplaced, match=rf"{file} was deleted"):
+            told.check()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_replaced_file_fails_the_check_of_whoever_is_told(path: Path, told: FileGuard, suffix: str) -> None:
+    file = path.with_name(path.name + suffix)
+    other = path.with_name("other")
+    shutil.copyfile("/dev/null", other)
+    move_elsewhere(other, file)
+
+    with pytest.raises(LedgerReplaced, match=rf"{file} was replaced"):
+        told.check()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_that_was_moved_and_put_back_fails_the_check_only_while_it_is_away(
+    path: Path, told: FileGuard, suffix: str
+) -> None:
+    file, aside = path.with_name(path.name + suffix), path.with_name("aside")
+    move_elsewhere(file, aside)
+    move_elsewhere(aside, file)
+    told.check()
+    move_elsewhere(file, aside)
+
+    with pytest.raises(LedgerReplaced, match=rf"{file} was deleted"):
+        told.check()
+
+
+@pytest.mark.parametrize("moved", ["home", "above"])
+def test_a_folder_around_the_ledger_that_is_moved_away_fails_the_check_of_whoever_is_told(
+    tmp_path: Path, moved: str
+) -> None:
+    above = tmp_path / "above"
+    home = above / "home"
+    home.mkdir(parents=True)
+    connection = open_ledger(home / "ledger.db")
+    watch = FileGuard.watch(home / "ledger.db")
+    tell(watch, home / "ledger.db")
+    {"home": home, "above": above}[moved].rename(tmp_path / "moved")
+
+    with pytest.raises(LedgerReplaced, match=r"ledger.db was deleted"):
+        watch.check()
+
+    connection.close()
+    watch.release()
+
+
+def test_what_happens_around_the_files_and_to_their_modes_is_no_harm(path: Path, told: FileGuard) -> None:
+    for number in range(10):
+        other = path.with_name(f"other {number}")
+        other.touch()
+        other.rename(path.with_name("another"))
+        path.chmod(0o640 if number % 2 else 0o600)
+        told.check()
+    path.with_name("another").unlink()
+    told.check()
+    assert told.is_told
+
+    delete_elsewhere(path.with_name("ledger.db-wal"))
+    with pytest.raises(LedgerReplaced, match=r"ledger.db-wal was deleted"):
+        told.check()
+
+
+def test_while_one_looks_at_the_news_no_other_takes_it_for_quiet(
+    path: Path, told: FileGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, found = FileGuard._check_each, []
+
+    def look_slowly(watch: FileGuard) -> None:
+        # What is told has been taken by now, and nothing is known yet.
+        found.append(watch.is_told)
+        look(watch)
+
+    monkeypatch.setattr(FileGuard, "_check_each", look_slowly)
+    path.chmod(0o640)
+    told.check()
+
+    assert found == [False]
+    assert told.is_told
+
+
+def test_where_nobody_tells_the_check_goes_on_looking(
+    path: Path, watch: FileGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = []
+
+    def refuse(files: object) -> None:
+        attempts.append(files)
+        raise OSError(errno.EMFILE, "too many")
+
+    monkeypatch.setattr(notices, "Notices", refuse)
+    make_settled(path.parent)
+    check_often(watch)
+
+    assert len(attempts) == 1
+    assert not watch.is_told
+    delete_elsewhere(path.with_name("ledger.db-shm"))
+    with pytest.raises(LedgerReplaced, match=r"ledger.db-shm was deleted"):
+        watch.check()
+
+
+def test_a_file_that_went_while_the_telling_was_arranged_is_noticed(
+    path: Path, watch: FileGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of its name that is there when the telling begins is not the one that was there before."""
+
+    class Late(notices.Notices):
+        def __init__(self, files: Sequence[str]) -> None:
+            shutil.copyfile("/dev/null", path.with_name("other"))
+            move_elsewhere(path.with_name("other"), path)
+            super().__init__(files)
+
+    monkeypatch.setattr(notices, "Notices", Late)
+    make_settled(path.parent)
+
+    with pytest.raises(LedgerReplaced, match=r"ledger.db was replaced"):
+        check_often(watch)
+
+
+def test_who_is_told_lets_go_of_everything_at_the_release(path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    connection = open_ledger(path)
+    watch = FileGuard.watch(path)
+    tell(watch, path)
+    connection.close()
+    watch.release()
+    watch.release()
+
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+    watch.check()
+
+
 def test_a_file_that_does_not_exist_cannot_be_guarded(path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="No such file"):
         FileGuard.watch(path)
@@ -662,7 +844,7 @@ import ctypes, os, subprocess, sys
 from pathlib import Path
 import apsw
 from holdfast.core.errors import LedgerReplaced
-from holdfast.store import guard
+from holdfast.store import guard, notices
 
 path, lock, visit = sys.argv[1:]
 connection = apsw.Connection(path)

@@ -10,6 +10,20 @@ import msgspec
 from holdfast.core.ids import RunId, TaskId
 
 
+def occurrence_of(count: int) -> str:
+    """The how-manieth call of one name it is, as text that sorts as numbers do: `9`, `:10`, `::100`.
+
+    So each step is the neighbour of the one before, in the database, too, which writes fewer pages.
+    """
+    text = str(count)
+    return text if count < 10 else ":" * (len(text) - 1) + text
+
+
+def shown_occurrence(occurrence: str) -> str:
+    """For people, who count otherwise."""
+    return occurrence.lstrip(":")
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The smallest part of a run whose result is saved. Done once, then only remembered."""
 

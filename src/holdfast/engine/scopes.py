@@ -16,7 +16,7 @@ from holdfast.core.effect import Effect
 from holdfast.core.errors import BadInput
 from holdfast.core.plan import Plan
 from holdfast.core.scope import ListDelta, Loop, StoredValue
-from holdfast.core.step import Step
+from holdfast.core.step import Step, occurrence_of, shown_occurrence
 from holdfast.store import Tx
 from holdfast.store.current import current_task
 
@@ -115,11 +115,12 @@ class Past:
     def beside(self, key: Key) -> list[Key]:
         """What was noted on the way of a step: its waits, its questions."""
         scope, name, occurrence = key
-        names = {f"{name}!{occurrence}", f"{name}!asked", f"{name}!began"}
+        waits = waits_beside(name, occurrence)
+        names = {f"{name}!asked", f"{name}!began"}
         return [
             one
             for one in self._steps.get(scope, ())
-            if one[1] in names and (one[1] == f"{name}!{occurrence}" or one[2] == occurrence)
+            if one[1] == waits or (one[1] in names and one[2] == occurrence)
         ]
 
     def within(self, path: str) -> list[Step]:
@@ -189,6 +190,11 @@ def opened_step(tx: Tx, step: Step) -> Step:
     return msgspec.structs.replace(step, result=tx.blobs.open(step.result))
 
 
+def waits_beside(name: str, occurrence: str) -> str:
+    """The name under which is saved what a step waits for on its way; its own has its result."""
+    return f"{name}!{shown_occurrence(occurrence)}"
+
+
 class Scope:
     """Where step keys count: outside turns, or inside one of them."""
 
@@ -250,14 +256,14 @@ class Scope:
         else:
             self._callers[name] = [caller, 1]
         count = self._counts[name] = self._counts.get(name, 0) + 1
-        return (self.path, name, str(count))
+        return (self.path, name, occurrence_of(count))
 
     def over(self, name: str) -> BadInput:
         return BadInput(f"step {name}", f"turn {self.path} is over; use the turn that the loop gives now")
 
     def next_key(self, name: str) -> Key:
         count = self._counts[name] = self._counts.get(name, 0) + 1
-        return (self.path, name, str(count))
+        return (self.path, name, occurrence_of(count))
 
     def ended(self, key: Key) -> None:
         """The step is no longer in flight."""

@@ -25,7 +25,7 @@ from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.engine.codec import Codec, Exited, codec_of, failure_of, input_digest, revive
 from holdfast.engine.live import Live
-from holdfast.engine.scopes import Key, Past, Scope, inside_step
+from holdfast.engine.scopes import Key, Past, Scope, inside_step, waits_beside
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
 from holdfast.store.blobs import INLINE_BYTES, Packed, pack
@@ -86,9 +86,8 @@ def _declared(fn: Callable[..., Any]) -> Declared:
 
 
 def pause_key(doing: Doing, what: str) -> Key:
-    """For what a step waits for on its way: beside its own key, which holds its result."""
     scope, name, occurrence = doing.key
-    return (scope, f"{name}!{occurrence}", what)
+    return (scope, waits_beside(name, occurrence), what)
 
 
 class Stepper:

@@ -11,7 +11,8 @@ Two guards stand against it, and a third notices:
 - A lock of our own lies on the bytes that SQLite locks to say "I am here". It belongs to the open file
   description, not to the process, so no close of another descriptor drops it: it also holds against C code,
   which no hook sees.
-- `FileGuard.check` sees that one of the files was deleted or replaced, however that came about.
+- `FileGuard.check` sees that one of the files was deleted or replaced, however that came about: it looks at
+  the directory, and once that was done often it is told instead (see notices.py).
 
 What our own lock changes: no connection of this process can become exclusive. So SQLite leaves the -wal in
 place when the last one closes (run `wal_checkpoint` before, if it should be small), and the way out of WAL
@@ -43,8 +44,10 @@ from urllib.parse import unquote, urlsplit
 from holdfast.core.errors import LedgerFileOpened, LedgerReplaced, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from holdfast.store.notices import Notices
 
 _Inode = tuple[int, int]
 
@@ -59,6 +62,8 @@ _SHARED_SIZE: Final = 510
 # struct flock of 64-bit Linux: type, whence, start, length, pid (which must be 0 here).
 _SHARED_READ_LOCK: Final = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, _SHARED_FIRST, _SHARED_SIZE, 0)
 _COARSEST_TIMESTAMP_NS: Final = 100_000_000
+# Two milliseconds of preparation, and each look costs some microseconds more than to be told.
+_LOOKS: Final = 200
 
 _F_OFD_SETLK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)  # macOS has none
 
@@ -75,6 +80,12 @@ class FileGuard:
         self._is_released = False
         self._directory = os.path.dirname(files.paths[0])
         self._quiet: tuple[int, int, int] | None = None
+        # Until it is worth while to be told instead.
+        self._looks_left = _LOOKS
+        self._notices: Notices | None = None
+        # Whether there is news; None while somebody looks, and as long as nobody tells.
+        self._has_news: Callable[[int], object] | None = None
+        self._looking = threading.Lock()
 
     @classmethod
     def watch(cls, path: Path) -> FileGuard:
@@ -94,14 +105,35 @@ class FileGuard:
         """Whether our own lock is held; without it (macOS, old kernels) nothing opposes C code."""
         return _SENTRY.holds_lock(self._files)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether `check` need not look to see that all is quiet."""
+        return self._has_news is not None
+
     def check(self) -> None:
         """Raise LedgerReplaced when a file was deleted or replaced since it was first seen.
 
         Call it before a commit is acknowledged. Once it has failed it always fails: to put the file back
         does not bring back what was written in between.
         """
-        if self._broken is not None:
-            raise LedgerReplaced(self._broken)
+        has_news = self._has_news
+        if has_news is None or has_news(0):
+            self._look()
+
+    def _look(self) -> None:
+        # One at a time: what one of us has taken for old, nobody may take for quiet before it was looked at.
+        with self._looking:
+            if self._broken is not None:
+                raise LedgerReplaced(self._broken)
+            if self._notices is None:
+                self._look_around()
+            else:
+                self._has_news = None
+                self._notices.take()
+                self._check_each()
+                self._has_news = self._notices.after
+
+    def _look_around(self) -> None:
         # No file is deleted or replaced without a trace on its directory. Looking there alone is cheaper,
         # and a stat of the -wal would make its next write and fsync dearer on kernels with fine timestamps.
         try:
@@ -110,11 +142,26 @@ class FileGuard:
         except OSError:
             directory = (0, 0, 0)  # gone, perhaps: then the files are looked at one by one
         if directory == self._quiet:
+            self._ask_to_be_told()
             return
         self._check_each()
         # A directory that changed a moment ago may change again without a newer timestamp.
         is_settled = time.clock_gettime_ns(time.CLOCK_REALTIME) - directory[2] > _COARSEST_TIMESTAMP_NS
         self._quiet = directory if is_settled and None not in self._files.inodes else None
+
+    def _ask_to_be_told(self) -> None:
+        """To look costs more than to ask whether there is news; to arrange for that pays after a while."""
+        self._looks_left -= 1
+        if self._looks_left:
+            return
+        # Few processes commit that often.
+        from holdfast.store.notices import Notices
+
+        with suppress(OSError):  # not to be had here: then we go on looking
+            self._notices = Notices(self._files.paths)
+            # What happened before it was there is no news to it.
+            self._check_each()
+            self._has_news = self._notices.after
 
     def _check_each(self) -> None:
         for path, first in zip(self._files.paths, self._files.inodes, strict=True):
@@ -134,6 +181,11 @@ class FileGuard:
         """Let go, after this guard's connections were closed; a second call does nothing."""
         if not self._is_released:
             self._is_released = True
+            with self._looking:
+                self._has_news = None
+                if self._notices is not None:
+                    self._notices.close()
+                    self._notices = None
             _SENTRY.remove(self._files)
 
 

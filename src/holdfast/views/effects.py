@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.effect import Effect
+from holdfast.core.step import shown_occurrence
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import EffectStatus
 from holdfast.views.events import EventView
@@ -68,7 +69,7 @@ class EffectView(msgspec.Struct, frozen=True, kw_only=True):
             run_id=one_line(effect.run_id),
             name=one_line(effect.name),
             scope=one_line(effect.scope),
-            occurrence=one_line(effect.occurrence),
+            occurrence=one_line(shown_occurrence(effect.occurrence)),
             effect_class=effect.effect_class.value,
             idempotency_key=one_line(effect.idempotency_key),
             generation=effect.generation,

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.run import Run
-from holdfast.core.step import Step
+from holdfast.core.step import Step, shown_occurrence
 from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.text import maybe_line, one_line
 
@@ -83,7 +83,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             name=one_line(step.name),
             scope=one_line(step.scope),
-            occurrence=one_line(step.occurrence),
+            occurrence=one_line(shown_occurrence(step.occurrence)),
             run_id=one_line(step.run_id),
             started_at=step.started_at,
             ended_at=step.ended_at,

@@ -15,6 +15,7 @@ from holdfast.core.checkpoint import (
     encode_document,
 )
 from holdfast.core.claim import Boot, Claim
+from holdfast.core.clock import to_micros
 from holdfast.core.delivery import Delivery
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.flow import Flow, FlowMode
@@ -168,8 +169,8 @@ def a_step(run: Run, **changes: Any) -> Step:
         "run_id": run.id,
         "seq": 1,
         "result": b'"seen"',
-        "started_at": START,
-        "ended_at": START,
+        "started_us": to_micros(START),
+        "ended_us": to_micros(START),
     }
     return Step(**step | changes)
 
@@ -201,10 +202,10 @@ def an_effect(**changes: Any) -> Effect:
         "effect_class": EffectClass.OPAQUE,
         "idempotency_key": f"key_{unique()}",
         "request": b"{}",
-        "created_at": START,
+        "created_us": to_micros(START),
         "status": EffectStatus.INTENT,
         "fence": 1,
-        "updated_at": START,
+        "updated_us": to_micros(START),
     }
     return Effect(**effect | changes)
 

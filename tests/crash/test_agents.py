@@ -25,7 +25,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.claim import DEFAULT_LEASE
-from holdfast.core.clock import Clock, SystemClock
+from holdfast.core.clock import Clock, SystemClock, to_micros
 from holdfast.core.events import EventKind
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
@@ -423,8 +423,8 @@ async def test_a_ledger_in_which_something_is_wrong_is_found_wrong(quick_path: P
         run_id=run.id,
         seq=1,
         result=b"1",
-        started_at=parent.created_at,
-        ended_at=parent.created_at,
+        started_us=to_micros(parent.created_at),
+        ended_us=to_micros(parent.created_at),
     )
 
     def waiting(waits_on: str) -> Contents:

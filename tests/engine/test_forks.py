@@ -491,7 +491,7 @@ async def test_a_clock_that_went_backwards_is_no_reason_to_guess(
     assert turn.marks == TurnMarks(lists={"words": 3}, loops={"turns": (2, False)}, ops=1, steps=1)
     source = store.read_now(lambda tx: look_at(tx, first.id, "turn:2"))
     (early, *_) = source.steps
-    late = msgspec.structs.replace(early, name="later", ended_at=early.started_at)
+    late = msgspec.structs.replace(early, name="later", ended_us=early.started_us)
 
     with pytest.raises(hf.Refused, match="clock went backwards"):
         kept_of(msgspec.structs.replace(source, steps=[*source.steps, late]))

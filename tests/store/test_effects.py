@@ -44,7 +44,7 @@ def get(store: Store, effect: Effect) -> Effect:
 
 def test_an_effect_is_created_once(store: Store) -> None:
     effect = an_effect(outcome=b'"sent"', generation=2)
-    twin = msgspec.structs.replace(effect, id="eff_another", updated_at=later(seconds=9))
+    twin = msgspec.structs.replace(effect, id="eff_another", updated_us=to_micros(later(seconds=9)))
 
     assert store.write_now(lambda tx: tx.effects.create(effect)) == effect == get(store, effect)
     assert store.write_now(lambda tx: tx.effects.create(twin)) == effect
@@ -67,7 +67,11 @@ def test_by_id_those_are_found_that_anybody_asks_about(store: Store, status: Eff
 def test_an_intent_is_read_back_as_it_was_noted(store: Store) -> None:
     run, claim = running_run(store)
     effect = effect_of(
-        run, scope="main:12/inner:1", name="Senden 🔎", occurrence="id:call_7", settle_after=later(hours=1)
+        run,
+        scope="main:12/inner:1",
+        name="Senden 🔎",
+        occurrence="id:call_7",
+        settle_us=to_micros(later(hours=1)),
     )
 
     assert store.write_now(lambda tx: tx.effects.begin(effect, claim))
@@ -162,7 +166,7 @@ def test_an_effect_is_settled_with_what_came_of_it(
     settled = store.write_now(settle)
 
     assert settled == msgspec.structs.replace(
-        effect, status=way[-1], outcome=outcome, updated_at=later(seconds=len(way))
+        effect, status=way[-1], outcome=outcome, updated_us=to_micros(later(seconds=len(way)))
     )
     assert get(store, effect) == settled
     assert store.verify() == []
@@ -223,8 +227,8 @@ def step_of(effect: Effect, **changes: Any) -> Step:
         "run_id": effect.run_id,
         "seq": 1,
         "result": b'"sent"',
-        "started_at": START,
-        "ended_at": later(seconds=1),
+        "started_us": to_micros(START),
+        "ended_us": to_micros(later(seconds=1)),
     }
     return Step(**step | changes)
 
@@ -385,7 +389,7 @@ def test_a_review_stays_with_its_effect(store: Store) -> None:
     reviewed.write_now(decide)
 
     assert get(store, effect) == msgspec.structs.replace(
-        effect, review=b'{"decision":"retry"}', updated_at=later(seconds=2)
+        effect, review=b'{"decision":"retry"}', updated_us=to_micros(later(seconds=2))
     )
     assert store.verify() == []
 

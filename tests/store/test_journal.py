@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.core.claim import Claim
+from holdfast.core.clock import to_micros
 from holdfast.core.errors import ClaimLost, RowDamaged
 from holdfast.core.plan import plan_of
 from holdfast.core.run import Queue
@@ -46,7 +47,7 @@ def test_a_saved_step_is_read_back_as_it_was_written(store: Store) -> None:
         seq=3,
         input_digest=b"\x00\xff",
         result=b'{"b":1,"a":2}',
-        ended_at=later(seconds=2),
+        ended_us=to_micros(later(seconds=2)),
     )
 
     assert store.write_now(SaveStep(step, claim.fence)) is None
@@ -168,7 +169,7 @@ def test_a_crowd_is_read_back_as_it_was_saved_whatever_stands_in_it(store: Store
             seq=number,
             input_digest=None if number % 2 else bytes([number, 0, 255]),
             result=b"" if number == 3 else b'"%b"' % text.encode(),
-            ended_at=later(seconds=number),
+            ended_us=to_micros(later(seconds=number)),
         )
         for number, text in enumerate(odd)
     ]

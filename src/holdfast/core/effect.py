@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.clock import to_micros
+from holdfast.core.clock import from_micros
 from holdfast.core.ids import EffectId, RunId, TaskId
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
@@ -35,14 +35,28 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     idempotency_key: str
     generation: int = 1
     request: bytes
-    created_at: datetime
+    # Times as they are stored: every effect has three, and hardly anybody looks at them.
+    created_us: int
     status: EffectStatus = EffectStatus.INTENT
     fence: int
     outcome: bytes | None = None
     # The decision of a person about an effect whose outcome is unknown.
     review: bytes | None = None
-    settle_after: datetime | None = None
-    updated_at: datetime
+    settle_us: int | None = None
+    updated_us: int
+
+    @property
+    def created_at(self) -> datetime:
+        return from_micros(self.created_us)
+
+    @property
+    def settle_after(self) -> datetime | None:
+        """From then on whoever began it has surely finished, dead or alive."""
+        return None if self.settle_us is None else from_micros(self.settle_us)
+
+    @property
+    def updated_at(self) -> datetime:
+        return from_micros(self.updated_us)
 
     def as_step(self) -> Step:
         """What it came to, remembered under its key: an effect that is done is its own step.
@@ -56,11 +70,11 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             name=self.name,
             occurrence=self.occurrence,
             run_id=self.run_id,
-            seq=to_micros(self.updated_at),
+            seq=self.updated_us,
             input_digest=bytes.fromhex(digest) if digest else None,
             result=b"null" if self.outcome is None else self.outcome,
-            started_at=self.created_at,
-            ended_at=self.updated_at,
+            started_us=self.created_us,
+            ended_us=self.updated_us,
         )
 
 

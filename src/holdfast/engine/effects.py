@@ -40,6 +40,8 @@ from holdfast.store.effects import BeginEffect, FinishEffect
 
 # How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
 DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
+_MICROSECOND = timedelta(microseconds=1)
+_DEFAULT_TIMEOUT_US = DEFAULT_EFFECT_TIMEOUT // _MICROSECOND
 # Between two calls with one key, while the answers leave the outcome open.
 _PATIENCE = Retry(attempts=1_000_000, backoff=timedelta(seconds=1), most=timedelta(minutes=5))
 
@@ -149,6 +151,9 @@ class Effects:
         self._stepper = stepper
         self._park = park
         self._sleep_until = sleep_until
+        # With its present lease; worked out anew when that was renewed.
+        self._newest: Claim | None = None
+        self._lease_us = 0
         # Those that the program itself has cancelled: it goes no further until each of them is settled.
         self._cut: dict[Key, tuple[Doing, EffectSpec]] = {}
 
@@ -206,7 +211,7 @@ class Effects:
         is_known, result = self._stepper.remembered(doing)
         if not is_known and doing.key not in self._past.effects:
             live, now = self._live, self._live.clock.now()
-            effect, _ = self._intent(doing, spec, 1, now, to_micros(now))
+            effect, _ = self._intent(doing, spec, 1, to_micros(now))
 
             def note_doubt(tx: Tx) -> Effect:
                 if not tx.effects.begin(effect, live.claim):
@@ -266,17 +271,16 @@ class Effects:
         live = self._live
         if live.is_stopping:
             live.check()
-        now = live.clock.now()
-        micros = to_micros(now)
-        effect, claim = self._intent(doing, spec, generation, now, micros)
-        if now >= claim.lease_until:
+        micros = live.place.micros()
+        effect, lease_us = self._intent(doing, spec, generation, micros)
+        if micros >= lease_us:
             live.stop("lease lapsed")
             live.check()
         # In flight from its intent on: whoever wants us to stop waits for it.
         live.effects += 1
         try:
             try:
-                is_noted = await live.write(BeginEffect(effect, created_at=micros))
+                is_noted = await live.write(BeginEffect(effect))
             except asyncio.CancelledError:
                 await shielded(self._take_back(doing, effect))
                 raise
@@ -292,12 +296,12 @@ class Effects:
         finally:
             live.effect_ended()
 
-    def _intent(
-        self, doing: Doing, spec: EffectSpec, generation: int, now: datetime, micros: int
-    ) -> tuple[Effect, Claim]:
-        """The effect as it will be noted, and the claim that it is noted under, with its present lease."""
+    def _intent(self, doing: Doing, spec: EffectSpec, generation: int, micros: int) -> tuple[Effect, int]:
+        """The effect as it will be noted, and until when the claim is held that it is noted under."""
         claim = self._live.place.newest(self._live.claim)
-        timeout = doing.timeout or DEFAULT_EFFECT_TIMEOUT
+        if claim is not self._newest:
+            self._newest, self._lease_us = claim, to_micros(claim.lease_until)
+        timeout_us = doing.timeout // _MICROSECOND if doing.timeout else _DEFAULT_TIMEOUT_US
         scope, name, occurrence = doing.key
         key = key_of(claim.task_id, doing, generation)
         request = Request(
@@ -317,12 +321,12 @@ class Effects:
             idempotency_key=key,
             generation=generation,
             request=_encode(request),
-            created_at=now,
+            created_us=micros,
             fence=claim.fence,
-            settle_after=claim.lease_until + timeout,
-            updated_at=now,
+            settle_us=self._lease_us + timeout_us,
+            updated_us=micros,
         )
-        return effect, claim
+        return effect, self._lease_us
 
     async def _take_back(self, doing: Doing, effect: Effect) -> None:
         """We were stopped before the call: nothing has happened, that is known, and nobody need be asked."""
@@ -648,6 +652,6 @@ def _reviewed_step(effect: Effect, result: bytes, now: datetime) -> Step:
         # None: what a person decided holds, whatever the step is called with by now.
         input_digest=None,
         result=result,
-        started_at=effect.created_at,
-        ended_at=now,
+        started_us=effect.created_us,
+        ended_us=to_micros(now),
     )

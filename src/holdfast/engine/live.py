@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from datetime import datetime
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.core.claim import Claim
-from holdfast.core.clock import Clock
+from holdfast.core.clock import Clock, SystemClock, to_micros
 from holdfast.core.errors import ClaimLost, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.run import Run as RunRecord
@@ -38,6 +39,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Store
     clock: Clock
+    # What the clock says, as it is stored.
+    micros: Callable[[], int]
     life: Life
     threads: Executor
     # For digests of inputs, so that nobody guesses a short secret from its digest.
@@ -51,6 +54,16 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     secrets: Secrets = msgspec.field(default_factory=Secrets)
     # For runs that end while others are carried: many may end at once.
     ends: Ends | None = None
+
+
+def micros_of(clock: Clock) -> Callable[[], int]:
+    """What a clock says, as it is stored."""
+    return _machine_micros if type(clock) is SystemClock else lambda: to_micros(clock.now())
+
+
+def _machine_micros() -> int:
+    # As SystemClock reads it, but without a datetime around: every step asks twice.
+    return time.time_ns() // 1000  # noqa: TID251
 
 
 class Live:

@@ -643,6 +643,6 @@ def _summary_of(step: Step) -> TurnSummary:
         name=step.name,
         digest="" if step.input_digest is None else step.input_digest.hex(),
         size_bytes=len(step.result),
-        duration_us=int((step.ended_at - step.started_at) / timedelta(microseconds=1)),
+        duration_us=step.ended_us - step.started_us,
         preview=step.result[:_PREVIEW_BYTES].decode("utf-8", "replace"),
     )

@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from holdfast.core.claim import Claim
-from holdfast.core.clock import to_micros
 from holdfast.core.effect import EffectClass
 from holdfast.core.effect_class import EffectSpec, StepOptions, options_of, step_name, unwrapped
 from holdfast.core.errors import BadInput, Drift, RetryAfter, StepFailed
@@ -47,7 +46,7 @@ class Doing(msgspec.Struct, kw_only=True):
     options: StepOptions
     codec: Codec
     digest: bytes
-    began_at: datetime
+    began_us: int
     effect: EffectSpec | None
     is_coroutine: bool
     timeout: timedelta | None
@@ -130,7 +129,7 @@ class Stepper:
             options=options,
             codec=declared.codec,
             digest=input_digest(self._live.place.digest_key, args, kwargs),
-            began_at=self._live.clock.now(),
+            began_us=self._live.place.micros(),
             effect=options.effect,
             is_coroutine=declared.is_coroutine,
             timeout=options.timeout,
@@ -202,7 +201,7 @@ class Stepper:
         step, packed = self.saving(doing, payload)
         claim = live.claim
         if packed is None and not (claim.is_alone or doing.options.is_pure):
-            await live.write(SaveStep(step, claim.fence, ended_at=step.seq))
+            await live.write(SaveStep(step, claim.fence))
         else:
             await self._save_otherwise(doing, step, packed)
         self.remember(doing, step, payload)
@@ -306,7 +305,7 @@ class Stepper:
     def saving(self, doing: Doing, payload: bytes) -> tuple[Step, Packed | None]:
         """The step as it will be stored; and its payload packed, if that is too large for it."""
         live = self._live
-        now, claim = live.clock.now(), live.claim
+        micros, claim = live.place.micros(), live.claim
         packed = None if len(payload) <= INLINE_BYTES else pack(payload)
         scope, name, occurrence = doing.key
         step = Step(
@@ -315,11 +314,11 @@ class Stepper:
             name=name,
             occurrence=occurrence,
             run_id=claim.run_id,
-            seq=to_micros(now),
+            seq=micros,
             input_digest=doing.digest,
             result=payload if packed is None else packed.stored,
-            started_at=doing.began_at,
-            ended_at=now,
+            started_us=doing.began_us,
+            ended_us=micros,
         )
         return step, packed
 

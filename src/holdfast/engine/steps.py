@@ -75,8 +75,8 @@ class Journal:
             seq=to_micros(now),
             input_digest=input_digest,
             result=packed.stored,
-            started_at=now if started_at is None else check_moment("started_at", started_at),
-            ended_at=now,
+            started_us=to_micros(now if started_at is None else check_moment("started_at", started_at)),
+            ended_us=to_micros(now),
         )
         save = SaveStep(step, claim.fence)
         if packed.digest is None and plan is None and not claim.is_alone:

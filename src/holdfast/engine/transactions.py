@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, RetryAfter
@@ -118,7 +117,7 @@ class Transactions:
             tx.blobs.keep(claim.task_id, packed)
         # Done when it is first noted: nobody will have to ask whether it happened. And so it is its own step.
         done = msgspec.structs.replace(
-            effect, status=EffectStatus.DONE, outcome=step.result, updated_at=step.ended_at
+            effect, status=EffectStatus.DONE, outcome=step.result, updated_us=step.ended_us
         )
         if tx.effects.create(done).id != done.id:
             raise Drift(f"step {step.name}", f"another effect has its key {done.idempotency_key}")
@@ -131,14 +130,14 @@ class Transactions:
                 f"step {doing.name}",
                 "a transactional effect runs inside a write and cannot await; write `def`",
             )
-        claim, now = self._live.claim, self._live.clock.now()
+        claim, micros = self._live.claim, self._live.place.micros()
         scope, name, occurrence = doing.key
         key = key_of(claim.task_id, doing, generation)
         request = Request(
             boot=claim.boot_id, input_digest=doing.digest.hex(), shown=preview_of(doing.args, doing.kwargs)
         )
         return Effect(
-            id=new_effect_id(to_micros(now), key),
+            id=new_effect_id(micros, key),
             task_id=claim.task_id,
             run_id=claim.run_id,
             name=name,
@@ -148,7 +147,7 @@ class Transactions:
             idempotency_key=key,
             generation=generation,
             request=encode_payload(f"request of {name}", msgspec.to_builtins(request)),
-            created_at=now,
+            created_us=micros,
             fence=claim.fence,
-            updated_at=now,
+            updated_us=micros,
         )

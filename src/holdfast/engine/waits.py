@@ -161,16 +161,17 @@ class Waits:
 
     def step(self, key: Key, stored: bytes, now: datetime) -> Step:
         scope, name, occurrence = key
+        micros = to_micros(now)
         return Step(
             task_id=self._live.claim.task_id,
             scope=scope,
             name=name,
             occurrence=occurrence,
             run_id=self._live.claim.run_id,
-            seq=to_micros(now),
+            seq=micros,
             result=stored,
-            started_at=now,
-            ended_at=now,
+            started_us=micros,
+            ended_us=micros,
         )
 
     # --- questions

@@ -31,9 +31,9 @@ class BeginEffect:
     when_done: ClassVar[bool] = True
     __slots__ = ("effect", "row", "statement")
 
-    def __init__(self, effect: Effect, *, created_at: int | None = None) -> None:
+    def __init__(self, effect: Effect) -> None:
         self.effect = effect
-        self.row = intent_from_effect(effect, created_at)
+        self.row = intent_from_effect(effect)
         # What is called outside turns has no turn that could have been finished before.
         self.statement = "begin_effect" if effect.scope else "begin_effect_outside"
 
@@ -91,7 +91,7 @@ class FinishEffect:
             return False
         found = effect_from_row(row)
         # The same write: it ran before, in a commit whose answer was lost.
-        return found.status is EffectStatus.DONE and (found.outcome, to_micros(found.updated_at)) == (
+        return found.status is EffectStatus.DONE and (found.outcome, found.updated_us) == (
             self.row[0],
             self.row[2],
         )
@@ -157,7 +157,8 @@ class Effects:
         if row is not None:
             return effect_from_row(row)
         found = self.again(effect)
-        if (found.id, found.status, found.outcome, found.updated_at) != (effect.id, to, outcome, now):
+        wanted = (effect.id, to, outcome, params["now"])
+        if (found.id, found.status, found.outcome, found.updated_us) != wanted:
             raise IllegalMove(self.noun, effect.id, found.status.value, to.value)
         return found
 

@@ -79,8 +79,8 @@ class SaveStep:
     statement = "save_step"
     __slots__ = ("row",)
 
-    def __init__(self, step: Step, fence: int, *, ended_at: int | None = None) -> None:
-        self.row = (*row_from_step(step, ended_at), fence)
+    def __init__(self, step: Step, fence: int) -> None:
+        self.row = (*row_from_step(step), fence)
 
     def __call__(self, tx: Tx) -> Step | None:
         """None when it was saved now; the step that stands there already when it was saved before."""

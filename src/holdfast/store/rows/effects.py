@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.errors import RowDamaged
 from holdfast.core.payload import digest_of
@@ -12,7 +11,7 @@ from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
 from holdfast.store.contract import Row
 from holdfast.store.rows.journal import STEP_COLUMNS
-from holdfast.store.rows.reading import Params, digest_of_late, moment_of, reads
+from holdfast.store.rows.reading import Params, digest_of_late, reads
 
 
 @reads("effect")
@@ -34,13 +33,13 @@ def effect_from_row(row: Row) -> Effect:
         idempotency_key=row[7],
         generation=row[8],
         request=row[9],
-        created_at=from_micros(row[10]),
+        created_us=row[10],
         status=EffectStatus(row[12]),
         fence=row[13],
         outcome=row[14],
         review=row[16],
-        settle_after=moment_of(row[18]),
-        updated_at=from_micros(row[19]),
+        settle_us=row[18],
+        updated_us=row[19],
     )
 
 
@@ -74,8 +73,8 @@ IN_ORDER = {
 }
 
 
-def intent_from_effect(effect: Effect, created_at: int | None = None) -> tuple[Any, ...]:
-    """In the order of INTENT_COLUMNS. Who has the micros of its creation saves working them out."""
+def intent_from_effect(effect: Effect) -> tuple[Any, ...]:
+    """In the order of INTENT_COLUMNS."""
     row = (
         effect.id,
         effect.task_id,
@@ -87,15 +86,9 @@ def intent_from_effect(effect: Effect, created_at: int | None = None) -> tuple[A
         effect.idempotency_key,
         effect.generation,
         effect.request,
-        to_micros(effect.created_at) if created_at is None else created_at,
+        effect.created_us,
     )
-    settle_after = effect.settle_after
-    return (
-        *row,
-        digest_of(*row),
-        effect.fence,
-        None if settle_after is None else to_micros(settle_after),
-    )
+    return (*row, digest_of(*row), effect.fence, effect.settle_us)
 
 
 def row_from_effect(effect: Effect) -> Params:
@@ -105,5 +98,5 @@ def row_from_effect(effect: Effect) -> Params:
         "outcome_digest": digest_of_late(effect.id, effect.outcome),
         "review": effect.review,
         "review_digest": digest_of_late(effect.id, effect.review),
-        "updated_at": to_micros(effect.updated_at),
+        "updated_at": effect.updated_us,
     }

@@ -46,8 +46,8 @@ def step_from_row(row: Row) -> Step:
         seq=row[5],
         input_digest=row[6],
         result=row[7],
-        started_at=from_micros(row[8]),
-        ended_at=from_micros(row[9]),
+        started_us=row[8],
+        ended_us=row[9],
     )
 
 
@@ -66,9 +66,8 @@ STEP_COLUMNS = (
 )
 
 
-def row_from_step(step: Step, ended_at: int | None = None) -> tuple[Any, ...]:
-    """In the order of STEP_COLUMNS. Who has the micros of its end saves working them out."""
-    ended_at = to_micros(step.ended_at) if ended_at is None else ended_at
+def row_from_step(step: Step) -> tuple[Any, ...]:
+    """In the order of STEP_COLUMNS."""
     row = (
         step.task_id,
         step.scope,
@@ -78,8 +77,8 @@ def row_from_step(step: Step, ended_at: int | None = None) -> tuple[Any, ...]:
         step.seq,
         step.input_digest,
         step.result,
-        ended_at if step.started_at is step.ended_at else to_micros(step.started_at),
-        ended_at,
+        step.started_us,
+        step.ended_us,
     )
     return (*row, digest_of(*row))
 

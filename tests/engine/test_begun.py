@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.begun import begin, let_spares_go
+from holdfast.engine.begun import begin, nest_here
 from holdfast.engine.live import CUT_SHORT, sheltered, shielded
 
 where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="outside")
@@ -492,8 +492,8 @@ async def nothing() -> None: ...
 
 
 async def tidy() -> None:
-    let_spares_go()
-    let_spares_go()
+    nest_here().let_go()
+    nest_here().let_go()
 
 
 async def untidy() -> None:
@@ -549,7 +549,7 @@ async def test_spares_that_are_let_go_end() -> None:
         await prepare_spare(is_rested)
         await sheltered(act())
         spares = asyncio.all_tasks() - {me()}
-        let_spares_go()
+        nest_here().let_go()
         await asyncio.wait(spares)
 
         assert len(spares) == 2

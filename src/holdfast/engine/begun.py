@@ -20,21 +20,32 @@ _NOTHING: Any = object()
 
 
 def begin(act: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T] | None, Any]:
-    """Run it to its first wait, in the name of an asyncio task of its own. When it is over by then: None, and
-    what it returned; what it raised is raised. Else the child that goes on with it from there.
+    """As `begin_silent`; when it is over at once: None, and what it returned."""
+    kept: list[T] = []
+    child = begin_silent(_keeping(act, kept), nest_here())
+    return child, None if child is not None else kept[0]
+
+
+async def _keeping(act: Coroutine[Any, Any, T], kept: list[T]) -> T:
+    kept.append(await act)
+    return kept[0]
+
+
+def begin_silent(act: Coroutine[Any, Any, T], nest: Nest) -> asyncio.Task[T] | None:
+    """Run it to its first wait, in the name of an asyncio task of its own. None when it is over by then; what
+    it raised is raised, what it returned is lost. Else the child that goes on with it from there.
 
     To the act it is that one task from the first line on: timeouts and task groups that it enters belong to
     it. A child whose act was over at once is lent to the next one, for to make it is most of what an act
     costs; unless somebody still knows it: what he does to it is not meant for the next one.
     """
-    loop = asyncio.get_running_loop()
+    loop, spares = nest.loop, nest.spares
     parent = current_task(loop)
     assert parent is not None
-    spares = _here.spares
     spare = spares.pop() if spares else _make_spare(loop)
     child, begun = spare
-    if begun.loop is not loop or begun.rest.done() or child._must_cancel:  # type: ignore[attr-defined]  # noqa: SLF001 - no other way to know
-        # Of a loop that is gone, or somebody has cancelled it: it ends without us.
+    if begun.rest.done() or child._must_cancel:  # type: ignore[attr-defined]  # noqa: SLF001 - no other way to know
+        # Somebody has cancelled it: it ends without us.
         spare = _make_spare(loop)
         child, begun = spare
     known, weakly = getrefcount(child), getweakrefcount(child)
@@ -44,9 +55,8 @@ def begin(act: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T] | None, Any]:
     _leave_task(loop, parent)
     _enter_task(loop, child)
     try:
-        waits_for = context.run(act.send, None)
-    except StopIteration as stop:
-        return None, stop.value
+        # Not `send`: it hands over by an exception what is returned, and every effect would pay for it.
+        waits_for = context.run(next, act.__await__(), _NOTHING)
     finally:
         _leave_task(loop, child)
         _enter_task(loop, parent)
@@ -58,19 +68,32 @@ def begin(act: Coroutine[Any, Any, T]) -> tuple[asyncio.Task[T] | None, Any]:
                 spares.append(spare)
             else:
                 begun.let_go()
+    if waits_for is _NOTHING:
+        return None
     begun.go_on(act, context, waits_for)
     child._log_destroy_pending = True  # type: ignore[attr-defined]  # noqa: SLF001 - as of every task
-    return child, None
+    return child
 
 
-def let_spares_go() -> None:
-    """The spare children of this loop end in its next pass; whoever needs one later makes it."""
+class Nest:
+    """The spare children of one loop; more than one when acts begin others."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.spares: list[_Spare] = []
+
+    def let_go(self) -> None:
+        """They end in the next pass; whoever needs one later makes it."""
+        while self.spares:
+            self.spares.pop()[1].let_go()
+
+
+def nest_here() -> Nest:
+    """That of the loop which runs in this thread."""
     loop = asyncio.get_running_loop()
-    spares = _here.spares
-    while spares:
-        _, begun = spares.pop()
-        if begun.loop is loop:
-            begun.let_go()
+    if _here.nest is None or _here.nest.loop is not loop:
+        _here.nest = Nest(loop)
+    return _here.nest
 
 
 class Begun(Coroutine[Any, Any, T]):
@@ -135,10 +158,9 @@ _Spare = tuple[asyncio.Task[Any], Begun[Any]]
 
 
 class _Here(threading.local):
-    """Of each thread, because it runs one loop at a time; more than one spare when acts begin others."""
+    """Of each thread, because it runs one loop at a time."""
 
-    def __init__(self) -> None:
-        self.spares: list[_Spare] = []
+    nest: Nest | None = None
 
 
 _here = _Here()

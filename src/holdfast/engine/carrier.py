@@ -23,7 +23,7 @@ from holdfast.core.errors import (
     StoreUnavailable,
 )
 from holdfast.core.task import Task
-from holdfast.engine.begun import let_spares_go
+from holdfast.engine.begun import nest_here
 from holdfast.engine.boots import Life
 from holdfast.engine.carried import FORCE_EVERY_S, Carried, Hands, Sleep
 from holdfast.engine.checkpoints import Checkpoints
@@ -190,7 +190,7 @@ class Carrier:
             raise errors.exceptions[0] from errors
         finally:
             self._threads.shutdown()
-            let_spares_go()
+            nest_here().let_go()
             self.has_ended.set()
             self._is_decided.set()
 

@@ -26,7 +26,7 @@ from holdfast.core.payload import check_name, check_text, encode_payload
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.begun import begin
+from holdfast.engine.begun import begin_silent, nest_here
 from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
 from holdfast.engine.live import Live, landed, sheltered, shielded
@@ -151,6 +151,7 @@ class Effects:
         self._stepper = stepper
         self._park = park
         self._sleep_until = sleep_until
+        self._nest = nest_here()
         # With its present lease; worked out anew when that was renewed.
         self._newest: Claim | None = None
         self._lease_us = 0
@@ -260,7 +261,8 @@ class Effects:
                 attempts += 1
                 doing.has_landed = False
                 patience = functools.partial(self._patience, doing)
-                outcome = await sheltered(self._do(doing, effect), patience=patience)
+                await sheltered(self._do(doing, effect), patience=patience)
+                outcome = doing.outcome
         return outcome
 
     # --- before
@@ -289,10 +291,11 @@ class Effects:
             self._past.effects[doing.key] = effect
             doing.has_landed = False
             # As `sheltered`, without a frame more for all those that are over at once.
-            child, outcome = begin(self._do(doing, effect, is_first=True))
-            if child is None:
-                return outcome  # type: ignore[no-any-return]
-            return await landed(child, functools.partial(self._patience, doing))
+            child = begin_silent(self._do(doing, effect, is_first=True), self._nest)
+            if child is not None:
+                await landed(child, functools.partial(self._patience, doing))
+            outcome: Outcome = doing.outcome
+            return outcome
         finally:
             live.effect_ended()
 
@@ -404,10 +407,9 @@ class Effects:
 
     # --- the call
 
-    async def _do(
-        self, doing: Doing, effect: Effect, *, is_first: bool = False
-    ) -> bytes | Open | Definite | Limited:
-        """Call it and save its outcome. In a child of its own, so the key need not be taken back."""
+    async def _do(self, doing: Doing, effect: Effect, *, is_first: bool = False) -> None:
+        """Call it and save its outcome, which is left with it. In a child of its own, so the key need not be
+        taken back."""
         live = self._live
         _key.set(effect.idempotency_key)
         live.effects += 1
@@ -422,12 +424,15 @@ class Effects:
                 value = await self._stepper.call(doing)
             except RetryAfter as error:
                 await self._end(doing, effect, EffectStatus.FAILED, failure_of(error))
-                return Limited(error)
+                doing.outcome = Limited(error)
+                return
             except Exception as error:  # noqa: BLE001 - the user's own work; what it means is said below
                 if _leaves_open(error):
-                    return Open(failure_of(error).message, error)
+                    doing.outcome = Open(failure_of(error).message, error)
+                    return
                 await self._end(doing, effect, EffectStatus.FAILED, failure_of(error))
-                return Definite(error)
+                doing.outcome = Definite(error)
+                return
             try:
                 payload = doing.codec.encode(doing.name, value)
             except HoldfastError as error:
@@ -441,7 +446,7 @@ class Effects:
                 await self._note_outcome(doing, effect, step, packed, EffectStatus.DONE)
             self._stepper.remember(doing, step, payload)
             self._past.effects.pop(doing.key, None)
-            return payload
+            doing.outcome = payload
         finally:
             live.effects -= 1
             if live.changed is not None:

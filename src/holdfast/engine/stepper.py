@@ -55,6 +55,8 @@ class Doing(msgspec.Struct, kw_only=True):
     pauses: int = 0
     # Of an effect: the function has returned, so that nothing but to save it is left.
     has_landed: bool = False
+    # Of an effect: what came of its last attempt.
+    outcome: Any = None
 
 
 def failed_payload(failure: Failure) -> bytes:

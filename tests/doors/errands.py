@@ -72,18 +72,17 @@ async def knock(number: int) -> int:
     return number
 
 
-async def wait_then_knock(number: int) -> int:
-    if number == 10 and not _has_waited:
-        _has_waited.append(number)
-        raise hf.RetryAfter(0.0)
-    return number
-
-
-_has_waited: list[int] = []
-
-
 @hf.task
 async def knocks(run: hf.Run) -> None:
+    has_waited = False
+
+    async def wait_then_knock(number: int) -> int:
+        nonlocal has_waited
+        if number == 10 and not has_waited:
+            has_waited = True
+            raise hf.RetryAfter(0.0)
+        return number
+
     for number in range(1, 12):
         await run.step(knock, number)
         await run.step(wait_then_knock, number)

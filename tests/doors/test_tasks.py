@@ -434,7 +434,7 @@ def test_calls_of_one_name_are_counted_as_people_count(run: Run) -> None:
     assert steps[-3:] == [("wait_then_knock", "10"), ("knock", "11"), ("wait_then_knock", "11")]
     assert ("wait_then_knock!10", "pause-1") in steps
     assert "knock #11" in shown
-    assert ":11" not in shown
+    assert "#:" not in shown
 
 
 def test_a_failed_task_shows_where_the_error_came_from(run: Run) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import holdfast as hf
 from holdfast.core.clock import Clock
+from holdfast.core.errors import StoreUnavailable
 from holdfast.core.run import Run
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.beside import beside
@@ -16,7 +19,8 @@ from holdfast.engine.boots import Life
 from holdfast.engine.carrier import Carrier
 from holdfast.engine.definitions import TaskDefinition, by_name
 from holdfast.engine.handles import Holdfast
-from holdfast.store import Store
+from holdfast.store import Store, Tx, Write
+from holdfast.testing import StoreAround, name_of
 
 T = TypeVar("T")
 
@@ -71,3 +75,73 @@ async def until(is_so: Callable[[], bool]) -> None:
 async def until_run(store: Store, task_id: str, *statuses: RunStatus) -> None:
     """Wait until the first run of a task is in one of these statuses."""
     await until(lambda: store.read_now(lambda tx: tx.runs.of_task(task_id))[0].status in statuses)
+
+
+class Stage:
+    """What the programs of one test share with it: doors that open, and notes of what was done."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.open = asyncio.Event()
+        self.thread_open = threading.Event()
+        self.notes: list[str] = []
+
+    def count(self, note: str) -> int:
+        return self.notes.count(note)
+
+
+class WatchedStore(StoreAround):
+    """A store that can be away, and that tells what is written."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.is_away = False
+        self.writes: list[str] = []
+        self.reads = 0
+        self.after_write: Callable[[str], Awaitable[None]] | None = None
+
+    async def write(self, write: Write[T]) -> T:
+        self._refuse()
+        self.writes.append(name_of(write))
+        answer = await self.inner.write(write)
+        if self.after_write is not None:
+            await self.after_write(name_of(write))
+        return answer
+
+    async def read(self, read: Callable[[Tx], T]) -> T:
+        self._refuse()
+        self.reads += 1
+        return await self.inner.read(read)
+
+    def _refuse(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("it is away, says the test")
+
+
+def note_step(stage: Stage) -> Callable[[str], Any]:
+    async def note(text: str) -> str:
+        stage.notes.append(text)
+        return text
+
+    return note
+
+
+def waiting_task(stage: Stage) -> hf.TaskDefinition[[], str]:
+    """Does one step, waits for the door in a second one, and does a third."""
+    note = note_step(stage)
+
+    async def wait() -> None:
+        stage.entered.set()
+        await stage.open.wait()
+
+    @hf.task(name="waiting")
+    async def waiting(run: hf.Run) -> str:
+        await run.step(hf.step(note, id="before"), "before")
+        await run.step(wait)
+        return await run.step(hf.step(note, id="after"), "after")
+
+    return waiting
+
+
+async def runs_of(store: Store, task_id: str) -> list[RunStatus]:
+    return [run.status for run in await store.read(lambda tx: tx.runs.of_task(task_id))]

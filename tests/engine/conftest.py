@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.engine import carried, carrier
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.conftest import Ledger
@@ -50,3 +51,10 @@ def quick(memory_ledger: Ledger, tmp_path: Path) -> Iterator[Stage]:
 def others(store: Store, clock: FakeClock) -> Parts:
     """The life of a second process on the same ledger."""
     return asyncio.run(Parts.begin(store, clock))
+
+
+@pytest.fixture
+def quick_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that does not want to stop is interrupted more often than every second."""
+    monkeypatch.setattr(carried, "FORCE_EVERY_S", 0.02)
+    monkeypatch.setattr(carrier, "FORCE_EVERY_S", 0.02)

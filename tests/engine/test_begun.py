@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.begun import begin, nest_here
+from holdfast.engine.begun import begin, begin_silent, nest_here
 from holdfast.engine.live import CUT_SHORT, sheltered, shielded
 
 where: contextvars.ContextVar[str] = contextvars.ContextVar("where", default="outside")
@@ -480,6 +480,23 @@ async def test_each_loop_has_children_of_its_own() -> None:
         await asyncio.to_thread(thread.join)
 
     assert children == [[True] * 40] * 2
+
+
+async def test_in_the_loop_of_another_thread_it_is_a_child_of_that_one() -> None:
+    nest, found = nest_here(), []
+
+    async def act() -> None:
+        found.append((threading.get_ident(), asyncio.get_running_loop(), me().get_loop()))
+
+    async def elsewhere() -> None:
+        assert begin_silent(act(), nest) is None
+
+    await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
+    assert begin_silent(act(), nest) is None
+
+    (there, running, loop), (here, *mine) = found
+    assert (running is loop, there != here) == (True, True)
+    assert mine == [asyncio.get_running_loop()] * 2
 
 
 def test_one_loop_after_the_other_in_one_thread() -> None:

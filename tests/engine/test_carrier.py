@@ -4,119 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
 
 import holdfast as hf
-from holdfast.core.clock import SystemClock
-from holdfast.core.errors import StoreUnavailable
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine import carried, carrier
-from holdfast.engine.boots import Life
-from holdfast.engine.carrier import Carrier
+from holdfast.engine import carrier
 from holdfast.engine.claims import Family
-from holdfast.engine.definitions import by_name
-from holdfast.engine.drain import Drain
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.rescue import Reaper
-from holdfast.store import Store, Tx, Write
-from holdfast.store.journal import SaveStep
-from holdfast.testing import FakeClock, StoreAround, name_of
+from holdfast.store import Store
+from holdfast.testing import FakeClock
 from tests.builders import stored_run
 from tests.conftest import Ledger
-from tests.engine.carriers import carrying, soon, until, until_run
+from tests.engine.carriers import (
+    Stage,
+    WatchedStore,
+    carrying,
+    note_step,
+    runs_of,
+    soon,
+    until,
+    until_run,
+    waiting_task,
+)
 from tests.engine.parts import Parts
 from tests.engine.test_damage import flip
 
 T = TypeVar("T")
 
 
-class Stage:
-    """What the programs of one test share with it: doors that open, and notes of what was done."""
-
-    def __init__(self) -> None:
-        self.entered = asyncio.Event()
-        self.open = asyncio.Event()
-        self.thread_open = threading.Event()
-        self.notes: list[str] = []
-
-    def count(self, note: str) -> int:
-        return self.notes.count(note)
-
-
 @pytest.fixture
 def stage() -> Stage:
     return Stage()
-
-
-class WatchedStore(StoreAround):
-    """A store that can be away, and that tells what is written."""
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.is_away = False
-        self.writes: list[str] = []
-        self.reads = 0
-        self.after_write: Callable[[str], Awaitable[None]] | None = None
-
-    async def write(self, write: Write[T]) -> T:
-        self._refuse()
-        self.writes.append(name_of(write))
-        answer = await self.inner.write(write)
-        if self.after_write is not None:
-            await self.after_write(name_of(write))
-        return answer
-
-    async def read(self, read: Callable[[Tx], T]) -> T:
-        self._refuse()
-        self.reads += 1
-        return await self.inner.read(read)
-
-    def _refuse(self) -> None:
-        if self.is_away:
-            raise StoreUnavailable("it is away, says the test")
-
-
-@pytest.fixture
-def quick_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program that does not want to stop is interrupted more often than every second."""
-    monkeypatch.setattr(carried, "FORCE_EVERY_S", 0.02)
-    monkeypatch.setattr(carrier, "FORCE_EVERY_S", 0.02)
-
-
-def note_step(stage: Stage) -> Callable[[str], Any]:
-    async def note(text: str) -> str:
-        stage.notes.append(text)
-        return text
-
-    return note
-
-
-def waiting_task(stage: Stage) -> hf.TaskDefinition[[], str]:
-    """Does one step, waits for the door in a second one, and does a third."""
-    note = note_step(stage)
-
-    async def wait() -> None:
-        stage.entered.set()
-        await stage.open.wait()
-
-    @hf.task(name="waiting")
-    async def waiting(run: hf.Run) -> str:
-        await run.step(hf.step(note, id="before"), "before")
-        await run.step(wait)
-        return await run.step(hf.step(note, id="after"), "after")
-
-    return waiting
-
-
-async def runs_of(store: Store, task_id: str) -> list[RunStatus]:
-    return [run.status for run in await store.read(lambda tx: tx.runs.of_task(task_id))]
 
 
 # --- taking
@@ -443,341 +367,6 @@ async def test_a_database_that_is_away_for_a_while_costs_no_attempt(
         (run,) = await process.runs(handle.id)
     assert run.idle_attempts == 0
     assert stage.count("before") == 1
-
-
-# --- drain
-
-
-async def test_a_drain_pauses_at_the_next_call_and_the_next_process_goes_on(
-    store: Store, clock: FakeClock, stage: Stage
-) -> None:
-    waiting = waiting_task(stage)
-    async with carrying(store, clock, waiting, step_patience=10.0) as process:
-        handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        stage.open.set()
-    paused = await runs_of(store, handle.id)
-    async with carrying(store, clock, waiting) as process:
-        result = await soon(process.holdfast.handle(handle.id).result())
-
-    assert (paused, result) == ([RunStatus.PAUSED_FOR_RESTART], "after")
-    assert Counter(stage.notes) == {"before": 1, "after": 1}
-
-
-async def test_a_drain_that_cannot_save_is_taken_back_and_the_work_goes_on(
-    store: Store, clock: FakeClock, stage: Stage
-) -> None:
-    watched = WatchedStore(store)
-    waiting = waiting_task(stage)
-    async with carrying(watched, clock, waiting, step_patience=10.0) as process:
-        handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
-        watched.is_away = True
-        process.carrier.stop(may_go_on=True)
-        stage.open.set()
-
-        problem = await soon(process.carrier.until_decided())
-
-        assert problem is not None
-        assert "it is away, says the test" in str(problem)
-        watched.is_away = False
-        assert await soon(handle.result()) == "after"
-        (run,) = await process.runs(handle.id)
-        assert (run.idle_attempts, stage.count("before")) == (0, 1)
-        # What was in the way is gone, and so is the refusal.
-        process.carrier.stop(may_go_on=True)
-        assert await soon(process.carrier.until_decided()) is None
-
-
-@pytest.mark.slow
-async def test_what_was_paused_before_a_drain_was_taken_back_is_resumed_here(
-    store: Store, clock: FakeClock, stage: Stage
-) -> None:
-    quick, slow = asyncio.Event(), asyncio.Event()
-
-    async def wait(name: str) -> str:
-        stage.notes.append(name)
-        await (quick if name == "quick" else slow).wait()
-        return name
-
-    @hf.task(name="one")
-    async def one(run: hf.Run, name: str) -> str:
-        await run.step(wait, name)
-        return await run.step(note_step(stage), f"{name} ended")
-
-    watched = WatchedStore(store)
-    async with carrying(watched, clock, one, step_patience=10.0) as process:
-        first, other = [await process.holdfast.start(one(name)) for name in ("quick", "slow")]
-        await until(lambda: len(stage.notes) == 2)
-        process.carrier.stop(may_go_on=True)
-        quick.set()
-        await until(lambda: not process.carrier._hands.left_over and len(process.carrier._hands) == 1)
-        watched.is_away = True
-        slow.set()
-        assert await soon(process.carrier.until_decided()) is not None
-        watched.is_away = False
-
-        assert [await soon(one.result()) for one in (first, other)] == ["quick ended", "slow ended"]
-    # The result of the slow step could not be saved, so it was done again.
-    assert Counter(stage.notes) == {"quick": 1, "slow": 2, "quick ended": 1, "slow ended": 1}
-
-
-async def test_what_waits_for_a_restart_is_resumed_by_the_next_process_and_not_by_its_own(
-    store: Store, clock: FakeClock
-) -> None:
-    @hf.task(name="upgrade")
-    async def upgrade(run: hf.Run) -> str:
-        if run.resumed is None:
-            await run.requires_restart("a new driver")
-        return "upgraded"
-
-    async with carrying(store, clock, upgrade) as process:
-        handle = await process.holdfast.start(upgrade())
-        await until_run(store, handle.id, RunStatus.PAUSED_FOR_RESTART)
-
-        assert (await process.carrier._resumer.resume_all()).followed_up == {}
-    async with carrying(store, clock, upgrade) as process:
-        assert await soon(process.holdfast.handle(handle.id).result()) == "upgraded"
-
-
-async def test_resumes_that_are_held_back_wait_until_somebody_lets_them_go_on(
-    store: Store, clock: FakeClock, stage: Stage
-) -> None:
-    waiting = waiting_task(stage)
-    async with carrying(store, clock, waiting, step_patience=10.0) as process:
-        handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        stage.open.set()
-    life = await Life.begin(store, clock, locks=None)
-    other = Carrier(store, clock, life, by_name([waiting]))
-    other.hold_resumes("it crashed five times")
-
-    assert (await other.take_over()).followed_up == {}
-    assert await runs_of(store, handle.id) == [RunStatus.PAUSED_FOR_RESTART]
-    other.hold_resumes(None)
-    assert len((await other.take_over()).followed_up) == 1
-    await life.end()
-
-
-async def test_a_drain_waits_for_an_effect_in_flight_so_nobody_is_asked_about_it(
-    store: Store, clock: FakeClock, stage: Stage
-) -> None:
-    @hf.opaque
-    async def pay() -> str:
-        stage.notes.append("pay")
-        stage.entered.set()
-        await stage.open.wait()
-        return "paid"
-
-    @hf.task
-    async def shop(run: hf.Run) -> str:
-        return await run.step(pay)
-
-    async with carrying(store, clock, shop, step_patience=0.0) as process:
-        handle = await process.holdfast.start(shop())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        asyncio.get_running_loop().call_later(0.2, stage.open.set)
-    async with carrying(store, clock, shop) as process:
-        result = await soon(process.holdfast.handle(handle.id).result())
-        reviews = await process.holdfast.reviews()
-
-    assert (result, reviews) == ("paid", [])
-    assert stage.count("pay") == 1
-
-
-def grinding_task(stage: Stage) -> hf.TaskDefinition[[], str]:
-    """Does one step, in a thread, which waits for its door."""
-    loop = asyncio.get_running_loop()
-
-    def grind() -> str:
-        loop.call_soon_threadsafe(stage.entered.set)
-        stage.thread_open.wait()
-        stage.notes.append("ground")
-        return "flour"
-
-    @hf.task
-    async def mill(run: hf.Run) -> str:
-        return await run.step(grind)
-
-    return mill
-
-
-async def test_a_drain_waits_for_a_function_in_a_thread(store: Store, clock: FakeClock, stage: Stage) -> None:
-    mill = grinding_task(stage)
-    async with carrying(store, clock, mill, step_patience=0.0) as process:
-        handle = await process.holdfast.start(mill())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        asyncio.get_running_loop().call_later(0.2, stage.thread_open.set)
-    async with carrying(store, clock, mill) as process:
-        assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
-
-    assert stage.count("ground") == 1
-
-
-async def test_a_drain_waits_until_what_a_thread_gave_is_saved(
-    store: Store, clock: FakeClock, stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    has_looked = asyncio.Event()
-    looks = 0
-    time_left = Drain._time_left
-
-    def look(drain: Drain, began_at: float) -> float:
-        nonlocal looks
-        # Only what it sees once the thread has nothing more to do.
-        looks += not drain._threads.busy
-        if looks == 3:
-            has_looked.set()
-        return time_left(drain, began_at)
-
-    class Slow(StoreAround):
-        async def write(self, write: Write[T]) -> T:
-            if isinstance(write, SaveStep):
-                await has_looked.wait()
-            return await self.inner.write(write)
-
-    monkeypatch.setattr(Drain, "_time_left", look)
-    mill = grinding_task(stage)
-    async with carrying(Slow(store), clock, mill, step_patience=0.0) as process:
-        handle = await process.holdfast.start(mill())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        stage.thread_open.set()
-    async with carrying(store, clock, mill) as process:
-        assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
-
-    assert (has_looked.is_set(), stage.count("ground")) == (True, 1)
-
-
-async def test_at_the_deadline_the_checkpoint_is_saved_before_the_program_is_interrupted(
-    store: Store, clock: FakeClock, stage: Stage
-) -> None:
-    seen: list[tuple[list[RunStatus], str]] = []
-
-    @hf.task
-    async def careful(run: hf.Run) -> None:
-        await run.step(note_step(stage), "before")
-        try:
-            stage.entered.set()
-            await asyncio.sleep(3600)
-        finally:
-            statuses = [one.status for one in store.read_now(lambda tx: tx.runs.of_task(run.task_id))]
-            try:
-                await run.step(note_step(stage), "late")
-            except hf.Stopping as stopping:
-                seen.append((statuses, stopping.reason))
-
-    async with carrying(store, clock, careful, step_patience=0.0) as process:
-        await process.holdfast.start(careful())
-        await soon(stage.entered.wait())
-
-    assert seen == [([RunStatus.PAUSED_FOR_RESTART], "draining")]
-    assert stage.notes == ["before"]
-
-
-async def test_a_program_that_swallows_every_interrupt_cannot_write_any_more(
-    store: Store, clock: FakeClock, stage: Stage, quick_force: None
-) -> None:
-    late: list[type[BaseException]] = []
-
-    @hf.task
-    async def stubborn(run: hf.Run) -> str:
-        await run.step(note_step(stage), "before")
-        while not stage.open.is_set():
-            stage.entered.set()
-            try:
-                await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                try:
-                    await run.step(hf.step(note_step(stage), id="late"), "late")
-                except BaseException as error:  # noqa: BLE001
-                    late.append(type(error))
-        return "escaped"
-
-    async with carrying(store, clock, stubborn, step_patience=0.0, grace=0.1) as process:
-        handle = await process.holdfast.start(stubborn())
-        await soon(stage.entered.wait())
-    statuses = await runs_of(store, handle.id)
-
-    assert statuses == [RunStatus.PAUSED_FOR_RESTART]
-    assert set(late) == {hf.Stopping}
-    assert stage.notes == ["before"]
-
-
-async def test_a_short_sleep_does_not_hold_up_a_drain(ledger: Ledger, store: Store, stage: Stage) -> None:
-    @hf.task
-    async def nap(run: hf.Run) -> None:
-        stage.entered.set()
-        await run.sleep("29s")
-
-    # A real clock: one that stands still has no time to pass.
-    async with carrying(store, SystemClock(), nap, step_patience=3600.0, drain_timeout=3600.0) as process:
-        handle = await process.holdfast.start(nap())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        await soon(process.carrier.has_ended.wait())
-
-    assert await runs_of(store, handle.id) == [RunStatus.PAUSED_FOR_RESTART]
-
-
-def tidying_task(stage: Stage, clean: Callable[[hf.Run], Awaitable[object]]) -> hf.TaskDefinition[[], None]:
-    """Waits for the door, and cleans up when it may not go on."""
-
-    @hf.task(name="tidying")
-    async def tidying(run: hf.Run) -> None:
-        try:
-            stage.entered.set()
-            await stage.open.wait()
-            await run.step(note_step(stage), "work")
-        finally:
-            async with run.cleanup():
-                await clean(run)
-                stage.notes.append("clean")
-
-    return tidying
-
-
-async def test_cleanup_is_allowed_while_a_run_is_stopping(
-    store: Store, clock: FakeClock, stage: Stage
-) -> None:
-    task = tidying_task(stage, lambda run: run.step(hf.step(note_step(stage), id="tidy"), "tidied"))
-    async with carrying(store, clock, task, step_patience=10.0) as process:
-        await process.holdfast.start(task())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        stage.open.set()
-
-    assert stage.notes == ["tidied", "clean"]
-
-
-async def test_a_sleep_while_cleaning_up_lasts_and_keeps_nobody_else(
-    store: Store, clock: FakeClock, stage: Stage
-) -> None:
-    task = tidying_task(stage, lambda run: run.sleep("3s"))
-    async with carrying(store, clock, task, step_patience=10.0) as process:
-        await process.holdfast.start(task())
-        await soon(stage.entered.wait())
-        began_at = clock.now()
-        process.carrier.stop()
-        stage.open.set()
-        await until(lambda: stage.notes == ["clean"])
-
-    assert clock.now() - began_at >= timedelta(seconds=3)
-
-
-async def test_somebody_in_a_hurry_waits_for_nothing(store: Store, clock: FakeClock, stage: Stage) -> None:
-    waiting = waiting_task(stage)
-    async with carrying(store, clock, waiting, step_patience=3600.0, drain_timeout=3600.0) as process:
-        handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        process.carrier.hurry()
-        await soon(process.carrier.has_ended.wait())
-
-    assert await runs_of(store, handle.id) == [RunStatus.PAUSED_FOR_RESTART]
 
 
 # --- cancel

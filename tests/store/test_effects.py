@@ -444,6 +444,18 @@ def test_a_damaged_effect_is_not_handed_out(store: Store, column: str) -> None:
     assert any(effect.id in problem for problem in store.verify())
 
 
+@pytest.mark.parametrize("column", ["updated_at", "settle_after"])
+def test_a_time_that_no_clock_can_have_said_is_damage(store: Store, column: str) -> None:
+    effect = an_effect(status=EffectStatus.CONFIRMED, outcome=b"1", settle_us=1)
+    store.write_now(lambda tx: tx.effects.create(effect))
+    execute(store, f"UPDATE effects SET {column} = {2**60}")
+
+    with pytest.raises(RowDamaged, match=effect.id):
+        store.read_now(lambda tx: tx.effects.get(effect.id))
+
+    assert any(effect.id in problem for problem in store.verify())
+
+
 @pytest.mark.parametrize("column", ["status", "effect_class"])
 def test_the_database_refuses_a_word_that_it_does_not_know(
     store: Store, refusal: type[Exception], column: str

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -378,7 +379,7 @@ installed = []
 sys.addaudithook(lambda event, args: installed.append(event) if event == "sys.addaudithook" else None)
 import apsw
 from pathlib import Path
-from holdfast.store import guard, notices
+from holdfast.store import guard
 
 class OpensAtTheVeryEnd:
     # Whoever holds the module lets the interpreter empty it instead of dropping it.
@@ -588,6 +589,8 @@ def check_often(watch: FileGuard) -> None:
 
 def tell(watch: FileGuard, path: Path) -> None:
     """From now on it is told."""
+    if not notices._is_of_one_kernel(str(path)):
+        pytest.skip("on this file system nobody tells")
     make_settled(path.parent)
     check_often(watch)
     assert watch.is_told
@@ -685,6 +688,61 @@ def test_what_happens_around_the_files_and_to_their_modes_is_no_harm(path: Path,
         told.check()
 
 
+def test_whoever_asks_while_another_has_taken_the_news_looks_as_well(
+    path: Path, told: FileGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told._told is not None
+    asked: notices.Notices = told._told
+
+    ask = asked.ask
+
+    def ask_late() -> object:
+        # Another thread is in the midst of `look`, and has found nothing out yet.
+        told._told = None
+        asked.take()
+        return ask()
+
+    monkeypatch.setattr(asked, "ask", ask_late)
+    delete_elsewhere(path.with_name("ledger.db-wal"))
+
+    with pytest.raises(LedgerReplaced, match=r"ledger.db-wal was deleted"):
+        told.check()
+
+
+def test_many_may_ask_at_once(path: Path, told: FileGuard) -> None:
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            for _ in range(5_000):
+                told.check()
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(200):
+        path.chmod(0o640 if number % 2 else 0o600)
+    for thread in threads:
+        thread.join()
+
+    assert errors == []
+
+
+def test_what_nobody_tells_is_found_by_the_next_look(
+    path: Path, told: FileGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete_elsewhere(path.with_name("ledger.db-wal"))
+    assert told._told is not None
+    monkeypatch.setattr(told._told, "ask", lambda: 0)
+    told.check()
+
+    for look in (told.look, told.check):
+        with pytest.raises(LedgerReplaced, match=r"ledger.db-wal was deleted"):
+            look()
+
+
 def test_while_one_looks_at_the_news_no_other_takes_it_for_quiet(
     path: Path, told: FileGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -721,6 +779,36 @@ def test_where_nobody_tells_the_check_goes_on_looking(
     delete_elsewhere(path.with_name("ledger.db-shm"))
     with pytest.raises(LedgerReplaced, match=r"ledger.db-shm was deleted"):
         watch.check()
+
+
+def test_on_a_disk_that_another_kernel_may_change_the_check_goes_on_looking(
+    path: Path, watch: FileGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "_OF_ONE_KERNEL", frozenset())
+    make_settled(path.parent)
+    check_often(watch)
+
+    assert not watch.is_told
+
+
+def test_with_a_python_that_has_no_ctypes_the_check_goes_on_looking(
+    path: Path, watch: FileGuard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    make_settled(path.parent)
+    check_often(watch)
+
+    assert not watch.is_told
+
+
+def test_after_the_release_nothing_more_is_arranged(path: Path, connection: apsw.Connection) -> None:
+    watch = FileGuard.watch(path)
+    connection.close()
+    watch.release()
+    make_settled(path.parent)
+    check_often(watch)
+
+    assert not watch.is_told
 
 
 def test_a_file_that_went_while_the_telling_was_arranged_is_noticed(
@@ -844,7 +932,7 @@ import ctypes, os, subprocess, sys
 from pathlib import Path
 import apsw
 from holdfast.core.errors import LedgerReplaced
-from holdfast.store import guard, notices
+from holdfast.store import guard
 
 path, lock, visit = sys.argv[1:]
 connection = apsw.Connection(path)

@@ -20,7 +20,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    # The one place that reads the clock; and no function of ours around it, because every step asks.
+    # The place that reads the clock (`engine/live.py` does it once more, for steps); and no function of ours
+    # around it.
     now = staticmethod(partial(datetime.now, UTC))  # noqa: TID251
 
 

@@ -39,6 +39,8 @@ def begin_silent(act: Coroutine[Any, Any, T], nest: Nest) -> asyncio.Task[T] | N
     it. A child whose act was over at once is lent to the next one, for to make it is most of what an act
     costs; unless somebody still knows it: what he does to it is not meant for the next one.
     """
+    if nest.thread != threading.get_ident():  # called in the loop of another thread
+        nest = nest_here()
     loop, spares = nest.loop, nest.spares
     parent = current_task(loop)
     assert parent is not None
@@ -80,6 +82,7 @@ class Nest:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.thread = threading.get_ident()
         self.spares: list[_Spare] = []
 
     def let_go(self) -> None:
@@ -100,10 +103,9 @@ class Begun(Coroutine[Any, Any, T]):
     """What a child carries out: it rests until an act is left to it that waits for something, goes on with
     that one, and ends with it."""
 
-    __slots__ = ("_act", "_context", "_waits_for", "loop", "parent", "rest")
+    __slots__ = ("_act", "_context", "_waits_for", "parent", "rest")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
         # Who waits for it, and does nothing else meanwhile; None while it is spare.
         self.parent: asyncio.Task[Any] | None = None
         # Done when it must go on, or end.

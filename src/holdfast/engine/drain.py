@@ -23,6 +23,9 @@ log = logging.getLogger("holdfast")
 
 # Between two looks at what is still in flight.
 _LOOK_EVERY_S = 0.05
+# Between two words about what is waited for, and how many are named.
+_SAY_EVERY_S = 5.0
+_NAMED = 3
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +81,12 @@ class Drain:
         go on: then nothing is interrupted that was not paused.
         """
         self.tell()
-        began_at = _now()
+        began_at = said_at = _now()
         problem = await self._pause_left_over()
         while self._hands.carried and (left_s := self._time_left(began_at)) > 0:
+            if _now() >= said_at + _SAY_EVERY_S:
+                said_at = _now()
+                log.warning("still draining, for at most %.0f s more: %s", left_s, self._waited_for())
             self.news.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, _LOOK_EVERY_S)):
@@ -102,6 +108,14 @@ class Drain:
         # A function in a thread that was left alone would go on beside whoever repeats it.
         is_busy = self._threads.busy or any(one.live.must_land for one in self._hands.carried.values())
         return began_at + (self.patience.effects_s if is_busy else self.patience.steps_s) - _now()
+
+    def _waited_for(self) -> str:
+        """For whoever wonders why it takes so long."""
+        carried = sorted(self._hands.carried.values(), key=lambda one: not one.live.must_land)
+        named = ", ".join(
+            f"{one.live.task.name} ({one.claim.task_id}) {_what_keeps(one)}" for one in carried[:_NAMED]
+        )
+        return named if len(carried) <= _NAMED else f"{named}, and {len(carried) - _NAMED} more"
 
     async def stop_now(self) -> CheckpointNotSaved | None:
         """Pause everything where it is, then interrupt it. What could not be paused is rescued by others."""
@@ -159,6 +173,12 @@ class Drain:
         note = f"{failure.kind}: {failure.message}"[:2000]
         await self._checkpoints.pause([one.claim], ResumeReason.CRASH, kind=CheckpointKind.CRASH, note=note)
         one.give_up("crashed")
+
+
+def _what_keeps(one: Carried) -> str:
+    if one.live.effects:
+        return "has an effect in flight"
+    return "has a function in a thread" if one.live.must_land else "is in a step"
 
 
 def _now() -> float:

@@ -103,7 +103,8 @@ class Journal:
     async def find_step(
         self, task_id: str, name: str, *, scope: str = "", occurrence: str = "1"
     ) -> bytes | None:
-        """The remembered result, opened; None when the step was never saved."""
+        """The remembered result, opened; None when the step was never saved. Its occurrence is given as a
+        Step has it: that of a program's tenth call is `:10`."""
         check_id("task", task_id)
         # Checked as when it was saved: a name in which something was redacted must find itself again.
         key = (_checked_scope(scope), check_name("step", name), _checked_occurrence(occurrence))

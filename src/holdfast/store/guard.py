@@ -24,6 +24,7 @@ directory; and `os.close` of SQLite's own descriptors.
 
 After a fork the child shares the open file description and so the lock, which lasts until its last copy is
 closed; an exec closes the copy. A child that lives on delays only the moment when others may delete the -wal.
+One that went on to use the ledger, which SQLite forbids, would also take the notices from its parent.
 """
 # The hook sees every open and `check` every commit; os costs half of what pathlib does, and takes bytes.
 # ruff: noqa: PTH116, PTH118, PTH119, PTH120, PTH208
@@ -44,7 +45,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.core.errors import LedgerFileOpened, LedgerReplaced, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from holdfast.store.notices import Notices
@@ -64,6 +65,7 @@ _SHARED_READ_LOCK: Final = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, _S
 _COARSEST_TIMESTAMP_NS: Final = 100_000_000
 # Two milliseconds of preparation, and each look costs some microseconds more than to be told.
 _LOOKS: Final = 200
+_NO_NEWS: Final = bytes(4)
 
 _F_OFD_SETLK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)  # macOS has none
 
@@ -83,8 +85,8 @@ class FileGuard:
         # Until it is worth while to be told instead.
         self._looks_left = _LOOKS
         self._notices: Notices | None = None
-        # Whether there is news; None while somebody looks, and as long as nobody tells.
-        self._has_news: Callable[[int], object] | None = None
+        # The same; but None while somebody looks, and once something was found.
+        self._told: Notices | None = None
         self._looking = threading.Lock()
 
     @classmethod
@@ -108,7 +110,7 @@ class FileGuard:
     @property
     def is_told(self) -> bool:
         """Whether `check` need not look to see that all is quiet."""
-        return self._has_news is not None
+        return self._told is not None
 
     def check(self) -> None:
         """Raise LedgerReplaced when a file was deleted or replaced since it was first seen.
@@ -116,22 +118,27 @@ class FileGuard:
         Call it before a commit is acknowledged. Once it has failed it always fails: to put the file back
         does not bring back what was written in between.
         """
-        has_news = self._has_news
-        if has_news is None or has_news(0):
-            self._look()
+        told = self._told
+        try:
+            # Looked at twice: what we would hear of, somebody may have taken who is still looking at it.
+            if told is not None and not told.ask() and told.waiting == _NO_NEWS and self._told is told:
+                return
+        except OSError:
+            pass  # it was closed meanwhile
+        self.look()
 
-    def _look(self) -> None:
-        # One at a time: what one of us has taken for old, nobody may take for quiet before it was looked at.
+    def look(self) -> None:
+        """As `check`, also when nothing was told: of a file system that is mounted over ours nobody tells."""
         with self._looking:
             if self._broken is not None:
                 raise LedgerReplaced(self._broken)
             if self._notices is None:
                 self._look_around()
-            else:
-                self._has_news = None
-                self._notices.take()
-                self._check_each()
-                self._has_news = self._notices.after
+                return
+            self._told = None
+            self._notices.take()
+            self._check_each()
+            self._told = self._notices
 
     def _look_around(self) -> None:
         # No file is deleted or replaced without a trace on its directory. Looking there alone is cheaper,
@@ -152,16 +159,16 @@ class FileGuard:
     def _ask_to_be_told(self) -> None:
         """To look costs more than to ask whether there is news; to arrange for that pays after a while."""
         self._looks_left -= 1
-        if self._looks_left:
+        if self._looks_left or self._is_released:
             return
-        # Few processes commit that often.
-        from holdfast.store.notices import Notices
+        # Not to be had here, or not with this Python: then we go on looking.
+        with suppress(OSError, ImportError, MemoryError):
+            from holdfast.store.notices import Notices  # few processes commit that often
 
-        with suppress(OSError):  # not to be had here: then we go on looking
             self._notices = Notices(self._files.paths)
             # What happened before it was there is no news to it.
             self._check_each()
-            self._has_news = self._notices.after
+            self._told = self._notices
 
     def _check_each(self) -> None:
         for path, first in zip(self._files.paths, self._files.inodes, strict=True):
@@ -182,7 +189,7 @@ class FileGuard:
         if not self._is_released:
             self._is_released = True
             with self._looking:
-                self._has_news = None
+                self._told = None
                 if self._notices is not None:
                     self._notices.close()
                     self._notices = None

@@ -1,34 +1,43 @@
-"""Notices that files were deleted, replaced or moved, for the price of a poll: inotify, where there is one.
+"""Notices that files were deleted, replaced or moved, for the price of a glance: inotify, where there is one.
 
 To look at a directory costs three times as much, because Python makes an object of every field that a stat
 has; and who commits looks every time. Python knows no inotify, so this is the one place with ctypes: whoever
 commits often enough has the two milliseconds that it takes to import.
+
+Only where every change goes through this kernel: on a disk that is shared with another one (the binds of a
+virtual machine, a network) it would hear of nothing that the other does.
 """
-# ruff: noqa: PTH120 - os.path, as in the guard, whose paths these are
+# ruff: noqa: PTH116, PTH120 - os.path, as in the guard, whose paths these are
 
 from __future__ import annotations
 
 import errno
 import os
-import select
 from collections.abc import Sequence
 from contextlib import suppress
+from fcntl import ioctl
+from functools import partial
+from pathlib import Path
+from termios import FIONREAD
 from typing import Final
 
 _IN_ATTRIB: Final = 0x004  # also: one name less
 _IN_MOVE_SELF: Final = 0x800
 _MOST_BYTES: Final = 65_536
+_OF_ONE_KERNEL: Final = frozenset(
+    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"}
+)
 
 
 class Notices:
     """From the moment it is made until it is closed."""
 
     def __init__(self, files: Sequence[str]) -> None:
-        """Raises OSError where the system has no inotify, or no more of it to give."""
+        """Raises OSError where that is not to be had: no inotify, no more of it to give, a shared disk."""
         import ctypes
 
         libc = ctypes.CDLL(None, use_errno=True)
-        if not hasattr(libc, "inotify_init1"):
+        if not hasattr(libc, "inotify_init1") or not _is_of_one_kernel(files[0]):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
         def done(answer: int) -> int:
@@ -37,6 +46,10 @@ class Notices:
             return answer
 
         self._descriptor = done(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        # After `ask`: how many bytes of news there are. All who ask at once share it, so whoever finds none
+        # makes sure that nobody was taking them. Without a function of ours around it: every commit asks.
+        self.waiting = bytearray(4)
+        self.ask = partial(ioctl, self._descriptor, FIONREAD, self.waiting)
         try:
             for path in files:
                 done(libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_ATTRIB | _IN_MOVE_SELF))
@@ -46,10 +59,6 @@ class Notices:
         except OSError:
             self.close()
             raise
-        poll = select.poll()
-        poll.register(self._descriptor, select.POLLIN)
-        # Of milliseconds to wait: something, once any of them was touched since the last `take`.
-        self.after = poll.poll
 
     def take(self) -> None:
         """What comes from now on is new."""
@@ -66,3 +75,15 @@ def _folders_around(files: Sequence[str]) -> set[str]:
     while (above := {os.path.dirname(path) for path in folders}) - folders:
         folders |= above
     return folders
+
+
+def _is_of_one_kernel(path: str) -> bool:
+    """By the kind of the file system that it lies in; one that is not found is none that we know."""
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    # Each line: id, parent, device, root, mount point, options, more of them, "-", kind, source, options.
+    for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
+        mount, _, kind = line.partition(" - ")
+        if mount.split(" ")[2] == number:
+            return kind.split(" ")[0] in _OF_ONE_KERNEL
+    return False

@@ -297,9 +297,16 @@ class SqliteStore:
     def _keep_marking(self) -> None:
         """At intervals, and only when something was written since."""
         while not self._is_over.wait(MARK_EVERY_S):
+            self._look_around()
             if self._has_news:
                 self._try_to_mark()
                 self._has_news = False
+
+    def _look_around(self) -> None:
+        # What it finds, the next commit raises.
+        if self._guard is not None:
+            with contextlib.suppress(HoldfastError):
+                self._guard.look()
 
     def _try_to_mark(self) -> None:
         # Best effort: the mark is a second pair of eyes, and closing must work on a full disk.

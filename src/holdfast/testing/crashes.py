@@ -20,6 +20,7 @@ from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.errors import BadInput, NotInRun
 from holdfast.core.payload import decode_payload
 from holdfast.core.run import Queue, Run
+from holdfast.core.step import shown_occurrence
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.boots import Life
@@ -165,7 +166,7 @@ class _Ran(msgspec.Struct, kw_only=True):
     @property
     def shown(self) -> str:
         scope, name, occurrence = self.key
-        return f"step {name} ({occurrence}{f' in {scope}' if scope else ''})"
+        return f"step {name} ({shown_occurrence(occurrence)}{f' in {scope}' if scope else ''})"
 
 
 class _Played(msgspec.Struct, frozen=True, kw_only=True):

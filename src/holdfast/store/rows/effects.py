@@ -11,7 +11,7 @@ from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
 from holdfast.store.contract import Row
 from holdfast.store.rows.journal import STEP_COLUMNS
-from holdfast.store.rows.reading import Params, digest_of_late, reads
+from holdfast.store.rows.reading import Params, digest_of_late, moment_of, reads
 
 
 @reads("effect")
@@ -22,6 +22,9 @@ def effect_from_row(row: Row) -> Effect:
         or digest_of_late(row[0], row[16]) != row[17]
     ):
         raise RowDamaged("effect", row[0])
+    # No digest covers these two. What no clock can have said is damage, too, and raises here.
+    for micros in (row[18], row[19]):
+        moment_of(micros)
     return Effect(
         id=row[0],
         task_id=row[1],

@@ -21,7 +21,7 @@ from holdfast.core.scope import (
     TurnMarks,
     TurnSummary,
 )
-from holdfast.core.step import Artifact, Note, NoteKind, Step
+from holdfast.core.step import Artifact, Note, NoteKind, Step, shown_occurrence
 from holdfast.store.contract import Row
 from holdfast.store.rows.reading import Params, digest_of_late, encode, micros_of, moment_of, reads
 
@@ -36,7 +36,7 @@ _turn_marks = msgspec.json.Decoder(TurnMarks).decode
 def step_from_row(row: Row) -> Step:
     """The step; raises RowDamaged, because a wrong result must never be remembered."""
     if digest_of(*row[:10]) != row[10]:
-        raise RowDamaged("step", f"{row[0]}/{row[1]}/{row[2]}/{row[3]}")
+        raise RowDamaged("step", f"{row[0]}/{row[1]}/{row[2]}/{shown_occurrence(str(row[3]))}")
     return Step(
         task_id=row[0],
         scope=row[1],

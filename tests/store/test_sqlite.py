@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import subprocess
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +16,8 @@ import apsw
 import pytest
 
 from holdfast.core.errors import LedgerReplaced, StoreUnavailable
-from holdfast.store import Tx, Write
+from holdfast.store import Tx, Write, sqlite
+from holdfast.store.guard import FileGuard
 from holdfast.store.journal import SaveStep
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect
@@ -233,6 +235,34 @@ def test_a_ledger_that_was_deleted_is_neither_read_nor_backed_up_as_an_empty_one
         store.read_now(lambda tx: tx.tasks.page())
 
     assert not (tmp_path / "ledger.db").exists()
+    store.close()
+
+
+def test_a_ledger_that_is_replaced_unheard_is_found_by_whoever_sets_the_mark(
+    tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that is mounted over its own: of that nobody tells, and no commit looks."""
+    monkeypatch.setattr(sqlite, "MARK_EVERY_S", 0.01)
+    looks = threading.Semaphore(0)
+    look = FileGuard.look
+
+    def look_and_say(guard: FileGuard) -> None:
+        try:
+            look(guard)
+        finally:
+            looks.release()
+
+    monkeypatch.setattr(FileGuard, "look", look_and_say)
+    store = SqliteStore(tmp_path / "ledger.db", clock=clock)
+    monkeypatch.setattr(store._guard, "check", lambda: None)
+    subprocess.run(["rm", tmp_path / "ledger.db-wal"], check=True)
+    while looks.acquire(blocking=False):
+        pass
+    assert looks.acquire(timeout=20)
+    assert looks.acquire(timeout=20)  # begun after the file was gone
+
+    assert store._guard is not None
+    assert "ledger.db-wal was deleted" in (store._guard._broken or "")
     store.close()
 
 

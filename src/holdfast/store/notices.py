@@ -1,6 +1,6 @@
 """Notices that files were deleted, replaced or moved, for the price of a glance: inotify, where there is one.
 
-To look at a directory costs three times as much, because Python makes an object of every field that a stat
+To look at a directory costs several times as much, because Python makes an object of every field that a stat
 has; and who commits looks every time. Python knows no inotify, so this is the one place with ctypes: whoever
 commits often enough has the two milliseconds that it takes to import.
 

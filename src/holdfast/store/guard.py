@@ -65,7 +65,6 @@ _SHARED_READ_LOCK: Final = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, _S
 _COARSEST_TIMESTAMP_NS: Final = 100_000_000
 # Two milliseconds of preparation, and each look costs some microseconds more than to be told.
 _LOOKS: Final = 200
-_NO_NEWS: Final = bytes(4)
 
 _F_OFD_SETLK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)  # macOS has none
 
@@ -121,9 +120,9 @@ class FileGuard:
         told = self._told
         try:
             # Looked at twice: what we would hear of, somebody may have taken who is still looking at it.
-            if told is not None and not told.ask() and told.waiting == _NO_NEWS and self._told is told:
+            if told is not None and not told.ask() and self._told is told:
                 return
-        except OSError:
+        except (OSError, ValueError):
             pass  # it was closed meanwhile
         self.look()
 

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 from collections.abc import Sequence
 from contextlib import suppress
-from fcntl import ioctl
 from functools import partial
 from pathlib import Path
-from termios import FIONREAD
 from typing import Final
 
 _IN_ATTRIB: Final = 0x004  # also: one name less
@@ -37,7 +36,8 @@ class Notices:
         import ctypes
 
         libc = ctypes.CDLL(None, use_errno=True)
-        if not hasattr(libc, "inotify_init1") or not _is_of_one_kernel(files[0]):
+        is_here = hasattr(libc, "inotify_init1") and hasattr(select, "epoll")
+        if not is_here or not _is_of_one_kernel(files[0]):
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
         def done(answer: int) -> int:
@@ -46,11 +46,10 @@ class Notices:
             return answer
 
         self._descriptor = done(libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
-        # After `ask`: how many bytes of news there are. All who ask at once share it, so whoever finds none
-        # makes sure that nobody was taking them. Without a function of ours around it: every commit asks.
-        self.waiting = bytearray(4)
-        self.ask = partial(ioctl, self._descriptor, FIONREAD, self.waiting)
+        self._epoll: select.epoll | None = None
         try:
+            self._epoll = select.epoll()
+            self._epoll.register(self._descriptor, select.EPOLLIN)
             for path in files:
                 done(libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_ATTRIB | _IN_MOVE_SELF))
             # Of the folders only whether they go themselves: in them much happens that is no news.
@@ -59,6 +58,9 @@ class Notices:
         except OSError:
             self.close()
             raise
+        # Empty when there is no news; raises once it is closed. Without a function of ours around it: every
+        # commit asks. And not by an ioctl, which would be an event to the guard's own audit hook.
+        self.ask = partial(self._epoll.poll, 0, 1)
 
     def take(self) -> None:
         """What comes from now on is new."""
@@ -67,6 +69,8 @@ class Notices:
                 pass
 
     def close(self) -> None:
+        if self._epoll is not None:
+            self._epoll.close()
         os.close(self._descriptor)
 
 

@@ -18,8 +18,8 @@ def test_the_end_of_a_journal_is_read_without_its_beginning(store: Store) -> Non
 
     def write(tx: Tx) -> None:
         for place in range(5):
-            SaveStep(a_step(run, name=f"step {place}", seq=place), claim.fence)(tx)
-        SaveStep(a_step(other, seq=9), other.fence)(tx)
+            SaveStep.of(a_step(run, name=f"step {place}", seq=place), claim.fence)(tx)
+        SaveStep.of(a_step(other, seq=9), other.fence)(tx)
 
     store.write_now(write)
 

@@ -18,7 +18,7 @@ async def call(
     fn: Callable[P, Coroutine[Any, Any, T]], key: str = KEY, /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """What the tool does under this key."""
-    with effects.keyed_by(key):
+    with effects.keyed_by("tool", key):
         return await fn(*args, **kwargs)
 
 
@@ -27,6 +27,6 @@ async def verify(fn: Callable[..., Any], key: str = KEY, /, *args: Any, **kwargs
     spec = options_of(fn).effect
     assert spec is not None
     assert spec.verify is not None
-    with effects.keyed_by(key):
+    with effects.keyed_by("tool", key):
         verdict: Verdict = await spec.verify(*args, **kwargs)  # type: ignore[misc]
         return verdict

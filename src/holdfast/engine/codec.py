@@ -31,8 +31,9 @@ _MAX_FACT_CHARS = 500
 _MAX_FACTS = 20
 
 _REMEDY = "return plain JSON values, a dataclass or a msgspec.Struct, and annotate the return type with it"
-_SCALARS = frozenset({str, int, float, bool, type(None)})
-_SIMPLE = _SCALARS | {list, tuple, dict}
+# An argument of these is nothing but itself: no secret, and no list that its digest stands for.
+SCALARS = frozenset({str, int, float, bool, type(None)})
+_SIMPLE = SCALARS | {list, tuple, dict}
 _NUMBERS = frozenset({int})
 _MISSING = object()
 _ARGS: Any = BaseException.args
@@ -56,7 +57,6 @@ class Codec:
         # Why it is read as plain JSON instead, when the annotation cannot be read by.
         self._decode, self._doubt = _decoder_of(annotation)
 
-    @property
     def shown(self) -> str:
         """The declared type, for people; nothing when anything will do."""
         if self._text is None:
@@ -275,7 +275,7 @@ def _comes_back(value: Any, decoded: Any, is_plain: bool) -> bool:
 
     A tuple may become a list, and a whole number that is a key its text.
     """
-    if type(value) in _SCALARS:
+    if type(value) in SCALARS:
         return decoded is not _MISSING
     if isinstance(value, dict):
         return isinstance(decoded, dict) and all(
@@ -303,15 +303,16 @@ def _key_text(key: object) -> object:
 # --- inputs
 
 
-def input_digest(key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+def input_digest(
+    key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_plain: bool = False
+) -> bytes:
     """A keyed digest of what a step was called with. Never raises.
 
     A durable list stands for itself with its own digest. What cannot be encoded stands for itself with the
     name of its type: a client is the same client after a restart, though not the same object.
     """
-    if not _SCALARS.issuperset(map(type, args)):
+    if not is_plain:
         args = tuple(map(_with_digests, args))
-    if kwargs and not _SCALARS.issuperset(map(type, kwargs.values())):
         kwargs = {name: _with_digests(value) for name, value in kwargs.items()}
     try:
         text = _canonical((args, kwargs))
@@ -339,7 +340,7 @@ def _shown_value(name: str, value: object) -> str:
     try:
         if type(value) is int:  # whatever its name, no text is removed from it
             return str(value)
-        if not name and type(value) in _SCALARS:
+        if not name and type(value) in SCALARS:
             # Before it is written as JSON, which would hide a secret that has something to be escaped.
             return _canonical(redact_text(value) if isinstance(value, str) else value).decode()
         # Under its name, because a name may be what tells that the value is a secret.
@@ -352,7 +353,7 @@ def _shown_value(name: str, value: object) -> str:
 def _with_digests(value: Any) -> Any:
     """The value with durable lists, itself or one level inside, replaced by their digests."""
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in SCALARS:
         return value
     if hasattr(kind, "__holdfast_digest__"):
         return _own_digest(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
@@ -30,7 +29,7 @@ from holdfast.engine.begun import begin_silent, nest_here
 from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
 from holdfast.engine.live import Live, landed, sheltered, shielded
-from holdfast.engine.scopes import Key, Past, opened_step
+from holdfast.engine.scopes import Called, Key, Past, inside_step, opened_step
 from holdfast.engine.stepper import Doing, Stepper, failed_payload, pause_key, tell_drift
 from holdfast.engine.stopping import Stopping
 from holdfast.engine.waits import wake_waiting
@@ -48,17 +47,14 @@ _PATIENCE = Retry(attempts=1_000_000, backoff=timedelta(seconds=1), most=timedel
 _CUT = "the program cancelled it while it was being done"
 
 _encode = msgspec.json.Encoder().encode
-_key: contextvars.ContextVar[str] = contextvars.ContextVar("holdfast_idempotency_key")
 
 
 def idempotency_key() -> str:
     """The key of the effect that is being done: the same after a crash, so that a repeat can be told."""
-    try:
-        return _key.get()
-    except LookupError:
-        raise NotInRun(
-            "idempotency_key()", "inside a tool that was called by turn.tool or run.step"
-        ) from None
+    called = inside_step.get()
+    if called is None or called.idempotency_key is None:
+        raise NotInRun("idempotency_key()", "inside a tool that was called by turn.tool or run.step")
+    return called.idempotency_key
 
 
 class Decision(StrEnum):
@@ -282,7 +278,7 @@ class Effects:
         live.effects += 1
         try:
             try:
-                is_noted = await live.write(BeginEffect(effect))
+                is_noted = await live.write(BeginEffect.of(effect))
             except asyncio.CancelledError:
                 await shielded(self._take_back(doing, effect))
                 raise
@@ -311,7 +307,7 @@ class Effects:
             boot=claim.boot_id,
             input_digest=doing.digest.hex(),
             shown=preview_of(doing.args, doing.kwargs),
-            returns=doing.codec.shown,
+            returns=doing.codec.shown(),
         )
         effect = Effect(
             id=new_effect_id(micros, key),
@@ -408,10 +404,9 @@ class Effects:
     # --- the call
 
     async def _do(self, doing: Doing, effect: Effect, *, is_first: bool = False) -> None:
-        """Call it and save its outcome, which is left with it. In a child of its own, so the key need not be
-        taken back."""
+        """Call it and save its outcome, which is left with it."""
         live = self._live
-        _key.set(effect.idempotency_key)
+        doing.idempotency_key = effect.idempotency_key
         live.effects += 1
         try:
             if is_first and live.is_stopping:
@@ -440,7 +435,7 @@ class Effects:
                 payload = failed_payload(failure_of(error))
             # The world has changed: that must be known, whoever wants us to stop; so we are sheltered here.
             step, packed = self._stepper.saving(doing, payload)
-            finish = FinishEffect(effect, live.claim, payload, micros=step.seq)
+            finish = FinishEffect.of(effect, live.claim, payload, step.seq)
             is_simple = packed is None and not live.claim.is_alone and effect.run_id == live.claim.run_id
             if not (is_simple and await live.write(finish)):
                 await self._note_outcome(doing, effect, step, packed, EffectStatus.DONE)
@@ -505,8 +500,7 @@ class Effects:
             return
         compensate = doing.options.compensate
         if compensate is not None:
-            with keyed_by(f"{effect.idempotency_key}-compensation"):
-                await self._stepper.call_instead(compensate, doing)
+            await self._stepper.call_instead(compensate, doing, f"{effect.idempotency_key}-compensation")
         message = "it was compensated" if compensate is not None else "a person compensated it"
         raise await self._stepper.failed(doing, Compensated(message))
 
@@ -565,8 +559,7 @@ class Effects:
         if spec.is_local and (elsewhere := await self._begun_elsewhere(effect)) is not None:
             return Unknown(why=elsewhere)
         try:
-            with keyed_by(effect.idempotency_key):
-                verdict = await self._stepper.call_instead(spec.verify, doing)
+            verdict = await self._stepper.call_instead(spec.verify, doing, effect.idempotency_key)
         except Exception as error:  # noqa: BLE001 - a verify that fails knows nothing
             return Unknown(why=f"verify failed: {failure_of(error).message}")
         if isinstance(verdict, (Happened, DidNotHappen, Unknown)):
@@ -592,12 +585,13 @@ def _leaves_open(error: Exception) -> bool:
 
 
 @contextlib.contextmanager
-def keyed_by(key: str) -> Iterator[None]:
-    token = _key.set(key)
+def keyed_by(name: str, key: str) -> Iterator[None]:
+    """As inside the step of an effect, for what is called without one."""
+    token = inside_step.set(Called(name=name, idempotency_key=key))
     try:
         yield
     finally:
-        _key.reset(token)
+        inside_step.reset(token)
 
 
 def resolving(

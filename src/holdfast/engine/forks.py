@@ -363,7 +363,7 @@ def _shown(effect: Effect) -> str:
 async def _undo(effect: Effect, compensate: Compensate) -> None:
     """The newest first. What was undone before a crash is undone again, under the same idempotency key."""
     result = None if effect.outcome is None else decode_payload(effect.outcome)
-    with keyed_by(f"{effect.idempotency_key}-compensation"):
+    with keyed_by(effect.name, f"{effect.idempotency_key}-compensation"):
         answer = compensate(effect, result)
         if inspect.isawaitable(answer):
             await answer

@@ -353,7 +353,7 @@ class Memory:
         if (step := inside_step.get()) is not None:
             raise BadInput(
                 name,
-                f"a step must not change what crosses turns: return it from {step}, and use it afterwards",
+                f"a step must not change what crosses turns: return it from {step.name}, and use it after it",
             )
         self._live.check()
         scope = self._scope_now()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -174,7 +175,7 @@ class Program:
     async def key(self, name: str, step_id: str | None = None) -> Key:
         """The key of a call that is no step of the author's, but is remembered as one."""
         if (step := inside_step.get()) is not None:
-            raise BadInput(name, f"was called inside step {step}; do that before the step or after it")
+            raise BadInput(name, f"was called inside step {step.name}; do that before the step or after it")
         if self.live.is_stopping:
             await self.live.refuse()
         if self._owes:
@@ -242,7 +243,8 @@ class Program:
         self, scope: Scope, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
         if self.live.is_stopping:
-            return self._last(lambda last: self.stepper.begin(last, fn, args, kwargs))
+            # No function of our own: every call would make the cells for it, and seldom need them.
+            return self._last(functools.partial(self.stepper.begin, fn=fn, args=args, kwargs=kwargs))
         return self._carry(scope, self.stepper.begin(scope, fn, args, kwargs))
 
     def tool(
@@ -323,8 +325,8 @@ class Program:
         self, name: str | None, most: int, plan: PlanKeeper | None, limit: timedelta | None = None
     ) -> Loop:
         self.live.check()
-        if inside_step.get() is not None:
-            raise BadInput("loop", f"was begun inside step {inside_step.get()}; a step has no turns")
+        if (step := inside_step.get()) is not None:
+            raise BadInput("loop", f"was begun inside step {step.name}; a step has no turns")
         scope = self.scope
         for one in self._open:
             if not scope.is_inside(one.scope or one.around):

@@ -27,8 +27,17 @@ SPENT = "holdfast:spent"
 # The journal may only grow outside turns, where it is replayed whole.
 MANY_STEPS = 1000
 
-# The name of the step whose function is being called, for whatever that function calls in turn.
-inside_step: contextvars.ContextVar[str | None] = contextvars.ContextVar("holdfast_step", default=None)
+
+class Called(msgspec.Struct, kw_only=True):
+    """A step whose function is being called."""
+
+    name: str
+    # Of an effect: the same after a crash, so that a repeat can be told.
+    idempotency_key: str | None = None
+
+
+# The step whose function is being called, for whatever that function calls in turn.
+inside_step: contextvars.ContextVar[Called | None] = contextvars.ContextVar("holdfast_step", default=None)
 
 
 # Where a program is: the turn that it is in, also for the asyncio tasks that it starts there.

@@ -11,8 +11,6 @@ from holdfast.core.redaction import keep_secret
 from holdfast.core.secret import Secret
 
 PREFIX = "HOLDFAST_SECRET_"
-# What cannot hold one; most arguments are these.
-_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 class Secrets:
@@ -43,13 +41,9 @@ class Secrets:
 
     def opened(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with values in place of secrets: themselves, and one level inside of them."""
-        if not _PLAIN.issuperset(map(type, args)):
-            args = tuple(map(self._open, args))
-        if kwargs and not _PLAIN.issuperset(map(type, kwargs.values())):
-            kwargs = {name: self._open(value) for name, value in kwargs.items()}
-        return args, kwargs
+        return tuple(map(self._open, args)), {name: self._open(value) for name, value in kwargs.items()}
 
     def _open(self, value: Any) -> Any:
         kind = type(value)

@@ -22,9 +22,9 @@ from holdfast.core.ladder import delay
 from holdfast.core.payload import check_name, decode_payload
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
-from holdfast.engine.codec import Codec, Exited, codec_of, failure_of, input_digest, revive
+from holdfast.engine.codec import SCALARS, Codec, Exited, codec_of, failure_of, input_digest, revive
 from holdfast.engine.live import Live
-from holdfast.engine.scopes import Key, Past, Scope, inside_step, waits_beside
+from holdfast.engine.scopes import Called, Key, Past, Scope, inside_step, waits_beside
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
 from holdfast.store.blobs import INLINE_BYTES, Packed, pack
@@ -35,16 +35,17 @@ _FAILED = b"!"
 FREE = frozenset({EffectClass.READ, EffectClass.IDEMPOTENT})
 
 
-class Doing(msgspec.Struct, kw_only=True):
-    """One step on its way: everything about it that does not change."""
+class Doing(Called, kw_only=True):
+    """One step on its way."""
 
     key: Key
-    name: str
     fn: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: StepOptions
     codec: Codec
+    # Whether all its arguments are scalars.
+    is_plain: bool
     digest: bytes
     began_us: int
     effect: EffectSpec | None
@@ -118,19 +119,23 @@ class Stepper:
         if (step := inside_step.get()) is not None:
             raise BadInput(
                 f"step {declared.name}",
-                f"was called inside step {step}, which would hide it from a replay; "
+                f"was called inside step {step.name}, which would hide it from a replay; "
                 "call the function itself, or make it a step beside the other",
             )
         own = step_id or options.id  # a model that gives none may give an empty one
+        is_plain = SCALARS.issuperset(map(type, args)) and (
+            not kwargs or SCALARS.issuperset(map(type, kwargs.values()))
+        )
         return Doing(
-            key=scope.key(declared.name, None if own is None else self._stored_id(own)),
             name=declared.name,
+            key=scope.key(declared.name, None if own is None else self._stored_id(own)),
             fn=declared.fn,
             args=args,
             kwargs=kwargs,
             options=options,
             codec=declared.codec,
-            digest=input_digest(self._live.place.digest_key, args, kwargs),
+            is_plain=is_plain,
+            digest=input_digest(self._live.place.digest_key, args, kwargs, is_plain=is_plain),
             began_us=self._live.place.micros(),
             effect=options.effect,
             is_coroutine=declared.is_coroutine,
@@ -203,7 +208,7 @@ class Stepper:
         step, packed = self.saving(doing, payload)
         claim = live.claim
         if packed is None and not (claim.is_alone or doing.options.is_pure):
-            await live.write(SaveStep(step, claim.fence))
+            await live.write(SaveStep.of(step, claim.fence))
         else:
             await self._save_otherwise(doing, step, packed)
         self.remember(doing, step, payload)
@@ -255,11 +260,13 @@ class Stepper:
         """The function itself: awaited, or in a thread with a copy of this context."""
         live = self._live
         live.in_flight += 1
-        token = inside_step.set(doing.name)
+        token = inside_step.set(doing)
         try:
             if doing.timeout is None:
                 if doing.is_coroutine:
-                    args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs)
+                    args, kwargs = doing.args, doing.kwargs
+                    if not doing.is_plain:  # then one of them may be a secret
+                        args, kwargs = live.place.secrets.opened(args, kwargs)
                     return await doing.fn(*args, **kwargs)
                 return await self._calling(doing)
             async with asyncio.timeout(doing.timeout.total_seconds()) as limit:
@@ -285,9 +292,10 @@ class Stepper:
         answer = await self._live.call_in_thread(act, limit)
         return await answer if inspect.isawaitable(answer) else answer
 
-    async def call_instead(self, fn: Callable[..., Any], doing: Doing) -> Any:
+    async def call_instead(self, fn: Callable[..., Any], doing: Doing, key: str) -> Any:
         """Another function with the arguments of a step: one that verifies it, or makes it undone."""
-        stand_in = msgspec.structs.replace(doing, fn=fn, is_coroutine=inspect.iscoroutinefunction(fn))
+        is_coroutine = inspect.iscoroutinefunction(fn)
+        stand_in = msgspec.structs.replace(doing, fn=fn, is_coroutine=is_coroutine, idempotency_key=key)
         self._live.check()
         return await Stepper.call(self, stand_in)
 
@@ -332,7 +340,7 @@ class Stepper:
     async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed | None) -> None:
         """With all that may go with it: a large result, a run that is carried alone, a commit that waits."""
         claim = self._live.claim
-        save = SaveStep(step, claim.fence)
+        save = SaveStep.of(step, claim.fence)
         if packed is None and not claim.is_alone:
             if doing.options.is_pure:
                 await self._live.delay(save)

@@ -78,7 +78,7 @@ class Journal:
             started_us=to_micros(now if started_at is None else check_moment("started_at", started_at)),
             ended_us=to_micros(now),
         )
-        save = SaveStep(step, claim.fence)
+        save = SaveStep.of(step, claim.fence)
         if packed.digest is None and plan is None and not claim.is_alone:
             before = await self._store.write(save)
         else:

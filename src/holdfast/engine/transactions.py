@@ -16,7 +16,7 @@ from holdfast.core.payload import encode_payload
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.codec import Exited, preview_of
-from holdfast.engine.effects import Effects, Request, key_of, keyed_by
+from holdfast.engine.effects import Effects, Request, key_of
 from holdfast.engine.live import Live
 from holdfast.engine.scopes import inside_step
 from holdfast.engine.stepper import Doing, Stepper
@@ -83,14 +83,14 @@ class Transactions:
         live.check()
         args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs)
         effect = self._effect(doing, generation)
+        doing.idempotency_key = effect.idempotency_key
         context = contextvars.copy_context()
 
         def call(execute: Execute) -> bytes:
-            inside_step.set(doing.name)
+            inside_step.set(doing)
             try:
-                with keyed_by(effect.idempotency_key):
-                    value = doing.fn(Transaction(execute), *args, **kwargs)
-                    return doing.codec.encode(doing.name, value)
+                value = doing.fn(Transaction(execute), *args, **kwargs)
+                return doing.codec.encode(doing.name, value)
             except (SystemExit, KeyboardInterrupt) as error:
                 raise _Raised(Exited(error)) from error
             except Exception as error:

@@ -15,6 +15,7 @@ from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
 from holdfast.core.ids import EffectId
 from holdfast.core.payload import digest_of
 from holdfast.core.transitions import EffectStatus, sources_of
+from holdfast.store.contract import Row
 from holdfast.store.rows.effects import INTENT_COLUMNS, effect_from_row, intent_from_effect, row_from_effect
 from holdfast.store.rows.reading import digest_of_late
 from holdfast.store.tasks import resolve
@@ -23,19 +24,21 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 
-class BeginEffect:
+class BeginEffect(msgspec.Struct, frozen=True, gc=False):
     """The intent as a write of its own: one guarded statement."""
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = False
     when_done: ClassVar[bool] = True
-    __slots__ = ("effect", "row", "statement")
+    effect: Effect
+    row: Row
+    statement: str
 
-    def __init__(self, effect: Effect) -> None:
-        self.effect = effect
-        self.row = intent_from_effect(effect)
+    @staticmethod
+    def of(effect: Effect) -> BeginEffect:
         # What is called outside turns has no turn that could have been finished before.
-        self.statement = "begin_effect" if effect.scope else "begin_effect_outside"
+        statement = "begin_effect" if effect.scope else "begin_effect_outside"
+        return BeginEffect(effect, intent_from_effect(effect), statement)
 
     def __call__(self, tx: Tx) -> bool:
         """False when another effect has its id or its key. Raises ClaimLost when the run is no longer held.
@@ -52,19 +55,19 @@ class BeginEffect:
         return bool(noted["digest"] == params["digest"])
 
 
-class FinishEffect:
+class FinishEffect(msgspec.Struct, frozen=True, gc=False):
     """The outcome of an effect that went as it should, which is its step from then on."""
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = False
     when_done: ClassVar[bool] = True
-    statement = "finish_effect"
-    __slots__ = ("_effect", "row")
+    statement: ClassVar[str] = "finish_effect"
+    effect: Effect
+    row: Row
 
-    def __init__(self, effect: Effect, claim: Claim, outcome: bytes, *, micros: int) -> None:
-        self._effect = effect
-        # An earlier run may have begun it.
-        self.row = (
+    @staticmethod
+    def of(effect: Effect, claim: Claim, outcome: bytes, micros: int) -> FinishEffect:
+        row = (
             outcome,
             digest_of(effect.id, outcome),
             micros,
@@ -73,20 +76,21 @@ class FinishEffect:
             effect.name,
             effect.occurrence,
             effect.generation,
-            claim.run_id,
+            claim.run_id,  # an earlier run may have begun it
             claim.fence,
         )
+        return FinishEffect(effect, row)
 
     @property
     def name(self) -> str:
         """Of its step."""
-        return self._effect.name
+        return self.effect.name
 
     def __call__(self, tx: Tx) -> bool:
         """False when it is not that simple: the claim is lost, or the effect was settled otherwise."""
         if tx.statements.guarded("finish_effect", self.row):
             return True
-        row = tx.statements.one("find_effect", _key(self._effect))
+        row = tx.statements.one("find_effect", _key(self.effect))
         if row is None:
             return False
         found = effect_from_row(row)
@@ -139,7 +143,7 @@ class Effects:
         """Note the intent under the claim's fence; answers and raises as BeginEffect does."""
         if effect.fence != claim.fence:
             effect = msgspec.structs.replace(effect, fence=claim.fence)
-        return BeginEffect(effect)(self._tx)
+        return BeginEffect.of(effect)(self._tx)
 
     def settle(self, effect: Effect, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
         """The effect with what came of it. Settling it so again changes nothing.

@@ -70,17 +70,19 @@ class JournalHead(msgspec.Struct, frozen=True, kw_only=True):
     written_by: frozenset[str] = frozenset()
 
 
-class SaveStep:
+class SaveStep(msgspec.Struct, frozen=True, gc=False):
     """The hottest write: one guarded statement, and one for a whole crowd where that is quicker."""
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = True
     when_done: ClassVar[None] = None
-    statement = "save_step"
-    __slots__ = ("row",)
+    statement: ClassVar[str] = "save_step"
+    row: Row
 
-    def __init__(self, step: Step, fence: int) -> None:
-        self.row = (*row_from_step(step), fence)
+    @staticmethod
+    def of(step: Step, fence: int) -> SaveStep:
+        # Not in a constructor of our own, which Python calls in a roundabout way.
+        return SaveStep((*row_from_step(step), fence))
 
     def __call__(self, tx: Tx) -> Step | None:
         """None when it was saved now; the step that stands there already when it was saved before."""

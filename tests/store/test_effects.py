@@ -17,8 +17,8 @@ from holdfast.core.scope import FinishedTurn
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus
 from holdfast.store import Store, Tx
-from holdfast.store.effects import BeginEffect, FinishEffect
-from holdfast.store.journal import SaveStep
+from holdfast.store.effects import FinishEffect, beginning_effect, finishing_effect
+from holdfast.store.journal import saving_step
 from holdfast.store.queries import load_queries, numbered
 from holdfast.store.rows.effects import IN_ORDER
 from holdfast.testing import RepeatingStore, contents_of
@@ -234,7 +234,7 @@ def step_of(effect: Effect, **changes: Any) -> Step:
 
 
 def finishing(effect: Effect, claim: Claim, outcome: bytes = b'"sent"') -> FinishEffect:
-    return FinishEffect.of(effect, claim, outcome, micros=to_micros(later(seconds=1)))
+    return finishing_effect(effect, claim, outcome, micros=to_micros(later(seconds=1)))
 
 
 def test_an_effect_that_is_finished_is_its_own_step(store: Store) -> None:
@@ -270,11 +270,11 @@ def test_effects_and_steps_are_one_journal_in_the_order_of_their_ends(store: Sto
     effect, claim = begun(store)
     effects = [msgspec.structs.replace(effect, id=f"eff_{n}", occurrence=str(n)) for n in (2, 3)]
     for number, one in enumerate(effects):
-        assert store.write_now(BeginEffect.of(one))
-        assert store.write_now(FinishEffect.of(one, claim, b"1", micros=10 * number + 10))
+        assert store.write_now(beginning_effect(one))
+        assert store.write_now(finishing_effect(one, claim, b"1", micros=10 * number + 10))
     for seq in (5, 15, 25):
         step = step_of(effect, name="look", occurrence=str(seq), seq=seq)
-        store.write_now(SaveStep.of(step, claim.fence))
+        store.write_now(saving_step(step, claim.fence))
 
     def read(tx: Tx) -> tuple[list[int], list[int], list[int]]:
         steps, newest = tx.journal.steps(effect.task_id), tx.journal.newest_steps(effect.task_id, limit=2)
@@ -338,7 +338,7 @@ def test_the_effects_of_a_turn_leave_the_journal_with_it(store: Store) -> None:
     # And what has left has its key for ever.
     again = msgspec.structs.replace(done, id="eff_again")
     assert not store.write_now(lambda tx: tx.effects.begin(again, claim))
-    assert not store.write_now(BeginEffect.of(again))
+    assert not store.write_now(beginning_effect(again))
     assert store.write_now(lambda tx: tx.effects.create(again)).id == done.id
 
 
@@ -365,7 +365,7 @@ def test_an_effect_that_was_settled_otherwise_is_not_simply_finished(
 def test_a_step_that_is_saved_under_its_key_comes_before_the_effect(store: Store) -> None:
     effect, claim = begun(store)
     first = step_of(effect, result=b'"first"')
-    store.write_now(SaveStep.of(first, claim.fence))
+    store.write_now(saving_step(first, claim.fence))
 
     assert store.write_now(finishing(effect, claim))
     assert get(store, effect).status is EffectStatus.DONE

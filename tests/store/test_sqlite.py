@@ -18,7 +18,7 @@ import pytest
 from holdfast.core.errors import LedgerReplaced, StoreUnavailable
 from holdfast.store import Tx, Write, sqlite
 from holdfast.store.guard import FileGuard
-from holdfast.store.journal import SaveStep
+from holdfast.store.journal import saving_step
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock, memory_store
@@ -115,7 +115,7 @@ def test_a_ledger_is_found_again_as_it_was_left(quick_path: Path) -> None:
     path = quick_path / "ledger.db"
     first = SqliteStore(path, clock=FakeClock())
     run, claim = running_run(first)
-    first.write_now(SaveStep.of(a_step(run), claim.fence))
+    first.write_now(saving_step(a_step(run), claim.fence))
     first.close()
 
     second = SqliteStore(path, clock=FakeClock())
@@ -189,7 +189,7 @@ def test_steps_that_no_longer_fit_on_the_disk_are_not_taken_for_saved(store: Sql
     fill(store, pages_left=60)
 
     answers = asyncio.run(
-        crowd(store, *(SaveStep.of(a_step(run, result=result), claim.fence) for run, claim in runs))
+        crowd(store, *(saving_step(a_step(run, result=result), claim.fence) for run, claim in runs))
     )
 
     saved = store.read_now(lambda tx: [len(tx.journal.steps(run.task_id)) == 1 for run, _ in runs])

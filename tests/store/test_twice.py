@@ -27,7 +27,7 @@ from holdfast.core.transitions import (
 )
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
-from holdfast.store.journal import SaveStep
+from holdfast.store.journal import saving_step
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import (
     BOOT,
@@ -217,7 +217,7 @@ def delete_everything_of_a_task(store: Store) -> Write:
 
 def save_step(store: Store) -> Write:
     run, claim = running_run(store)
-    return SaveStep.of(a_step(run), claim.fence)
+    return saving_step(a_step(run), claim.fence)
 
 
 def write_journal(store: Store) -> Write:
@@ -238,14 +238,14 @@ def put_step(store: Store) -> Write:
 
 def forget_step(store: Store) -> Write:
     run, claim = running_run(store)
-    store.write_now(SaveStep.of(a_step(run), claim.fence))
+    store.write_now(saving_step(a_step(run), claim.fence))
     return lambda tx: tx.journal.forget_step(claim, "", "look", "1")
 
 
 def commit_turn(store: Store) -> Write:
     run, claim = running_run(store)
     for scope in ("main:1", "main:1/inner:1"):
-        store.write_now(SaveStep.of(a_step(run, scope=scope), claim.fence))
+        store.write_now(saving_step(a_step(run, scope=scope), claim.fence))
     store.write_now(
         lambda tx: tx.turns.commit(a_turn(run, loop="main:1/inner"), "main:1/inner:1", is_over=True)
     )

@@ -35,7 +35,7 @@ from holdfast.engine.stopping import Stopping
 from holdfast.engine.waits import wake_waiting
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack
-from holdfast.store.effects import BeginEffect, FinishEffect
+from holdfast.store.effects import beginning_effect, finishing_effect
 
 # How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
 DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
@@ -278,7 +278,7 @@ class Effects:
         live.effects += 1
         try:
             try:
-                is_noted = await live.write(BeginEffect.of(effect))
+                is_noted = await live.write(beginning_effect(effect))
             except asyncio.CancelledError:
                 await shielded(self._take_back(doing, effect))
                 raise
@@ -435,7 +435,7 @@ class Effects:
                 payload = failed_payload(failure_of(error))
             # The world has changed: that must be known, whoever wants us to stop; so we are sheltered here.
             step, packed = self._stepper.saving(doing, payload)
-            finish = FinishEffect.of(effect, live.claim, payload, step.seq)
+            finish = finishing_effect(effect, live.claim, payload, step.seq)
             is_simple = packed is None and not live.claim.is_alone and effect.run_id == live.claim.run_id
             if not (is_simple and await live.write(finish)):
                 await self._note_outcome(doing, effect, step, packed, EffectStatus.DONE)

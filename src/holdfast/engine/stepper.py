@@ -28,7 +28,7 @@ from holdfast.engine.scopes import Called, Key, Past, Scope, inside_step, waits_
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
 from holdfast.store.blobs import INLINE_BYTES, Packed, pack
-from holdfast.store.journal import SaveStep
+from holdfast.store.journal import saving_step
 
 # No JSON begins with it, so a stored result that does is the failure of a step.
 _FAILED = b"!"
@@ -208,7 +208,7 @@ class Stepper:
         step, packed = self.saving(doing, payload)
         claim = live.claim
         if packed is None and not (claim.is_alone or doing.options.is_pure):
-            await live.write(SaveStep.of(step, claim.fence))
+            await live.write(saving_step(step, claim.fence))
         else:
             await self._save_otherwise(doing, step, packed)
         self.remember(doing, step, payload)
@@ -340,7 +340,7 @@ class Stepper:
     async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed | None) -> None:
         """With all that may go with it: a large result, a run that is carried alone, a commit that waits."""
         claim = self._live.claim
-        save = SaveStep.of(step, claim.fence)
+        save = saving_step(step, claim.fence)
         if packed is None and not claim.is_alone:
             if doing.options.is_pure:
                 await self._live.delay(save)

@@ -22,7 +22,7 @@ from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind, Step
 from holdfast.engine.inputs import check_choice, check_claim, check_moment, check_plan
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import is_reference, pack
-from holdfast.store.journal import SaveStep
+from holdfast.store.journal import saving_step
 
 MAX_OUTPUT_BYTES = 64 * 1024
 _CHUNK = 1024 * 1024
@@ -78,7 +78,7 @@ class Journal:
             started_us=to_micros(now if started_at is None else check_moment("started_at", started_at)),
             ended_us=to_micros(now),
         )
-        save = SaveStep.of(step, claim.fence)
+        save = saving_step(step, claim.fence)
         if packed.digest is None and plan is None and not claim.is_alone:
             before = await self._store.write(save)
         else:

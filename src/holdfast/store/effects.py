@@ -34,12 +34,6 @@ class BeginEffect(msgspec.Struct, frozen=True, gc=False):
     row: Row
     statement: str
 
-    @staticmethod
-    def of(effect: Effect) -> BeginEffect:
-        # What is called outside turns has no turn that could have been finished before.
-        statement = "begin_effect" if effect.scope else "begin_effect_outside"
-        return BeginEffect(effect, intent_from_effect(effect), statement)
-
     def __call__(self, tx: Tx) -> bool:
         """False when another effect has its id or its key. Raises ClaimLost when the run is no longer held.
 
@@ -55,6 +49,12 @@ class BeginEffect(msgspec.Struct, frozen=True, gc=False):
         return bool(noted["digest"] == params["digest"])
 
 
+def beginning_effect(effect: Effect) -> BeginEffect:
+    # What is called outside turns has no turn that could have been finished before.
+    statement = "begin_effect" if effect.scope else "begin_effect_outside"
+    return BeginEffect(effect, intent_from_effect(effect), statement)
+
+
 class FinishEffect(msgspec.Struct, frozen=True, gc=False):
     """The outcome of an effect that went as it should, which is its step from then on."""
 
@@ -64,22 +64,6 @@ class FinishEffect(msgspec.Struct, frozen=True, gc=False):
     statement: ClassVar[str] = "finish_effect"
     effect: Effect
     row: Row
-
-    @staticmethod
-    def of(effect: Effect, claim: Claim, outcome: bytes, micros: int) -> FinishEffect:
-        row = (
-            outcome,
-            digest_of(effect.id, outcome),
-            micros,
-            effect.task_id,
-            effect.scope,
-            effect.name,
-            effect.occurrence,
-            effect.generation,
-            claim.run_id,  # an earlier run may have begun it
-            claim.fence,
-        )
-        return FinishEffect(effect, row)
 
     @property
     def name(self) -> str:
@@ -99,6 +83,22 @@ class FinishEffect(msgspec.Struct, frozen=True, gc=False):
             self.row[0],
             self.row[2],
         )
+
+
+def finishing_effect(effect: Effect, claim: Claim, outcome: bytes, micros: int) -> FinishEffect:
+    row = (
+        outcome,
+        digest_of(effect.id, outcome),
+        micros,
+        effect.task_id,
+        effect.scope,
+        effect.name,
+        effect.occurrence,
+        effect.generation,
+        claim.run_id,  # an earlier run may have begun it
+        claim.fence,
+    )
+    return FinishEffect(effect, row)
 
 
 def _key(effect: Effect) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Effects:
         """Note the intent under the claim's fence; answers and raises as BeginEffect does."""
         if effect.fence != claim.fence:
             effect = msgspec.structs.replace(effect, fence=claim.fence)
-        return BeginEffect.of(effect)(self._tx)
+        return beginning_effect(effect)(self._tx)
 
     def settle(self, effect: Effect, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
         """The effect with what came of it. Settling it so again changes nothing.

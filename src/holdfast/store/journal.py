@@ -79,11 +79,6 @@ class SaveStep(msgspec.Struct, frozen=True, gc=False):
     statement: ClassVar[str] = "save_step"
     row: Row
 
-    @staticmethod
-    def of(step: Step, fence: int) -> SaveStep:
-        # Not in a constructor of our own, which Python calls in a roundabout way.
-        return SaveStep((*row_from_step(step), fence))
-
     def __call__(self, tx: Tx) -> Step | None:
         """None when it was saved now; the step that stands there already when it was saved before."""
         if tx.statements.guarded("save_step", self.row):
@@ -100,6 +95,11 @@ class SaveStep(msgspec.Struct, frozen=True, gc=False):
     @staticmethod
     def together(tx: Tx, writes: Sequence[SaveStep]) -> Sequence[Step | ClaimLost | None]:
         return tx.journal.save_many(writes)
+
+
+def saving_step(step: Step, fence: int) -> SaveStep:
+    # Not in a constructor of our own, which Python calls in a roundabout way.
+    return SaveStep((*row_from_step(step), fence))
 
 
 class Journal:

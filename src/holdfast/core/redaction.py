@@ -209,7 +209,7 @@ def _any_of(*hints: tuple[str, str]) -> str:
     return "|".join(f"{first}(?:{'|'.join(ways)})" for first, ways in rests.items())
 
 
-_WORDS = "authori|zation coo|kie |credential pass|phrase pass|w p|wd se|cret"
+_WORDS = "authori|zation coo|kie |credential |passphrase |passw |pwd se|cret"
 # Every secret, and every name of one, contains a hint. The search stops at each first letter or sign, so they
 # are chosen to be rare in clean text. Hints are ASCII that JSON never escapes, and none forbids what stands
 # before it: a hint in a string is a hint in its encoding, and JSON without one need not be decoded.

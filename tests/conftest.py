@@ -80,9 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def no_secret_is_known() -> Iterator[None]:
     """What one test keeps secret, in the context that all tests share, is no secret of the next."""
-    before = redaction._known.set(())
+    before = redaction.known_secrets.set(())
     yield
-    redaction._known.reset(before)
+    redaction.known_secrets.reset(before)
 
 
 class Ledger:

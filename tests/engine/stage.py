@@ -19,7 +19,7 @@ from holdfast.engine.claims import NEVER, Claims
 from holdfast.engine.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.execution import Execution
 from holdfast.engine.handles import Handle, Holdfast
-from holdfast.engine.live import Place, micros_of
+from holdfast.engine.live import Place, nanos_of
 from holdfast.engine.rescue import Rescuer
 from holdfast.engine.resume import Resumer
 from holdfast.engine.scopes import load_pasts
@@ -60,7 +60,7 @@ class Stage:
         self._place = Place(
             store=self._failing,
             clock=self.clock,
-            micros=micros_of(self.clock),
+            nanos=nanos_of(self.clock),
             life=self._life,
             threads=self._threads,
             digest_key=b"stage",

@@ -243,8 +243,11 @@ def _has_hint(text: str) -> bool:
     return _hint()(text.encode("utf-8", "surrogatepass")) is not None
 
 
-# Values of secrets that were looked up in this context: whoever was given one may say it again.
-_known: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar("holdfast_secrets", default=())
+# Values of secrets that were looked up in this context: whoever was given one may say it again. One need not
+# look like a secret: it may be a number.
+known_secrets: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
+    "holdfast_secrets", default=()
+)
 # What is shorter stands in ordinary text, too.
 _SHORTEST_KNOWN = 4
 _REFERENCE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
@@ -252,20 +255,15 @@ _REFERENCE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 
 def keep_secret(value: str) -> None:
     """From now on, in this context, the value is a secret wherever it stands."""
-    known = _known.get()
+    known = known_secrets.get()
     if len(value) >= _SHORTEST_KNOWN and value not in known:
         # The longest first: one may contain another.
-        _known.set(tuple(sorted((*known, value), key=len, reverse=True)))
-
-
-def knows_secrets() -> bool:
-    """Whether anything is a secret here that does not look like one: then a number may be."""
-    return bool(_known.get())
+        known_secrets.set(tuple(sorted((*known, value), key=len, reverse=True)))
 
 
 def redact_text(text: str) -> str:
     """Replaces every secret by `[redacted:<pattern>]`; text without one comes back as the same object."""
-    for value in _known.get():
+    for value in known_secrets.get():
         if value in text:
             text = text.replace(value, "[redacted:secret]")
     if not _has_hint(text):
@@ -285,7 +283,7 @@ def _redact_line(line: str) -> str:
 
 def redact_json(encoded: bytes) -> bytes:
     """Redacts a JSON document; one without secrets comes back as the same object, after a single search."""
-    known = _known.get()
+    known = known_secrets.get()
     if _hint()(encoded) is None and not (known and any(_in_json(one) in encoded for one in known)):
         return encoded
     value = msgspec.json.decode(encoded)

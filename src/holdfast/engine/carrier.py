@@ -35,7 +35,7 @@ from holdfast.engine.ends import Ends
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
-from holdfast.engine.live import Place, micros_of, shielded
+from holdfast.engine.live import Place, nanos_of, shielded
 from holdfast.engine.rescue import Notary, Reaper, Rescuer
 from holdfast.engine.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.scopes import Past, load_pasts
@@ -490,7 +490,7 @@ class Carrier:
         return Place(
             store=self._store,
             clock=self._clock,
-            micros=micros_of(self._clock),
+            nanos=nanos_of(self._clock),
             life=self._life,
             threads=self._threads,
             digest_key=digest_key,

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.core.effect_class import Stepped
 from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
 from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload, field_names
-from holdfast.core.redaction import knows_secrets, redact, redact_json, redact_text
+from holdfast.core.redaction import known_secrets, redact, redact_json, redact_text
 from holdfast.core.task import Failure
 from holdfast.engine.traces import traceback_of
 
@@ -324,7 +324,7 @@ def input_digest(
 
 def preview_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, max_chars: int = MAX_PREVIEW_CHARS) -> str:
     """What a step was called with, for people: redacted and cut. Never raises."""
-    if not kwargs and _NUMBERS.issuperset(map(type, args)) and not knows_secrets():
+    if not kwargs and _NUMBERS.issuperset(map(type, args)) and not known_secrets.get():
         try:
             text = ", ".join(map(str, args))
         except ValueError:  # too long to be said

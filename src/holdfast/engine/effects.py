@@ -157,7 +157,8 @@ class Effects:
     async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
         """Once it is done its result is remembered; never done twice unless its class says that it may be."""
         past = self._past
-        if past.find(doing.key) is not None:
+        steps = past.steps.get(doing.key[0])  # without a frame more: every effect comes by here
+        if steps is not None and doing.key in steps:
             try:
                 is_known, result = self._stepper.remembered(doing)
             except Drift as drift:
@@ -269,7 +270,7 @@ class Effects:
         live = self._live
         if live.is_stopping:
             live.check()
-        micros = live.place.micros()
+        micros = live.place.nanos() // 1000
         effect, lease_us = self._intent(doing, spec, generation, micros)
         if micros >= lease_us:
             live.stop("lease lapsed")
@@ -293,7 +294,9 @@ class Effects:
             outcome: Outcome = doing.outcome
             return outcome
         finally:
-            live.effect_ended()
+            live.effects -= 1
+            if live.changed is not None:
+                live.changed.set()
 
     def _intent(self, doing: Doing, spec: EffectSpec, generation: int, micros: int) -> tuple[Effect, int]:
         """The effect as it will be noted, and until when the claim is held that it is noted under."""

@@ -18,7 +18,7 @@ from holdfast.core.plan import Plan
 from holdfast.core.scope import ListDelta, Loop, StoredValue
 from holdfast.core.step import Step, occurrence_of, shown_occurrence
 from holdfast.store import Tx
-from holdfast.store.current import current_task
+from holdfast.store.current import running
 
 log = logging.getLogger("holdfast")
 
@@ -91,20 +91,20 @@ class Past:
         self.steps_done: int | None = None
         self._ops = {} if ops is None else ops
         # By scope, because a scope is forgotten as a whole.
-        self._steps: dict[str, dict[Key, Step]] = {}
+        self.steps: dict[str, dict[Key, Step]] = {}
         for step in steps:
             self.put((step.scope, step.name, step.occurrence), step)
         # Nothing of an earlier life to look for.
-        self.is_empty = not self._steps
+        self.is_empty = not self.steps
 
     def find(self, key: Key) -> Step | None:
-        steps = self._steps.get(key[0])
+        steps = self.steps.get(key[0])
         return None if steps is None else steps.get(key)
 
     def put(self, key: Key, step: Step) -> None:
-        steps = self._steps.get(key[0])
+        steps = self.steps.get(key[0])
         if steps is None:
-            steps = self._steps[key[0]] = {}
+            steps = self.steps[key[0]] = {}
         steps[key] = step
         if len(steps) == MANY_STEPS and not key[0]:
             log.warning(
@@ -116,10 +116,10 @@ class Past:
 
     def count(self, path: str) -> int:
         """How many steps are remembered of a scope."""
-        return len(self._steps.get(path, ()))
+        return len(self.steps.get(path, ()))
 
     def forget(self, key: Key) -> None:
-        self._steps.get(key[0], {}).pop(key, None)
+        self.steps.get(key[0], {}).pop(key, None)
 
     def beside(self, key: Key) -> list[Key]:
         """What was noted on the way of a step: its waits, its questions."""
@@ -128,25 +128,25 @@ class Past:
         names = {f"{name}!asked", f"{name}!began"}
         return [
             one
-            for one in self._steps.get(scope, ())
+            for one in self.steps.get(scope, ())
             if one[1] == waits or (one[1] in names and one[2] == occurrence)
         ]
 
     def within(self, path: str) -> list[Step]:
         """The steps of a scope and of all inside it."""
-        return [step for scope in self._inside(path) for step in self._steps[scope].values()]
+        return [step for scope in self._inside(path) for step in self.steps[scope].values()]
 
     def close(self, path: str) -> None:
         """The scope has become data."""
         for scope in self._inside(path):
-            del self._steps[scope]
+            del self.steps[scope]
 
     def _inside(self, path: str) -> list[str]:
-        return [scope for scope in self._steps if scope == path or scope.startswith(f"{path}/")]
+        return [scope for scope in self.steps if scope == path or scope.startswith(f"{path}/")]
 
     @property
     def notes(self) -> int:
-        return sum(step.input_digest is None for steps in self._steps.values() for step in steps.values())
+        return sum(step.input_digest is None for steps in self.steps.values() for step in steps.values())
 
     def ops_of(self, path: str) -> list[Op]:
         """What an earlier life did in that scope to lists and values, as far as it is durable."""
@@ -251,7 +251,7 @@ class Scope:
                 raise BadInput(f"step {name}", f"{step_id!r} is in flight already; give each its own id")
             self._ids[key] = None
             return key
-        caller, callers = current_task(asyncio.get_running_loop()), self._callers.get(name)
+        (_, caller), callers = running(), self._callers.get(name)
         if callers is None:
             self._callers[name] = [caller, 1]
         elif callers[0] is caller:

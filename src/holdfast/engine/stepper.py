@@ -136,7 +136,7 @@ class Stepper:
             codec=declared.codec,
             is_plain=is_plain,
             digest=input_digest(self._live.place.digest_key, args, kwargs, is_plain=is_plain),
-            began_us=self._live.place.micros(),
+            began_us=self._live.place.nanos() // 1000,
             effect=options.effect,
             is_coroutine=declared.is_coroutine,
             timeout=options.timeout,
@@ -182,7 +182,8 @@ class Stepper:
 
     async def carry(self, doing: Doing) -> Any:
         """A plain step: run again freely when it was cut short, remembered once it was saved."""
-        if self._past.find(doing.key) is not None:
+        past = self._past.steps.get(doing.key[0])  # without a frame more: every step comes by here
+        if past is not None and doing.key in past:
             try:
                 is_known, result = self.remembered(doing)
             except Drift as drift:
@@ -209,9 +210,11 @@ class Stepper:
         claim = live.claim
         if packed is None and not (claim.is_alone or doing.options.is_pure):
             await live.write(saving_step(step, claim.fence))
+            self.saved += 1
+            self._past.put(doing.key, step)
         else:
             await self._save_otherwise(doing, step, packed)
-        self.remember(doing, step, payload)
+            self.remember(doing, step, payload)
         return codec.decode(payload)
 
     async def go_on_waiting(self, doing: Doing) -> None:
@@ -315,7 +318,7 @@ class Stepper:
     def saving(self, doing: Doing, payload: bytes) -> tuple[Step, Packed | None]:
         """The step as it will be stored; and its payload packed, if that is too large for it."""
         live = self._live
-        micros, claim = live.place.micros(), live.claim
+        micros, claim = live.place.nanos() // 1000, live.claim
         packed = None if len(payload) <= INLINE_BYTES else pack(payload)
         scope, name, occurrence = doing.key
         step = Step(

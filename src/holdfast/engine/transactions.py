@@ -130,7 +130,7 @@ class Transactions:
                 f"step {doing.name}",
                 "a transactional effect runs inside a write and cannot await; write `def`",
             )
-        claim, micros = self._live.claim, self._live.place.micros()
+        claim, micros = self._live.claim, self._live.place.nanos() // 1000
         scope, name, occurrence = doing.key
         key = key_of(claim.task_id, doing, generation)
         request = Request(

@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.store.contract import JoinedWrite, Write
-from holdfast.store.current import current_task
+from holdfast.store.current import running
 from holdfast.store.transaction import Tx
 
 T = TypeVar("T")
@@ -169,12 +169,13 @@ class Writer:
             thread.start()
 
     async def write(self, write: Write[T]) -> T:
-        loop = asyncio.get_running_loop()
+        loop, caller = running()
         cause: Exception | None = None
         if self._lonely >= _LONELY_GROUPS and not self._waiting and self._commit_s < INLINE_COMMIT_S:
-            caller = current_task(loop)
+            whose = caller
             # A child whose parent does nothing but wait for it says who that is.
-            whose = None if caller is None else getattr(caller.get_coro(), "parent", caller)
+            if caller is not self._served and caller is not None:
+                whose = getattr(caller.get_coro(), "parent", caller)
             if self._served is None:
                 self._served, self._pass_until = whose, time.perf_counter() + INLINE_PASS_S
                 loop.call_soon(self._end_pass)

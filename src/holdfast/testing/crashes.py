@@ -30,7 +30,7 @@ from holdfast.engine.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.effects import Decision, idempotency_key, resolving
 from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import NewTask, creating, opened
-from holdfast.engine.live import Place, micros_of
+from holdfast.engine.live import Place, nanos_of
 from holdfast.engine.rescue import Rescuer
 from holdfast.engine.resume import Resumer
 from holdfast.engine.scopes import Key, Past, load_pasts
@@ -409,7 +409,7 @@ class _Process:
         self._place = Place(
             store=cast(Store, self._telling),
             clock=world.clock,
-            micros=micros_of(world.clock),
+            nanos=nanos_of(world.clock),
             life=life,
             threads=StepThreads(8),
             digest_key=b"crash_everywhere",

@@ -30,7 +30,7 @@ POSTGRES_INSERT_MANY = (
     "%s::bigint[], %s::bytea[], %s::bytea[], %s::bigint[], %s::bigint[], %s::bytea[])"
 )
 RESULT = b'{"answer":42,"words":["one","two","three"]}'
-DIGEST = bytes(16)
+DIGEST = bytes(8)
 
 Values = tuple[Any, ...]
 

@@ -201,7 +201,7 @@ def an_effect(**changes: Any) -> Effect:
         "occurrence": unique(),
         "effect_class": EffectClass.OPAQUE,
         "idempotency_key": f"key_{unique()}",
-        "request": b"{}",
+        "request": b"[]",
         "created_us": to_micros(START),
         "status": EffectStatus.INTENT,
         "fence": 1,

@@ -25,12 +25,11 @@ import msgspec
 import holdfast as hf
 from holdfast import app
 from holdfast.core.checkpoint import CheckpointKind
-from holdfast.core.effect import Effect
+from holdfast.core.effect import Effect, decode_request
 from holdfast.core.events import EventKind
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.engine import carrier, resume
-from holdfast.engine.effects import Request
 from holdfast.store import Store
 from holdfast.testing import FailingStore, Failpoint
 from tests.crash.invariants import Contents, assert_ledger_is_whole
@@ -424,7 +423,7 @@ def was_taken_back(effect: Effect) -> bool:
 
 
 def boots_of(effects: list[Effect]) -> set[str]:
-    return {msgspec.json.decode(effect.request, type=Request).boot for effect in effects}
+    return {decode_request(effect.request).boot for effect in effects}
 
 
 def main(url: str, home: str, seed: str, blows: str, *how: str) -> None:

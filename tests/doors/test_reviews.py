@@ -28,7 +28,7 @@ def in_doubt(store: Store, task: dict[str, Any] | None = None, **changes: Any) -
     effect = an_effect(
         status=EffectStatus.UNKNOWN,
         outcome=IN_DOUBT,
-        request=b'{"boot":"boot_x","input_digest":"00","shown":"to=ada, amount=3"}',
+        request=b'["boot_x","00","to=ada, amount=3"]',
         **changes,
     )
     run = stored_run(store, RunStatus.WAITING, task=task, waits_on=f"review:{effect.id}")
@@ -432,7 +432,7 @@ def test_a_run_that_waits_for_something_else_is_left_alone(run: Run, ledger: Ope
             effect,
             status=EffectStatus.UNKNOWN,
             outcome=IN_DOUBT,
-            request=b'{"boot":"b","input_digest":"00","shown":""}',
+            request=b'["b","00",""]',
         )
         store.write_now(lambda tx: tx.effects.create(effect))
 

@@ -63,7 +63,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
         Raises ValueError when its request is none that Holdfast has written.
         """
-        digest = _asked(self.request).input_digest
+        digest = decode_request(self.request).input_digest
         return Step(
             task_id=self.task_id,
             scope=self.scope,
@@ -78,10 +78,17 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-class _Asked(msgspec.Struct):
-    """Of a request, what the step needs."""
+class Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What was asked of the world, as far as it may be kept, and by which boot.
 
+    Stored as a list: every effect has one, and the names would be a third of it.
+    """
+
+    boot: str = ""
     input_digest: str = ""
+    shown: str = ""
+    # The type of its result, for whoever has to give one; nothing when none is declared.
+    returns: str = ""
 
 
-_asked = msgspec.json.Decoder(_Asked).decode
+decode_request = msgspec.json.Decoder(Request).decode

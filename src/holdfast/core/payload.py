@@ -116,7 +116,7 @@ def digest_of(*parts: bytes | str | int | None) -> bytes:
 
     MessagePack writes the type and the length of each part before it, so parts cannot run together.
     """
-    return hashlib.blake2b(_pack(parts), digest_size=16).digest()
+    return hashlib.blake2b(_pack(parts), digest_size=8).digest()
 
 
 def _check_tree(field: str, value: Any, depth: int, room: int, is_typed: bool) -> int:

@@ -319,7 +319,7 @@ def input_digest(
     except Exception:  # noqa: BLE001 - surrogates, cycles, a property that raises: whatever values do
         named = [part for name in sorted(kwargs) for part in (name, kwargs[name])]
         text = b"\n".join(map(_tolerant, (*args, len(args), *named)))
-    return hashlib.blake2b(text, digest_size=16, key=key).digest()
+    return hashlib.blake2b(text, digest_size=8, key=key).digest()
 
 
 def preview_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, max_chars: int = MAX_PREVIEW_CHARS) -> str:

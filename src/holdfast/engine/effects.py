@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
-from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.effect import Effect, EffectClass, Request, decode_request
 from holdfast.core.effect_class import DidNotHappen, EffectSpec, Happened, Unknown
 from holdfast.core.errors import ClaimLost, Drift, HoldfastError, IllegalMove, NotInRun, RetryAfter
 from holdfast.core.events import EventKind
@@ -73,16 +73,6 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str
     at: datetime
     note: str = ""
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was asked of the world, as far as it may be kept; and by which boot."""
-
-    boot: str
-    input_digest: str
-    shown: str
-    # The type of its result, for whoever has to give one; nothing when none is declared.
-    returns: str = ""
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -238,7 +228,7 @@ class Effects:
         """What a crash left to us. None: somebody has to look at it."""
         await self._outlive(doing, effect)
         left = Open("the process died while it was being done")
-        if msgspec.json.decode(effect.request, type=Request).input_digest == doing.digest.hex():
+        if decode_request(effect.request).input_digest == doing.digest.hex():
             return left
         # Nobody can ask the world about arguments that we do not have any more.
         why = f"{left.why}; now it is called with other arguments"
@@ -509,7 +499,7 @@ class Effects:
 
     async def _outlive(self, doing: Doing, effect: Effect) -> None:
         """Wait until whoever began it has surely finished: no time at all when it is provably dead."""
-        boot_id = msgspec.json.decode(effect.request, type=Request).boot
+        boot_id = decode_request(effect.request).boot
         life = self._live.place.life
         if boot_id == life.id or effect.settle_after is None:
             return
@@ -545,7 +535,7 @@ class Effects:
 
     async def _begun_elsewhere(self, effect: Effect) -> str | None:
         """Why this machine cannot tell what came of it; None when it can."""
-        boot_id, life = msgspec.json.decode(effect.request, type=Request).boot, self._live.place.life
+        boot_id, life = decode_request(effect.request).boot, self._live.place.life
         if boot_id == life.id:
             return None
         boot = await self._live.read(lambda tx: tx.boots.get(boot_id))

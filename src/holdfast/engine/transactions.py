@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.effect import Effect, EffectClass, Request
 from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, RetryAfter
 from holdfast.core.ids import new_effect_id
@@ -16,7 +16,7 @@ from holdfast.core.payload import encode_payload
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.codec import Exited, preview_of
-from holdfast.engine.effects import Effects, Request, key_of
+from holdfast.engine.effects import Effects, key_of
 from holdfast.engine.live import Live
 from holdfast.engine.scopes import inside_step
 from holdfast.engine.stepper import Doing, Stepper

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.effect import Effect
+from holdfast.core.effect import Effect, Request, decode_request
 from holdfast.core.step import shown_occurrence
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import EffectStatus
@@ -150,15 +150,10 @@ def _failure_of(effect: Effect) -> Failure | None:
     return None
 
 
-class _Request(msgspec.Struct, frozen=True):
-    shown: str = ""
-    returns: str = ""
-
-
-def _request_of(effect: Effect) -> _Request:
+def _request_of(effect: Effect) -> Request:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.json.decode(effect.request, type=_Request)
-    return _Request()
+        return decode_request(effect.request)
+    return Request()
 
 
 # What JSON has for the types that people declare, by the word before any bracket.

@@ -1,6 +1,7 @@
 -- The first schema: tasks and runs, the journal, checkpoints, events, and the nouns that later work fills.
 -- Times are microseconds since 1970. Payloads are JSON bytes, or a reference to a blob (see store/blobs.py).
--- A digest covers the columns above it in its table; what changes during a record's life stands below it.
+-- A digest, of eight bytes, covers the columns above it in its table; what changes during a record's life stands
+-- below it.
 -- The names repos, analysis_state, migration_state, agents, checkpoints and events stay free for views.
 
 CREATE TABLE ledger_facts (

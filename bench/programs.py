@@ -98,7 +98,8 @@ async def one_run(url: str) -> AsyncIterator[Pace]:
 def bench_steps(
     report: Report, kind: str, url: str, raw_write: Callable[[int, int], None], count: int
 ) -> None:
-    """Many short turns of ours and raw: the disk's good and bad moments last longer than one of them."""
+    """Many short turns of ours and raw: the disk's good and bad moments last longer than one of them, and
+    there are turns enough to see several of both."""
     kinds: list[tuple[str, Callable[[hf.Run, int], Awaitable[float]], float | None]] = [
         (f"{kind}: one run, plain steps / one durable commit each", plain_steps, 0.7),
         (
@@ -127,7 +128,7 @@ def bench_steps(
             (name, lambda how=how: runner.run(pace.take_turn(how, count)), target)  # type: ignore[misc]
             for name, how, target in kinds
         ]
-        report.rates_in_turns(rows, by_hand, rounds=60)
+        report.rates_in_turns(rows, by_hand, rounds=180)
         runner.run(_leave(scope))
 
 
@@ -525,7 +526,7 @@ def bench_sqlite(
             lambda caller, number: void(
                 cursor.execute(raw.SQLITE_INSERT, raw.step_values(caller, number, "x"))
             ),
-            max(1, size // 10),
+            max(1, size // 20),
         )
         by_hand.close()
     report.rates(
@@ -568,7 +569,7 @@ def bench_postgres(
                 lambda caller, number: void(
                     cursor.execute(raw.POSTGRES_INSERT, raw.step_values(caller, number, "one"), prepare=True)
                 ),
-                max(1, size // 10),
+                max(1, size // 20),
             )
 
     def new_ledger() -> str:

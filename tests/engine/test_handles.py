@@ -83,6 +83,30 @@ async def test_what_the_body_raises_comes_out_as_itself(url: str, stage: Stage) 
         await script()
 
 
+async def test_a_step_may_open_another_ledger_whose_programs_are_no_part_of_it(
+    url: str, quick_path: Path
+) -> None:
+    async def answer() -> int:
+        return 42
+
+    @hf.task
+    async def inner(run: hf.Run) -> int:
+        async for turn in run.turns():
+            return await turn.step(answer)
+        return 0
+
+    async def elsewhere() -> int:
+        async with hf.open(f"sqlite:///{quick_path / 'elsewhere.db'}", tasks=[inner]) as other:
+            return await (await other.start(inner())).result()
+
+    @hf.task
+    async def outer(run: hf.Run) -> int:
+        return await run.step(elsewhere)
+
+    async with hf.open(url, tasks=[outer]) as holdfast:
+        assert await soon((await holdfast.start(outer())).result()) == 42
+
+
 async def test_leaving_pauses_what_is_in_flight_and_opening_again_resumes_it(url: str, stage: Stage) -> None:
     waiting = stage.task()
     async with hf.open(url, tasks=[waiting]) as holdfast:

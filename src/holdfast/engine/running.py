@@ -119,6 +119,7 @@ class Program:
     def begin(self) -> None:
         """From here on the program runs, in the present asyncio task."""
         here.set(self.root)
+        inside_step.set(None)  # whoever carries us may be called by a step of another ledger
         self._child = self.root.child = asyncio.current_task()
 
     # --- where we are

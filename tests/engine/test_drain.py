@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,7 +17,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.boots import Life
 from holdfast.engine.carrier import Carrier
-from holdfast.engine.definitions import by_name
+from holdfast.engine.definitions import TaskDefinition, by_name
 from holdfast.engine.drain import Drain
 from holdfast.store import Store, Write
 from holdfast.store.journal import SaveStep
@@ -43,18 +43,24 @@ def stage() -> Stage:
     return Stage()
 
 
+async def drain(store: Store, clock: FakeClock, stage: Stage, task: TaskDefinition[[], Any]) -> str:
+    """The id of a task whose process was told to stop in its midst, and let it come to its next call."""
+    async with carrying(store, clock, task, step_patience=10.0) as process:
+        handle = await process.holdfast.start(task())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        stage.open.set()
+    return handle.id
+
+
 async def test_a_drain_pauses_at_the_next_call_and_the_next_process_goes_on(
     store: Store, clock: FakeClock, stage: Stage
 ) -> None:
     waiting = waiting_task(stage)
-    async with carrying(store, clock, waiting, step_patience=10.0) as process:
-        handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        stage.open.set()
-    paused = await runs_of(store, handle.id)
+    drained = await drain(store, clock, stage, waiting)
+    paused = await runs_of(store, drained)
     async with carrying(store, clock, waiting) as process:
-        result = await soon(process.holdfast.handle(handle.id).result())
+        result = await soon(process.holdfast.handle(drained).result())
 
     assert (paused, result) == ([RunStatus.PAUSED_FOR_RESTART], "after")
     assert Counter(stage.notes) == {"before": 1, "after": 1}
@@ -140,17 +146,13 @@ async def test_resumes_that_are_held_back_wait_until_somebody_lets_them_go_on(
     store: Store, clock: FakeClock, stage: Stage
 ) -> None:
     waiting = waiting_task(stage)
-    async with carrying(store, clock, waiting, step_patience=10.0) as process:
-        handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
-        process.carrier.stop()
-        stage.open.set()
+    drained = await drain(store, clock, stage, waiting)
     life = await Life.begin(store, clock, locks=None)
     other = Carrier(store, clock, life, by_name([waiting]))
     other.hold_resumes("it crashed five times")
 
     assert (await other.take_over()).followed_up == {}
-    assert await runs_of(store, handle.id) == [RunStatus.PAUSED_FOR_RESTART]
+    assert await runs_of(store, drained) == [RunStatus.PAUSED_FOR_RESTART]
     other.hold_resumes(None)
     assert len((await other.take_over()).followed_up) == 1
     await life.end()

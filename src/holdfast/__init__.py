@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         KeyConflict,
         LedgerReplaced,
         NoLedger,
+        NotDone,
         NotFound,
         NotInRun,
         NotReady,
@@ -88,9 +89,9 @@ if TYPE_CHECKING:
 _ERRORS = (
     "AmbiguousId BadInput BadSignature CheckpointError CheckpointNotSaved CheckpointUnreadable "
     "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap GatewaySilent HoldfastError HomeInUse "
-    "IllegalMove KeyConflict LedgerReplaced NoLedger NotFound NotInRun NotReady NotYours OutcomeUnknown "
-    "PayloadTooLarge Refused RestartBlocked ResumesHeld RetryAfter RevisionMismatch RowDamaged RunOver "
-    "SchemaMismatch SettingsError SqlFailed StepFailed StoreUnavailable TaskFailed"
+    "IllegalMove KeyConflict LedgerReplaced NoLedger NotDone NotFound NotInRun NotReady NotYours "
+    "OutcomeUnknown PayloadTooLarge Refused RestartBlocked ResumesHeld RetryAfter RevisionMismatch "
+    "RowDamaged RunOver SchemaMismatch SettingsError SqlFailed StepFailed StoreUnavailable TaskFailed"
 )
 _WHERE = {
     "Budget": "holdfast.core.ladder",
@@ -202,6 +203,7 @@ __all__ = [
     "Life",
     "NewTask",
     "NoLedger",
+    "NotDone",
     "NotFound",
     "NotInRun",
     "NotReady",

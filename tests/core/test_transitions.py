@@ -47,7 +47,7 @@ TERMINAL = {
     "task": {"succeeded", "failed", "timed_out", "cancelled", "lost"},
     "run": {"resumed", "failed_resume", "succeeded", "failed", "timed_out", "cancelled", "lost"},
     "checkpoint": {"resumed", "failed_resume"},
-    "effect": {"done", "failed", "confirmed"},
+    "effect": {"done", "confirmed"},
     "delivery": {"delivered", "not_applicable", "dismissed"},
     "flow": {"succeeded", "failed", "cancelled", "lost"},
     "session": set[str](),

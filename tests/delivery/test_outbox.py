@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast.channels.console import Console
 from holdfast.channels.contract import CannotTell, Undeliverable
 from holdfast.channels.webhook import Webhook
 from holdfast.core.delivery import Letter
-from holdfast.core.errors import RetryAfter
+from holdfast.core.errors import NotDone, RetryAfter
 from holdfast.core.events import EventKind
 from holdfast.core.task import Origin
 from holdfast.core.transitions import DeliveryStatus
@@ -151,7 +152,9 @@ async def test_what_may_have_gone_out_is_sent_again_where_keys_are_heeded(
     assert seen(store, first).status is S.DELIVERED
 
 
-@pytest.mark.parametrize("error", [TimeoutError(), ConnectionError("broke"), EOFError()])
+@pytest.mark.parametrize(
+    "error", [TimeoutError(), ConnectionError("broke"), EOFError(), httpx.ReadError("reset"), ValueError("?")]
+)
 async def test_what_may_have_gone_out_is_asked_for_where_the_channel_remembers(
     store: Store, clock: FakeClock, error: Exception
 ) -> None:
@@ -180,12 +183,28 @@ async def test_what_the_channel_knows_not_to_have_gone_out_is_sent_again(
     assert post.sent == [("ada", "first")]
 
 
-async def test_a_doubt_that_nobody_can_settle_is_shown_and_not_repeated(
+async def test_what_its_channel_says_was_not_sent_is_sent_again_without_a_question(
     store: Store, clock: FakeClock
 ) -> None:
     post = Post(is_keyed=False)
+    owed(store, "first")
+    post.before = raising(NotDone("the door is shut"))
+    service = outbox(store, clock, post)
+
+    await service.run_once()
+    clock.advance(minutes=1)
+    await service.run_once()
+
+    assert post.sent == [("ada", "first")]
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ValueError("it answered something that is no JSON")])
+async def test_a_doubt_that_nobody_can_settle_is_shown_and_not_repeated(
+    store: Store, clock: FakeClock, error: Exception
+) -> None:
+    post = Post(is_keyed=False)
     first = owed(store, "first")
-    post.after = raising(TimeoutError())
+    post.after = raising(error)
     service = outbox(store, clock, post)
 
     for _ in range(3):

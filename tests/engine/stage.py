@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
+from holdfast.core.run import Run
 from holdfast.engine.boots import Life
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.claims import NEVER, Claims
@@ -201,6 +202,9 @@ class Stage:
 
     async def events(self, handle: Handle[Any], *kinds: EventKind) -> list[Event]:
         return [event for event in await handle.events() if not kinds or event.kind in kinds]
+
+    async def runs(self, handle: Handle[Any]) -> list[Run]:
+        return await self.store.read(lambda tx: tx.runs.of_task(handle.id))
 
     async def review(self) -> Effect:
         """The one effect that waits for a person."""

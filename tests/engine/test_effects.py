@@ -215,7 +215,7 @@ async def test_a_keyed_effect_whose_answer_is_lost_is_asked_for_again_patiently(
 
 async def test_a_definite_failure_is_remembered_and_not_repeated(stage: Stage, world: World) -> None:
     world.raises = [ValueError("no such address")]
-    task = sending(world, hf.opaque)
+    task = sending(world, hf.opaque(did_not_happen=ValueError))
     await stage.open(task)
     handle = await stage.start(task())
     await stage.settle()
@@ -229,7 +229,7 @@ async def test_a_definite_failure_is_tried_again_with_a_new_key_as_often_as_it_m
     stage: Stage, world: World
 ) -> None:
     world.raises = [ValueError("busy"), ValueError("busy")]
-    task = sending(world, hf.opaque, retry=hf.retry(2, backoff="1h", most="1h"))
+    task = sending(world, hf.opaque(did_not_happen=ValueError), retry=hf.retry(2, backoff="1h", most="1h"))
     await stage.open(task)
 
     assert await stage.run(task()) == "sent hello!"
@@ -512,7 +512,7 @@ async def test_an_effect_in_flight_is_finished_although_one_beside_it_fails(
     @hf.opaque
     async def fail() -> None:
         await has_begun.wait()
-        raise ValueError("rough sea")
+        raise hf.NotDone("rough sea")
 
     @hf.task(attempts=1)
     async def together(run: hf.Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from holdfast.core.transitions import TaskStatus
 from holdfast.testing import FakeClock, crash_everywhere
 from tests.architecture.source import DOCS
 from tests.examples.programs import EXAMPLES
+from tests.payments import Payments, taking_payments
 
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 # Each task on a page: what it is called with, and what it returns.
@@ -42,6 +44,7 @@ RUNS: dict[str, dict[str, tuple[tuple[Any, ...], object]]] = {
         "invite_all": ((["Ada", "Mary"],), ["invited Ada", "invited Mary"]),
         "book_twice": (("Ada",), 30),
         "keep": (("note.txt", "hello"), 5),
+        "pay_rent": (("Ada",), "pay-1"),
     },
 }
 TASKS = [(page, name) for page, tasks in RUNS.items() for name in tasks]
@@ -67,8 +70,15 @@ def as_module(page: str) -> ModuleType:
 
 
 @pytest.fixture
-def pages() -> Iterator[dict[str, ModuleType]]:
+def payments() -> Iterator[Payments]:
+    with taking_payments() as server:
+        yield server
+
+
+@pytest.fixture
+def pages(payments: Payments) -> Iterator[dict[str, ModuleType]]:
     made = {page: as_module(page) for page in RUNS}
+    vars(made["effects"])["BANK"] = payments.bank
     yield made
     for module in made.values():
         del sys.modules[module.__name__]
@@ -170,6 +180,43 @@ def test_the_review_of_the_guide_settles_an_effect_in_doubt(
             return result
 
     assert asyncio.run(review()) == ["invited by hand"]
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "taken"),
+    [
+        ("resets", TaskStatus.NEEDS_REVIEW, 1),
+        ("stalls", TaskStatus.NEEDS_REVIEW, 1),
+        ("answers nonsense", TaskStatus.NEEDS_REVIEW, 1),
+        ("answers 500", TaskStatus.NEEDS_REVIEW, 1),
+        ("declines", TaskStatus.FAILED, 0),
+    ],
+)
+def test_the_payment_of_the_guide_is_made_once_however_the_bank_answers(
+    pages: dict[str, ModuleType],
+    payments: Payments,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
+    status: TaskStatus,
+    taken: int,
+) -> None:
+    module, payments.how = pages["effects"], how
+    client = functools.partial(module.httpx.AsyncClient, timeout=0.2)
+    monkeypatch.setattr(module.httpx, "AsyncClient", lambda **_: client())  # its ten seconds, sooner
+
+    async def pay() -> TaskStatus:
+        clock = FakeClock()
+        async with hf.open("memory:", tasks=[module.pay_rent], clock=clock) as holdfast:
+            handle = await holdfast.start(module.pay_rent("Ada"))
+            async for event in handle.watch():
+                if event.kind == "run_retried":
+                    clock.advance(hours=1)
+                if event.kind == "run_waited":
+                    break
+            return await handle.status()
+
+    assert asyncio.run(pay()) is status
+    assert len(payments.taken) == taken
 
 
 @pytest.mark.parametrize("page", RUNS)

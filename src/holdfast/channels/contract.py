@@ -1,9 +1,8 @@
 """What a channel is: it sends a message, and says whether one was sent.
 
-What a `send` or a `deliver` raises decides what happens next. TimeoutError, ConnectionError and EOFError say
-that the message may have gone out: then `find_sent` is asked. RetryAfter asks for patience. Undeliverable
-says that it never will go out. Anything else says that it did not go out this time. A channel that cannot
-tell a message that did not go out from one that may have says that it may have.
+What a `send` or a `deliver` raises decides what happens next. NotDone says that the message did not go out
+this time: it is sent again later. RetryAfter asks for patience. Undeliverable says that it never will go out.
+Anything else leaves open whether it went out: then `find_sent` is asked.
 """
 
 from __future__ import annotations

@@ -46,6 +46,11 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     updated_us: int
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Of its step."""
+        return (self.scope, self.name, self.occurrence)
+
+    @property
     def created_at(self) -> datetime:
         return from_micros(self.created_us)
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.core.durations import Duration, parse_span
 from holdfast.core.effect import EffectClass
-from holdfast.core.errors import BadInput
+from holdfast.core.errors import BadInput, NotDone
 from holdfast.core.ladder import Retry
 from holdfast.core.payload import check_name
 
@@ -51,9 +51,33 @@ class EffectSpec(msgspec.Struct, frozen=True):
     verify: Callable[..., object] | None = None
     # Its verify looks at this machine only, and knows nothing of what was begun on another.
     is_local: bool = False
+    # Exceptions with which its function says for certain that nothing happened.
+    did_not_happen: tuple[type[BaseException], ...] = ()
 
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
         return _declare("effect", fn, StepOptions(effect=self))
+
+    def is_certain(self, error: BaseException) -> bool:
+        """Whether this exception means that the effect did not happen."""
+        return isinstance(error, (NotDone, *self.did_not_happen))
+
+
+class Opaque(EffectSpec, frozen=True):
+    """As it is, or with the exceptions after which nothing has happened: `opaque(did_not_happen=…)`."""
+
+    @overload
+    def __call__(self, fn: Callable[P, T]) -> Callable[P, T]: ...
+
+    @overload
+    def __call__(self, fn: None = None, *, did_not_happen: Raises) -> EffectSpec: ...
+
+    def __call__(self, fn: Callable[P, T] | None = None, *, did_not_happen: Raises = ()) -> Any:
+        if fn is not None:
+            return EffectSpec.__call__(self, fn)
+        kinds = _checked_kinds("did_not_happen", did_not_happen)
+        if not kinds:
+            raise BadInput("did_not_happen", "name the exceptions after which nothing has happened")
+        return msgspec.structs.replace(self, did_not_happen=kinds)
 
 
 class Transactional(EffectSpec, frozen=True):
@@ -90,21 +114,34 @@ _NOTHING = StepOptions()
 read = EffectSpec(EffectClass.READ)
 idempotent = EffectSpec(EffectClass.IDEMPOTENT)
 transactional = Transactional(EffectClass.TRANSACTIONAL)
-opaque = EffectSpec(EffectClass.OPAQUE)
+opaque = Opaque(EffectClass.OPAQUE)
 
 
-def keyed(window: Duration) -> EffectSpec:
-    """The provider knows idempotency keys, and remembers them for this long."""
-    return EffectSpec(EffectClass.KEYED, window=parse_span("window", window))
+def keyed(window: Duration, *, did_not_happen: Raises = ()) -> EffectSpec:
+    """The provider knows idempotency keys, and remembers them for this long.
+
+    After an exception it is tried again with the same key; after one of `did_not_happen`, with a new one.
+    """
+    return EffectSpec(
+        EffectClass.KEYED,
+        window=parse_span("window", window),
+        did_not_happen=_checked_kinds("did_not_happen", did_not_happen),
+    )
 
 
-def verifiable(verify: Callable[..., object], *, local: bool = False) -> EffectSpec:
+def verifiable(
+    verify: Callable[..., object], *, local: bool = False, did_not_happen: Raises = ()
+) -> EffectSpec:
     """Called with the effect's own arguments, `verify` asks the world and gives a Verdict.
 
     One that looks at this machine only is `local`: it is not asked about what was begun on another host.
+    After an exception of the effect `verify` is asked, unless the exception is one of `did_not_happen`.
     """
     return EffectSpec(
-        EffectClass.VERIFIABLE, verify=_checked_function("verify", verify), is_local=bool(local)
+        EffectClass.VERIFIABLE,
+        verify=_checked_function("verify", verify),
+        is_local=bool(local),
+        did_not_happen=_checked_kinds("did_not_happen", did_not_happen),
     )
 
 
@@ -275,6 +312,18 @@ def check_effect(value: object) -> EffectSpec:
     return value
 
 
+def check_retry(field: str, options: StepOptions, effect: EffectSpec) -> None:
+    """Refuses `retry` unless the author names the failures that are certain: an attempt may be a repeat."""
+    if options.retry is None or effect.effect_class is not EffectClass.OPAQUE or effect.did_not_happen:
+        return
+    raise BadInput(
+        field,
+        "an opaque effect that raised may have happened, so retry= could repeat it; name the exceptions "
+        "after which nothing has happened: effect=hf.opaque(did_not_happen=(QuotaExceeded,)); or declare "
+        "another class: hf.read, hf.idempotent, hf.keyed, hf.verifiable",
+    )
+
+
 @functools.lru_cache(maxsize=4096)
 def _cleaned(qualname: str) -> str:
     """Where a function was defined inside another is no part of its name."""
@@ -300,6 +349,8 @@ def _declare(field: str, fn: Callable[P, T], options: StepOptions) -> Callable[P
     real, merged = unwrapped(_checked_function(field, fn)), options.over(options_of(fn))
     if merged.effect is transactional and inspect.iscoroutinefunction(real):
         raise BadInput(field, "a transactional effect runs inside a write and cannot await; write `def`")
+    if merged.effect is not None or field == "tool":
+        check_retry(field, merged, merged.effect or opaque)
     return _twin(real, merged) if type(real) is FunctionType else Stepped(real, merged)
 
 
@@ -319,19 +370,19 @@ def _checked_options(*, name: object, timeout: object, retry: object, raises: ob
         name=None if name is None else check_name("name", name),
         timeout=None if timeout is None else parse_span("timeout", cast(Duration, timeout)),
         retry=retry,
-        raises=_checked_raises(raises),
+        raises=_checked_kinds("raises", raises),
     )
 
 
-def _checked_raises(value: object) -> tuple[type[BaseException], ...]:
+def _checked_kinds(field: str, value: object) -> tuple[type[BaseException], ...]:
     kinds = (value,) if isinstance(value, type) else value
     if not isinstance(kinds, Iterable) or isinstance(kinds, (str, bytes)):
-        raise BadInput("raises", f"exception classes are needed, not {type(value).__name__}")
+        raise BadInput(field, f"exception classes are needed, not {type(value).__name__}")
     checked = tuple(kinds)
     for kind in checked:
         if not isinstance(kind, type) or not issubclass(kind, Exception):
             shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
-            raise BadInput("raises", f"subclasses of Exception are needed; {shown} is none")
+            raise BadInput(field, f"subclasses of Exception are needed; {shown} is none")
     return checked
 
 

@@ -30,6 +30,7 @@ HoldfastError
 ├── NotInRun                called where no run is under way
 ├── RunOver                 a run was used after its end
 ├── RetryAfter              raised by a step: come back later, this was no attempt
+├── NotDone                 raised by an effect: nothing happened, that is certain
 ├── SqlFailed               the database refused a statement of a transactional step's own
 ├── RowDamaged              a stored record does not match its digest
 ├── FeedGap                 the events after that position were pruned
@@ -413,6 +414,16 @@ class RetryAfter(HoldfastError):
         self.seconds = float(seconds)
         self.why = why
         super().__init__(f"try again in {self.seconds:g} s: {why}")
+
+
+class NotDone(HoldfastError):
+    """Raise it in an effect that is certain that nothing happened: then it may be tried again."""
+
+    code = "not_done"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(why)
 
 
 class SqlFailed(HoldfastError):

@@ -166,7 +166,9 @@ EFFECT_MOVES: Mapping[EffectStatus, frozenset[EffectStatus]] = {
     # Verification or a person found out: it happened, or it definitely did not.
     E.UNKNOWN: frozenset({E.CONFIRMED, E.FAILED}),
     E.DONE: frozenset(),
-    E.FAILED: frozenset(),  # a retry is a new effect with a higher generation
+    # A retry is a new effect with a higher generation. In doubt after all when its failure ended the run, or
+    # when its key can no longer be used: an exception does not say that nothing happened.
+    E.FAILED: frozenset({E.UNKNOWN}),
     E.CONFIRMED: frozenset(),
 }
 

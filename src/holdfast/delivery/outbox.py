@@ -15,7 +15,7 @@ import msgspec
 from holdfast.channels.contract import CannotTell, Channel, Closing, Mouth, MouthOf, Undeliverable
 from holdfast.core.clock import Clock
 from holdfast.core.delivery import Delivery
-from holdfast.core.errors import HoldfastError, RetryAfter
+from holdfast.core.errors import HoldfastError, NotDone, RetryAfter
 from holdfast.core.events import EventKind
 from holdfast.core.payload import clean_text
 from holdfast.core.task import Failure
@@ -38,8 +38,6 @@ MAX_PAUSE_S = 300.0
 # A receiver that asks for patience is obeyed, but not for ever: so long at a time, and until it is so old.
 MAX_PATIENCE_S = 3600.0
 PATIENT_FOR = timedelta(hours=24)
-# What says that a message may have gone out all the same.
-_IN_DOUBT = (TimeoutError, ConnectionError, EOFError)
 _MAX_WHY_CHARS = 500
 
 
@@ -241,11 +239,11 @@ class Outbox(HintedService):
             await self._again(delivery, error, after_s=error.seconds)
         except Undeliverable as error:
             await self._fail(delivery, "undeliverable", str(error))
-        except _IN_DOUBT as error:
+        except NotDone as error:
+            await self._again(delivery, error)
+        except Exception as error:  # noqa: BLE001 - whatever a channel raises; it may have gone out before
             if not await self._settle_doubt(delivery, mouth, _words_of(error)):
                 await self._again(delivery, error)
-        except Exception as error:  # noqa: BLE001 - whatever a channel raises; it did not go out
-            await self._again(delivery, error)
         else:
             await self._sent(delivery, found)
 

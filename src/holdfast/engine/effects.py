@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import functools
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import FunctionType
 from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast.core.claim import Claim
-from holdfast.core.clock import to_micros
+from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.effect import Effect, EffectClass, Request, decode_request
 from holdfast.core.effect_class import DidNotHappen, EffectSpec, Happened, Unknown
-from holdfast.core.errors import ClaimLost, Drift, HoldfastError, IllegalMove, NotInRun, RetryAfter
+from holdfast.core.errors import BadInput, ClaimLost, Drift, HoldfastError, IllegalMove, NotInRun, RetryAfter
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_effect_id
 from holdfast.core.ladder import Retry, delay
@@ -25,6 +28,7 @@ from holdfast.core.payload import check_name, check_text, encode_payload
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
+from holdfast.core.transport import is_transport_error
 from holdfast.engine.begun import begin_silent, nest_here
 from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
@@ -45,6 +49,8 @@ _DEFAULT_TIMEOUT_US = DEFAULT_EFFECT_TIMEOUT // _MICROSECOND
 _PATIENCE = Retry(attempts=1_000_000, backoff=timedelta(seconds=1), most=timedelta(minutes=5))
 
 _CUT = "the program cancelled it while it was being done"
+# Among the facts of a failure: nothing happened.
+_CERTAIN = "did_not_happen"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -84,9 +90,17 @@ class Open(msgspec.Struct, frozen=True):
 
 
 class Definite(msgspec.Struct, frozen=True):
-    """It did not happen, says the tool itself."""
+    """Its function raised, and it may be tried again: nothing happened, or its provider knows keys."""
 
     error: Exception
+
+
+class Raised(msgspec.Struct, frozen=True):
+    """Its function raised, and nothing says that nothing happened: the program is told, and that is all."""
+
+    failure: Failure
+    # None when it was an earlier life.
+    error: Exception | None = None
 
 
 class Limited(msgspec.Struct, frozen=True):
@@ -102,7 +116,7 @@ class Again(msgspec.Struct, frozen=True):
 
 
 # What came of one attempt; None: somebody has to look at it.
-Outcome: TypeAlias = bytes | Open | Definite | Limited | Again | None
+Outcome: TypeAlias = bytes | Open | Definite | Raised | Limited | Again | None
 
 
 class Compensated(Exception):
@@ -173,7 +187,7 @@ class Effects:
                     outcome = await self._left_open(doing, effect)
                 else:
                     await self._follow_review(doing, effect)
-                    outcome = await self._attempt(doing, spec, effect.generation + 1)
+                    outcome = await self._once_more(doing, spec, effect)
                 if type(outcome) is Open:
                     outcome = await self._resolve(doing, spec, outcome)
                 match outcome:
@@ -183,6 +197,8 @@ class Effects:
                         await self._stepper.pause_for(doing, error.seconds)
                     case Definite(error):
                         await self._stepper.after_failure(doing, error)
+                    case Raised(failure, cause):
+                        raise self._stepper.revived(doing, failure) from cause
                     case Again() | None:
                         continue
         except Stopping:
@@ -206,7 +222,7 @@ class Effects:
                     raise Drift(f"step {name}", f"another effect has its key {effect.idempotency_key}")
                 if tx.effects.again(effect).status is EffectStatus.INTENT:
                     tell_drift(tx, live.claim, doing, drift, now)
-                return _in_doubt(tx, effect, drift.problem, now)
+                return doubt(tx, effect, Failure(kind="unknown", message=drift.problem), now)
 
             self._past.effects[doing.key] = await live.write(note_doubt)
         return is_known, result
@@ -235,6 +251,29 @@ class Effects:
         await self._end(doing, effect, EffectStatus.UNKNOWN, Failure(kind="unknown", message=why))
         return None
 
+    async def _once_more(self, doing: Doing, spec: EffectSpec, effect: Effect) -> Outcome:
+        """After a failure: with a new key if nothing had happened, with the same one if the provider knows
+        keys, after a look at the world if it can be asked; and else not at all."""
+        if _is_certain(effect):
+            return await self._attempt(doing, spec, effect.generation + 1)
+        failure = _failure_in(effect)
+        why = f"it raised {failure.kind}: {failure.message}"
+        if spec.effect_class is EffectClass.VERIFIABLE:
+            return Open(why)
+        if spec.effect_class is EffectClass.KEYED:
+            if self._is_key_known(spec, effect):
+                return await self._attempt(doing, spec, effect.generation + 1, key=effect.idempotency_key)
+            await self._end(doing, effect, EffectStatus.UNKNOWN, _forgotten(spec, why))
+            return None
+        if self._past.find(doing.key) is None:  # killed before it was saved, or by an older version
+            await self._stepper.save(doing, failed_payload(failure))
+        return Raised(failure)
+
+    def _is_key_known(self, spec: EffectSpec, effect: Effect) -> bool:
+        """Whether the provider still remembers the key, counted from when it first saw it."""
+        since = self._past.keys_since.get(effect.idempotency_key, effect.created_us)
+        return self._live.clock.now() - from_micros(since) < (spec.window or timedelta(0))
+
     async def _resolve(self, doing: Doing, spec: EffectSpec, left: Open) -> Outcome:
         """The world is asked until it says what came of it, or nobody can tell."""
         effect, attempts = self._past.effects[doing.key], 0
@@ -254,14 +293,16 @@ class Effects:
 
     # --- before
 
-    async def _attempt(self, doing: Doing, spec: EffectSpec, generation: int) -> Outcome:
+    async def _attempt(
+        self, doing: Doing, spec: EffectSpec, generation: int, *, key: str | None = None
+    ) -> Outcome:
         """The intent, durable before the world is touched, and only with some of the lease left; then it is
-        done."""
+        done. With the key of an attempt before it, if one is given."""
         live = self._live
         if live.is_stopping:
             live.check()
         micros = live.place.nanos() // 1000
-        effect, lease_us = self._intent(doing, spec, generation, micros)
+        effect, lease_us = self._intent(doing, spec, generation, micros, key)
         if micros >= lease_us:
             live.stop("lease lapsed")
             live.check()
@@ -288,7 +329,9 @@ class Effects:
             if live.changed is not None:
                 live.changed.set()
 
-    def _intent(self, doing: Doing, spec: EffectSpec, generation: int, micros: int) -> tuple[Effect, int]:
+    def _intent(
+        self, doing: Doing, spec: EffectSpec, generation: int, micros: int, shared_key: str | None = None
+    ) -> tuple[Effect, int]:
         """The effect as it will be noted, and until when the claim is held that it is noted under."""
         claim = self._live.place.newest(self._live.claim)
         if claim is not self._newest:
@@ -310,7 +353,7 @@ class Effects:
             scope=scope,
             occurrence=occurrence,
             effect_class=spec.effect_class,
-            idempotency_key=key,
+            idempotency_key=shared_key or key,
             generation=generation,
             request=_encode(request),
             created_us=micros,
@@ -367,7 +410,7 @@ class Effects:
             found = tx.effects.again(effect)
             # What came of it may have been on its way to the ledger when it was cut short.
             if found.status is EffectStatus.INTENT:
-                found = _in_doubt(tx, effect, _CUT, now)
+                found = doubt(tx, effect, Failure(kind="unknown", message=_CUT), now)
             step = tx.journal.find_step(effect.task_id, *doing.key)
             return found, None if step is None else opened_step(tx, step)
 
@@ -398,7 +441,7 @@ class Effects:
 
     async def _do(self, doing: Doing, effect: Effect, *, is_first: bool = False) -> None:
         """Call it and save its outcome, which is left with it."""
-        live = self._live
+        live, handled = self._live, sys.exception()
         doing.idempotency_key = effect.idempotency_key
         live.effects += 1
         try:
@@ -411,15 +454,11 @@ class Effects:
             try:
                 value = await self._stepper.call(doing)
             except RetryAfter as error:
-                await self._end(doing, effect, EffectStatus.FAILED, failure_of(error))
+                await self._end(doing, effect, EffectStatus.FAILED, _certain(failure_of(error)))
                 doing.outcome = Limited(error)
                 return
-            except Exception as error:  # noqa: BLE001 - the user's own work; what it means is said below
-                if _leaves_open(error):
-                    doing.outcome = Open(failure_of(error).message, error)
-                    return
-                await self._end(doing, effect, EffectStatus.FAILED, failure_of(error))
-                doing.outcome = Definite(error)
+            except Exception as error:  # noqa: BLE001 - the user's own work
+                doing.outcome = await self._after(doing, effect, error, handled)
                 return
             try:
                 payload = doing.codec.encode(doing.name, value)
@@ -440,6 +479,44 @@ class Effects:
             if live.changed is not None:
                 live.changed.set()
 
+    async def _after(
+        self, doing: Doing, effect: Effect, error: Exception, handled: BaseException | None
+    ) -> Outcome:
+        """What an exception means. It does not say that nothing happened, unless the author says so: then it
+        may be done again, and else only as its class allows."""
+        spec, failure = doing.effect, failure_of(error)
+        assert spec is not None
+        if spec.is_certain(error) or self._was_not_entered(doing, error):
+            await self._end(doing, effect, EffectStatus.FAILED, _certain(failure))
+            return Definite(error)
+        if spec.effect_class is EffectClass.VERIFIABLE or is_transport_error(error, outside=handled):
+            return Open(failure.message, error)
+        if spec.effect_class is EffectClass.KEYED:
+            await self._end(doing, effect, EffectStatus.FAILED, failure)
+            return Definite(error)
+        # One write for both, so that no replay finds a failure without the step that tells of it.
+        payload = failed_payload(failure)
+        step, packed = self._stepper.saving(doing, payload)
+        await self._end(doing, effect, EffectStatus.FAILED, failure, step, packed)
+        self._stepper.remember(doing, step, payload)
+        return Raised(failure, error)
+
+    def _was_not_entered(self, doing: Doing, error: Exception) -> bool:
+        """Whether Python refused the call itself: a model gave arguments that do not fit, or a secret that it
+        names is not known here. Then the function has done nothing."""
+        if not isinstance(error, (TypeError, BadInput)) or not isinstance(doing.fn, FunctionType):
+            return False
+        if hasattr(doing.fn, "__signature__"):  # which need not be the one that Python goes by
+            return False
+        try:
+            args, kwargs = self._live.place.secrets.opened(doing.args, doing.kwargs)
+            inspect.signature(doing.fn, follow_wrapped=False).bind(*args, **kwargs)
+        except BadInput as refusal:
+            return str(refusal) == str(error)
+        except TypeError:
+            return True
+        return False
+
     async def _note_outcome(
         self, doing: Doing, effect: Effect, step: Step, packed: Packed | None, to: EffectStatus
     ) -> None:
@@ -452,11 +529,11 @@ class Effects:
             if effect.run_id != live.claim.run_id:
                 # It is its own step, but for who began it: that this run has got so far is this one's.
                 tx.journal.put_step(step)
-            if to is EffectStatus.CONFIRMED and tx.effects.again(effect).status is EffectStatus.INTENT:
+            was = tx.effects.again(effect).status
+            if to is EffectStatus.CONFIRMED and was in (EffectStatus.INTENT, EffectStatus.FAILED):
                 tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=None, now=now)
             tx.effects.settle(effect, to, outcome=step.result, now=now)
-            if live.claim.is_alone and tx.runs.exonerate(live.claim.run_id, live.claim.fence, now=now):
-                tx.hint("runs")
+            live.note_progress(tx, now)
 
         try:
             await live.write(note_outcome)
@@ -468,18 +545,33 @@ class Effects:
                 )
             raise
 
-    async def _end(self, doing: Doing, effect: Effect, to: EffectStatus, failure: Failure) -> None:
-        """A definite failure, or in doubt: noted with what was seen."""
+    async def _end(
+        self,
+        doing: Doing,
+        effect: Effect,
+        to: EffectStatus,
+        failure: Failure,
+        step: Step | None = None,
+        packed: Packed | None = None,
+    ) -> None:
+        """A failure, or in doubt: noted with what was seen, and with the step that tells the program."""
         live, now = self._live, self._live.clock.now()
         outcome = msgspec.json.encode(failure)
 
         def note_end(tx: Tx) -> Effect:
             tx.journal.require(live.claim)
-            found = tx.effects.again(effect)
-            if found.status is to:
-                return found
             if to is EffectStatus.UNKNOWN:
-                return _in_doubt(tx, effect, failure.message, now)
+                return doubt(tx, effect, failure, now)
+            found = tx.effects.again(effect)
+            if found.status is to and found.outcome == outcome:
+                return found
+            if found.status is to:  # the world was asked, and now it is certain
+                tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=None, now=now)
+            if step is not None:
+                if packed is not None:
+                    tx.blobs.keep(live.claim.task_id, packed)
+                tx.journal.put_step(step)
+                live.note_progress(tx, now)
             return tx.effects.settle(effect, to, outcome=outcome, now=now)
 
         self._past.effects[doing.key] = await live.write(note_end)
@@ -513,9 +605,9 @@ class Effects:
         """Settle by class: it happened, it may be done again, or only a person can tell."""
         why = left.why
         if spec.effect_class is EffectClass.KEYED:
-            if self._live.clock.now() - effect.created_at < (spec.window or timedelta(0)):
+            if self._is_key_known(spec, effect):
                 return Again(is_same_key=True)
-            why = f"{why}, and the provider's window of {spec.window} has passed"
+            why = _forgotten(spec, why).message
         elif spec.effect_class is EffectClass.VERIFIABLE:
             verdict = await self._verify(doing, spec, effect)
             if isinstance(verdict, Happened):
@@ -526,7 +618,7 @@ class Effects:
                 self._past.effects.pop(doing.key, None)
                 return payload
             if isinstance(verdict, DidNotHappen):
-                failure = Failure(kind="did_not_happen", message=why)
+                failure = _certain(Failure(kind="did_not_happen", message=why))
                 await self._end(doing, effect, EffectStatus.FAILED, failure)
                 return Again() if left.error is None else Definite(left.error)
             why = f"{why}; verify says: {verdict.why}"
@@ -560,21 +652,68 @@ class Effects:
         return Unknown(why=f"verify answered {type(verdict).__name__}, not Happened, DidNotHappen or Unknown")
 
 
-def _in_doubt(tx: Tx, effect: Effect, why: str, now: datetime) -> Effect:
-    """Only a person can tell what came of it. Noted so again, it changes nothing."""
-    outcome = msgspec.json.encode(Failure(kind="unknown", message=why))
-    if tx.effects.again(effect).status is not EffectStatus.UNKNOWN:
-        tx.emit(
-            EventKind.EFFECT_IN_DOUBT, effect.id, at=now, task_id=effect.task_id, step=effect.name, why=why
-        )
-    return tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=outcome, now=now)
+def doubt(tx: Tx, effect: Effect, failure: Failure, now: datetime) -> Effect:
+    """Only a person can tell what came of it. What is in doubt, or what a person decided, stays as it is."""
+    found = tx.effects.again(effect)
+    if found.status is EffectStatus.UNKNOWN or found.review is not None:
+        return found
+    why = failure.message
+    tx.emit(EventKind.EFFECT_IN_DOUBT, effect.id, at=now, task_id=effect.task_id, step=effect.name, why=why)
+    return tx.effects.settle(effect, EffectStatus.UNKNOWN, outcome=msgspec.json.encode(failure), now=now)
 
 
-def _leaves_open(error: Exception) -> bool:
-    """Whether it may have happened all the same: the answer was lost, not the request refused."""
-    return isinstance(error, (TimeoutError, ConnectionError, EOFError)) or any(
-        "timeout" in kind.__name__.lower() for kind in type(error).__mro__
+def failed_unsurely(past: Past, keys: Iterable[Key]) -> list[Effect]:
+    """Of these steps the opaque effects that raised, when nothing says that nothing happened.
+
+    Not those of finished turns: the program has gone on from them, and they are not replayed.
+    """
+    found = [past.effects[key] for key in dict.fromkeys(keys) if key in past.effects and past.find(key)]
+    return [
+        effect
+        for effect in found
+        if effect.status is EffectStatus.FAILED
+        and effect.effect_class is EffectClass.OPAQUE
+        and not _is_certain(effect)
+    ]
+
+
+def doubting(effect: Effect, claim: Claim, beside: Iterable[Key], now: datetime) -> Callable[[Tx], None]:
+    """The part of a write that puts a failed opaque effect before a person. Its step is forgotten: what the
+    person decides is its result."""
+    failure = _failure_in(effect)
+    why = (
+        f"it raised {failure.kind}: {failure.message}; its program ended with that, and an exception does "
+        "not say that nothing happened"
     )
+    in_doubt = Failure(kind="unknown", message=why, facts={**failure.facts, "raised": failure.kind})
+
+    def put_in_doubt(tx: Tx) -> None:
+        for key in (effect.key, *beside):
+            tx.journal.forget_step(claim, *key)
+        doubt(tx, effect, in_doubt, now)
+
+    return put_in_doubt
+
+
+def _certain(failure: Failure) -> Failure:
+    """With the word that nothing happened: what has it may be done again."""
+    return Failure(kind=failure.kind, message=failure.message, facts={**failure.facts, _CERTAIN: True})
+
+
+def _is_certain(effect: Effect) -> bool:
+    """Whether an effect that failed did not happen: its author says so, the world does, or a person."""
+    failure = _failure_in(effect)
+    return effect.review is not None or failure.kind == "not_begun" or failure.facts.get(_CERTAIN) is True
+
+
+def _failure_in(effect: Effect) -> Failure:
+    if effect.outcome is None:
+        return Failure(kind="failed", message="nothing is known of how it failed")
+    return msgspec.json.decode(effect.outcome, type=Failure)
+
+
+def _forgotten(spec: EffectSpec, why: str) -> Failure:
+    return Failure(kind="unknown", message=f"{why}, and the provider's window of {spec.window} has passed")
 
 
 @contextlib.contextmanager

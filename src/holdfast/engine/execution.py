@@ -25,7 +25,7 @@ from holdfast.engine.ends import GoodEnd
 from holdfast.engine.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
 from holdfast.engine.live import Live, Place
 from holdfast.engine.program import Run
-from holdfast.engine.retries import Retries, SaidFail
+from holdfast.engine.retries import Retries, SaidFail, keys_in
 from holdfast.engine.running import Program
 from holdfast.engine.scopes import Past
 from holdfast.engine.stopping import Stopping
@@ -228,6 +228,7 @@ class Execution:
         await self.live.until_idle()
         self._refuse_if_stopped()
         await self.program.settle_cut()
+        await self.program.ask_about(keys_in(error))
         try:
             again = await self._retries.after(error)
         except (Exception, SystemExit) as other:  # noqa: BLE001 - the user's own function, to plan anew

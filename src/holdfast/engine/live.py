@@ -180,6 +180,12 @@ class Live:
             if self.changed is not None:
                 self.changed.set()
 
+    def note_progress(self, tx: Tx, now: datetime) -> None:
+        """Part of a write that saves something: a suspect that makes progress is none any longer."""
+        claim = self.claim
+        if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=now):
+            tx.hint("runs")
+
     async def read(self, read: Callable[[Tx], T]) -> T:
         try:
             return await self.store.read(read)

@@ -60,7 +60,7 @@ class Retries:
         if rung is None or _is_final(error):
             return None
         plan = await self._other_plan(rung, failure)
-        return self._trying_again(rung, failures, failure, plan, _keys_in(error))
+        return self._trying_again(rung, failures, failure, plan, keys_in(error))
 
     def _rung(self, failures: int) -> Rung | None:
         definition = self._definition
@@ -216,16 +216,18 @@ def _follow_up(run: Run, new_id: Any, due_at: datetime, now: datetime) -> Run:
     )
 
 
-def _keys_in(error: BaseException | None) -> list[Key]:
-    """The steps whose failure this is, or came from: those are to be tried again."""
+def keys_in(error: BaseException | None) -> list[Key]:
+    """The steps whose failure this is, or came from: causes, contexts and members of groups."""
     keys: list[Key] = []
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, StepFailed):
-            keys += getattr(error, "__holdfast_keys__", ())
-        if isinstance(error, BaseExceptionGroup):
-            for inner in error.exceptions:
-                keys += _keys_in(inner)
-        error = error.__cause__ or error.__context__
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, StepFailed):
+            keys += getattr(one, "__holdfast_keys__", ())
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions
+        waiting += (one.__cause__, one.__context__)
     return keys

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from holdfast.core.effect import Effect, EffectClass
-from holdfast.core.effect_class import opaque
+from holdfast.core.effect_class import check_retry, opaque
 from holdfast.core.errors import BadInput, Drift, Refused
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
@@ -22,7 +22,7 @@ from holdfast.core.scope import Loop as LoopRecord
 from holdfast.core.step import Step
 from holdfast.core.task import Progress
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.effects import Effects
+from holdfast.engine.effects import Effects, doubting, failed_unsurely
 from holdfast.engine.lists import Memory
 from holdfast.engine.live import Live
 from holdfast.engine.scopes import SPENT, Key, Marks, Op, Past, Scope, here, inside_step, opened_step
@@ -219,6 +219,22 @@ class Program:
         if self._has_cut:
             await self._effects.settle_cut()
 
+    async def ask_about(self, failed: Sequence[Key]) -> None:
+        """Before a program that these failed steps ended is tried again, or has failed: if one of them is an
+        opaque effect that may have happened, its task waits for a person's decision. Raises Stopping then."""
+        effects = failed_unsurely(self.past, failed)
+        if not effects:
+            return
+        claim, now = self.live.claim, self.live.clock.now()
+        doubts = [doubting(one, claim, self.past.beside(one.key), now) for one in effects]
+
+        def look(tx: Tx) -> None:
+            for put_in_doubt in doubts:
+                put_in_doubt(tx)
+
+        # In the write that gives up the claim: nobody can decide before the run waits for it.
+        await self.waits.park(f"review:{effects[0].id}", look)
+
     def _drifted(self, drift: Drift) -> None:
         self._drifts = (*self._drifts, drift)
         self._owes = True
@@ -257,6 +273,7 @@ class Program:
         def begin(scope: Scope) -> Doing:
             doing = self.stepper.begin(scope, fn, (), dict(arguments or {}), step_id=tool_id)
             if doing.options.effect is None:
+                check_retry(f"tool {doing.name}", doing.options, opaque)
                 doing.effect = opaque
             return doing
 
@@ -425,8 +442,7 @@ class Program:
             tx.journal.require(live.claim)
             save(tx)
             tx.turns.commit(finished, scope.path, is_over=is_over, has_loops=scope.has_loops)
-            if live.claim.is_alone and tx.runs.exonerate(live.claim.run_id, live.claim.fence, now=now):
-                tx.hint("runs")
+            live.note_progress(tx, now)
 
         await live.write(commit_turn)
         after()

@@ -82,11 +82,13 @@ class Past:
         self.deltas = deltas
         self.values = {} if values is None else values
         self.plan = plan
+        self.effects: dict[Key, Effect] = {}
+        # By idempotency key: when a provider first saw it. Attempts that share one share its window.
+        self.keys_since: dict[str, int] = {}
         # Later generations come later, so the newest of each stays.
-        self.effects: dict[Key, Effect] = {
-            (effect.scope, effect.name, effect.occurrence): effect
-            for effect in sorted(effects, key=lambda one: one.generation)
-        }
+        for effect in sorted(effects, key=lambda one: one.generation):
+            self.effects[(effect.scope, effect.name, effect.occurrence)] = effect
+            self.keys_since.setdefault(effect.idempotency_key, effect.created_us)
         # Steps of finished turns included; None until somebody counts them.
         self.steps_done: int | None = None
         self._ops = {} if ops is None else ops

@@ -161,7 +161,7 @@ class Stepper:
     def result_of(self, doing: Doing, stored: bytes) -> Any:
         if stored.startswith(_FAILED):
             failure = msgspec.json.decode(stored[1:], type=Failure)
-            raise self._revived(doing, failure)
+            raise self.revived(doing, failure)
         # Whatever it should have returned: a person may have said to skip it.
         return None if stored == b"null" else doing.codec.decode(stored)
 
@@ -306,9 +306,9 @@ class Stepper:
         """Remember the failure, so that a replay raises the same."""
         failure = failure_of(error)
         await self.save(doing, failed_payload(failure))
-        return self._revived(doing, failure)
+        return self.revived(doing, failure)
 
-    def _revived(self, doing: Doing, failure: Failure) -> StepFailed:
+    def revived(self, doing: Doing, failure: Failure) -> StepFailed:
         revived = revive(doing.name, failure, doing.options.raises)
         revived.__holdfast_keys__ = (doing.key,)  # type: ignore[attr-defined]
         return revived
@@ -342,7 +342,7 @@ class Stepper:
 
     async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed | None) -> None:
         """With all that may go with it: a large result, a run that is carried alone, a commit that waits."""
-        claim = self._live.claim
+        live, claim = self._live, self._live.claim
         save = saving_step(step, claim.fence)
         if packed is None and not claim.is_alone:
             if doing.options.is_pure:
@@ -355,8 +355,7 @@ class Stepper:
             if packed is not None:
                 tx.blobs.keep(claim.task_id, packed)
             save(tx)
-            if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=step.ended_at):
-                tx.hint("runs")
+            live.note_progress(tx, step.ended_at)
 
         await self._live.write(save_with_company)
 

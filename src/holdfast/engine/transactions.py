@@ -121,8 +121,7 @@ class Transactions:
         )
         if tx.effects.create(done).id != done.id:
             raise Drift(f"step {step.name}", f"another effect has its key {done.idempotency_key}")
-        if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=step.ended_at):
-            tx.hint("runs")
+        self._live.note_progress(tx, step.ended_at)
 
     def _effect(self, doing: Doing, generation: int) -> Effect:
         if doing.is_coroutine:

@@ -161,6 +161,7 @@ class _Ran(msgspec.Struct, kw_only=True):
     idempotency_key: str | None
     # Until it returns; a life may end before.
     has_returned: bool = False
+    has_raised: bool = False
     result: object = None
 
     @property
@@ -323,11 +324,13 @@ class _World:
                 raise AssertionError(f"{ran.shown} runs again, although it had happened")
 
     async def _resolve(self, effect: Effect) -> None:
-        """As a person who looked: it is done, with what it returned, or it never ran and may be tried."""
-        key = (effect.scope, effect.name, effect.occurrence)
-        done = [one for one in self.ran if (one.task_id, one.key) == (effect.task_id, key)]
-        done = [one for one in done if one.has_returned]
+        """As a person who looked: it is done, with what it returned; it raised, and is left out, for nobody
+        knows whether it happened; or it never ran and may be tried."""
+        ran = [one for one in self.ran if (one.task_id, one.key) == (effect.task_id, effect.key)]
+        done = [one for one in ran if one.has_returned]
         decision, result = (Decision.DONE, done[-1].result) if done else (Decision.RETRY, None)
+        if not done and any(one.has_raised for one in ran):
+            decision = Decision.SKIP
         self.reviewed.append(effect.name)
         await self.store.write(
             resolving(effect.id, decision, by="crash_everywhere", now=self.clock.now(), result=result)
@@ -521,7 +524,11 @@ class _Process:
             self._wrong = wrong  # the program may swallow it
             raise
         self._world.ran.append(ran)
-        value = await Stepper.call(stepper, doing)
+        try:
+            value = await Stepper.call(stepper, doing)
+        except Exception:
+            ran.has_raised = True
+            raise
         with contextlib.suppress(BadInput):  # what cannot be stored is said elsewhere
             ran.result = decode_payload(doing.codec.encode(doing.name, value))
         ran.has_returned = True

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         CommandCutShort,
         CommandFailed,
         CommandNotStarted,
+        CommandTimedOut,
         FileChanged,
         FileNotWritten,
         GitFailed,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "commands": "ShellResult shell",
     "errors": (
-        "CommandCutShort CommandFailed CommandNotStarted FileChanged FileNotWritten GitFailed HttpFailed "
-        "HttpNotSent"
+        "CommandCutShort CommandFailed CommandNotStarted CommandTimedOut FileChanged FileNotWritten "
+        "GitFailed HttpFailed HttpNotSent"
     ),
     "files": "FileResult write_file",
     "git": "GitCommit GitPush git_commit git_push",
@@ -58,6 +59,7 @@ __all__ = [
     "CommandCutShort",
     "CommandFailed",
     "CommandNotStarted",
+    "CommandTimedOut",
     "FileChanged",
     "FileNotWritten",
     "FileResult",

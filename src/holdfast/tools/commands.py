@@ -15,7 +15,7 @@ import msgspec
 from holdfast.config import default_home
 from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput
-from holdfast.tools.errors import CommandCutShort, CommandFailed, CommandNotStarted, shown
+from holdfast.tools.errors import CommandCutShort, CommandFailed, CommandNotStarted, CommandTimedOut, shown
 from holdfast.tools.inputs import check_directory, check_path, check_seconds, check_word, current_key
 from holdfast.tools.receipts import CutShort, NotBegun, Outcome, Receipt, make_directory
 from holdfast.tools.witness import Done, Order
@@ -71,9 +71,10 @@ async def _verify_shell(
 
 
 @tool(
-    effect=verifiable(_verify_shell, local=True),
+    # With `check` the caller says that a command which fails has done nothing that counts.
+    effect=verifiable(_verify_shell, local=True, did_not_happen=(CommandFailed, BadInput)),
     name="shell",
-    raises=(CommandFailed, CommandNotStarted, CommandCutShort, BadInput),
+    raises=(CommandFailed, CommandTimedOut, CommandNotStarted, CommandCutShort, BadInput),
 )
 async def shell(
     command: str | Sequence[str],
@@ -95,9 +96,11 @@ async def shell(
     (with the machine, the container, the cgroup) is the outcome unknown.
 
     Every way in which a command can end is a result: an exit status other than 0, a signal, and the end of
-    `timeout_s`, at which it and its group are asked to stop and then killed. `check` raises CommandFailed
-    instead. When our caller is cancelled it is stopped in the same way, and its outcome is unknown. What it
-    leaves in the background goes on, unheard. Raises CommandNotStarted when it never began.
+    `timeout_s`, at which it and its group are asked to stop and then killed. With `check` a command that
+    fails raises CommandFailed, and may be run again by a retry of its step or of its task; one that was
+    stopped because its time was up may have done a part, so a person is asked. When our caller is cancelled
+    it is stopped in the same way, and its outcome is unknown. What it leaves in the background goes on,
+    unheard. Raises CommandNotStarted when it never began.
 
     `receipts` is a directory on a local file system, `receipts` in Holdfast's home unless given. It must be
     the same in the next life: elsewhere, or on another machine, nothing is known of the command.
@@ -185,10 +188,10 @@ def _seen(outcome: Outcome, said: str) -> Done:
             return outcome
 
 
-def _failure_of(done: Done) -> CommandFailed | None:
-    if done.exit_code == 0 and not done.has_timed_out:
-        return None
-    return CommandFailed(done.exit_code, done.stderr, has_timed_out=done.has_timed_out)
+def _failure_of(done: Done) -> CommandFailed | CommandTimedOut | None:
+    if done.has_timed_out:
+        return CommandTimedOut(done.stderr)
+    return None if done.exit_code == 0 else CommandFailed(done.exit_code, done.stderr)
 
 
 def _result(done: Done) -> ShellResult:

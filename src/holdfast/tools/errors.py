@@ -1,23 +1,25 @@
 """What the ready-made tools raise, with the hierarchy drawn here.
 
 HoldfastError
+├── NotDone
+│   ├── CommandNotStarted       the command never began
+│   ├── FileNotWritten          it cannot be written there
+│   └── HttpNotSent             no request went out
 ├── Conflict
-│   └── FileChanged         the file is not what was recorded; it was left as it is
-├── FileNotWritten          it cannot be written there
-├── CommandFailed           asked to check, and the command's exit status was not 0
-├── CommandNotStarted       the command never began
-├── CommandCutShort         begun, and nobody saw its end (also an EOFError)
-├── GitFailed               git said no
-├── HttpNotSent             no request went out
-└── HttpFailed              the request went out and no usable answer came (also a ConnectionError)
+│   └── FileChanged             the file is not what was recorded; it was left as it is
+├── CommandFailed               asked to check, and the command's exit status was not 0
+├── CommandTimedOut             asked to check, and its time was up (also a TimeoutError)
+├── CommandCutShort             begun, and nobody saw its end (also an EOFError)
+├── GitFailed                   git said no
+└── HttpFailed                  the request went out and no usable answer came (also a ConnectionError)
 
-An error that is also an EOFError or a ConnectionError leaves open whether the effect happened, and so does a
-TimeoutError: the engine then settles it by its class. All others are definite.
+A NotDone says that nothing happened, and so do those that a tool declares with `did_not_happen`. All others
+leave it open: the engine then settles the effect by its class.
 """
 
 from __future__ import annotations
 
-from holdfast.core.errors import Conflict, HoldfastError
+from holdfast.core.errors import Conflict, HoldfastError, NotDone
 from holdfast.core.redaction import redact_text
 
 _SHOWN_CHARS = 2000
@@ -39,15 +41,15 @@ class FileChanged(Conflict):
         )
 
 
-class FileNotWritten(HoldfastError):
-    """A file could not be written for good; readers see the old content, or the new, and nothing between."""
+class FileNotWritten(NotDone):
+    """A file could not be written; readers see what was there before."""
 
     code = "file_not_written"
 
     def __init__(self, path: str, why: str) -> None:
         self.path = path
-        self.why = why
         super().__init__(f"{path} was not written: {why}")
+        self.why = why
 
 
 class CommandFailed(HoldfastError):
@@ -55,22 +57,32 @@ class CommandFailed(HoldfastError):
 
     code = "command_failed"
 
-    def __init__(self, exit_code: int, stderr: str, *, has_timed_out: bool = False) -> None:
+    def __init__(self, exit_code: int, stderr: str) -> None:
         self.exit_code = exit_code
         self.stderr = stderr
-        self.has_timed_out = has_timed_out
-        how = "its time was up" if has_timed_out else how_it_ended(exit_code)
-        super().__init__(f"the command failed: {how}; it said: {shown(stderr) or 'nothing'}")
+        super().__init__(
+            f"the command failed: {how_it_ended(exit_code)}; it said: {shown(stderr) or 'nothing'}"
+        )
 
 
-class CommandNotStarted(HoldfastError):
+class CommandTimedOut(HoldfastError, TimeoutError):
+    """The command was stopped when its time was up, and `check` was asked for: it may have done a part."""
+
+    code = "command_timed_out"
+
+    def __init__(self, stderr: str) -> None:
+        self.stderr = stderr
+        super().__init__(f"the command was stopped, its time was up; it said: {shown(stderr) or 'nothing'}")
+
+
+class CommandNotStarted(NotDone):
     """The command never began; nothing happened."""
 
     code = "command_not_started"
 
     def __init__(self, why: str) -> None:
-        self.why = why
         super().__init__(f"the command did not start: {why}")
+        self.why = why
 
 
 class CommandCutShort(HoldfastError, EOFError):
@@ -97,15 +109,15 @@ class GitFailed(HoldfastError):
         )
 
 
-class HttpNotSent(HoldfastError):
+class HttpNotSent(NotDone):
     """No request went out: no such host, nobody listens there, no trust in its certificate."""
 
     code = "http_not_sent"
 
     def __init__(self, url: str, why: str) -> None:
         self.url = shown(url)
-        self.why = why
         super().__init__(f"nothing was sent to {self.url}: {why}")
+        self.why = why
 
 
 class HttpFailed(HoldfastError, ConnectionError):

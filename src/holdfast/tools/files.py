@@ -45,7 +45,7 @@ async def _verify_write_file(path: str, content: str, *, expected_sha256: str | 
 
 
 @tool(
-    effect=verifiable(_verify_write_file, local=True),
+    effect=verifiable(_verify_write_file, local=True, did_not_happen=(FileChanged, BadInput)),
     name="write_file",
     raises=(FileChanged, FileNotWritten, BadInput),
 )
@@ -73,6 +73,9 @@ def write_file(path: str, content: str, *, expected_sha256: str | None = None) -
             _replace(target, encoded, found)
     except OSError as error:
         raise FileNotWritten(str(target), _problem(error)) from error
+    if found is None or found.sha256 != wanted:
+        # If this fails the file is there, and only `verify` can tell whether it stays.
+        sync_directory(target.parent)
     return FileResult(path=str(target), sha256=wanted, size_bytes=len(encoded))
 
 
@@ -162,8 +165,7 @@ def _create(path: Path, content: bytes) -> None:
                 raise
             unfinished.rename(path)  # a file system without hard links
     finally:
-        unfinished.unlink(missing_ok=True)
-    sync_directory(path.parent)
+        _remove(unfinished)
 
 
 def _replace(path: Path, content: bytes, before: Found) -> None:
@@ -174,8 +176,13 @@ def _replace(path: Path, content: bytes, before: Found) -> None:
             raise FileChanged(str(path), _found_again(path).sha256, before.sha256)
         unfinished.replace(path)
     finally:
+        _remove(unfinished)
+
+
+def _remove(unfinished: Path) -> None:
+    """What stays is hidden and harms nobody; that it stays must not look as if nothing had been written."""
+    with contextlib.suppress(OSError):
         unfinished.unlink(missing_ok=True)
-    sync_directory(path.parent)
 
 
 def _write_beside(path: Path, content: bytes, *, mode: int, like: os.stat_result | None = None) -> Path:

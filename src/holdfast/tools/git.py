@@ -87,7 +87,11 @@ async def _verify_commit(
     return await find_commit(current_key(), repo, timeout_s=timeout_s)
 
 
-@tool(effect=verifiable(_verify_commit, local=True), name="git_commit", raises=(GitFailed, BadInput))
+@tool(
+    effect=verifiable(_verify_commit, local=True, did_not_happen=BadInput),
+    name="git_commit",
+    raises=(GitFailed, BadInput),
+)
 async def git_commit(
     repo: str,
     message: str,
@@ -196,7 +200,11 @@ async def _verify_push(
     return await find_push(repo, branch, remote=remote, sha=sha, timeout_s=timeout_s)
 
 
-@tool(effect=verifiable(_verify_push, local=True), name="git_push", raises=(GitFailed, BadInput))
+@tool(
+    effect=verifiable(_verify_push, local=True, did_not_happen=BadInput),
+    name="git_push",
+    raises=(GitFailed, BadInput),
+)
 async def git_push(
     repo: str, branch: str, *, remote: str = "origin", sha: str | None = None, timeout_s: float = TIMEOUT_S
 ) -> GitPush:

@@ -99,7 +99,11 @@ async def http_get(
     return judged(await exchange(request, check_seconds("timeout_s", timeout_s)))
 
 
-@tool(effect=keyed("24h"), name="http_request", raises=(HttpFailed, HttpNotSent, BadInput))
+@tool(
+    effect=keyed("24h", did_not_happen=BadInput),
+    name="http_request",
+    raises=(HttpFailed, HttpNotSent, BadInput),
+)
 async def http_request(
     method: str,
     url: str,

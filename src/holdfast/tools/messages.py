@@ -27,7 +27,7 @@ async def _verify_message(channel: Channel, to: str, text: str) -> Verdict:
     return await find_message(current_key(), channel)
 
 
-@tool(effect=verifiable(_verify_message), name="send_message", raises=(BadInput,))
+@tool(effect=verifiable(_verify_message, did_not_happen=BadInput), name="send_message", raises=(BadInput,))
 async def send_message(channel: Channel, to: str, text: str) -> SentMessage:
     """Send a message, once for each effect, as far as its channel remembers what it sent.
 
@@ -52,7 +52,9 @@ def message_tool(
         return await send(current_key(), checked, to, text)
 
     send_bound.__doc__ = send_message.__doc__
-    return tool(send_bound, effect=verifiable(verify_bound), name=name, raises=(BadInput,))
+    return tool(
+        send_bound, effect=verifiable(verify_bound, did_not_happen=BadInput), name=name, raises=(BadInput,)
+    )
 
 
 async def send(key: str, channel: Channel, to: str, text: str) -> SentMessage:

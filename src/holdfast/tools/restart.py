@@ -57,7 +57,11 @@ async def _verify_restart(
     return DidNotHappen()
 
 
-@tool(effect=verifiable(_verify_restart), name="restart_gateway", raises=(BadInput, NotInRun))
+@tool(
+    effect=verifiable(_verify_restart, did_not_happen=(BadInput, NotInRun)),
+    name="restart_gateway",
+    raises=(BadInput, NotInRun),
+)
 async def restart_gateway(
     reason: str, force: bool = False, session_key: str | None = None, continuation: str | None = None
 ) -> RestartAsked:

@@ -57,7 +57,7 @@ def _states_of(noun: str, table: Mapping[StrEnum, frozenset[StrEnum]]) -> str:
     reopens = TASK_REOPENS if noun == "task" else {}
     arrows = [f"    [*] --> {statuses[0]}"]
     arrows += [f"    {status} --> {to}" for status in statuses for to in statuses if to in table[status]]
-    arrows += [f"    {status} --> {to} : reopened" for status, ways in reopens.items() for to in ways]
+    arrows += [f"    {status} --> {to} : reopened" for status, ways in reopens.items() for to in sorted(ways)]
     arrows += [f"    {end} --> [*]" for end in ends]
     rows = [
         f"| `{status}` | {', '.join(f'`{to}`' for to in statuses if to in table[status]) or 'nothing'} |"
@@ -67,10 +67,14 @@ def _states_of(noun: str, table: Mapping[StrEnum, frozenset[StrEnum]]) -> str:
     lines += ["| from | may become |", "| --- | --- |", *rows, ""]
     lines.append(f"Terminal: {', '.join(f'`{end}`' for end in ends) or 'none'}.")
     for status, ways in reopens.items():
-        reopened = ", ".join(f"`{to}`" for to in ways)
+        reopened = ", ".join(f"`{to}`" for to in sorted(ways))
+        lines.append(f"Reopened: `{status}` to {reopened}.")
+    if reopens:
         lines.append(
-            f"Reopened, only by a person with `holdfast checkpoints retry`: `{status}` to {reopened} "
-            "([why this is not a move](adr/0007-reopening-is-not-a-move.md))."
+            "A person reopens a task with `holdfast checkpoints retry`, which pauses it; a parent that is "
+            "tried again goes on with its children "
+            "([why these are not moves](adr/0007-reopening-is-not-a-move.md), "
+            "[how a child goes on](adr/0018-a-child-that-failed-goes-on-from-its-own-journal.md))."
         )
     return "\n".join([*lines, ""])
 

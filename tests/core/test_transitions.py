@@ -140,9 +140,11 @@ def test_equal_words_of_two_nouns_are_looked_up_in_their_own_tables() -> None:
     assert "running" in sources_of(TaskStatus.CANCELLED)
 
 
-def test_a_work_that_ended_has_no_way_back_but_the_one_that_a_person_opens() -> None:
+def test_work_that_ended_has_no_way_back_but_those_that_a_person_or_a_parent_opens() -> None:
     assert {status: set(ways) for status, ways in TASK_REOPENS.items()} == {
-        TaskStatus.FAILED: {TaskStatus.PAUSED}
+        TaskStatus.FAILED: {TaskStatus.PAUSED, TaskStatus.QUEUED},
+        TaskStatus.TIMED_OUT: {TaskStatus.QUEUED},
+        TaskStatus.CANCELLED: {TaskStatus.QUEUED},
     }
     for status, ways in TASK_REOPENS.items():
         for to in ways:

@@ -146,6 +146,10 @@ def reopen_task(tx: Tx, task: Task, to: TaskStatus) -> None:
     tx.tasks.reopen(task, now=LATER, waits_on="resume")
 
 
+def go_on_with_task(tx: Tx, task: Task, to: TaskStatus) -> None:
+    tx.tasks.go_on(task, now=LATER)
+
+
 LIVE_TASK_MOVES = {(a, b) for a, b in pairs_of(TASK_MOVES) if not is_terminal(TaskStatus(b))}
 
 
@@ -168,13 +172,18 @@ def test_a_task_makes_every_allowed_move_and_no_other(
     assert made == allowed
 
 
-def test_only_a_failed_task_is_reopened(store: Store, refusal: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("verb", "to"), [(reopen_task, TaskStatus.PAUSED), (go_on_with_task, TaskStatus.QUEUED)]
+)
+def test_only_what_ended_without_success_is_opened_again(
+    store: Store, refusal: type[Exception], verb: Verb, to: TaskStatus
+) -> None:
     tasks = [a_task(status=status) for status in TaskStatus]
     store.write_now(lambda tx: [tx.tasks.create(task) for task in tasks])
 
-    made = made_moves(store, refusal, tasks, [TaskStatus.PAUSED], reopen_task, get_task)
+    made = made_moves(store, refusal, tasks, [to], verb, get_task)
 
-    assert made == pairs_of(TASK_REOPENS)
+    assert made == {pair for pair in pairs_of(TASK_REOPENS) if pair[1] == to}
 
 
 # --- runs

@@ -90,6 +90,12 @@ def reopen_task(store: Store) -> Write:
     return lambda tx: tx.tasks.reopen(task, now=LATER, waits_on="resume")
 
 
+def go_on_with_task(store: Store) -> Write:
+    task = a_task(status=TaskStatus.FAILED)
+    store.write_now(lambda tx: tx.tasks.create(task))
+    return lambda tx: tx.tasks.go_on(task, now=LATER)
+
+
 def request_cancel(store: Store) -> Write:
     task = stored_task(store)
     return lambda tx: tx.tasks.request_cancel(task.id, "enough", now=LATER)
@@ -524,6 +530,7 @@ SAYS_SO: list[Callable[[Store], Write]] = [
     move_tasks,
     end_task,
     reopen_task,
+    go_on_with_task,
     request_cancel,
     create_run,
     claim_run,

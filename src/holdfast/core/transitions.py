@@ -134,8 +134,13 @@ TASK_MOVES: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     T.LOST: frozenset(),
 }
 
-# Not moves that work can make: ways back that only a person opens, with `holdfast checkpoints retry`.
-TASK_REOPENS: Mapping[TaskStatus, frozenset[TaskStatus]] = {T.FAILED: frozenset({T.PAUSED})}
+# Not moves that work can make: a person opens a failed task again with `holdfast checkpoints retry`, which
+# pauses it; a parent that is tried again goes on with its children that ended without success.
+TASK_REOPENS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
+    T.FAILED: frozenset({T.PAUSED, T.QUEUED}),
+    T.TIMED_OUT: frozenset({T.QUEUED}),
+    T.CANCELLED: frozenset({T.QUEUED}),
+}
 
 RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     R.QUEUED: frozenset({R.RUNNING}) | _RUN_ENDS,

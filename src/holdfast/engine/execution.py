@@ -25,6 +25,7 @@ from holdfast.engine.ends import GoodEnd
 from holdfast.engine.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
 from holdfast.engine.live import Live, Place
 from holdfast.engine.program import Run
+from holdfast.engine.reopening import naming_steps
 from holdfast.engine.retries import Retries, SaidFail, keys_in
 from holdfast.engine.running import Program
 from holdfast.engine.scopes import Past
@@ -235,7 +236,8 @@ class Execution:
             await self._fail(other)
             return
         if again is None:
-            await self._fail(error)
+            failure = naming_steps(failure_of(error), keys_in(error))
+            await self._end(RunStatus.FAILED, failure=failure)
             return
         await self.live.write(again)
         self.live.is_given_up = True

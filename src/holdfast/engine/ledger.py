@@ -360,8 +360,12 @@ def tell_family(tx: Tx, task: Task, *, now: datetime) -> None:
 
 def _cancel_children(tx: Tx, parent: Task, *, now: datetime, retention: timedelta) -> None:
     for child in tx.tasks.children(parent.id, only_alive=True):
-        reason = f"{parent.id}, which started it, has ended"
-        cancelling(child.id, reason=reason, owner=None, now=now, retention=retention)(tx)
+        cancelling(child.id, reason=ended_with(parent.id), owner=None, now=now, retention=retention)(tx)
+
+
+def ended_with(parent_id: str) -> str:
+    """Why a child was cancelled whose parent ended: it goes on if that parent does."""
+    return f"{parent_id}, which started it, has ended"
 
 
 def doubt_effects(tx: Tx, task_id: str, *, now: datetime) -> None:

@@ -38,6 +38,7 @@ from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.checkpoints import to_checkpoint
 from holdfast.engine.claims import Family
 from holdfast.engine.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task
+from holdfast.engine.reopening import go_on_with_children
 from holdfast.engine.steps import checksum
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
@@ -411,6 +412,7 @@ def retrying(checkpoint_id: str, *, now: datetime) -> Write[Checkpoint]:
         document = _open(tx, failed).read_document()  # what cannot be read cannot be retried
         if not tx.tasks.reopen(task, now=now, waits_on="resume"):
             raise IllegalMove("task", task.id, task.status.value, TaskStatus.PAUSED.value)
+        go_on_with_children(tx, task, now=now)
         tx.runs.create(_stand_in(tx, failed, document, new_run, now))
         checkpoint = to_checkpoint(
             tx,

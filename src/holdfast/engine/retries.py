@@ -22,6 +22,7 @@ from holdfast.engine.codec import failure_of
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.effects import COMPENSATED
 from holdfast.engine.program import plan_items
+from holdfast.engine.reopening import NOT_RESUMED
 from holdfast.engine.running import Program
 from holdfast.engine.scopes import Key
 from holdfast.store import Tx, Write
@@ -196,8 +197,13 @@ def _is_final(error: Exception) -> bool:
     if isinstance(error, ExceptionGroup):
         return any(map(_is_final, error.exceptions))
     return isinstance(error, (BadInput, Drift, Refused)) or (
-        isinstance(error, StepFailed) and error.kind in _FINAL_KINDS
+        isinstance(error, StepFailed) and (error.kind in _FINAL_KINDS or _is_given_up(error))
     )
+
+
+def _is_given_up(error: StepFailed) -> bool:
+    """Whether it is a child that will not go on because we do: cancelled, or not resumed."""
+    return error.kind == NOT_RESUMED or error.facts.get("status") == TaskStatus.CANCELLED.value
 
 
 def _follow_up(run: Run, new_id: Any, due_at: datetime, now: datetime) -> Run:

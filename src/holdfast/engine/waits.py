@@ -19,6 +19,7 @@ from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims import NEVER, follow, wake_run, was_given_up
 from holdfast.engine.ledger import NewTask, creating
 from holdfast.engine.live import Live
+from holdfast.engine.reopening import go_on, may_go_on
 from holdfast.engine.scopes import Key, Past
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import pack
@@ -264,12 +265,10 @@ class Waits:
             if before is not None:
                 return str(decode_payload(before.result))
             (child,) = creating([new], now=now)(tx)
-            generation = 1
-            while child.has_ended and child.status is not TaskStatus.SUCCEEDED:
-                # It was forgotten because it failed and all is tried again; so it is, too.
-                generation += 1
-                again = msgspec.structs.replace(new, key=f"{new.key}|{generation}")
-                (child,) = creating([again], now=now)(tx)
+            if may_go_on(child):
+                # The step was forgotten because the child failed, and all is tried again: so is the child,
+                # from where it was, because what it has done must not be done twice.
+                go_on(tx, tx.tasks.lock(child.id), now=now)
             tx.journal.put_step(self.step(key, msgspec.json.encode(child.id), now))
             return child.id
 

@@ -148,6 +148,11 @@ class Journal:
         params = {"task_id": claim.task_id, "scope": scope, "name": name, "occurrence": occurrence}
         self._sql.run("delete_step", params)
 
+    def forget_idle(self, task_id: str, scope: str, name: str, occurrence: str) -> None:
+        """The same for a task that nobody carries: whoever calls it has locked the task."""
+        params = {"task_id": task_id, "scope": scope, "name": name, "occurrence": occurrence}
+        self._sql.run("delete_step", params)
+
     def find_step(self, task_id: str, scope: str, name: str, occurrence: str) -> Step | None:
         params = {"task_id": task_id, "scope": scope, "name": name, "occurrence": occurrence}
         row = self._sql.one("get_step", params)

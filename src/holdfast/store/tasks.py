@@ -207,6 +207,13 @@ class Tasks:
         self._tx.moved("task", TaskStatus.FAILED, TaskStatus.PAUSED)
         return True
 
+    def go_on(self, task: Task, *, now: datetime) -> bool:
+        """A task that ended without success is to be carried again; its time is counted anew."""
+        if self._sql.one("go_on_with_task", {"id": task.id, "now": to_micros(now)}) is None:
+            return False
+        self._tx.moved("task", task.status, TaskStatus.QUEUED)
+        return True
+
     def request_cancel(self, task_id: str, reason: str, *, now: datetime) -> bool:
         """True if this is the first request."""
         params = {"id": task_id, "reason": reason, "now": to_micros(now)}

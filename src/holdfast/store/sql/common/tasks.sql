@@ -128,6 +128,15 @@ UPDATE tasks
  WHERE id = :id AND status = 'failed'
 RETURNING id;
 
+-- name: go_on_with_task
+-- A child that ended without success goes on because its parent does: its time, and who wanted its end, are of before.
+-- moves: task failed|timed_out|cancelled -> queued (reopen)
+UPDATE tasks
+   SET status = 'queued', waits_on = NULL, failure = NULL, updated_at = :now, started_at = NULL, ended_at = NULL,
+       cleanup_after = NULL, cancel_requested_at = NULL, cancel_reason = NULL
+ WHERE id = :id AND status IN ('failed', 'timed_out', 'cancelled')
+RETURNING id;
+
 -- name: request_cancel
 -- Cancel is a sticky intent: the first reason stays.
 UPDATE tasks

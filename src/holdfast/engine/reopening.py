@@ -1,0 +1,95 @@
+"""Go on with a task that ended without success: a follow-up run of the same task, from its own journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.events import EventKind
+from holdfast.core.ids import new_run_id
+from holdfast.core.run import Queue, Run
+from holdfast.core.task import Failure, Task
+from holdfast.core.transitions import TaskStatus
+from holdfast.engine.ledger import ended_with
+from holdfast.engine.scopes import Key, Past
+from holdfast.store import Tx
+
+# Among the facts of a failure: the steps that made the task fail.
+FAILED_STEPS = "failed_steps"
+MOST_STEPS = 100
+# The kind of the failure of a task that was not resumed: it was given up, and only a person opens it again.
+NOT_RESUMED = "failed_resume"
+_BY_ITS_WORK = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT})
+
+
+def naming_steps(failure: Failure, keys: Iterable[Key]) -> Failure:
+    """The failure with the steps that it came from: whoever goes on with the task tries those again."""
+    named = [list(key) for key in dict.fromkeys(keys)][:MOST_STEPS]
+    return (
+        msgspec.structs.replace(failure, facts={**failure.facts, FAILED_STEPS: named}) if named else failure
+    )
+
+
+def may_go_on(task: Task) -> bool:
+    """Whether its own work failed. What a person cancelled, or what was given up because it killed its
+    process again and again, does not go on because its parent is tried again."""
+    is_given_up = task.failure is not None and task.failure.kind == NOT_RESUMED
+    return task.status in _BY_ITS_WORK and not is_given_up
+
+
+def go_on(tx: Tx, task: Task, *, now: datetime) -> None:
+    """A follow-up run from its journal; the steps that made it fail are tried again. What it has done stays
+    done. Children that were cancelled only because it ended go on as well."""
+    run = tx.runs.of_task(task.id)[-1]
+    if not tx.tasks.go_on(task, now=now):
+        return
+    if run.failure is not None:
+        _forget(tx, task.id, _failed_steps(run.failure))
+    follow_up = _follow_up(run, now)
+    tx.runs.create(follow_up)
+    tx.emit(EventKind.TASK_REOPENED, task.id, at=now, task_id=task.id, run_id=follow_up.id)
+    tx.hint("runs")
+    go_on_with_children(tx, task, now=now)
+
+
+def go_on_with_children(tx: Tx, task: Task, *, now: datetime) -> None:
+    """Of a task that was opened again: those of its children that ended only because it did."""
+    for child in tx.tasks.children(task.id):
+        if child.status is TaskStatus.CANCELLED and child.cancel_reason == ended_with(task.id):
+            go_on(tx, tx.tasks.lock(child.id), now=now)
+
+
+def _forget(tx: Tx, task_id: str, keys: list[Key]) -> None:
+    if not keys:
+        return
+    past = Past(steps=tx.journal.steps(task_id))
+    for key in keys:
+        for one in (key, *past.beside(key)):
+            tx.journal.forget_idle(task_id, *one)
+
+
+def _failed_steps(failure: Failure) -> list[Key]:
+    try:
+        return msgspec.convert(failure.facts.get(FAILED_STEPS, []), type=list[Key])
+    except msgspec.ValidationError:
+        return []
+
+
+def _follow_up(run: Run, now: datetime) -> Run:
+    return Run(
+        id=new_run_id(now),
+        task_id=run.task_id,
+        task_name=run.task_name,
+        number=run.number + 1,
+        resumes_run_id=run.id,
+        seed=run.seed,
+        created_at=now,
+        priority=run.priority,
+        due_at=now,
+        queue=Queue.READY,
+        is_alone=run.is_alone,
+        idle_attempts=run.idle_attempts,
+        updated_at=now,
+    )

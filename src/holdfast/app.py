@@ -295,6 +295,7 @@ async def serve(
     """
     from holdfast.engine.beside import beside
     from holdfast.engine.carrier import Carrier
+    from holdfast.engine.clockwatch import ClockWatch
     from holdfast.engine.definitions import by_name
     from holdfast.gateway import serving
     from holdfast.gateway.signals import heard
@@ -321,7 +322,8 @@ async def serve(
             await carrier.take_over()
             # Where the shell tool leaves them, unless it is given another place.
             receipts = [default_home(os.environ) / "receipts"]
-            async with beside(ReceiptPruner(parts.store, parts.clock, receipts)):
+            watch = ClockWatch(parts.store, parts.clock)
+            async with beside(ReceiptPruner(parts.store, parts.clock, receipts, watch=watch)):
                 return await serving.serve(carrier, requests, parts.store, parts.clock)
 
 

@@ -13,7 +13,9 @@ import pytest
 
 from holdfast import app
 from holdfast.config import read_settings
+from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import CheckpointStatus, RunStatus
+from holdfast.engine import clockwatch
 from holdfast.engine.boots import Life
 from holdfast.store.locks import BootLock, HomeLock
 from holdfast.store.sqlite_file import connect
@@ -196,3 +198,23 @@ def test_settings_that_cannot_be_used_fail_with_what_looks_closer(run: Run, home
     assert found["verdict"] == "fail"
     assert found["message"] == f"gateway.port in {home}/holdfast.toml is 'x': a whole number is needed"
     assert found["remedy"] == "holdfast config check"
+
+
+@pytest.mark.parametrize(
+    ("by_s", "shown"), [(3600, "jumped 1:00:00 ahead"), (-3600, "jumped 1:00:00 back"), (0, None)]
+)
+def test_a_clock_that_jumped_is_a_warning(
+    run: Run, ledger: Opens, monkeypatch: pytest.MonkeyPatch, by_s: int, shown: str | None
+) -> None:
+    run("store", "migrate")
+    passed = clockwatch.boottime_us
+    monkeypatch.setattr(clockwatch, "machine_boot", lambda: "boot 1")
+    with ledger() as store:
+        asyncio.run(clockwatch.ClockWatch(store, SystemClock()).firing_time())
+    # The wall clock is ahead of the time since boot by as much as that is behind it.
+    monkeypatch.setattr(clockwatch, "boottime_us", lambda: passed() - by_s * 1_000_000)
+
+    found = checks(run)["clock"]
+
+    assert found["verdict"] == ("ok" if shown is None else "warn")
+    assert shown is None or shown in found["message"]

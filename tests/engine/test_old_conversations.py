@@ -20,6 +20,7 @@ from holdfast.core.transitions import (
     SessionStatus,
     TaskStatus,
 )
+from holdfast.engine.clockwatch import ClockWatch
 from holdfast.engine.retention import CONVERSATIONS_KEPT, Forgotten, Pruner, Walk, pruning_conversations
 from holdfast.engine.transcripts import new_message, post
 from holdfast.runtimes.agents import MAX_HISTORY
@@ -95,6 +96,36 @@ def test_a_message_stays_as_long_as_its_channel_may_hand_it_in_again(store: Stor
     clock.advance(seconds=1)
     prune(store, now=clock.now(), kept=0)
     assert not store.write_now(hand_in)
+
+
+async def test_what_is_handed_in_again_is_known_when_the_clock_was_a_year_ahead_for_75_seconds(
+    store: Store, clock: FakeClock
+) -> None:
+    watch = ClockWatch(store, clock, boottime_us=clock.boottime_us, machine="boot 1")
+    pruner = Pruner(store, clock, watch=watch)
+    await pruner.run_once()
+
+    def hand_in(tx: Tx) -> int:
+        """How many of twenty are known: the others are answered, each with its effects."""
+        known = 0
+        for number in range(20):
+            key, origin = f"agent:scholar:{number}", Origin(channel="hook")
+            message = new_message(
+                key, "pay", origin, channel_message_id=str(number), is_noted=True, now=clock.now()
+            )
+            known += post(tx, message).is_duplicate
+        return known
+
+    assert store.write_now(hand_in) == 0
+    clock.advance(hours=2)
+    clock.jump(days=365)
+    for _ in range(4):
+        await pruner.run_once()
+        clock.advance(seconds=25)
+    clock.jump(days=-365)
+    await pruner.run_once()
+
+    assert store.write_now(hand_in) == 20
 
 
 @pytest.mark.parametrize("status", [M.QUEUED, M.TAKEN])

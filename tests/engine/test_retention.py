@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -14,14 +14,15 @@ from holdfast.core.events import EventKind
 from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, TaskStatus
+from holdfast.engine.clockwatch import ClockWatch
 from holdfast.engine.ledger import DEFAULT_RETENTION
-from holdfast.engine.retention import EVENTS_KEPT, Pruner, pruning, pruning_checkpoints
+from holdfast.engine.retention import EVENTS_KEPT, Forgotten, Pruner, pruning, pruning_checkpoints
 from holdfast.store import Tx
 from holdfast.store.blobs import INLINE_BYTES
 from holdfast.store.events import START
 from holdfast.store.tasks import TOMBSTONE_DAYS
 from holdfast.testing import FakeClock
-from tests.builders import an_effect
+from tests.builders import an_effect, later
 from tests.engine.parts import Parts
 from tests.engine.tables import dump, query
 
@@ -226,3 +227,72 @@ async def test_a_task_with_an_effect_of_unknown_outcome_is_kept(parts: Parts, cl
 
 def create_effect(effect: Effect, tx: Tx) -> None:
     tx.effects.create(effect)
+
+
+# --- a clock that jumps
+
+
+async def test_a_clock_that_is_a_year_ahead_for_75_seconds_deletes_nothing(
+    parts: Parts, clock: FakeClock
+) -> None:
+    task_id = await ended(parts, "calm", key="tides")
+    watch = ClockWatch(parts.store, clock, boottime_us=clock.boottime_us, machine="boot 1")
+    pruner = Pruner(parts.store, clock, watch=watch)
+    await pruner.run_once()
+    clock.advance(days=1)
+    before = dump(parts.store)
+
+    clock.jump(days=365)
+    for _ in range(3):
+        clock.advance(seconds=25)
+        assert await pruner.run_once() == Forgotten()
+    clock.jump(days=-365)
+    assert await pruner.run_once() == Forgotten()
+
+    assert dump(parts.store) == before
+    assert (await parts.create(key="tides", arguments=["calm"])).id == task_id
+
+
+async def test_a_clock_that_jumps_after_it_was_looked_at_deletes_nothing(
+    parts: Parts, clock: FakeClock
+) -> None:
+    await ended(parts, "calm", key="tides")
+    jumpy = RightOnce(clock)
+    watch = ClockWatch(parts.store, clock, boottime_us=clock.boottime_us, machine="boot 1")
+    await watch.deletion_time()
+    clock.advance(days=1)
+    again = ClockWatch(parts.store, jumpy, boottime_us=clock.boottime_us, machine="boot 1")
+
+    assert await Pruner(parts.store, jumpy, watch=again).run_once() == Forgotten()
+    assert clock.now() > later(days=365)
+
+
+class RightOnce:
+    """A clock that jumps a year ahead when it was looked at."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    def now(self) -> datetime:
+        now = self._clock.now()
+        self._clock.jump(days=365)
+        return now
+
+
+async def test_what_is_old_is_deleted_when_the_machine_was_off_for_months_but_not_at_once(
+    parts: Parts, clock: FakeClock
+) -> None:
+    task_id = await ended(parts)
+    before = ClockWatch(parts.store, clock, boottime_us=clock.boottime_us, machine="boot 1")
+    await before.deletion_time()
+    clock.advance(days=90)
+    watch = ClockWatch(parts.store, clock, boottime_us=clock.boottime_us, machine="boot 2")
+    pruner = Pruner(parts.store, clock, watch=watch)
+
+    assert await pruner.run_once() == Forgotten()
+    for _ in range(61):
+        clock.advance(minutes=1)
+        await pruner.run_once()
+
+    with pytest.raises(NotFound):
+        await parts.ledger.get(task_id)

@@ -20,6 +20,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.message import Role
 from holdfast.core.schedule import Firing
 from holdfast.core.transitions import FiringStatus, MessageStatus
+from holdfast.engine.clockwatch import ClockWatch
 from holdfast.engine.program import Run
 from holdfast.runtimes.contract import Heard
 from holdfast.schedule.cron import MAX_MISSED, Cron, Fired, due_between, next_after, requeuing
@@ -262,6 +263,191 @@ async def test_a_schedule_that_began_when_the_clock_was_far_ahead_begins_again(
 
     assert await service.run_once() == Fired(fired=1)
     assert [one.levelname for one in caplog.records if "still to come" in one.getMessage()] == ["WARNING"]
+
+
+# --- a clock that jumps
+
+
+EACH_MINUTE = {"minutely": a_schedule(cron="* * * * *")}
+
+
+def watched(store: Store, clock: FakeClock, machine: str = "boot 1") -> Cron:
+    """A process that does not believe every time that its clock says."""
+    watch = ClockWatch(store, clock, boottime_us=clock.boottime_us, machine=machine)
+    return Cron(store, clock, EACH_MINUTE, watch=watch)
+
+
+def occurrences(store: Store) -> list[tuple[datetime, str]]:
+    return [(one.occurrence_at, one.status.value) for one in firings(store, "minutely")]
+
+
+async def minutes(service: Cron, clock: FakeClock, count: int) -> list[Fired]:
+    """What each pass of so many minutes does, two passes a minute."""
+    did = []
+    for _ in range(2 * count):
+        clock.advance(seconds=30)
+        did.append(await service.run_once())
+    return did
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["the same process", "one that starts then"])
+async def test_a_clock_that_is_an_hour_ahead_for_20_seconds_fires_and_misses_nothing_that_is_not_due(
+    store: Store, clock: FakeClock, is_new: bool
+) -> None:
+    service = watched(store, clock)
+    await minutes(service, clock, 5)
+    clock.jump(hours=1)
+    service = watched(store, clock) if is_new else service
+    for _ in range(4):
+        clock.advance(seconds=5)
+        assert await service.run_once() == Fired()
+    clock.jump(hours=-1)
+    clock.advance(seconds=10)
+
+    await minutes(service, clock, 5)
+
+    assert occurrences(store) == [(later(minutes=number), "due") for number in range(1, 11)]
+
+
+async def test_while_the_clock_is_ahead_schedules_go_on_in_time(store: Store, clock: FakeClock) -> None:
+    service = watched(store, clock)
+    await service.run_once()
+    clock.jump(hours=1)
+
+    await minutes(service, clock, 4)
+
+    assert occurrences(store) == [(later(minutes=number), "due") for number in range(1, 5)]
+    assert [one.created_at for one in firings(store, "minutely")] == [later(minutes=n) for n in range(1, 5)]
+    assert service.next_due_at() == later(minutes=5)
+
+
+async def test_a_new_time_that_holds_is_caught_up_with(store: Store, clock: FakeClock) -> None:
+    service = watched(store, clock)
+    await service.run_once()
+    clock.jump(hours=1)
+
+    did = await minutes(service, clock, 10)
+
+    assert (sum(one.fired for one in did), sum(one.missed for one in did)) == (11, 59)
+    assert occurrences(store)[-1] == (later(hours=1, minutes=10), "due")
+    assert len(occurrences(store)) == 70
+
+
+@pytest.mark.parametrize("machine", ["boot 1", "boot 2"], ids=["slept", "was off"])
+async def test_what_a_machine_missed_in_the_night_is_caught_up(
+    store: Store, clock: FakeClock, machine: str
+) -> None:
+    await watched(store, clock).run_once()
+    clock.advance(hours=1)
+    service = watched(store, clock, machine)
+
+    did = await service.run_once()
+    if machine == "boot 2":
+        assert did == Fired()  # its clock may be wrong: only what holds is believed
+        (*early, did) = await minutes(service, clock, 5)
+        assert early == [Fired()] * 9
+
+    minute = 60 if machine == "boot 1" else 65
+    assert did == Fired(fired=1, missed=minute - 1)
+    assert occurrences(store)[-1] == (later(minutes=minute), "due")
+
+
+async def test_a_machine_that_boots_with_a_clock_an_hour_ahead_writes_nothing_before_its_time(
+    store: Store, clock: FakeClock
+) -> None:
+    await watched(store, clock).run_once()
+    clock.advance(minutes=3)
+    clock.jump(hours=1)
+    service = watched(store, clock, "boot 2")
+    await minutes(service, clock, 1)
+    assert occurrences(store) == []
+    clock.jump(hours=-1)  # NTP has answered
+
+    await minutes(service, clock, 7)
+
+    assert [one for one, _ in occurrences(store)] == [later(minutes=number) for number in range(1, 12)]
+    assert [status for _, status in occurrences(store)] == ["missed"] * 8 + ["due"] * 3
+
+
+async def test_a_clock_that_jumps_back_repeats_nothing_and_what_comes_then_fires(
+    store: Store, clock: FakeClock
+) -> None:
+    service = watched(store, clock)
+    await minutes(service, clock, 30)
+    clock.jump(minutes=-20)
+
+    assert sum(one.fired for one in await minutes(service, clock, 20)) == 0
+    await minutes(service, clock, 10)
+
+    assert occurrences(store) == [(later(minutes=number), "due") for number in range(1, 41)]
+    assert len(posted(store)) == len(set(posted(store))) == 40
+
+
+async def test_a_clock_that_is_back_for_a_moment_delays_what_is_due(store: Store, clock: FakeClock) -> None:
+    service = watched(store, clock)
+    await minutes(service, clock, 5)
+    clock.jump(hours=-1)
+    await minutes(service, clock, 2)
+    assert len(occurrences(store)) == 5
+    clock.jump(hours=1)
+
+    await minutes(service, clock, 1)
+
+    assert [status for _, status in occurrences(store)[5:]] == ["missed", "due", "due"]
+    assert occurrences(store)[-1] == (later(minutes=8), "due")
+
+
+async def test_a_new_schedule_does_not_fire_for_the_past_when_the_clock_was_back_for_a_moment(
+    store: Store, clock: FakeClock
+) -> None:
+    await watched(store, clock).run_once()
+    clock.advance(minutes=30)
+    service = watched(store, clock)
+    service.schedules = {"hourly": a_schedule(cron="15 * * * *")}
+    await service.run_once()
+    clock.jump(hours=-1)
+    assert await service.run_once() == Fired()
+    clock.jump(hours=1)
+
+    assert await service.run_once() == Fired()
+    assert firings(store) == []
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_what_was_missed_before_its_time_fires_when_it_comes(
+    store: Store, clock: FakeClock, is_watched: bool
+) -> None:
+    """As a clock that was an hour ahead left it to us, by a process that believed it."""
+    believes = Cron(RepeatingStore(store), clock, EACH_MINUTE)
+    await believes.run_once()
+    clock.jump(hours=1)
+    assert await believes.run_once() == Fired(fired=1, missed=59)
+    clock.jump(hours=-1)
+    service = watched(store, clock) if is_watched else believes
+
+    did = await minutes(service, clock, 61)
+
+    # All but the one that has fired an hour too early.
+    assert sum(one.fired for one in did) == 60
+    assert occurrences(store) == [(later(minutes=number), "due") for number in range(1, 62)]
+    assert len(posted(store)) == len(set(posted(store))) == 61
+
+
+async def test_two_gateways_fire_what_was_missed_before_its_time_once(ledger: Ledger) -> None:
+    first = ledger.open()
+    second = first if getattr(ledger, "_directory", "") is None else ledger.open()
+    both = [Cron(store, ledger.clock, EACH_MINUTE) for store in (first, second)]
+    await both[0].run_once()
+    ledger.clock.jump(hours=1)
+    await both[0].run_once()
+    ledger.clock.jump(hours=-1)
+
+    for _ in range(10):
+        ledger.clock.advance(minutes=1)
+        fired = await asyncio.gather(*(one.run_once() for one in both))
+        assert sum(one.fired for one in fired) == 1
+
+    assert len(posted(first)) == len(set(posted(first))) == 11
 
 
 # --- one that is broken

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from holdfast.core.errors import IllegalMove
@@ -28,6 +30,24 @@ def test_an_occurrence_is_one_of_its_schedule(store: Store) -> None:
     assert store.read_now(lambda tx: tx.firings.last_of("nightly")) == next_one
     assert store.read_now(lambda tx: tx.firings.last_of("hourly")) == other
     assert store.read_now(lambda tx: tx.firings.last_of("never")) is None
+
+
+def test_what_was_missed_by_a_clock_that_was_ahead_is_not_the_last(store: Store) -> None:
+    done = a_firing(schedule="nightly", occurrence_at=later(hours=1), created_at=later(hours=1))
+    missed = a_firing(
+        schedule="nightly",
+        occurrence_at=later(hours=2),
+        status=FiringStatus.MISSED,
+        created_at=later(hours=9),
+    )
+    fired(store, done, missed)
+
+    def last(until: datetime, slack: timedelta = timedelta(0)) -> Firing | None:
+        return store.read_now(lambda tx: tx.firings.last_of("nightly", until=until, slack=slack))
+
+    assert (last(later(hours=3)), last(later(hours=9))) == (done, missed)
+    assert last(later(hours=3), timedelta(hours=6)) == missed
+    assert store.read_now(lambda tx: tx.firings.last_of("nightly")) == missed
 
 
 def test_a_firing_goes_with_the_message_that_it_posted(store: Store) -> None:

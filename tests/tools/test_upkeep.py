@@ -13,6 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus
+from holdfast.engine.clockwatch import ClockWatch
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools.receipts import Receipt
@@ -103,6 +104,23 @@ async def test_who_was_killed_while_he_removed_one_leaves_the_rest_to_the_next(
     assert left_in(quick_path) == []
 
 
+async def test_a_clock_that_is_a_month_ahead_for_a_moment_removes_none(
+    store: Store, clock: FakeClock, quick_path: Path
+) -> None:
+    watch = ClockWatch(store, clock, boottime_us=clock.boottime_us, machine="boot 1")
+    pruner = ReceiptPruner(store, clock, [quick_path], watch=watch)
+    await pruner.run_once()
+    clock.advance(hours=1)
+    noted(store, EffectStatus.DONE, "key")
+    leave_receipt(quick_path, "key", clock.now())
+    clock.jump(days=30)
+
+    assert await pruner.run_once() == 0
+    clock.jump(days=-30)
+    clock.advance(days=8)
+    assert await pruner.run_once() == 1
+
+
 async def test_it_stops_between_two_batches(store: Store, clock: FakeClock, quick_path: Path) -> None:
     for number in range(BATCH + 1):
         leave_receipt(quick_path, f"key{number}", clock.now() - OLD, done=False)
@@ -116,10 +134,10 @@ async def test_it_stops_between_two_batches(store: Store, clock: FakeClock, quic
 
 
 async def test_a_process_that_serves_removes_them(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[list[Path]] = []
+    looked: list[tuple[list[Path], bool]] = []
 
     async def look(pruner: ReceiptPruner) -> int:
-        looked.append(pruner._directories)
+        looked.append((pruner._directories, pruner._watch is not None))
         os.kill(os.getpid(), signal.SIGTERM)
         return 0
 
@@ -132,4 +150,4 @@ async def test_a_process_that_serves_removes_them(quick_path: Path, monkeypatch:
     async with asyncio.timeout(20):
         await hf.serve("memory:", tasks=[nothing])
 
-    assert looked == [[quick_path / "receipts"]]
+    assert looked == [([quick_path / "receipts"], True)]

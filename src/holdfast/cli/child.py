@@ -210,6 +210,7 @@ def _wire(
     from holdfast.config import default_home
     from holdfast.delivery.channels import mouths_of
     from holdfast.delivery.outbox import Outbox
+    from holdfast.engine.clockwatch import ClockWatch
     from holdfast.engine.retention import Pruner
     from holdfast.gateway.conversations import Conversations
     from holdfast.gateway.gateway import Gateway
@@ -223,10 +224,11 @@ def _wire(
     conversations = Conversations(store, clock, agents)
     mouths = mouths_of(config, home=settings.home, environ=environ, clock=clock)
     outbox = Outbox(store, clock, mouths, boot_id=parts.life.id)
-    cron = Cron(store, clock, config.schedules)
+    watch = ClockWatch(store, clock)
+    cron = Cron(store, clock, config.schedules, watch=watch)
     # Where commands of agents leave them, and where tools of programs do that were given no other place.
     homes = {settings.home, default_home(environ)}
-    receipts = ReceiptPruner(store, clock, [home / "receipts" for home in homes])
+    receipts = ReceiptPruner(store, clock, [home / "receipts" for home in homes], watch=watch)
     gateway = Gateway(
         store,
         clock,
@@ -235,7 +237,7 @@ def _wire(
         known,
         home=settings.home,
         inbox=Inbox(store, clock, agents=lambda: agents),
-        services=[conversations, outbox, cron, Pruner(store, clock), receipts],
+        services=[conversations, outbox, cron, Pruner(store, clock, watch=watch), receipts],
         held=[conversations, cron],
         secrets=environ.get,
         why_held=_why_held(supervised),

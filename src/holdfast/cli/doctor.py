@@ -133,7 +133,7 @@ def _look_at_ledger(call: Invocation) -> Iterator[CheckView]:
     try:
         with call.reading() as ledger:
             yield check("ledger", OK, "it answers")
-            for look in (_schema, _facts, _held, _boots, _owners, _damage, _work):
+            for look in (_schema, _facts, _held, _clock, _boots, _owners, _damage, _work):
                 yield from _safely(look, call, ledger)
     except NoLedger as error:
         yield check("ledger", OK, str(error))
@@ -185,6 +185,21 @@ def _held(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         yield check("resumes", OK, "not held")
     else:
         yield check("resumes", WARN, f"held: {why}", "look at it, then holdfast store accept")
+
+
+def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    """On PostgreSQL the gateway goes by the clock of the database, and ours says nothing about that."""
+    from holdfast.engine.clockwatch import FACT, in_words, jumped_by
+
+    if not isinstance(call.settings.store, SqlitePlace):
+        return
+    ahead = jumped_by(ledger.read_now(lambda tx: tx.boots.fact(FACT)), call.clock)
+    if ahead is None:
+        yield check("clock", OK, "no jump that the gateway does not believe")
+        return
+    where = in_words(ahead)
+    message = f"the wall clock jumped {where}; nothing is deleted by it, until its new time has held"
+    yield check("clock", WARN, message, "if it is wrong, have NTP set it: timedatectl set-ntp true")
 
 
 def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:

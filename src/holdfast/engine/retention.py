@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.core.clock import Clock
 from holdfast.core.events import EventKind
+from holdfast.engine.clockwatch import ClockWatch
 from holdfast.engine.service import Service
 from holdfast.store import Store, Tx, Write
 from holdfast.store.records import Place
@@ -46,16 +47,27 @@ class Pruner(Service):
     """Removes ended tasks whose retention is over, old events, expired keys, and old conversations."""
 
     def __init__(
-        self, store: Store, clock: Clock, *, every_s: float = 60.0, events_kept: timedelta = EVENTS_KEPT
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        watch: ClockWatch | None = None,
+        every_s: float = 60.0,
+        events_kept: timedelta = EVENTS_KEPT,
     ) -> None:
+        """Without a watch the clock is believed, whatever it says."""
         super().__init__(every_s=every_s)
         self._store = store
         self._clock = clock
+        self._watch = watch
         self._events_kept = events_kept
         self._walk = Walk()
 
     async def run_once(self) -> Forgotten:
-        now = self._clock.now()
+        # Not asked again: between two looks the clock may jump.
+        now = self._clock.now() if self._watch is None else await self._watch.deletion_time()
+        if now is None:
+            return Forgotten()
         forgotten = await self._store.write(pruning(now=now, events_kept=self._events_kept))
         write = pruning_conversations(now=now, walk=self._walk)
         also, self._walk = await self._store.write(write)

@@ -18,11 +18,13 @@ from holdfast.core.clock import Clock, from_micros, to_micros
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_firing_id, new_message_id
+from holdfast.core.jumps import TOLERANCE
 from holdfast.core.message import CRON_CHANNEL
 from holdfast.core.schedule import Firing, occurrence_id
 from holdfast.core.session import session_key
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus
+from holdfast.engine.clockwatch import ClockWatch
 from holdfast.engine.service import Service
 from holdfast.engine.transcripts import new_message, post
 from holdfast.store import Store, Tx, Write
@@ -67,13 +69,18 @@ class Cron(Service):
         clock: Clock,
         schedules: Mapping[str, ScheduleSettings],
         *,
+        watch: ClockWatch | None = None,
         every_s: float = EVERY_S,
     ) -> None:
-        """`schedules` by their names; it may be replaced while the service runs."""
+        """`schedules` by their names; it may be replaced while the service runs. Without a watch the clock is
+        believed, whatever it says."""
         super().__init__(every_s=every_s)
         self.schedules = schedules
         self._store = store
         self._clock = clock
+        self._watch = watch
+        # How far the present of schedules was behind the clock when it was looked at last.
+        self._lag = timedelta(0)
         self._is_held = False
         # As this process has it: another one may have another schedule of that name.
         self._known: dict[str, Since] = {}
@@ -93,11 +100,14 @@ class Cron(Service):
         What goes wrong with one schedule is said, and the others go on. Raises StoreUnavailable.
         """
         fired = missed = 0
+        now = await self._present()
+        if now is None:
+            return Fired()
         for name, settings in sorted(self.schedules.items()):
             if self._is_held:
                 break
             try:
-                did = await self._look_at(name, settings)
+                did = await self._look_at(name, settings, now)
             except StoreUnavailable:
                 raise  # it is so for the others, too
             except Exception:  # a record that is damaged, or what nobody foresaw
@@ -107,16 +117,17 @@ class Cron(Service):
                 missed += did.missed
         return Fired(fired=fired, missed=missed)
 
-    async def _look_at(self, name: str, settings: ScheduleSettings) -> Fired:
+    async def _look_at(self, name: str, settings: ScheduleSettings, now: datetime) -> Fired:
+        """Nothing is written about an occurrence that lies after now."""
         fired = missed = 0
-        since = await self._since(name, settings)
-        due = due_between(settings, since, self._clock.now()) if settings.is_enabled else []
+        since = await self._since(name, settings, now)
+        due = due_between(settings, since, now) if settings.is_enabled else []
         for place, occurrence_at in enumerate(due):
-            is_late = self._clock.now() - occurrence_at > CATCH_UP
+            is_late = now - occurrence_at > CATCH_UP
             if place < len(due) - 1 or is_late:
-                missed += await self._miss(name, settings, occurrence_at)
+                missed += await self._miss(name, settings, occurrence_at, now)
             else:
-                fired += await self._fire(name, settings, occurrence_at)
+                fired += await self._fire(name, settings, occurrence_at, now)
         return Fired(fired=fired, missed=missed)
 
     async def requeue(self, firing_id: str) -> Firing:
@@ -125,12 +136,17 @@ class Cron(Service):
 
     # --- when
 
-    async def _since(self, name: str, settings: ScheduleSettings) -> datetime:
+    async def _present(self) -> datetime | None:
+        """The time that schedules go by; None while none is believed."""
+        present = self._clock.now() if self._watch is None else await self._watch.firing_time()
+        self._lag = timedelta(0) if present is None else self._clock.now() - present
+        return present
+
+    async def _since(self, name: str, settings: ScheduleSettings, now: datetime) -> datetime:
         """The last occurrence that is known; or, for a schedule that is new or was changed, now."""
-        now = self._clock.now()
         since = from_micros((await self._as_set(name, settings, now)).since)
         # What a clock that was far ahead has left says nothing about now; each occurrence is one anyway.
-        last = await self._store.read(lambda tx: tx.firings.last_of(name, until=now))
+        last = await self._store.read(lambda tx: tx.firings.last_of(name, until=now, slack=TOLERANCE))
         self._check_target(name, session_key(settings.agent, settings.session), last, now)
         return since if last is None else max(since, last.occurrence_at)
 
@@ -172,14 +188,14 @@ class Cron(Service):
 
     def next_due_at(self) -> datetime | None:
         """When the next of all schedules is due, as the settings say."""
-        now = self._clock.now()
+        now = self._clock.now() - self._lag
         return min((next_after(one, now) for one in self.schedules.values() if one.is_enabled), default=None)
 
     async def _pause(self) -> None:
         """Until the next one is due, or until it is time to look."""
         due_at, delay_s = self.next_due_at(), self.every_s
         if due_at is not None:
-            until_s = (due_at - self._clock.now()).total_seconds()
+            until_s = (due_at - self._clock.now() + self._lag).total_seconds()
             delay_s = min(delay_s, max(until_s, 0.0) + _FIRED_SOON_S)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
@@ -187,8 +203,9 @@ class Cron(Service):
 
     # --- what
 
-    async def _fire(self, name: str, settings: ScheduleSettings, occurrence_at: datetime) -> bool:
-        now = self._clock.now()
+    async def _fire(
+        self, name: str, settings: ScheduleSettings, occurrence_at: datetime, now: datetime
+    ) -> bool:
         message = new_message(
             session_key(settings.agent, settings.session),
             settings.prompt,
@@ -208,7 +225,9 @@ class Cron(Service):
 
         def fire(tx: Tx) -> bool:
             before = tx.firings.find(firing)
-            if before is not None:
+            if before is not None and _is_premature(before, now):
+                tx.firings.delete([before.id])
+            elif before is not None:
                 return before.id == firing.id
             if tx.firings.create(firing).id != firing.id:
                 return False  # somebody else was quicker
@@ -218,8 +237,9 @@ class Cron(Service):
 
         return await self._store.write(fire)
 
-    async def _miss(self, name: str, settings: ScheduleSettings, occurrence_at: datetime) -> bool:
-        now = self._clock.now()
+    async def _miss(
+        self, name: str, settings: ScheduleSettings, occurrence_at: datetime, now: datetime
+    ) -> bool:
         firing = Firing(
             id=new_firing_id(now),
             schedule=name,
@@ -283,6 +303,11 @@ def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
         return firing
 
     return requeue
+
+
+def _is_premature(firing: Firing, now: datetime) -> bool:
+    """Whether a clock that was ahead wrote it down as missed before its time had come."""
+    return firing.status is FiringStatus.MISSED and firing.created_at > now + TOLERANCE
 
 
 def _tell_fired(tx: Tx, firing: Firing, now: datetime) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import IllegalMove
@@ -55,9 +55,19 @@ class Firings(Prunable[Firing]):
             raise IllegalMove("firing", firing_id, status, FiringStatus.REQUEUED.value)
         return firing_from_row(row)
 
-    def last_of(self, schedule: str, *, until: datetime | None = None) -> Firing | None:
-        """The latest occurrence that is known; or the latest up to and with a moment."""
-        params = {"schedule": schedule, "until": _LAST_MICROS if until is None else to_micros(until)}
+    def last_of(
+        self, schedule: str, *, until: datetime | None = None, slack: timedelta = timedelta(0)
+    ) -> Firing | None:
+        """The latest occurrence that is known; or the latest up to and with a moment.
+
+        One that was missed, and written down more than `slack` after that moment, is left out: the clock of
+        whoever wrote it was ahead, and it may still fire.
+        """
+        params = {
+            "schedule": schedule,
+            "until": _LAST_MICROS if until is None else to_micros(until),
+            "missed_by": _LAST_MICROS if until is None else to_micros(until + slack),
+        }
         row = self._sql.one("last_firing", params)
         return None if row is None else firing_from_row(row)
 

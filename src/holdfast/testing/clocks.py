@@ -11,15 +11,25 @@ class FakeClock:
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
+        self._passed = timedelta(days=1)
 
     def now(self) -> datetime:
         return self._now
 
+    def boottime_us(self) -> int:
+        """Microseconds since the machine booted: what passes counts, what the clock is set to does not."""
+        return self._passed // timedelta(microseconds=1)
+
     def set(self, moment: datetime) -> None:
+        """As somebody sets a wall clock: no time passes."""
         self._now = moment
 
     def advance(self, **by: float) -> datetime:
         """`advance(minutes=5)`: five minutes later, at once. Returns the new time."""
+        return self._pass(timedelta(**by))
+
+    def jump(self, **by: float) -> datetime:
+        """`jump(hours=1)`: the wall clock is an hour ahead, and no time has passed. Returns the new time."""
         self.set(self._now + timedelta(**by))
         return self._now
 
@@ -31,4 +41,9 @@ class FakeClock:
         until = self._now + timedelta(seconds=seconds)
         await asyncio.sleep(0)  # what is ready goes first
         if self._now < until:
-            self.set(until)
+            self._pass(until - self._now)
+
+    def _pass(self, by: timedelta) -> datetime:
+        self._passed += by
+        self.set(self._now + by)
+        return self._now

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from holdfast.core.clock import Clock
+from holdfast.engine.clockwatch import ClockWatch
 from holdfast.engine.service import Service
 from holdfast.store import Store
 from holdfast.tools.receipts import old_receipts, prune_receipts
@@ -29,18 +30,24 @@ class ReceiptPruner(Service):
         clock: Clock,
         directories: Iterable[Path],
         *,
+        watch: ClockWatch | None = None,
         every_s: float = 3600.0,
         kept: timedelta = RECEIPTS_KEPT,
     ) -> None:
+        """Without a watch the clock is believed, whatever it says."""
         super().__init__(every_s=every_s)
         self._store = store
         self._clock = clock
+        self._watch = watch
         self._directories = sorted(set(directories))
         self._kept = kept
 
     async def run_once(self) -> int:
         """How many were removed."""
-        before, pruned = self._clock.now() - self._kept, 0
+        now = self._clock.now() if self._watch is None else await self._watch.deletion_time()
+        if now is None:
+            return 0
+        before, pruned = now - self._kept, 0
         for directory in self._directories:
             old = await asyncio.to_thread(old_receipts, directory, before=before)
             for first in range(0, len(old), BATCH):

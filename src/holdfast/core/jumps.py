@@ -1,0 +1,77 @@
+"""Belief: which time schedules and deletions may go by when the wall clock may have jumped.
+
+The wall clock less the time since the machine booted is its *offset*. Both clocks count a suspended night,
+and NTP slews both alike, so the offset changes only when someone sets the wall clock: that is a jump. A new
+offset is believed once it has held for a while; until then the old one counts.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+_MICROSECOND = timedelta(microseconds=1)
+
+# Smaller steps are followed at once: NTP makes them, and no schedule and no retention is as exact.
+TOLERANCE = timedelta(seconds=10)
+# Schedules go by a new time once it has held for so long; ntpd waits as long before it sets a clock.
+FIRES_AFTER = timedelta(minutes=5)
+# Deletions cannot be undone and can wait: an NTP client polls every 34 minutes or more often.
+DELETES_AFTER = timedelta(hours=1)
+
+_TOLERANCE_US = TOLERANCE // _MICROSECOND
+_FIRES_AFTER_US = FIRES_AFTER // _MICROSECOND
+_DELETES_AFTER_US = DELETES_AFTER // _MICROSECOND
+
+
+def is_near(offset: int, other: int) -> bool:
+    return abs(offset - other) <= _TOLERANCE_US
+
+
+class Belief(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process believes of its wall clock. All in microseconds; `since` and the like by the time since
+    the machine booted."""
+
+    # None: no time has held for long enough yet.
+    offset: int | None
+    since: int
+    # What the wall clock said last, and since when it has said so.
+    seen: int
+    seen_since: int
+
+    @classmethod
+    def first(cls, wall: int, passed: int, *, is_believed: bool) -> Belief:
+        seen = wall - passed
+        return cls(offset=seen if is_believed else None, since=passed, seen=seen, seen_since=passed)
+
+    def after(self, wall: int, passed: int) -> Belief:
+        """The belief after one more look at both clocks."""
+        seen = wall - passed
+        if self.offset is not None and is_near(seen, self.offset):
+            return Belief(offset=seen, since=self.since, seen=seen, seen_since=passed)
+        seen_since = self.seen_since if is_near(seen, self.seen) else passed
+        if passed - seen_since >= _FIRES_AFTER_US:
+            return Belief(offset=seen, since=seen_since, seen=seen, seen_since=seen_since)
+        return Belief(offset=self.offset, since=self.since, seen=seen, seen_since=seen_since)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the wall clock says another time than the one that is believed."""
+        return self.offset is None or not is_near(self.seen, self.offset)
+
+    def firing_time(self, passed: int) -> int | None:
+        """The time that schedules go by; None while there is none.
+
+        If the wall clock jumped ahead, time goes on as before the jump, so schedules fire in time and nothing
+        counts as due that is not. If it jumped back, the hour that comes again has fired already: wait.
+        """
+        if self.offset is None or (self.is_away and self.seen < self.offset):
+            return None
+        return passed + self.offset
+
+    def deletion_time(self, passed: int) -> int | None:
+        """The time by which old records may be deleted; None while nothing may be."""
+        if self.offset is None or self.is_away or passed - self.since < _DELETES_AFTER_US:
+            return None
+        return passed + self.offset

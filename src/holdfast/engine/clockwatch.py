@@ -1,0 +1,181 @@
+"""Notices when the wall clock jumps, and gives the time that schedules and deletions may go by."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from holdfast.core.clock import Clock, from_micros, to_micros
+from holdfast.core.jumps import DELETES_AFTER, FIRES_AFTER, TOLERANCE, Belief, is_near
+from holdfast.store import Store, Tx
+
+log = logging.getLogger("holdfast")
+
+FACT = "clock"
+# Of so many machines the ledger remembers what was believed.
+MOST_MACHINES = 64
+
+# So far the wall clock may creep away from what is kept before that is written anew.
+_DRIFT_US = TOLERANCE // timedelta(microseconds=2)
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+# It goes on while the machine sleeps; where it has another name (macOS), CLOCK_MONOTONIC does.
+_boottime_ns: Callable[[], int] = partial(
+    time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+)
+
+
+def boottime_us() -> int:
+    """Microseconds since the machine booted, also those in which it slept."""
+    return _boottime_ns() // 1000
+
+
+def machine_boot() -> str:
+    """Which boot of which machine this is; empty where nobody can tell."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What is believed on one boot of one machine, as the ledger remembers it."""
+
+    offset: int
+    since: int
+
+
+class ClockWatch:
+    """One for all services of a process. What it believes is kept in the ledger, under the machine's boot:
+    so a process that starts while the clock is wrong knows it.
+
+    The newest times in the ledger would not do: whatever a process with a wrong clock writes first is newest.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        boottime_us: Callable[[], int] = boottime_us,
+        machine: str | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._boottime_us = boottime_us
+        self._machine = machine_boot() if machine is None else machine
+        self._lock = asyncio.Lock()
+        self._belief: Belief | None = None
+        self._kept: Kept | None = None
+
+    async def firing_time(self) -> datetime | None:
+        """The present for schedules: what is later is not due. None while no time is believed."""
+        belief, passed = await self._look()
+        return _moment(belief.firing_time(passed))
+
+    async def deletion_time(self) -> datetime | None:
+        """The present for whoever deletes what is old; None while nothing may be deleted."""
+        belief, passed = await self._look()
+        return _moment(belief.deletion_time(passed))
+
+    async def _look(self) -> tuple[Belief, int]:
+        async with self._lock:
+            before, is_new = self._belief, False
+            if before is None:
+                before, is_new = await self._remembered()
+            # The wall clock first: a process that is frozen in between believes it earlier, never later.
+            wall, passed = to_micros(self._clock.now()), self._boottime_us()
+            if before is None:
+                belief = Belief.first(wall, passed, is_believed=is_new)
+            else:
+                belief = before.after(wall, passed)
+            await self._keep(belief)
+            _tell(before, belief)
+            self._belief = belief
+            return belief, passed
+
+    async def _remembered(self) -> tuple[Belief | None, bool]:
+        """What was believed on this boot of the machine; and whether the ledger is new. In a new one nothing
+        is old and no schedule has begun, so its first time is believed at once."""
+        text = await self._store.read(lambda tx: tx.boots.fact(FACT))
+        kept = _read(text).get(self._machine)
+        if kept is None or kept.since > self._boottime_us():
+            return None, text is None
+        self._kept = kept
+        return Belief(offset=kept.offset, since=kept.since, seen=kept.offset, seen_since=kept.since), False
+
+    async def _keep(self, belief: Belief) -> None:
+        """Written when it has changed, which is seldom."""
+        if belief.offset is None or not self._machine:
+            return
+        kept, was = Kept(offset=belief.offset, since=belief.since), self._kept
+        if was is not None and was.since == kept.since and abs(was.offset - kept.offset) <= _DRIFT_US:
+            return
+
+        def keep(tx: Tx) -> None:
+            found = _read(tx.boots.fact(FACT))
+            found.pop(self._machine, None)
+            # Two machines that write at once may forget one of them, which then waits after its next start.
+            latest = [*found.items(), (self._machine, kept)][-MOST_MACHINES:]
+            tx.boots.set_fact(FACT, msgspec.json.encode(dict(latest)).decode())
+
+        await self._store.write(keep)
+        self._kept = kept
+
+
+def jumped_by(text: str | None, clock: Clock) -> timedelta | None:
+    """How far the wall clock is ahead of what the ledger's fact believes; None when it is not away."""
+    kept = _read(text).get(machine_boot())
+    if kept is None:
+        return None
+    offset = to_micros(clock.now()) - boottime_us()
+    return None if is_near(offset, kept.offset) else timedelta(microseconds=offset - kept.offset)
+
+
+def in_words(ahead: timedelta) -> str:
+    """How far a clock jumped, to the second: `1:00:00 ahead`, `365 days, 0:00:00 back`."""
+    size = timedelta(seconds=round(abs(ahead).total_seconds()))
+    return f"{size} ahead" if ahead > timedelta(0) else f"{size} back"
+
+
+def _read(text: str | None) -> dict[str, Kept]:
+    """What nobody can read proves nothing."""
+    try:
+        return {} if text is None else msgspec.json.decode(text, type=dict[str, Kept])
+    except msgspec.DecodeError:
+        return {}
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+def _tell(before: Belief | None, belief: Belief) -> None:
+    """Once for each change: whoever looks after the gateway wonders why nothing fires."""
+    was_away = before is not None and before.is_away
+    if belief.offset is None:
+        if before is None:
+            log.warning(
+                "nothing proves the wall clock right since this machine booted:"
+                " schedules wait until it has held for %s, and deletions for %s",
+                FIRES_AFTER,
+                DELETES_AFTER,
+            )
+    elif belief.is_away and not was_away:
+        log.warning(
+            "the wall clock jumped %s: nothing is deleted, and schedules do not follow, until its new time"
+            " has held for %s (deletions: %s); if it is wrong, have NTP set it",
+            in_words(timedelta(microseconds=belief.seen - belief.offset)),
+            FIRES_AFTER,
+            DELETES_AFTER,
+        )
+    elif was_away and not belief.is_away:
+        log.warning("the wall clock is believed again: schedules go by it")

@@ -312,11 +312,41 @@ async def test_after_a_gap_the_others_get_a_chance_to_renew_before_their_work_is
     await reaper.run_once()
 
     clock.advance(minutes=10)
-    just_back, _ = await reaper.run_once()
-    clock.advance(seconds=5)
-    later, _ = await reaper.run_once()
+    found = [(await reaper.run_once())[0].checkpointed]
+    for _ in range(6):
+        clock.advance(seconds=5)
+        found.append((await reaper.run_once())[0].checkpointed)
 
-    assert (just_back.checkpointed, later.checkpointed) == (0, 1)
+    assert found == [0, 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("by", [timedelta(hours=1), timedelta(seconds=25), timedelta(hours=-1)])
+@pytest.mark.parametrize("renewed_ago_s", [1, 9])
+async def test_a_clock_that_jumps_takes_no_work_from_a_process_that_is_alive(
+    parts: Parts, others: Parts, clock: FakeClock, by: timedelta, renewed_ago_s: int
+) -> None:
+    claimed = await parts.carry()
+    heartbeat = Heartbeat(parts.claims, on_lost=_complain, on_cancelled=_complain)
+    heartbeat.hold(claimed.claim)
+    reaper = Reaper(others.rescuer, others.resumer, others.clock)
+    await reaper.run_once()
+
+    clock.advance(seconds=renewed_ago_s)
+    clock.jump(seconds=by.total_seconds())
+    for second in range(120):
+        if second == 60:
+            clock.jump(seconds=-by.total_seconds())
+        # Each in its own time: the one every 5 seconds, the other every 10.
+        if second % 5 == 0:
+            rescued, _ = await reaper.run_once()
+            assert rescued.checkpointed == 0, second
+        clock.advance(seconds=1)
+        if (second + 1 + renewed_ago_s) % 10 == 0:
+            await heartbeat.run_once()
+
+
+def _complain(claim: Claim) -> None:
+    raise AssertionError(f"{claim.run_id} was taken away")
 
 
 @pytest.mark.parametrize("left_s", [0.5, 3.0])

@@ -165,12 +165,10 @@ async def test_a_survivor_tells_whoever_the_dead_gateway_would_have_told(
     work = await Work.begin(a)
     await b.pass_by()
     a.die()
-    clock.advance(seconds=LATER_S - 1)
-    await b.pass_by()
-    clock.advance(seconds=1)
 
-    await b.pass_by()
-    await b.pass_by()
+    for _ in range(8):
+        clock.advance(seconds=5)
+        await b.pass_by()
 
     (restart,) = check(store, work)
     assert (restart.manifest.reason, restart.recovered_by) == ("crash", b.parts.life.id)

@@ -244,8 +244,9 @@ class Rescuer:
 class Reaper(Service):
     """Rescues all the time, not only at a start; and resumes what it rescued.
 
-    After a freeze or an outage every lease looks lapsed, ours too, although everyone may be alive: so the
-    claims of this process are renewed first, and after a gap the others get a chance to renew theirs.
+    After a freeze, an outage or a jump of the clock every lease looks lapsed, ours too, although everyone may
+    be alive: so the claims of this process are renewed first, and after a gap the others get a chance to
+    renew theirs. For that they have as long as a lease, counted in passes: no clock that jumps shortens it.
 
     A lease that ends before the next pass would come makes it come then: what a dead process carried goes
     on as soon as its lease has lapsed. Leases are renewed long before they end, so that is rare.
@@ -268,6 +269,9 @@ class Reaper(Service):
         self._heartbeat = heartbeat
         self._lease = lease
         self._last_pass_at: datetime | None = None
+        # A jump that is smaller leaves something of every lease that is renewed in time.
+        self._gap = lease / 2
+        self._grace = 0
         # By the clock of the loop; what is known of it is as old as the last pass.
         self._lapse_at = math.inf
 
@@ -277,7 +281,11 @@ class Reaper(Service):
         now, last = self._clock.now(), self._last_pass_at
         self._lapse_at = math.inf
         rescued = await self._rescuer.rescue_dead_boots()
-        if last is None or now - last < self._lease:
+        if last is not None and now - last >= self._gap:
+            self._grace = math.ceil(self._lease.total_seconds() / self.every_s)
+        if self._grace:
+            self._grace -= 1
+        else:
             rescued += await self._rescuer.rescue_lapsed()
             self._lapse_at = await self._rescuer.next_lapse_s() + _AFTER_LAPSE_S + _now()
         rescued += await self._rescuer.ready_due()

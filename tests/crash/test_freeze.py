@@ -120,7 +120,8 @@ async def take_over(place: Place, *, until_done: bool) -> None:
     """Another process rescues and resumes everything, and carries it on."""
     store = place.open(Ahead())
     parts = await Parts.begin(store, Ahead(), locks=place.locks)
-    rescued = await parts.rescuer.rescue()
+    # As the reaper does when a worker whose lock proves it alive has not renewed for a whole lease.
+    rescued = await parts.rescuer.rescue_lapsed()
     resumed = await parts.resumer.resume_all()
     claimed = await parts.claims.take(100)
     assert (rescued.checkpointed, rescued.returned) == (len(LATE_WRITES), 1)

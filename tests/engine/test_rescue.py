@@ -345,6 +345,25 @@ async def test_a_clock_that_jumps_takes_no_work_from_a_process_that_is_alive(
             await heartbeat.run_once()
 
 
+async def test_a_process_that_starts_after_a_jump_or_a_night_spares_who_is_alive_for_a_lease(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    alive = await Parts.begin(store, clock, locks=locks)
+    await alive.carry()
+    clock.advance(hours=9)
+    new = await Parts.begin(store, clock, locks=locks)
+    reaper = Reaper(new.rescuer, new.resumer, new.clock)
+
+    found = [(await new.rescuer.rescue()).checkpointed]
+    for _ in range(7):
+        found.append((await reaper.run_once())[0].checkpointed)
+        assert 4.0 <= reaper._next_in_s() <= 6.0
+        clock.advance(seconds=5)
+
+    # One that is frozen for longer loses its work: it may never wake up.
+    assert found == [0, 0, 0, 0, 0, 0, 0, 1]
+
+
 def _complain(claim: Claim) -> None:
     raise AssertionError(f"{claim.run_id} was taken away")
 

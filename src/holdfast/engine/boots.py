@@ -64,6 +64,12 @@ class Life:
         except StoreUnavailable:
             return False
 
+    def is_alive(self, boot: Boot | None) -> bool:
+        """Whether its life is proved: it is another than this one, and holds its lock."""
+        if boot is None or boot.id == self.boot.id or boot.ended_at is not None:
+            return False
+        return self._locks is not None and boot.host == self.boot.host and not self.has_died(boot)
+
     def is_here(self, boot: Boot) -> bool:
         """Whether it lives, or lived, on this machine: only then can what it did be seen from here."""
         return boot.node == self.boot.node

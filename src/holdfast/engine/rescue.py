@@ -99,9 +99,9 @@ class Rescuer:
         self._retention = retention
 
     async def rescue(self) -> Rescued:
-        """One pass: the dead, the lapsed, and what is due."""
+        """One pass: the dead, the lapsed, and what is due. See `rescue_lapsed` about the living."""
         found = await self.rescue_dead_boots()
-        found += await self.rescue_lapsed()
+        found += await self.rescue_lapsed(spares_living=True)
         return found + await self.ready_due()
 
     async def rescue_dead_boots(self) -> Rescued:
@@ -130,11 +130,17 @@ class Rescuer:
         await self._life.bury(boot)
         return done
 
-    async def rescue_lapsed(self) -> Rescued:
-        """Claims without a sign of life. Their holder may yet wake up: the raised fence refuses it."""
+    async def rescue_lapsed(self, *, spares_living: bool = False) -> Rescued:
+        """Claims without a sign of life. Their holder may yet wake up: the raised fence refuses it.
+
+        A process that has just started cannot know why they lapsed: perhaps the machine slept, or its clock
+        jumped. So it spares the runs of those whose locks prove them alive until they can have renewed.
+        """
         now, done, is_more = self._clock.now(), Rescued(), True
         while is_more:
             runs = await self._store.read(lambda tx: tx.runs.lapsed(now=now, limit=BATCH))
+            if spares_living:
+                runs = await self._without_living(runs)
             held = await self._store.read(lambda tx: tx.checkpoints.lapsed(now=now, limit=BATCH))
             found = Rescued()
             if runs:
@@ -144,6 +150,12 @@ class Rescuer:
             done += found
             is_more = found != Rescued() and BATCH in {len(runs), len(held)}
         return done
+
+    async def _without_living(self, runs: Sequence[Run]) -> list[Run]:
+        holders = {run.claimed_by for run in runs if run.claimed_by is not None}
+        boots = await self._store.read(lambda tx: [tx.boots.get(boot_id) for boot_id in sorted(holders)])
+        living = {boot.id for boot in boots if boot is not None and self._life.is_alive(boot)}
+        return [run for run in runs if run.claimed_by not in living]
 
     async def next_lapse_s(self) -> float:
         """In how many seconds the first lease lapses that is known now; never, if nobody has one."""
@@ -247,6 +259,7 @@ class Reaper(Service):
     After a freeze, an outage or a jump of the clock every lease looks lapsed, ours too, although everyone may
     be alive: so the claims of this process are renewed first, and after a gap the others get a chance to
     renew theirs. For that they have as long as a lease, counted in passes: no clock that jumps shortens it.
+    So have workers whose locks prove them alive when this process has just started.
 
     A lease that ends before the next pass would come makes it come then: what a dead process carried goes
     on as soon as its lease has lapsed. Leases are renewed long before they end, so that is rare.
@@ -267,11 +280,12 @@ class Reaper(Service):
         self._resumer = resumer
         self._clock = clock
         self._heartbeat = heartbeat
-        self._lease = lease
         self._last_pass_at: datetime | None = None
         # A jump that is smaller leaves something of every lease that is renewed in time.
         self._gap = lease / 2
+        self._passes_per_lease = math.ceil(lease.total_seconds() / every_s)
         self._grace = 0
+        self._young = self._passes_per_lease
         # By the clock of the loop; what is known of it is as old as the last pass.
         self._lapse_at = math.inf
 
@@ -282,12 +296,15 @@ class Reaper(Service):
         self._lapse_at = math.inf
         rescued = await self._rescuer.rescue_dead_boots()
         if last is not None and now - last >= self._gap:
-            self._grace = math.ceil(self._lease.total_seconds() / self.every_s)
+            self._grace = self._passes_per_lease
         if self._grace:
             self._grace -= 1
         else:
-            rescued += await self._rescuer.rescue_lapsed()
-            self._lapse_at = await self._rescuer.next_lapse_s() + _AFTER_LAPSE_S + _now()
+            rescued += await self._rescuer.rescue_lapsed(spares_living=self._young > 0)
+            left_s = await self._rescuer.next_lapse_s()
+            if left_s > 0 or not self._young:  # else it is that of one who is spared
+                self._lapse_at = left_s + _AFTER_LAPSE_S + _now()
+        self._young = max(0, self._young - 1)
         rescued += await self._rescuer.ready_due()
         # Also when resumes are held: that is no gap.
         self._last_pass_at = self._clock.now()

@@ -101,11 +101,15 @@ def bench_steps(
     """Many short turns of ours and raw: the disk's good and bad moments last longer than one of them, and
     there are turns enough to see several of both."""
     kinds: list[tuple[str, Callable[[hf.Run, int], Awaitable[float]], float | None]] = [
-        (f"{kind}: one run, plain steps / one durable commit each", plain_steps, 0.7),
+        (
+            f"{kind}: one run, plain steps / one durable commit each",
+            plain_steps,
+            0.7 if kind == "PostgreSQL" else 0.65,
+        ),
         (
             f"{kind}: one run, effects (two commits) / one durable commit each",
             effects,
-            0.3 if kind == "PostgreSQL" else 0.35,
+            0.3,
         ),
         (f"{kind}: one run, pure steps that share a commit / one durable commit each", pure_steps, None),
     ]

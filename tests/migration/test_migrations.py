@@ -30,6 +30,13 @@ NEXT = Migration(
 LAST = Migration(number=9002, name="add_shapes", sql="CREATE TABLE shapes (name TEXT)")
 
 
+# Databases with these schemas are in use, and know them by these digests. A change is a migration of its own.
+FROZEN = {
+    "sqlite": {1: "e0585d12fa2360c826a072d600e2274f46c022b00c9dbc72bf7016132cc7e02f"},
+    "postgres": {1: "18a3c71cdf5cbbefab7cf326c24332638b40bfd844c2387045ceed5a59b5069f"},
+}
+
+
 class Database(Protocol):
     """One database of a dialect, migrated by one short connection at a time."""
 
@@ -366,3 +373,20 @@ def test_a_process_killed_while_it_sets_up_a_new_database_leaves_it_new(
 
     assert child.returncode == -signal.SIGKILL, error
     assert database.migrate(released) == released
+
+
+# --- what is never changed again
+
+
+@pytest.mark.parametrize("dialect", sorted(FROZEN))
+def test_a_schema_that_is_in_use_is_never_edited(dialect: str) -> None:
+    found = {one.number: one.digest for one in load_migrations(dialect)}
+
+    assert {number: found.get(number) for number in FROZEN[dialect]} == FROZEN[dialect]
+
+
+def test_every_migration_is_frozen_for_both_databases() -> None:
+    assert {dialect: [one.number for one in load_migrations(dialect)] for dialect in FROZEN} == {
+        dialect: list(digests) for dialect, digests in FROZEN.items()
+    }
+    assert len({tuple(digests) for digests in FROZEN.values()}) == 1

@@ -6,11 +6,13 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
 
 import holdfast as hf
+from holdfast.core.run import Queue
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine import carrier
 from holdfast.engine.claims import Family
@@ -641,3 +643,72 @@ async def test_a_process_that_is_there_for_a_suspect_carries_it_alone(
 
         assert await soon(process.holdfast.handle(suspect.task_id).result()) == "after"
     assert await runs_of(store, other.task_id) == [RunStatus.QUEUED]
+
+
+# --- leases that lapse
+
+
+async def test_a_run_whose_lease_lapses_again_and_again_is_told_once_and_tried_less_and_less_often(
+    store: Store,
+    clock: FakeClock,
+    stage: Stage,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(carrier, "ASK_EVERY_S", 0.01)
+
+    @hf.tool(effect=hf.opaque)
+    async def send() -> str:
+        stage.notes.append("sent")
+        return "sent"
+
+    @hf.task(name="late")
+    async def late(run: hf.Run) -> str:
+        stage.notes.append("begun")
+        if stage.count("begun") <= 4:
+            clock.advance(seconds=31)  # nobody has renewed its lease meanwhile
+        return await run.step(send)
+
+    def is_put_off(times: int) -> bool:
+        (run,) = store.read_now(lambda tx: tx.runs.of_task(handle.id))
+        is_later = run.status is RunStatus.QUEUED and run.queue is Queue.LATER
+        return is_later and stage.count("begun") == times
+
+    async with carrying(store, clock, late) as process:
+        handle = await process.holdfast.start(late())
+        for pause_s, begun in ((1, 2), (2, 3), (4, 4)):
+            await until(lambda: is_put_off(begun))  # noqa: B023 - asked at once
+            (run,) = await process.runs(handle.id)
+            assert run.due_at - clock.now() == timedelta(seconds=pause_s)
+            clock.set(run.due_at)
+
+        assert await soon(handle.result()) == "sent"
+
+    assert stage.count("sent") == 1
+    (told,) = [one.getMessage() for one in caplog.records if "lapsed" in one.getMessage()]
+    assert told.startswith(f"{run.id} was given back before an effect, because the lease had lapsed")
+
+
+async def test_many_runs_whose_leases_lapse_together_are_told_in_one_line(
+    store: Store, clock: FakeClock, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    @hf.tool(effect=hf.opaque)
+    async def send() -> str:
+        return "sent"
+
+    @hf.task(name="late")
+    async def late(run: hf.Run) -> str:
+        stage.notes.append("begun")
+        await stage.open.wait()
+        return await run.step(send)
+
+    async with carrying(store, clock, late) as process:
+        handles = [await process.holdfast.start(late()) for _ in range(5)]
+        await until(lambda: stage.count("begun") == 5)
+        clock.advance(seconds=31)
+        stage.open.set()
+
+        assert [await soon(one.result()) for one in handles] == ["sent"] * 5
+
+    (told,) = [one.getMessage() for one in caplog.records if "lapsed" in one.getMessage()]
+    assert told.startswith("5 runs (run_")

@@ -35,7 +35,7 @@ from holdfast.engine.ends import Ends
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
-from holdfast.engine.live import Place, nanos_of, shielded
+from holdfast.engine.live import LEASE_LAPSED, Place, nanos_of, shielded
 from holdfast.engine.rescue import Notary, Reaper, Rescuer
 from holdfast.engine.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.scopes import Past, load_pasts
@@ -63,6 +63,8 @@ _LISTEN_S = 60.0
 # How long a pass of the reaper may hold up a drain.
 _REAPER_S = 2.0
 _FORCE_TIMES = 5
+# Between two attempts of a run whose lease had lapsed both times before.
+_LAPSED_PAUSE_S = 1.0
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +154,8 @@ class Carrier:
         self.has_ended = asyncio.Event()
         self._look_at = 0.0
         self._has_warned = False
+        # How often each of these runs found its lease lapsed, one time after another.
+        self._lapses: dict[str, int] = {}
         # What is nobody's to raise in a run: it ends the whole process's work.
         self._fatal: BaseException | None = None
 
@@ -470,6 +474,8 @@ class Carrier:
         error = None if one.child.cancelled() else one.child.exception()
         if error is not None and not one.is_abandoned:
             self._fatal = self._fatal or error
+        if self._lapses and one.live.why != LEASE_LAPSED:
+            self._lapses.pop(one.claim.run_id, None)
         was_full = len(self._hands) >= self._capacity
         self._hands.put_down(one)
         self._on_let_go(one.claim.task_id, one.execution.ended)
@@ -517,14 +523,38 @@ class Carrier:
 
     async def _put_back(self) -> None:
         """Runs whose child ended without a word to the ledger: the database was away, or we have a bug."""
-        for one in list(self._hands.left_over.values()):
+        left_over = list(self._hands.left_over.values())
+        self._tell_lapsed(left_over)
+        for one in left_over:
             with contextlib.suppress(ClaimLost):
                 if one.trouble is None:
                     # It stays the same run; whoever claims it next replays it.
-                    await self._claims.release(one.claim)
+                    await self._claims.release(one.claim, due_at=self._not_before(one))
                 else:
                     await self._drain.pause_troubled(one)
             self._hands.let_go([one])
+
+    def _tell_lapsed(self, some: Sequence[Carried]) -> None:
+        """Once for each time that a run gets into this, however often it is tried again."""
+        lapsed = [one.claim.run_id for one in some if one.live.why == LEASE_LAPSED]
+        new = [run_id for run_id in lapsed if run_id not in self._lapses]
+        for run_id in lapsed:
+            self._lapses[run_id] = self._lapses.get(run_id, 0) + 1
+        if new:
+            log.warning(
+                "%s given back before an effect, because the lease had lapsed: this process could not renew "
+                "it (a program that blocks the event loop? a machine that slept?), or its clock is not the "
+                "ledger's; `holdfast doctor` compares them",
+                f"{new[0]} was" if len(new) == 1 else f"{len(new)} runs ({new[0]} first) were",
+            )
+
+    def _not_before(self, one: Carried) -> datetime | None:
+        """At once for the first time. What lapses again and again must not keep everybody busy."""
+        again = self._lapses.get(one.claim.run_id, 0) - 1
+        if again <= 0:
+            return None
+        pause_s = min(_LAPSED_PAUSE_S * 2.0 ** min(again - 1, 20), self._lease.total_seconds())
+        return self._clock.now() + timedelta(seconds=pause_s)
 
     async def _release(self, claims: Iterable[Claim]) -> None:
         for claim in claims:

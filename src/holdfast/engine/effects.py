@@ -32,7 +32,7 @@ from holdfast.core.transport import is_transport_error
 from holdfast.engine.begun import begin_silent, nest_here
 from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
-from holdfast.engine.live import Live, landed, sheltered, shielded
+from holdfast.engine.live import LEASE_LAPSED, Live, landed, sheltered, shielded
 from holdfast.engine.scopes import Called, Key, Past, inside_step, opened_step
 from holdfast.engine.stepper import Doing, Stepper, failed_payload, pause_key, tell_drift
 from holdfast.engine.stopping import Stopping
@@ -304,7 +304,7 @@ class Effects:
         micros = live.place.nanos() // 1000
         effect, lease_us = self._intent(doing, spec, generation, micros, key)
         if micros >= lease_us:
-            live.stop("lease lapsed")
+            live.stop(LEASE_LAPSED)
             live.check()
         # In flight from its intent on: whoever wants us to stop waits for it.
         live.effects += 1

@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 MOST_DELAYED = 256
 CLAIM_LOST = "claim lost"
+LEASE_LAPSED = "lease lapsed"
 # What the child of an effect is cancelled with when the program does not wait for it any longer.
 CUT_SHORT = "holdfast: cut short"
 

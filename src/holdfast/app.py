@@ -213,12 +213,12 @@ async def open_parts(
     """
     from holdfast.engine.boots import Life
 
-    clock = SystemClock() if clock is None else clock
-    store = open_place(settings.store, clock=clock)
+    store = open_place(settings.store, clock=SystemClock() if clock is None else clock)
     try:
-        life = await Life.begin(store, clock, locks=locks_of(settings), role=role)
+        # From here on the time is the ledger's: what is compared in it comes from one clock.
+        life = await Life.begin(store, store.clock, locks=locks_of(settings), role=role)
         try:
-            yield wire(store, clock, life, names=names)
+            yield wire(store, store.clock, life, names=names)
         finally:
             # Whoever finds the boot unfinished can prove its death by its lock.
             with contextlib.suppress(StoreUnavailable):
@@ -322,8 +322,10 @@ async def serve(
             await carrier.take_over()
             # Where the shell tool leaves them, unless it is given another place.
             receipts = [default_home(os.environ) / "receipts"]
+            # Files have the time of this machine, whatever the ledger's is.
+            machine = SystemClock() if clock is None else clock
             watch = ClockWatch(parts.store, parts.clock)
-            async with beside(ReceiptPruner(parts.store, parts.clock, receipts, watch=watch)):
+            async with beside(ReceiptPruner(parts.store, machine, receipts, watch=watch)):
                 return await serving.serve(carrier, requests, parts.store, parts.clock)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from holdfast.engine.ledger import NewTask, creating
 from holdfast.engine.resume import Resumer
 from tests.builders import BOOT, stored_checkpoint
 from tests.doors.calls import Run
-from tests.servers import PostgresServer
+from tests.servers import PostgresServer, move_clock
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +56,23 @@ def test_every_door_opens(run: Run, url: str) -> None:
     asyncio.run(Resumer(store, SystemClock(), BOOT).resume_all())
     assert run("checkpoints", "show", checkpoint.id, "--json").json["status"] == "resumed"
     store.close()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_what_commands_compare_has_the_time_of_the_server(run: Run, url: str, hours: int) -> None:
+    run("store", "migrate")
+    move_clock(url, hours=hours)
+
+    called = run("run", "tests.doors.errands:gathers", "--key", "k")
+
+    assert "its key was used before" not in called.err
+    assert "its key was used before" in run("run", "tests.doors.errands:gathers", "--key", "k").err
+    run("run", "tests.doors.errands:nothing", "--detach")
+    for task_id in [one["id"] for one in run("tasks", "list", "--json").json["tasks"]]:
+        created_at = run("tasks", "show", task_id, "--json").json["task"]["created_at"]
+        apart = datetime.fromisoformat(created_at) - SystemClock.now() - timedelta(hours=hours)
+        assert abs(apart) < timedelta(minutes=1)
+    assert run("checkpoints", "prune", "--older-than", "10s", "--json").status == 0
 
 
 def test_a_backup_is_left_to_the_servers_own_tools(run: Run, url: str) -> None:

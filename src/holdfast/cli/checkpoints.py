@@ -169,22 +169,22 @@ def prune_checkpoints(call: Invocation, older_than: timedelta, *, is_dry_run: bo
 
 
 def _preview(call: Invocation, asked: PruneAsked) -> PrunedView:
-    moment = moment_of(asked, call.clock.now())
     with call.listing() as ledger:
+        moment = moment_of(asked, call.clock.now())
         if ledger is not None:
             return ledger.read_now(lambda tx: prunable(tx, moment))
     return PrunedView(is_dry_run=True, older_than=moment, count=0, checkpoint_ids=[])
 
 
 def _prune(call: Invocation, asked: PruneAsked) -> PrunedView:
-    moment = moment_of(asked, call.clock.now())
     try:
         with call.writing_or_asking() as ledger:
             if ledger is None:
                 return call.ask("checkpoints.prune", asked, PrunedView)
-            return prune(ledger.write_now, moment)
+            return prune(ledger.write_now, moment_of(asked, call.clock.now()))
     except NoLedger as error:
         call.output.say(str(error))
+        moment = moment_of(asked, call.clock.now())
         return PrunedView(is_dry_run=False, older_than=moment, count=0, checkpoint_ids=[])
 
 

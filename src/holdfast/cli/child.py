@@ -19,6 +19,7 @@ from holdfast import app
 from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.up import COMMAND, log_to_stderr
+from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, HomeInUse, SchemaMismatch, SettingsError, StoreUnavailable
 from holdfast.views.text import one_line
 
@@ -222,13 +223,15 @@ def _wire(
     store, clock, config = parts.store, parts.clock, loaded.config
     agents = sorted(config.agents)
     conversations = Conversations(store, clock, agents)
-    mouths = mouths_of(config, home=settings.home, environ=environ, clock=clock)
+    # Strangers compare with their clocks, and files have this machine's, whatever the ledger's is.
+    machine = SystemClock()
+    mouths = mouths_of(config, home=settings.home, environ=environ, clock=machine)
     outbox = Outbox(store, clock, mouths, boot_id=parts.life.id)
     watch = ClockWatch(store, clock)
     cron = Cron(store, clock, config.schedules, watch=watch)
     # Where commands of agents leave them, and where tools of programs do that were given no other place.
     homes = {settings.home, default_home(environ)}
-    receipts = ReceiptPruner(store, clock, [home / "receipts" for home in homes], watch=watch)
+    receipts = ReceiptPruner(store, machine, [home / "receipts" for home in homes], watch=watch)
     gateway = Gateway(
         store,
         clock,
@@ -291,7 +294,8 @@ def _receives(settings: Settings, gateway: Gateway, environ: Mapping[str, str]) 
     secrets = {
         name: secrets_of(name, one, home=settings.home, environ=environ) for name, one in channels.items()
     }
-    hooks = Hooks(gateway.inbox, gateway.clock, channels, secrets)
+    # Signed by the clocks of strangers.
+    hooks = Hooks(gateway.inbox, SystemClock(), channels, secrets)
 
     async def receive(name: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> PostedView:
         posted = await hooks.receive(name, headers, body)

@@ -14,7 +14,7 @@ import click
 
 from holdfast import app
 from holdfast.cli.output import Output
-from holdfast.core.clock import SystemClock
+from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.errors import BadInput, HoldfastError, HomeInUse, NoLedger
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class Invocation:
         self.home: str | None = None
         self.store: str | None = None
         self.as_json = False
-        self.clock = SystemClock()
+        # The time of the ledger, once one is open: what is stored there is compared with it.
+        self.clock: Clock = SystemClock()
 
     @cached_property
     def settings(self) -> Settings:
@@ -68,6 +69,7 @@ class Invocation:
     def reading(self, *, must_be_current: bool = True) -> Iterator[Reader]:
         """The ledger, to be looked at beside whoever writes it. Raises NoLedger."""
         reader = app.open_reader(self.settings.store, must_be_current=must_be_current)
+        self.clock = reader.clock
         try:
             yield reader
         finally:
@@ -82,6 +84,7 @@ class Invocation:
             self.output.say(str(error))
             yield None
             return
+        self.clock = reader.clock
         try:
             yield reader
         finally:
@@ -91,6 +94,7 @@ class Invocation:
     def writing(self, *, may_upgrade: bool = False) -> Iterator[Store]:
         """The ledger, to be changed while no gateway runs in this home. Raises HomeInUse when one does."""
         with app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade) as store:
+            self.clock = store.clock
             yield store
 
     @contextlib.contextmanager
@@ -103,7 +107,9 @@ class Invocation:
             yield None
             return
         with contextlib.ExitStack() as held:
-            yield self._take(held, may_upgrade=may_upgrade)
+            store = self._take(held, may_upgrade=may_upgrade)
+            self.clock = self.clock if store is None else store.clock
+            yield store
 
     def _take(self, held: contextlib.ExitStack, *, may_upgrade: bool) -> Store | None:
         may_ask = (self.settings.home / "gateway.sock").exists()

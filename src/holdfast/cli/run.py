@@ -196,7 +196,7 @@ def _record(call: Invocation, asked: Asked) -> Followed:
     )
     with call.writing_or_asking(may_upgrade=_is_new(call)) as store:
         if store is not None:
-            made = store.write_now(creating_task(create, now=call.clock.now()))
+            made = store.write_now(creating_task(create, now=store.clock.now()))
             seen = store.read_now(lambda tx: _look_at(tx, made.task_id, asked))
             return Followed(seen=seen, is_new=made.is_new)
     made = call.ask("ledger.create", create, CreatedView)
@@ -301,7 +301,7 @@ async def _begin_and_follow(
     leaving: Leaving,
     after: str,
 ) -> Followed:
-    began_at = call.clock.now()
+    began_at = holdfast.store.clock.now()
     task = await _begin(asked, holdfast)
     family.choose(task.id)
     is_new = asked.call is not None and task.created_at >= began_at

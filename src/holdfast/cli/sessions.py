@@ -109,8 +109,8 @@ def list_sessions(
     """Last spoken in first, a page at a time."""
     if all_agents and agent is not None:
         raise click.UsageError("--agent and --all-agents exclude each other")
-    since = None if active is None else call.clock.now() - active
     with call.listing() as ledger:
+        since = None if active is None else call.clock.now() - active
         view = SessionPageView()
         if ledger is not None:
             view = ledger.read_now(

@@ -42,6 +42,7 @@ from holdfast.engine.scopes import Past, load_pasts
 from holdfast.engine.secrets import Secrets
 from holdfast.engine.threads import StepThreads
 from holdfast.store import Store, Tx
+from holdfast.store.clock import jumps_of
 
 T = TypeVar("T")
 
@@ -154,6 +155,8 @@ class Carrier:
         self.has_ended = asyncio.Event()
         self._look_at = 0.0
         self._has_warned = False
+        # Of the ledger's clock, as far as we have renewed our claims since.
+        self._jumps = jumps_of(clock)
         # How often each of these runs found its lease lapsed, one time after another.
         self._lapses: dict[str, int] = {}
         # What is nobody's to raise in a run: it ends the whole process's work.
@@ -347,6 +350,7 @@ class Carrier:
 
         seen = await self._store.read(look)
         self._tell_cancelled(seen.cancelled)
+        await self._renew_after_jump()
         if seen.due_at is None:
             return seen.is_ready
         due_s = (seen.due_at - self._clock.now()).total_seconds()
@@ -354,6 +358,13 @@ class Carrier:
             return bool((await self._rescuer.ready_due()).made_ready) or seen.is_ready
         self._look_at = _now() + min(due_s, ASK_EVERY_S)
         return seen.is_ready
+
+    async def _renew_after_jump(self) -> None:
+        """By a clock that was set forward all our leases have lapsed, and others will take what we carry."""
+        jumps = jumps_of(self._clock)
+        if jumps != self._jumps:
+            self._jumps = jumps
+            await self._heartbeat.run_once()
 
     async def _adopt(self, family: Family) -> None:
         """The task that we are here for is known from now on; a process before us may have left it."""

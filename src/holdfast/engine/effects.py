@@ -39,6 +39,7 @@ from holdfast.engine.stopping import Stopping
 from holdfast.engine.waits import wake_waiting
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack
+from holdfast.store.clock import doubt_about
 from holdfast.store.effects import beginning_effect, finishing_effect
 
 # How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
@@ -271,8 +272,9 @@ class Effects:
 
     def _is_key_known(self, spec: EffectSpec, effect: Effect) -> bool:
         """Whether the provider still remembers the key, counted from when it first saw it."""
-        since = self._past.keys_since.get(effect.idempotency_key, effect.created_us)
-        return self._live.clock.now() - from_micros(since) < (spec.window or timedelta(0))
+        clock = self._live.clock
+        since = from_micros(self._past.keys_since.get(effect.idempotency_key, effect.created_us))
+        return clock.now() - since + doubt_about(clock, since) < (spec.window or timedelta(0))
 
     async def _resolve(self, doing: Doing, spec: EffectSpec, left: Open) -> Outcome:
         """The world is asked until it says what came of it, or nobody can tell."""
@@ -596,8 +598,9 @@ class Effects:
         if boot_id == life.id or effect.settle_after is None:
             return
         boot = await self._live.read(lambda tx: tx.boots.get(boot_id))
-        if boot is not None and not life.has_died(boot) and self._live.clock.now() < effect.settle_after:
-            await self._sleep_until(pause_key(doing, f"settle-{effect.generation}"), effect.settle_after)
+        settle_after = effect.settle_after + doubt_about(self._live.clock, effect.created_at)
+        if boot is not None and not life.has_died(boot) and self._live.clock.now() < settle_after:
+            await self._sleep_until(pause_key(doing, f"settle-{effect.generation}"), settle_after)
 
     async def _ask_world(
         self, doing: Doing, spec: EffectSpec, effect: Effect, left: Open

@@ -25,6 +25,7 @@ from holdfast.engine.ends import Ends, GoodEnd
 from holdfast.engine.secrets import Secrets
 from holdfast.engine.stopping import Stopping
 from holdfast.store import Store, Tx, Write
+from holdfast.store.clock import LedgerClock
 
 T = TypeVar("T")
 
@@ -59,6 +60,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 def nanos_of(clock: Clock) -> Callable[[], int]:
     """What a clock says, in nanoseconds; of the machine's, as SystemClock reads it."""
+    if isinstance(clock, LedgerClock):
+        return clock.nanos
     return time.time_ns if type(clock) is SystemClock else lambda: to_micros(clock.now()) * 1000  # noqa: TID251
 
 

@@ -292,9 +292,10 @@ class Reaper(Service):
     async def run_once(self) -> tuple[Rescued, Resumed]:
         if self._heartbeat is not None:
             await self._heartbeat.run_once()
-        now, last = self._clock.now(), self._last_pass_at
         self._lapse_at = math.inf
         rescued = await self._rescuer.rescue_dead_boots()
+        # Asked after a look at the ledger, so that a jump of its clock is a gap, too.
+        now, last = self._clock.now(), self._last_pass_at
         if last is not None and now - last >= self._gap:
             self._grace = self._passes_per_lease
         if self._grace:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
+    from holdfast.core.clock import Clock
     from holdfast.store.transaction import Tx
 
 T = TypeVar("T")
@@ -94,6 +95,11 @@ class Statements(Protocol):
 class Store(Protocol):
     """Durable memory: writes that happened or raised, and reads of what was committed."""
 
+    @property
+    def clock(self) -> Clock:
+        """The one clock of this ledger: whatever is compared with a moment in it comes from here."""
+        ...
+
     async def write(self, write: Write[T]) -> T:
         """Run it in a transaction; return after the commit is durable.
 
@@ -139,6 +145,11 @@ class Store(Protocol):
 
 class Reader(Protocol):
     """Someone who only looks at a ledger, beside whoever writes it."""
+
+    @property
+    def clock(self) -> Clock:
+        """The one clock of this ledger."""
+        ...
 
     def read_now(self, read: Callable[[Tx], T]) -> T:
         """Run it on a snapshot of what was committed."""

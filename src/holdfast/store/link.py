@@ -24,6 +24,8 @@ from holdfast.store.user_sql import DatabaseFailed, Lent, numbered_for_user, ref
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
+    from holdfast.store.clock import LedgerClock
+
 T = TypeVar("T")
 
 SCHEMA = "holdfast"
@@ -89,6 +91,7 @@ _REMEDIES = (
 )
 _UNREACHABLE = "it cannot be reached; work goes on by itself once it answers"
 
+_TIME = b"SELECT holdfast_now()"
 _SHOW = "SELECT name, current_setting(name) FROM unnest(CAST($1 AS text[])) AS wanted (name)"
 _PARAMETER_TYPES = """
 SELECT CAST(CASE typtype WHEN 'd' THEN typbasetype ELSE pg_type.oid END AS bigint)
@@ -213,6 +216,12 @@ class Link:
             raise self._failure(result)
         return self.rows(result)
 
+    def ask_time(self, clock: LedgerClock) -> None:
+        """Twice, because the first answer may have waited for something."""
+        for _ in range(2):
+            asked = clock.asked()
+            clock.learn(asked, time_in(self.command(_TIME)))
+
     def show(self, setting: str) -> str:
         return str(self.ask("SELECT current_setting($1)", setting)[0][0])
 
@@ -304,6 +313,11 @@ class Link:
         said = result.error_message.decode("utf-8", "replace").strip()
         self.close()
         return psycopg.OperationalError(said or "the connection was lost")
+
+
+def time_in(answer: PGresult) -> int:
+    """The server's time, which a command was answered with."""
+    return int(answer.get_value(0, 0) or b"")
 
 
 # A statement that names them could reach our tables, or have names looked for elsewhere. U& spells in code.

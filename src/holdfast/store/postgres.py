@@ -15,6 +15,7 @@ from psycopg import errors
 
 from holdfast.core.clock import Clock
 from holdfast.core.errors import Refused, SettingsError, StoreUnavailable
+from holdfast.store.clock import LedgerClock, clock_for
 from holdfast.store.contract import JoinedWrite, Statements, Write
 from holdfast.store.hints import Hints
 from holdfast.store.link import (
@@ -25,6 +26,7 @@ from holdfast.store.link import (
     is_lost,
     may_retry,
     read_url,
+    time_in,
     unavailable,
 )
 from holdfast.store.migrations import Migration, load_migrations, migrate
@@ -49,7 +51,8 @@ _TELLING = {"lock_timeout": "5s", "statement_timeout": "10s", "synchronous_commi
 _IMPATIENT = b"SET lock_timeout = '50ms'"
 _PATIENT = b"SET lock_timeout = '10s'"
 _NOT_COMMITTED = "the connection was lost before the statement was committed"
-_BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# The time comes with it, in one round trip.
+_BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT holdfast_now()"
 
 _MIGRATION_LOCK = int.from_bytes(b"holdfast", "big")
 
@@ -57,8 +60,9 @@ _MIGRATION_LOCK = int.from_bytes(b"holdfast", "big")
 class PostgresSession:
     """One connection that writes; it connects when it is first needed, and again when it was lost."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, clock: LedgerClock) -> None:
         self._link = link
+        self._clock = clock
         self.tx = Tx(PostgresStatements(link))
         self._receipt = secrets.token_hex(8)
         self._number = 0
@@ -69,16 +73,20 @@ class PostgresSession:
         """Every transaction leaves its number on a receipt of ours, which tells later whether it committed.
 
         (The number that PostgreSQL gives it would not do: after a crash it may belong to another one.)
+        It answers with the server's time: so what renews a lease knows by which clock.
         """
         self._get_ready(may_wait=may_wait)
         self._number += 1
         self._link.prepare("write_receipt")
         begin = f"BEGIN; EXECUTE write_receipt({self._number}, '{self._receipt}')".encode()
-        while self._link.command(begin).command_tuples != 1:
+        asked = self._clock.asked()
+        while (answer := self._link.command(begin)).command_tuples != 1:
             # There is none yet, or somebody tidied it away. It must be there before the transaction
             # begins, or whoever asks after a lost answer would have nothing to wait at.
             self._link.command(b"ROLLBACK")
             self.tx.statements.run("insert_receipt", {"id": self._receipt})
+            asked = self._clock.asked()
+        self._clock.learn(asked, time_in(answer))
         self._has_savepoint = False
 
     def commit(self) -> None:
@@ -230,7 +238,8 @@ class PostgresStore:
     def __init__(self, url: str, *, clock: Clock, may_upgrade: bool = False, writers: int = 3) -> None:
         if not 1 <= writers <= MAX_WRITERS:
             raise SettingsError(f"store: {writers} writers; between 1 and {MAX_WRITERS} are possible")
-        self._clock = clock
+        # The time of this ledger: the server's, unless the caller has a clock of its own.
+        self.clock, self._server_clock = clock_for(clock)
         self._address = read_url(url)
         self._queries = load_queries("postgres")
         self._hints = Hints()
@@ -242,7 +251,7 @@ class PostgresStore:
         self._readers: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
         self._reader_slots = threading.Semaphore(READERS)
         self._writer = Writer(
-            [PostgresSession(link) for link in links],
+            [PostgresSession(link, self._server_clock) for link in links],
             on_commit=self._committed,
             max_transaction=MAX_TRANSACTION,
         )
@@ -257,6 +266,7 @@ class PostgresStore:
         try:
             link.open()
             migrate_database(link, may_upgrade=may_upgrade)
+            link.ask_time(self._server_clock)
         except psycopg.Error as error:
             link.close()
             raise unavailable(error) from error
@@ -295,7 +305,7 @@ class PostgresStore:
         try:
             return self._readers.get_nowait()
         except queue.Empty:
-            return _Reader(self._link(_READING))
+            return _Reader(self._link(_READING), self._server_clock)
 
     def _require_open(self) -> None:
         if self._is_closed:
@@ -355,8 +365,9 @@ def _fold_counters(statements: Statements) -> None:
 class _Reader:
     """A connection that reads one snapshot at a time."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, clock: LedgerClock) -> None:
         self._link = link
+        self._clock = clock
         self._tx = Tx(PostgresStatements(link))
 
     def run(self, read: Callable[[Tx], T]) -> T:
@@ -378,8 +389,9 @@ class _Reader:
     def _run_once(self, read: Callable[[Tx], T]) -> T:
         if not self._link.is_open:
             self._link.open()
-        self._link.command(_BEGIN_READING)
+        asked = self._clock.asked()
         try:
+            self._clock.learn(asked, time_in(self._link.command(_BEGIN_READING)))
             return read(self._tx)
         finally:
             if self._link.has_transaction:

@@ -8,6 +8,7 @@ from typing import TypeVar
 import psycopg
 
 from holdfast.core.errors import NoLedger, Refused, StoreUnavailable
+from holdfast.store.clock import LedgerClock
 from holdfast.store.link import Link, PostgresStatements, explain, read_url
 from holdfast.store.migrations import check_readable, load_migrations
 from holdfast.store.queries import load_queries
@@ -30,9 +31,12 @@ class PostgresReader:
         self._where = f"{address.get('dbname') or 'the database'} on {address.get('host') or 'this machine'}"
         self._link = Link(address, queries, **_SETTINGS)
         self._tx = Tx(PostgresStatements(self._link))
+        # The time of the ledger is its server's, as for whoever writes it.
+        self.clock = LedgerClock()
         try:
             known = load_migrations("postgres")
             check_readable(self.applied_migrations(), known, must_be_current=must_be_current)
+            self.read_now(lambda _tx: self._link.ask_time(self.clock))
         except BaseException:
             self.close()
             raise

@@ -195,7 +195,8 @@ class SqliteStore:
 
     def __init__(self, path: Path | None, *, clock: Clock, may_upgrade: bool = False) -> None:
         self.path = path
-        self._clock = clock
+        # Whoever shares the file is on this machine, and has the same.
+        self.clock = clock
         self._hints = Hints()
         self._queries = load_queries("sqlite")
         self._guard: FileGuard | None = None
@@ -285,7 +286,7 @@ class SqliteStore:
         """Raise the mark in the database first, beside it second: the file never runs ahead."""
         if self.path is None or self._held is not None:
             return
-        now = self._clock.now()
+        now = self.clock.now()
 
         def raise_mark(tx: Tx) -> Watermark:
             mark = mark_in(tx) + 1

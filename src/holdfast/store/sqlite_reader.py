@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.core.clock import SystemClock
 from holdfast.core.errors import NoLedger, SchemaMismatch, StoreUnavailable
 from holdfast.store.migrations import check_readable, load_migrations
 from holdfast.store.queries import load_queries
@@ -24,6 +25,7 @@ class SqliteReader:
     def __init__(self, path: Path, *, must_be_current: bool = True) -> None:
         """Raises NoLedger where there is none, and SchemaMismatch for one that this Holdfast cannot read."""
         self.path = path
+        self.clock = SystemClock()
         if not path.exists():
             raise NoLedger(str(path))
         self._snapshots = Snapshots(connect_beside(path), load_queries("sqlite"))

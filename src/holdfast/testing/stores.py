@@ -77,6 +77,10 @@ class StoreAround:
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
+    @property
+    def clock(self) -> Clock:
+        return self.inner.clock
+
     def _pass(self) -> None:
         """Called before and after everything that goes through."""
 

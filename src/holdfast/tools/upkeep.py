@@ -44,9 +44,13 @@ class ReceiptPruner(Service):
 
     async def run_once(self) -> int:
         """How many were removed."""
-        now = self._clock.now() if self._watch is None else await self._watch.deletion_time()
-        if now is None:
-            return 0
+        now = self._clock.now()
+        if self._watch is not None:
+            believed = await self._watch.deletion_time()
+            if believed is None:
+                return 0
+            # The files have the machine's time; if that jumps after the look, the earlier one counts.
+            now = min(now, believed)
         before, pruned = now - self._kept, 0
         for directory in self._directories:
             old = await asyncio.to_thread(old_receipts, directory, before=before)

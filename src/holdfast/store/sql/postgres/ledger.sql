@@ -111,9 +111,9 @@ ON CONFLICT (digest) DO UPDATE SET size_bytes = excluded.size_bytes;
 INSERT INTO commit_receipts VALUES (:id, 0, holdfast_now()) ON CONFLICT (id) DO NOTHING;
 
 -- name: write_receipt
--- The first statement of every transaction, run with EXECUTE: so the number comes first.
+-- The first statement of every transaction, run with EXECUTE: so the number comes first. It tells the time.
 -- Only: see insert_receipt.
-UPDATE commit_receipts SET number = :number, written_at = holdfast_now() WHERE id = :id;
+UPDATE commit_receipts SET number = :number, written_at = holdfast_now() WHERE id = :id RETURNING written_at;
 
 -- name: read_receipt
 -- The last transaction that committed; waits for one that has not ended yet.

@@ -18,7 +18,7 @@ from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.security import Tokens
 from holdfast.api.server import Receives, serve_doors
 from holdfast.config.gateway import AgentSettings, Config, GatewaySettings
-from holdfast.core.clock import SystemClock
+from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.manifest import Restart
 from holdfast.gateway.gateway import GatewayStatus, RestartAnswer, RestartRequest, Standing
 from holdfast.gateway.inbox import Inbox
@@ -43,7 +43,7 @@ class StandIn:
 
     def __init__(self, store: Store, config: Config) -> None:
         self.store = store
-        self.clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self.config = config
         self.inbox = Inbox(store, self.clock)
         self.now = Standing.SERVING

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.api.methods import METHODS
+from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.transitions import RunStatus
 from holdfast.gateway.gateway import Standing
+from holdfast.store.clock import LedgerClock
 from tests.api.stand_in import House
-from tests.builders import stored_run
+from tests.builders import stored_checkpoint, stored_run
 
 
 def test_a_task_is_listed_shown_and_cancelled_in_the_words_of_the_protocol(house: House) -> None:
@@ -275,3 +280,28 @@ def test_metrics_count_requests_and_records(house: House) -> None:
     assert 'holdfast_requests_total{code="OK",method="tasks.list"} 1.0' in text
     assert 'holdfast_requests_total{code="INVALID_REQUEST",method="other"} 1.0' in text
     assert "no.such.method" not in text
+
+
+def test_every_metric_is_in_the_guide(house: House) -> None:
+    stored_checkpoint(house.gateway.store)
+    house.post("tasks.list")
+    text = house.get("/metrics").text
+
+    found = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "observe.md").read_text(encoding="utf-8")
+    table = guide.partition("## Metrics")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| (`holdfast_.*?) \|", table, re.MULTILINE)
+    assert found == set(re.findall(r"\w+", " ".join(named)))
+
+
+def test_metrics_tell_how_far_the_clocks_are_apart(house: House) -> None:
+    assert "holdfast_clock_skew_seconds 0.0" in house.get("/metrics").text
+
+    clock = LedgerClock()
+    clock.learn(clock.asked(), to_micros(SystemClock.now() - timedelta(seconds=45)))
+    house.gateway.clock = clock
+
+    lines = house.get("/metrics").text.splitlines()
+    shown = dict(line.split() for line in lines if line.startswith("holdfast_clock"))
+    assert round(float(shown["holdfast_clock_skew_seconds"]), 1) == 45.0
+    assert 0 < float(shown["holdfast_clock_uncertainty_seconds"]) < 1

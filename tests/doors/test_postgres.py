@@ -58,6 +58,22 @@ def test_every_door_opens(run: Run, url: str) -> None:
     store.close()
 
 
+def test_a_clock_that_is_not_the_servers_is_a_finding_with_its_remedy(run: Run, url: str) -> None:
+    run("store", "migrate")
+    checks = {one["name"]: one for one in run("doctor", "--json").json["checks"]}
+    assert checks["clock"]["verdict"] == "ok"
+
+    for seconds, where in ((-45, "45.0 s ahead of"), (3600, "3,600.0 s behind")):
+        move_clock(url, seconds=seconds)
+        called = run("doctor", "--json")
+        found = {one["name"]: one for one in called.json["checks"]}["clock"]
+
+        assert (called.status, called.json["verdict"], found["verdict"]) == (0, "warn", "warn")
+        assert found["message"] == f"this machine's clock is {where} the database's, which decides"
+        assert "NTP" in found["remedy"]
+    assert "do: have NTP set both clocks" in run("doctor").out
+
+
 @pytest.mark.parametrize("hours", [-1, 1])
 def test_what_commands_compare_has_the_time_of_the_server(run: Run, url: str, hours: int) -> None:
     run("store", "migrate")

@@ -9,6 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from holdfast.api.contract import Gateway
+from holdfast.store.clock import skew_of, uncertainty_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 # Those that the ledger counts.
@@ -36,6 +37,8 @@ class Metrics:
             "holdfast_resumes_held": float(status.holds_resumes),
             "holdfast_runs_in_flight": float(status.in_flight),
             "holdfast_started_at_seconds": status.started_at.timestamp(),
+            "holdfast_clock_skew_seconds": skew_of(gateway.clock).total_seconds(),
+            "holdfast_clock_uncertainty_seconds": uncertainty_of(gateway.clock).total_seconds(),
         }
         return generate_latest(self._all)
 

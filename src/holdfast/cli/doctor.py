@@ -17,6 +17,7 @@ from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted, size
 from holdfast.config import SqlitePlace
 from holdfast.core.errors import HoldfastError, NoLedger, SettingsError
+from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
 from holdfast.store.locks import holder_of, is_dead
 from holdfast.views.health import BootView, CheckView, DoctorView, Verdict
 from holdfast.views.text import one_line
@@ -133,7 +134,7 @@ def _look_at_ledger(call: Invocation) -> Iterator[CheckView]:
     try:
         with call.reading() as ledger:
             yield check("ledger", OK, "it answers")
-            for look in (_schema, _facts, _held, _clock, _boots, _owners, _damage, _work):
+            for look in (_schema, _facts, _clock, _held, _boots, _owners, _damage, _work):
                 yield from _safely(look, call, ledger)
     except NoLedger as error:
         yield check("ledger", OK, str(error))
@@ -179,27 +180,31 @@ def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         yield check("journal", OK, f"WAL, SQLite {facts['sqlite_version']}")
 
 
+def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    """A file has the clock of its machine, which may have jumped; a server has one of its own."""
+    from holdfast.engine.clockwatch import FACT, in_words, jumped_by
+
+    if isinstance(ledger.clock, LedgerClock):
+        skew = ledger.clock.skew
+        if abs(skew) > MOST_SKEW:
+            yield check("clock", WARN, f"{skew_in_words(skew)}, which decides", SET_BY_NTP)
+        else:
+            yield check("clock", OK, skew_in_words(skew))
+        return
+    ahead = jumped_by(ledger.read_now(lambda tx: tx.boots.fact(FACT)), call.clock)
+    if ahead is None:
+        yield check("clock", OK, "no jump that the gateway does not believe")
+        return
+    message = f"the wall clock jumped {in_words(ahead)}; nothing is deleted by it, until its new time has held"
+    yield check("clock", WARN, message, SET_BY_NTP)
+
+
 def _held(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     why = ledger.held_why()
     if why is None:
         yield check("resumes", OK, "not held")
     else:
         yield check("resumes", WARN, f"held: {why}", "look at it, then holdfast store accept")
-
-
-def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
-    """On PostgreSQL the gateway goes by the clock of the database, and ours says nothing about that."""
-    from holdfast.engine.clockwatch import FACT, in_words, jumped_by
-
-    if not isinstance(call.settings.store, SqlitePlace):
-        return
-    ahead = jumped_by(ledger.read_now(lambda tx: tx.boots.fact(FACT)), call.clock)
-    if ahead is None:
-        yield check("clock", OK, "no jump that the gateway does not believe")
-        return
-    where = in_words(ahead)
-    message = f"the wall clock jumped {where}; nothing is deleted by it, until its new time has held"
-    yield check("clock", WARN, message, "if it is wrong, have NTP set it: timedatectl set-ntp true")
 
 
 def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:

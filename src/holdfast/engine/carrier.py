@@ -40,6 +40,7 @@ from holdfast.engine.rescue import Notary, Reaper, Rescuer
 from holdfast.engine.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.scopes import Past, load_pasts
 from holdfast.engine.secrets import Secrets
+from holdfast.engine.skew import SkewWatch
 from holdfast.engine.threads import StepThreads
 from holdfast.store import Store, Tx
 from holdfast.store.clock import jumps_of
@@ -208,6 +209,7 @@ class Carrier:
             self._listen("runs", self._news),
             self._listen("cancels", self._cancels),
             self._follow_cancels(),
+            SkewWatch(self._clock).run(),
         ):
             self._start(act)
         if self._family is not None:

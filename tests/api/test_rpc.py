@@ -298,7 +298,7 @@ def test_metrics_tell_how_far_the_clocks_are_apart(house: House) -> None:
     assert "holdfast_clock_skew_seconds 0.0" in house.get("/metrics").text
 
     clock = LedgerClock()
-    clock.learn(clock.asked(), to_micros(SystemClock.now() - timedelta(seconds=45)))
+    clock.learn(clock.steady_ns(), to_micros(SystemClock.now() - timedelta(seconds=45)))
     house.gateway.clock = clock
 
     lines = house.get("/metrics").text.splitlines()

@@ -26,7 +26,7 @@ def behind(clock: LedgerClock) -> Behind:
     """The server's clock is so many seconds behind this machine's from now on."""
 
     def set_behind(seconds: float) -> None:
-        asked = clock.asked()
+        asked = clock.steady_ns()
         clock.learn(asked, to_micros(SystemClock.now() - timedelta(seconds=seconds)))
 
     return set_behind

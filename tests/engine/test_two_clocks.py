@@ -165,8 +165,8 @@ async def test_after_a_jump_of_the_servers_clock_others_can_renew_before_anythin
     assert rescued.checkpointed == 0
 
     move_clock(url, hours=2)
-    passes = [(await reaper.run_once())[0].checkpointed for _ in range(2)]
-    assert passes == [0, 1]
+    passes = [(await reaper.run_once())[0].checkpointed for _ in range(20)]
+    assert (passes[0], sum(passes)) == (0, 1)
 
 
 # --- settle time

@@ -24,7 +24,7 @@ class Here:
 
     def ask(self, *, there_s: float = 0.0005, back_s: float = 0.0005) -> None:
         """A round trip; so long takes the question, and so long the answer."""
-        asked = self.clock.asked()
+        asked = self.clock.steady_ns()
         self.passed += int(there_s * SECOND)
         said_us = self.server_us
         self.passed += int(back_s * SECOND)
@@ -132,7 +132,7 @@ def test_jumps_add_up() -> None:
 
 def test_an_answer_that_was_overtaken_by_a_later_one_is_not_heard() -> None:
     here = Here()
-    asked, said_us = here.clock.asked(), here.server_us
+    asked, said_us = here.clock.steady_ns(), here.server_us
     here.ahead_us += 3_600_000_000
     here.passed += 2 * SECOND
     here.ask()

@@ -88,13 +88,13 @@ class LedgerClock:
         """How far this machine's clock is ahead of the database's."""
         return SystemClock.now() - self.now()
 
-    def asked(self) -> int:
-        """For `learn`: when the server was asked."""
+    def steady_ns(self) -> int:
+        """What has passed here, whatever the server says: for lengths of time, which no jump may change."""
         return self._passed()
 
     def learn(self, asked: int, said_us: int) -> None:
-        """What the server has just answered. It read its clock between then and now; nobody knows when, so
-        the middle is wrong by half of that at most."""
+        """What the server has just answered; it was asked at that moment of `steady_ns`. It read its clock
+        between then and now; nobody knows when, so the middle is wrong by half of that at most."""
         answered = self._passed()
         error = (answered - asked) // 2 + _ROUNDED_NS
         at = answered - (answered - asked) // 2

@@ -219,7 +219,7 @@ class Link:
     def ask_time(self, clock: LedgerClock) -> None:
         """Twice, because the first answer may have waited for something."""
         for _ in range(2):
-            asked = clock.asked()
+            asked = clock.steady_ns()
             clock.learn(asked, time_in(self.command(_TIME)))
 
     def show(self, setting: str) -> str:

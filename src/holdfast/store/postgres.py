@@ -79,13 +79,13 @@ class PostgresSession:
         self._number += 1
         self._link.prepare("write_receipt")
         begin = f"BEGIN; EXECUTE write_receipt({self._number}, '{self._receipt}')".encode()
-        asked = self._clock.asked()
+        asked = self._clock.steady_ns()
         while (answer := self._link.command(begin)).command_tuples != 1:
             # There is none yet, or somebody tidied it away. It must be there before the transaction
             # begins, or whoever asks after a lost answer would have nothing to wait at.
             self._link.command(b"ROLLBACK")
             self.tx.statements.run("insert_receipt", {"id": self._receipt})
-            asked = self._clock.asked()
+            asked = self._clock.steady_ns()
         self._clock.learn(asked, time_in(answer))
         self._has_savepoint = False
 
@@ -389,7 +389,7 @@ class _Reader:
     def _run_once(self, read: Callable[[Tx], T]) -> T:
         if not self._link.is_open:
             self._link.open()
-        asked = self._clock.asked()
+        asked = self._clock.steady_ns()
         try:
             self._clock.learn(asked, time_in(self._link.command(_BEGIN_READING)))
             return read(self._tx)

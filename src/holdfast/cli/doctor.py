@@ -195,8 +195,10 @@ def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     if ahead is None:
         yield check("clock", OK, "no jump that the gateway does not believe")
         return
-    message = f"the wall clock jumped {in_words(ahead)}; nothing is deleted by it, until its new time has held"
-    yield check("clock", WARN, message, SET_BY_NTP)
+    message = (
+        f"the wall clock jumped {in_words(ahead)}; nothing is deleted by it, until its new time has held"
+    )
+    yield check("clock", WARN, message, "if it is wrong, have NTP set it: timedatectl set-ntp true")
 
 
 def _held(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:

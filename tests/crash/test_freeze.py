@@ -9,10 +9,12 @@ import signal
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pytest
 
+import holdfast as hf
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
 from holdfast.core.clock import SystemClock
@@ -21,9 +23,13 @@ from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure, Progress
 from holdfast.engine.ledger import AlreadyEnded
 from holdfast.engine.resume import Resumed
+from holdfast.store import Store, Write
+from holdfast.store.effects import BeginEffect
+from holdfast.testing import StoreAround
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place
 from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
+from tests.engine.carriers import carrying, soon, until
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
 
@@ -34,6 +40,7 @@ STORM = Failure(kind="storm", message="rough")
 # What the store notes about itself changes with every opening.
 BOOKKEEPING = {"ledger_events", "ledger_facts"}
 
+T = TypeVar("T")
 LateWrite = Callable[[Parts, Claim], Awaitable[object]]
 
 
@@ -195,3 +202,80 @@ def test_when_the_work_has_ended_meanwhile_a_late_end_is_ignored_and_says_so(pla
     assert answers == dict.fromkeys([*(LATE_WRITES.keys() - ended), "settle"], "ClaimLost")
     assert all(said.startswith(AlreadyEnded.__name__) for said in ended.values())
     assert after == before._replace(events=before.events + 2)
+
+
+# --- between an intent and its call
+
+
+LEASE_S = 0.5
+EFFECT_TIMEOUT_S = 0.5
+
+
+class FreezingStore(StoreAround):
+    """Stops its own process, once, when an intent is durable and its effect not begun yet."""
+
+    has_frozen = False
+
+    async def write(self, write: Write[T]) -> T:
+        answer = await self.inner.write(write)
+        if isinstance(write, BeginEffect) and not self.has_frozen:
+            self.has_frozen = True
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return answer
+
+
+def sending_to(outbox: Path) -> hf.TaskDefinition[[], str]:
+    """One effect, of which the world can tell whether it happened."""
+
+    def verify(sender: str) -> hf.Happened | hf.DidNotHappen:
+        return hf.Happened(f"found {sender}") if outbox.exists() else hf.DidNotHappen()
+
+    @hf.tool(effect=hf.verifiable(verify), timeout=EFFECT_TIMEOUT_S)
+    async def send(sender: str) -> str:
+        with outbox.open("a") as lines:
+            lines.write(f"{os.getpid()}\n")
+        return sender
+
+    @hf.task(name="sends")
+    async def sends(run: hf.Run) -> str:
+        return str(await run.step(send, "ada"))
+
+    return sends
+
+
+async def send_and_freeze(place: Place, outbox: Path, out: Pipe) -> None:
+    """The process that freezes; it says when it carries nothing any more, and then ends cleanly."""
+    task = sending_to(outbox)
+    store = FreezingStore(place.open())
+    async with carrying(cast(Store, store), SystemClock(), task, lease=LEASE_S) as process:
+        await process.holdfast.start(task(), key="once")
+        await until(lambda: store.has_frozen and not process.carrier.claims_in_flight())
+    out.say("ended")
+    store.close()
+
+
+async def send_meanwhile(place: Place, outbox: Path) -> None:
+    """A second worker: the lease lapses, the world says that nothing happened, so it is done again."""
+    task = sending_to(outbox)
+    store = place.open()
+    async with carrying(store, SystemClock(), task, lease=LEASE_S) as process:
+        handle = await process.holdfast.start(task(), key="once")
+        assert await soon(handle.result()) == "ada"
+    store.close()
+
+
+def test_a_process_that_was_frozen_between_intent_and_call_does_not_begin_the_effect(place: Place) -> None:
+    out, outbox = Pipe(), place.home / "outbox"
+    frozen = fork(lambda: asyncio.run(send_and_freeze(place, outbox, out)))
+    out.only_hear()
+    with killed_in_the_end(frozen):
+        _, status = os.waitpid(frozen, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        assert_ended_well(fork(lambda: asyncio.run(send_meanwhile(place, outbox))))
+        senders = outbox.read_text()
+        os.kill(frozen, signal.SIGCONT)
+        assert out.hear() == "ended"
+    out.close()
+
+    assert senders.count("\n") == 1
+    assert outbox.read_text() == senders

@@ -24,6 +24,7 @@ from holdfast.engine.live import Place, nanos_of
 from holdfast.engine.rescue import Rescuer
 from holdfast.engine.resume import Resumer
 from holdfast.engine.scopes import load_pasts
+from holdfast.engine.steady import steady_of
 from holdfast.engine.threads import StepThreads
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, FakeClock
@@ -62,6 +63,7 @@ class Stage:
             store=self._failing,
             clock=self.clock,
             nanos=nanos_of(self.clock),
+            steady=steady_of(self.clock),
             life=self._life,
             threads=self._threads,
             digest_key=b"stage",

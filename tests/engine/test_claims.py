@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -13,11 +14,28 @@ from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims import Claims
-from holdfast.store import Store
-from holdfast.testing import FakeClock
+from holdfast.engine.steady import steady_of
+from holdfast.store import Store, Write
+from holdfast.testing import FakeClock, StoreAround
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
+
+T = TypeVar("T")
+
+
+class Slow(StoreAround):
+    """A store that answers five seconds after it was asked."""
+
+    def __init__(self, inner: Store, clock: FakeClock) -> None:
+        super().__init__(inner)
+        self._clock = clock
+
+    async def write(self, write: Write[T]) -> T:
+        answer = await self.inner.write(write)
+        self._clock.advance(seconds=5)
+        return answer
+
 
 # --- take
 
@@ -32,6 +50,26 @@ async def test_a_claim_says_who_carries_the_run_and_until_when(parts: Parts, clo
     assert (claimed.run.status, claimed.task.id) == (RunStatus.RUNNING, task.id)
     assert (await parts.ledger.get(task.id)).status is TaskStatus.RUNNING
     assert_ledger_is_whole(parts.store)
+
+
+async def test_a_lease_counts_for_its_holder_from_when_it_was_asked_for(
+    store: Store, clock: FakeClock, parts: Parts
+) -> None:
+    """The answer may be slow, or the holder frozen before it hears it: the lease has gone on meanwhile."""
+    lease_ns = 30 * 10**9
+    slow = Slow(store, clock)
+    claims = Claims(slow, clock, parts.life.id)
+    await parts.create()
+    read = steady_of(clock)
+
+    asked = [read()]
+    (claimed,) = await claims.take()
+    asked.append(read())
+    (renewed,) = (await claims.renew([claimed.claim])).held
+
+    assert claimed.claim.held_until_ns == asked[0] + lease_ns
+    assert renewed.held_until_ns == asked[1] + lease_ns
+    assert asked[1] - asked[0] == 5 * 10**9
 
 
 async def test_a_run_is_claimed_once_however_many_ask(parts: Parts, others: Parts) -> None:

@@ -1,4 +1,4 @@
-"""What every call of a program asks: the time, as it is stored."""
+"""What every call of a program asks: the time, as it is stored; and what leases are counted by."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from holdfast.core.clock import SystemClock, to_micros
 from holdfast.engine.live import nanos_of
+from holdfast.engine.steady import steady_of
 from holdfast.testing import FakeClock
 
 
@@ -37,3 +38,23 @@ def test_any_other_clock_is_asked_itself() -> None:
 
     for clock in (fake, OwnClock(), LateClock()):
         assert nanos_of(clock)() == to_micros(clock.now()) * 1000
+
+
+def test_leases_are_counted_by_a_clock_that_nobody_sets() -> None:
+    first, second = (steady_of(SystemClock())() for _ in range(2))
+
+    assert 0 < first <= second
+    # Since the machine started, and not since 1970.
+    assert second < to_micros(SystemClock().now()) * 1000
+
+
+def test_a_clock_of_a_test_is_as_steady_as_the_test_makes_it() -> None:
+    class Jumping(FakeClock):
+        def steady_ns(self) -> int:
+            return 7
+
+    fake, jumping = FakeClock(), Jumping()
+    jumping.advance(hours=1)
+
+    assert steady_of(fake)() == to_micros(fake.now()) * 1000
+    assert steady_of(jumping)() == 7

@@ -223,6 +223,14 @@ def test_a_boot_begins_once_and_ends_once(store: Store) -> None:
     assert store.read_now(lambda tx: tx.boots.get("boot_nothing")) is None
 
 
+def test_a_boot_that_is_locked_is_the_same_boot(store: Store) -> None:
+    boot = a_boot()
+    store.write_now(lambda tx: tx.boots.begin(boot))
+
+    assert store.write_now(lambda tx: tx.boots.lock(boot.id)) == boot
+    assert store.write_now(lambda tx: tx.boots.lock("boot_nothing")) is None
+
+
 def test_boots_that_ended_long_ago_are_forgotten(store: Store) -> None:
     old, fresh, alive = (BootId(f"boot_{name}") for name in ("old", "fresh", "alive"))
 

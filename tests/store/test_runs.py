@@ -469,6 +469,17 @@ def test_waits_whose_time_is_over_are_found_earliest_first(store: Store) -> None
     assert get(store, far) == far
 
 
+def test_runs_are_found_by_what_they_wait_for(store: Store) -> None:
+    later_due = stored_run(store, RunStatus.WAITING, waits_on="boot:boot_1", due_at=later(seconds=2))
+    first_due = stored_run(store, RunStatus.WAITING, waits_on="boot:boot_1", due_at=later(seconds=1))
+    stored_run(store, RunStatus.WAITING, waits_on="boot:boot_2")
+    stored_run(store)
+
+    found = store.read_now(lambda tx: tx.runs.waiting_on("boot:boot_1"))
+
+    assert found == [(first_due.id, first_due.task_id), (later_due.id, later_due.task_id)]
+
+
 # --- the end
 
 

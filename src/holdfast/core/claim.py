@@ -19,6 +19,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: BootId
     fence: int
     lease_until: datetime
+    # Until when this process may count on the lease, by its steady clock: counted from when the claim or its
+    # renewal was sent, so that it ends here before it ends for others. Nothing is left of a lease that was
+    # only read.
+    held_until_ns: int = 0
     # A suspect is carried alone until it makes progress.
     is_alone: bool = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from datetime import datetime
 from pathlib import Path
 
 from holdfast.core.claim import Boot
@@ -12,7 +13,8 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, new_boot_id
-from holdfast.store import Store, Tx
+from holdfast.engine.claims import wake_run
+from holdfast.store import Store, Tx, Write
 from holdfast.store.locks import BootLock, bury, is_dead
 
 
@@ -78,28 +80,37 @@ class Life:
         """Note the end of a dead boot that carries nothing any more. Raises StoreUnavailable if it lives."""
         if not self.has_died(boot):
             raise StoreUnavailable(f"{boot.id} is not known to be dead, so its end is not noted")
-        now = self._clock.now()
-
-        def note_end(tx: Tx) -> None:
-            if tx.boots.end(boot.id, now=now):
-                tx.emit(EventKind.BOOT_ENDED, boot.id, at=now, how="died", pid=boot.pid)
-
-        await self._store.write(note_end)
+        await self._store.write(_noting_end(boot, "died", self._clock.now()))
         if self._locks is not None and boot.host == self.boot.host:
             bury(self._locks, boot.id)
 
     async def end(self) -> None:
         """A clean end. What this boot still carries can be rescued from now on. Safe twice."""
-        now = self._clock.now()
-
-        def note_end(tx: Tx) -> None:
-            if tx.boots.end(self.boot.id, now=now):
-                tx.emit(EventKind.BOOT_ENDED, self.boot.id, at=now, how="clean", pid=self.boot.pid)
-
-        await self._store.write(note_end)
+        await self._store.write(_noting_end(self.boot, "clean", self._clock.now()))
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def waits_for_boot(boot_id: str) -> str:
+    """What a run waits on until the effects that a boot has begun can be settled."""
+    return f"boot:{boot_id}"
+
+
+def _noting_end(boot: Boot, how: str, now: datetime) -> Write[None]:
+    """The end of a boot; who waits for it goes on, in the same write."""
+
+    def note_end(tx: Tx) -> None:
+        if not tx.boots.end(boot.id, now=now):
+            return
+        tx.emit(EventKind.BOOT_ENDED, boot.id, at=now, how=how, pid=boot.pid)
+        waiting = tx.runs.waiting_on(waits_for_boot(boot.id))
+        # In one order, so that two who do the same cannot lock each other out.
+        for run_id, task_id in sorted(waiting, key=lambda ids: ids[1]):
+            tx.tasks.lock(task_id)
+            wake_run(tx, run_id, now=now)
+
+    return note_end
 
 
 def _make_place(locks: Path | None) -> str:

@@ -41,6 +41,7 @@ from holdfast.engine.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.scopes import Past, load_pasts
 from holdfast.engine.secrets import Secrets
 from holdfast.engine.skew import SkewWatch
+from holdfast.engine.steady import steady_of
 from holdfast.engine.threads import StepThreads
 from holdfast.store import Store, Tx
 from holdfast.store.clock import jumps_of
@@ -510,6 +511,7 @@ class Carrier:
             store=self._store,
             clock=self._clock,
             nanos=nanos_of(self._clock),
+            steady=steady_of(self._clock),
             life=self._life,
             threads=self._threads,
             digest_key=digest_key,

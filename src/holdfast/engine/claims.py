@@ -19,9 +19,11 @@ from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.inputs import check_claim, check_claims, check_moment
 from holdfast.engine.ledger import DEFAULT_RETENTION, cancel_idle_run, fail_damaged, opened
+from holdfast.engine.steady import steady_of
 from holdfast.store import Store, Tx, Write
 
 MAX_BATCH = 1000
+_MICROSECOND = timedelta(microseconds=1)
 # How long a suspect waits for a boot that is busy, before that boot takes no other work.
 SUSPECT_PATIENCE = timedelta(minutes=5)
 # A suspect that lived this long alone does not kill its process at the start.
@@ -86,6 +88,8 @@ class Claims:
         self._boot_id = boot_id
         self._names = None if names is None else [check_name("name", name) for name in names]
         self._lease = lease
+        self._lease_ns = lease // _MICROSECOND * 1000
+        self._steady = steady_of(clock)
         self._retention = retention
         self._family = family
 
@@ -95,20 +99,21 @@ class Claims:
         return await self._store.write(self._taking(limit, token=new_token()))
 
     def _taking(self, limit: int, *, token: str) -> Write[list[ClaimedRun]]:
+        until_ns = self._steady() + self._lease_ns
         now = self._clock.now()
 
         def take(tx: Tx) -> list[ClaimedRun]:
             runs = tx.runs.with_token(self._boot_id, token)
             if runs:  # the write runs a second time after its own commit
-                return [self._claimed(tx, run) for run in runs]
+                return [self._claimed(tx, run, until_ns) for run in runs]
             usable: list[ClaimedRun] = []
             while not usable and (runs := self._pick(tx, limit, token, now)):
-                usable = self._begin(tx, runs, now)
+                usable = self._begin(tx, runs, until_ns, now)
             return usable
 
         return take
 
-    def _begin(self, tx: Tx, runs: Sequence[Run], now: datetime) -> list[ClaimedRun]:
+    def _begin(self, tx: Tx, runs: Sequence[Run], until_ns: int, now: datetime) -> list[ClaimedRun]:
         """The tasks follow their runs. What is damaged ends here, so that it stops nobody else."""
         tx.tasks.move_many([run.task_id for run in runs], TaskStatus.QUEUED, TaskStatus.RUNNING, now=now)
         tasks = tx.tasks.get_many([run.task_id for run in runs])
@@ -116,7 +121,7 @@ class Claims:
         for run in runs:
             tx.emit(EventKind.RUN_CLAIMED, run.id, at=now, task_id=run.task_id, fence=run.fence)
             try:
-                usable.append(self._claimed(tx, run, tasks))
+                usable.append(self._claimed(tx, run, until_ns, tasks))
             except RowDamaged as damage:
                 fail_damaged(tx, run, damage, now=now, retention=self._retention)
         return usable
@@ -165,12 +170,13 @@ class Claims:
     async def start(self, run_id: str) -> ClaimedRun:
         """One run by its id: for producers that carry out recorded work themselves."""
         check_id("run", run_id)
+        until_ns = self._steady() + self._lease_ns
         now, token = self._clock.now(), new_token()
 
         def start(tx: Tx) -> ClaimedRun:
             mine = tx.runs.with_token(self._boot_id, token)
             if mine:
-                return self._claimed(tx, mine[0])
+                return self._claimed(tx, mine[0], until_ns)
             before = tx.runs.lock(run_id)
             run = tx.runs.claim(
                 run_id,
@@ -184,7 +190,7 @@ class Claims:
                 raise IllegalMove("run", run_id, before.status.value, RunStatus.RUNNING.value)
             tx.tasks.move(tx.tasks.lock(run.task_id), TaskStatus.RUNNING, now=now)
             tx.emit(EventKind.RUN_CLAIMED, run.id, at=now, task_id=run.task_id, fence=run.fence)
-            return self._claimed(tx, run)
+            return self._claimed(tx, run, until_ns)
 
         return await self._store.write(start)
 
@@ -193,6 +199,7 @@ class Claims:
         claims = check_claims(claims)
         if not claims:
             return Renewed(held=(), lost=(), cancelled_task_ids=frozenset())
+        until_ns = self._steady() + self._lease_ns
         now = self._clock.now()
 
         def renew(tx: Tx) -> Renewed:
@@ -206,7 +213,11 @@ class Claims:
                     lost.append(claim)
                     continue
                 is_alone = claim.is_alone and not self._is_exonerated(tx, claim.run_id, claim.fence, now)
-                held.append(msgspec.structs.replace(claim, lease_until=until, is_alone=is_alone))
+                held.append(
+                    msgspec.structs.replace(
+                        claim, lease_until=until, held_until_ns=until_ns, is_alone=is_alone
+                    )
+                )
             cancelled = tx.tasks.cancels_requested([claim.task_id for claim in held])
             return Renewed(held=tuple(held), lost=tuple(lost), cancelled_task_ids=frozenset(cancelled))
 
@@ -263,14 +274,16 @@ class Claims:
         now = self._clock.now()
         return await self._store.write(lambda tx: wake_run(tx, run_id, now=now))
 
-    def _claimed(self, tx: Tx, run: Run, tasks: Mapping[str, Task] | None = None) -> ClaimedRun:
+    def _claimed(
+        self, tx: Tx, run: Run, until_ns: int, tasks: Mapping[str, Task] | None = None
+    ) -> ClaimedRun:
         """What the claimant gets, its large payloads opened. Raises RowDamaged."""
         if run.is_damaged:
             raise RowDamaged("run", run.id)
         task = tx.tasks.get(run.task_id) if tasks is None else tasks[run.task_id]
         seed = None if run.seed is None else tx.blobs.open(run.seed)
         return ClaimedRun(
-            claim=claim_of(run), run=msgspec.structs.replace(run, seed=seed), task=opened(tx, task)
+            claim=claim_of(run, until_ns), run=msgspec.structs.replace(run, seed=seed), task=opened(tx, task)
         )
 
 
@@ -302,8 +315,8 @@ def was_given_up(tx: Tx, claim: Claim) -> bool:
     return _is_after(tx, claim, RunStatus.WAITING)
 
 
-def claim_of(run: Run) -> Claim:
-    """The claim that a running run shows."""
+def claim_of(run: Run, until_ns: int = 0) -> Claim:
+    """The claim that a running run shows, and until when its holder may count on it."""
     assert run.claimed_by is not None
     assert run.lease_until is not None
     return Claim(
@@ -312,6 +325,7 @@ def claim_of(run: Run) -> Claim:
         boot_id=run.claimed_by,
         fence=run.fence,
         lease_until=run.lease_until,
+        held_until_ns=until_ns,
         is_alone=run.is_alone,
     )
 

@@ -32,9 +32,9 @@ from holdfast.core.transport import is_transport_error
 from holdfast.engine.begun import begin_silent, nest_here
 from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
-from holdfast.engine.live import LEASE_LAPSED, Live, landed, sheltered, shielded
+from holdfast.engine.live import Live, TooLate, landed, sheltered, shielded
 from holdfast.engine.scopes import Called, Key, Past, inside_step, opened_step
-from holdfast.engine.stepper import Doing, Stepper, failed_payload, pause_key, tell_drift
+from holdfast.engine.stepper import Doing, Stepper, failed_payload, tell_drift, time_of
 from holdfast.engine.stopping import Stopping
 from holdfast.engine.waits import wake_waiting
 from holdfast.store import Tx, Write
@@ -42,10 +42,6 @@ from holdfast.store.blobs import Packed, pack
 from holdfast.store.clock import doubt_about
 from holdfast.store.effects import beginning_effect, finishing_effect
 
-# How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
-DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
-_MICROSECOND = timedelta(microseconds=1)
-_DEFAULT_TIMEOUT_US = DEFAULT_EFFECT_TIMEOUT // _MICROSECOND
 # Between two calls with one key, while the answers leave the outcome open.
 _PATIENCE = Retry(attempts=1_000_000, backoff=timedelta(seconds=1), most=timedelta(minutes=5))
 
@@ -143,7 +139,7 @@ class Effects:
         stepper: Stepper,
         *,
         park: Callable[[Effect], Awaitable[None]],
-        sleep_until: Callable[[Key, datetime], Awaitable[None]],
+        until_ended: Callable[[str, datetime], Awaitable[None]],
         on_cut: Callable[[], None],
     ) -> None:
         self._live = live
@@ -151,11 +147,12 @@ class Effects:
         self._past = past
         self._stepper = stepper
         self._park = park
-        self._sleep_until = sleep_until
+        self._until_ended = until_ended
         self._nest = nest_here()
         # With its present lease; worked out anew when that was renewed.
         self._newest: Claim | None = None
         self._lease_us = 0
+        self._held_until_ns = 0
         # Those that the program itself has cancelled: it goes no further until each of them is settled.
         self._cut: dict[Key, tuple[Doing, EffectSpec]] = {}
 
@@ -243,7 +240,7 @@ class Effects:
 
     async def _left_open(self, doing: Doing, effect: Effect) -> Open | None:
         """What a crash left to us. None: somebody has to look at it."""
-        await self._outlive(doing, effect)
+        await self._outlive(effect)
         left = Open("the process died while it was being done")
         if decode_request(effect.request).input_digest == doing.digest.hex():
             return left
@@ -288,6 +285,7 @@ class Effects:
                     await self._stepper.pause_for(doing, pause.total_seconds())
                 attempts += 1
                 doing.has_landed = False
+                doing.until_ns = self._live.place.steady() + time_of(doing)
                 patience = functools.partial(self._patience, doing)
                 await sheltered(self._do(doing, effect), patience=patience)
                 outcome = doing.outcome
@@ -303,11 +301,12 @@ class Effects:
         live = self._live
         if live.is_stopping:
             live.check()
-        micros = live.place.nanos() // 1000
+        began_ns, micros = live.place.steady(), live.place.nanos() // 1000
         effect, lease_us = self._intent(doing, spec, generation, micros, key)
-        if micros >= lease_us:
-            live.stop(LEASE_LAPSED)
-            live.check()
+        if micros >= lease_us or began_ns >= self._held_until_ns:
+            raise live.lapsed()
+        # Counted from here: whoever must outlive it knows only when it was noted.
+        doing.until_ns = began_ns + time_of(doing)
         # In flight from its intent on: whoever wants us to stop waits for it.
         live.effects += 1
         try:
@@ -337,8 +336,8 @@ class Effects:
         """The effect as it will be noted, and until when the claim is held that it is noted under."""
         claim = self._live.place.newest(self._live.claim)
         if claim is not self._newest:
-            self._newest, self._lease_us = claim, to_micros(claim.lease_until)
-        timeout_us = doing.timeout // _MICROSECOND if doing.timeout else _DEFAULT_TIMEOUT_US
+            self._newest, self._held_until_ns = claim, claim.held_until_ns
+            self._lease_us = to_micros(claim.lease_until)
         scope, name, occurrence = doing.key
         key = key_of(claim.task_id, doing, generation)
         request = Request(
@@ -360,15 +359,17 @@ class Effects:
             request=_encode(request),
             created_us=micros,
             fence=claim.fence,
-            settle_us=self._lease_us + timeout_us,
+            settle_us=self._lease_us + time_of(doing) // 1000,
             updated_us=micros,
         )
         return effect, self._lease_us
 
-    async def _take_back(self, doing: Doing, effect: Effect) -> None:
+    async def _take_back(
+        self, doing: Doing, effect: Effect, why: str = "the run was told to stop before it was done"
+    ) -> None:
         """We were stopped before the call: nothing has happened, that is known, and nobody need be asked."""
         live = self._live
-        failure = Failure(kind="not_begun", message="the run was told to stop before it was done")
+        failure = Failure(kind="not_begun", message=why)
         outcome = msgspec.json.encode(failure)
 
         def take_back(tx: Tx) -> Effect | None:
@@ -443,9 +444,10 @@ class Effects:
 
     async def _do(self, doing: Doing, effect: Effect, *, is_first: bool = False) -> None:
         """Call it and save its outcome, which is left with it."""
-        live, handled = self._live, sys.exception()
-        doing.idempotency_key = effect.idempotency_key
+        live, key, handled = self._live, effect.idempotency_key, sys.exception()
+        doing.idempotency_key = key
         live.effects += 1
+        live.place.calling[key] = live
         try:
             if is_first and live.is_stopping:
                 try:
@@ -455,6 +457,15 @@ class Effects:
                     raise
             try:
                 value = await self._stepper.call(doing)
+            except TooLate as late:
+                if is_first:
+                    await self._take_back(doing, effect, f"it was not begun: {late}")
+                if late.is_lease:
+                    raise live.lapsed() from late
+                # An earlier call with the same key may have happened all the same.
+                error = TimeoutError(f"{doing.name} was not begun: {late}")
+                doing.outcome = Definite(error) if is_first else Open(str(error), error)
+                return
             except RetryAfter as error:
                 await self._end(doing, effect, EffectStatus.FAILED, _certain(failure_of(error)))
                 doing.outcome = Limited(error)
@@ -478,6 +489,8 @@ class Effects:
             doing.outcome = payload
         finally:
             live.effects -= 1
+            if live.place.calling.get(key) is live:
+                del live.place.calling[key]
             if live.changed is not None:
                 live.changed.set()
 
@@ -591,16 +604,25 @@ class Effects:
         message = "it was compensated" if compensate is not None else "a person compensated it"
         raise await self._stepper.failed(doing, Compensated(message))
 
-    async def _outlive(self, doing: Doing, effect: Effect) -> None:
-        """Wait until whoever began it has surely finished: no time at all when it is provably dead."""
-        boot_id = decode_request(effect.request).boot
-        life = self._live.place.life
-        if boot_id == life.id or effect.settle_after is None:
+    async def _outlive(self, effect: Effect) -> None:
+        """Wait until the worker that began it has surely finished: not at all if that worker provably ended,
+        and no longer than until it ends."""
+        live, boot_id, until = self._live, decode_request(effect.request).boot, effect.settle_after
+        life = live.place.life
+        if boot_id == life.id:
+            # This process may have lost the run in a freeze and claimed it again, while its call goes on.
+            caller = live.place.calling.get(effect.idempotency_key)
+            if caller is not None:
+                await caller.until_calm()
+                live.check()
             return
-        boot = await self._live.read(lambda tx: tx.boots.get(boot_id))
-        settle_after = effect.settle_after + doubt_about(self._live.clock, effect.created_at)
-        if boot is not None and not life.has_died(boot) and self._live.clock.now() < settle_after:
-            await self._sleep_until(pause_key(doing, f"settle-{effect.generation}"), settle_after)
+        if until is None:
+            return
+        until += doubt_about(live.clock, effect.created_at)
+        if live.clock.now() < until:
+            boot = await live.read(lambda tx: tx.boots.get(boot_id))
+            if not life.has_died(boot):
+                await self._until_ended(boot_id, until)
 
     async def _ask_world(
         self, doing: Doing, spec: EffectSpec, effect: Effect, left: Open

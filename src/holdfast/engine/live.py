@@ -43,6 +43,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     # What the clock says: every step asks twice, and needs no datetime.
     nanos: Callable[[], int]
+    # How much of a lease is left is told by another one, which does not jump.
+    steady: Callable[[], int]
     life: Life
     threads: Executor
     # For digests of inputs, so that nobody guesses a short secret from its digest.
@@ -56,6 +58,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     secrets: Secrets = msgspec.field(default_factory=Secrets)
     # For runs that end while others are carried: many may end at once.
     ends: Ends | None = None
+    # By its key, each effect that is being called here, and the run that calls it.
+    calling: dict[str, Live] = msgspec.field(default_factory=dict)
 
 
 def nanos_of(clock: Clock) -> Callable[[], int]:
@@ -63,6 +67,14 @@ def nanos_of(clock: Clock) -> Callable[[], int]:
     if isinstance(clock, LedgerClock):
         return clock.nanos
     return time.time_ns if type(clock) is SystemClock else lambda: to_micros(clock.now()) * 1000  # noqa: TID251
+
+
+class TooLate(Exception):
+    """An effect was not begun: the lease, or the time that it may take, was over."""
+
+    def __init__(self, *, is_lease: bool) -> None:
+        super().__init__("its lease had lapsed" if is_lease else "no time was left for it")
+        self.is_lease = is_lease
 
 
 class Live:
@@ -239,6 +251,22 @@ class Live:
             await self._until_change()
 
     # --- effects in flight
+
+    def lapsed(self) -> Stopping:
+        """Nothing is left of the lease: the run stops here, also while it cleans up."""
+        self.stop(LEASE_LAPSED)
+        return Stopping(self.why or LEASE_LAPSED)
+
+    def refuse_late(self, until_ns: int) -> None:
+        """The last check before an effect is begun, in the thread that begins it. Raises TooLate.
+
+        From the end of the lease on, another worker may settle the intent and do the effect again.
+        """
+        now = self.place.steady()
+        if self.is_given_up or now >= self.place.newest(self.claim).held_until_ns:
+            raise TooLate(is_lease=True)
+        if now >= until_ns:
+            raise TooLate(is_lease=False)
 
     @property
     def must_land(self) -> bool:

@@ -149,7 +149,7 @@ class Program:
                 self.past,
                 self.stepper,
                 park=self._park,
-                sleep_until=self.waits.sleep_until,
+                until_ended=self.waits.boot_end,
                 on_cut=self._owe_answer,
             )
         return self._effects_here

@@ -23,7 +23,7 @@ from holdfast.core.payload import check_name, decode_payload
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.engine.codec import SCALARS, Codec, Exited, codec_of, failure_of, input_digest, revive
-from holdfast.engine.live import Live
+from holdfast.engine.live import Live, TooLate
 from holdfast.engine.scopes import Called, Key, Past, Scope, inside_step, waits_beside
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
@@ -33,6 +33,10 @@ from holdfast.store.journal import saving_step
 # No JSON begins with it, so a stored result that does is the failure of a step.
 _FAILED = b"!"
 FREE = frozenset({EffectClass.READ, EffectClass.IDEMPOTENT})
+# How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
+DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
+_MICROSECOND = timedelta(microseconds=1)
+_DEFAULT_NS = DEFAULT_EFFECT_TIMEOUT // _MICROSECOND * 1000
 
 
 class Doing(Called, kw_only=True):
@@ -58,6 +62,8 @@ class Doing(Called, kw_only=True):
     has_landed: bool = False
     # Of an effect: what came of its last attempt.
     outcome: Any = None
+    # Of an effect: by when it must be over, by the steady clock, counted from its intent.
+    until_ns: int | None = None
 
 
 def failed_payload(failure: Failure) -> bytes:
@@ -85,6 +91,11 @@ def _declared(fn: Callable[..., Any]) -> Declared:
         codec_of(real),
         inspect.iscoroutinefunction(real),
     )
+
+
+def time_of(doing: Doing) -> int:
+    """How long an effect may take, in nanoseconds."""
+    return _DEFAULT_NS if doing.timeout is None else doing.timeout // _MICROSECOND * 1000
 
 
 def pause_key(doing: Doing, what: str) -> Key:
@@ -270,9 +281,11 @@ class Stepper:
                     args, kwargs = doing.args, doing.kwargs
                     if not doing.is_plain:  # then one of them may be a secret
                         args, kwargs = live.place.secrets.opened(args, kwargs)
+                    if doing.until_ns is not None:
+                        live.refuse_late(doing.until_ns)
                     return await doing.fn(*args, **kwargs)
                 return await self._calling(doing)
-            async with asyncio.timeout(doing.timeout.total_seconds()) as limit:
+            async with asyncio.timeout(self._seconds_left(doing.timeout, doing.until_ns)) as limit:
                 return await self._calling(doing, limit)
         except SystemExit as error:
             raise Exited(error) from error
@@ -286,9 +299,24 @@ class Stepper:
     def _calling(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
         args, kwargs = self._live.place.secrets.opened(doing.args, doing.kwargs)
         if doing.is_coroutine:
+            if doing.until_ns is not None:
+                self._live.refuse_late(doing.until_ns)
             return doing.fn(*args, **kwargs)  # type: ignore[no-any-return]
         act = functools.partial(doing.fn, *args, **kwargs)
+        if doing.until_ns is not None:
+            # There, because all threads may be busy: it may begin much later.
+            act = functools.partial(self._begin_in_time, doing.until_ns, act)
         return self._call_in_thread(act, limit)
+
+    def _begin_in_time(self, until_ns: int, act: Callable[[], Any]) -> Any:
+        self._live.refuse_late(until_ns)
+        return act()
+
+    def _seconds_left(self, timeout: timedelta, until_ns: int | None) -> float:
+        if until_ns is None:
+            return timeout.total_seconds()
+        self._live.refuse_late(until_ns)
+        return (until_ns - self._live.place.steady()) / 1e9
 
     async def _call_in_thread(self, fn: Callable[[], Any], limit: asyncio.Timeout | None) -> Any:
         act = functools.partial(contextvars.copy_context().run, fn)
@@ -297,10 +325,19 @@ class Stepper:
 
     async def call_instead(self, fn: Callable[..., Any], doing: Doing, key: str) -> Any:
         """Another function with the arguments of a step: one that verifies it, or makes it undone."""
-        is_coroutine = inspect.iscoroutinefunction(fn)
-        stand_in = msgspec.structs.replace(doing, fn=fn, is_coroutine=is_coroutine, idempotency_key=key)
-        self._live.check()
-        return await Stepper.call(self, stand_in)
+        live = self._live
+        live.check()
+        stand_in = msgspec.structs.replace(
+            doing,
+            fn=fn,
+            is_coroutine=inspect.iscoroutinefunction(fn),
+            idempotency_key=key,
+            until_ns=live.place.steady() + time_of(doing),
+        )
+        try:
+            return await Stepper.call(self, stand_in)
+        except TooLate as late:
+            raise (live.lapsed() if late.is_lease else TimeoutError(str(late))) from late
 
     async def failed(self, doing: Doing, error: Exception) -> StepFailed:
         """Remember the failure, so that a replay raises the same."""

@@ -16,6 +16,7 @@ from holdfast.core.scope import Question
 from holdfast.core.step import Step
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
+from holdfast.engine.boots import waits_for_boot
 from holdfast.engine.claims import NEVER, follow, wake_run, was_given_up
 from holdfast.engine.ledger import NewTask, creating
 from holdfast.engine.live import Live
@@ -112,6 +113,18 @@ class Waits:
     async def park(self, waits_on: str, look: Callable[[Tx], bytes | None]) -> None:
         """Wait for a person's review: the task says so."""
         await self._give_up(waits_on, None, TaskStatus.NEEDS_REVIEW, look=look)
+
+    async def boot_end(self, boot_id: str, until: datetime) -> None:
+        """Until the ledger knows that a boot has ended; until then at the latest."""
+        now = self._live.clock.now()
+
+        def look(tx: Tx) -> bytes | None:
+            # Locked, so that an end which is being noted is waited for, and a later one finds us waiting.
+            boot = tx.boots.lock(boot_id)
+            has_ended = boot is not None and boot.ended_at is not None
+            return b"null" if has_ended or now >= until else None
+
+        await self._give_up(waits_for_boot(boot_id), until, TaskStatus.WAITING, look=look)
 
     async def _give_up(
         self,

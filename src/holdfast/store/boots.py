@@ -29,6 +29,11 @@ class Boots:
         row = self._sql.one("get_boot", {"id": boot_id})
         return None if row is None else boot_from_row(row)
 
+    def lock(self, boot_id: str) -> Boot | None:
+        """As it is when nobody notes its end at the same time; nobody does before this transaction ends."""
+        row = self._sql.one("lock_boot", {"id": boot_id})
+        return None if row is None else boot_from_row(row)
+
     def alive(self, *, limit: int = 1000) -> list[Boot]:
         return [boot_from_row(row) for row in self._sql.all("boots_alive", {"limit": limit})]
 

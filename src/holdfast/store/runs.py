@@ -251,6 +251,10 @@ class Runs:
         found = self._sql.all("waits_over", {"now": to_micros(now), "limit": limit})
         return [(row[0], row[1]) for row in found]
 
+    def waiting_on(self, waits_on: str) -> list[tuple[str, str]]:
+        """Runs that wait for exactly this: run and task ids. It looks at all that wait."""
+        return [(row[0], row[1]) for row in self._sql.all("runs_waiting_on", {"waits_on": waits_on})]
+
     def next_due_at(self) -> datetime | None:
         """When the next run is due that is not ready yet; None when there is none."""
         found = self._sql.all("next_due_runs", {})

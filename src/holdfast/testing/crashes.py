@@ -34,6 +34,7 @@ from holdfast.engine.live import Place, nanos_of
 from holdfast.engine.rescue import Rescuer
 from holdfast.engine.resume import Resumer
 from holdfast.engine.scopes import Key, Past, load_pasts
+from holdfast.engine.steady import steady_of
 from holdfast.engine.stepper import FREE, Doing, Stepper
 from holdfast.engine.threads import StepThreads
 from holdfast.engine.waits import answering, sending
@@ -413,6 +414,7 @@ class _Process:
             store=cast(Store, self._telling),
             clock=world.clock,
             nanos=nanos_of(world.clock),
+            steady=steady_of(world.clock),
             life=life,
             threads=StepThreads(8),
             digest_key=b"crash_everywhere",

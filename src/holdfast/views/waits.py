@@ -18,6 +18,7 @@ DECISIONS = ("done", "retry", "skip", "compensate")
 _BRIEF = {
     "answer": "an answer",
     "review": "a review",
+    "boot": "the end of a boot",
     "sleep": "its time",
     "child": "a child",
     "children": "its children",
@@ -109,6 +110,11 @@ def _words(
             return f"waits for a review of {what}: run `{command}`", command
         case "sleep":
             return ("sleeps" if until is None else f"sleeps until {until:%Y-%m-%d %H:%M:%S} UTC"), None
+        case "boot":
+            return (
+                f"waits for the end of {subject}, which may still be doing an effect of it{at_latest}",
+                None,
+            )
         case "mail":
             return f"waits for mail on {subject!r}{at_latest}", None
         case "child":

@@ -60,6 +60,10 @@ UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL RETURNING i
 -- One boot.
 SELECT * FROM boots WHERE id = :id;
 
+-- name: lock_boot
+-- One boot, whose end nobody notes before this transaction is over.
+SELECT * FROM boots WHERE id = :id;
+
 -- name: boots_alive
 -- Boots that have not ended, as far as the ledger knows.
 SELECT * FROM boots WHERE ended_at IS NULL ORDER BY id LIMIT :limit;

@@ -218,6 +218,10 @@ SELECT id, task_id FROM runs
  WHERE status = 'waiting' AND due_at <= :now
  ORDER BY due_at, id LIMIT :limit;
 
+-- name: runs_waiting_on
+-- Waiting runs that wait for exactly this. It walks through all that wait: for what seldom happens.
+SELECT id, task_id FROM runs WHERE status = 'waiting' AND waits_on = :waits_on ORDER BY due_at, id;
+
 -- name: next_due_runs
 -- When the next run that waits for its time is due: one that was asked for later, and one that sleeps.
 SELECT MIN(due_at) FROM runs WHERE status = 'queued' AND queue = 'later'

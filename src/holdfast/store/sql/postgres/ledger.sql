@@ -134,3 +134,8 @@ DELETE FROM commit_receipts WHERE written_at <= (SELECT holdfast_now()) - 604800
 -- Hint at topics, to whoever listens.
 -- Only: SQLite's processes poll.
 SELECT pg_notify('holdfast', :topics);
+
+-- name: lock_boot
+-- One boot, whose end nobody notes before this transaction is over.
+-- Differs: other writers are not kept out by the transaction itself, so the row is locked.
+SELECT * FROM boots WHERE id = :id FOR SHARE;

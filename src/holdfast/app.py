@@ -126,6 +126,11 @@ def locks_of(settings: Settings) -> Path | None:
             assert_never(settings.store)
 
 
+def is_shared(settings: Settings) -> bool:
+    """Whether processes on other machines may use the same ledger."""
+    return isinstance(settings.store, PostgresPlace)
+
+
 def make_home(home: Path) -> None:
     """The home directory, for its owner alone. One that exists stays as it is; `doctor` looks at it."""
     try:
@@ -216,7 +221,9 @@ async def open_parts(
     store = open_place(settings.store, clock=SystemClock() if clock is None else clock)
     try:
         # From here on the time is the ledger's: what is compared in it comes from one clock.
-        life = await Life.begin(store, store.clock, locks=locks_of(settings), role=role)
+        life = await Life.begin(
+            store, store.clock, locks=locks_of(settings), role=role, is_shared=is_shared(settings)
+        )
         try:
             yield wire(store, store.clock, life, names=names)
         finally:
@@ -355,6 +362,7 @@ __all__ = [
     "Parts",
     "Settings",
     "accept",
+    "is_shared",
     "locks_of",
     "make_home",
     "open",

@@ -78,17 +78,23 @@ def test_a_living_boot_is_told_from_a_dead_one(run: Run, ledger: Opens, home: Pa
     locks = app.locks_of(settings)
     assert locks is not None
     with ledger() as store:
-        alive = asyncio.run(Life.begin(store, FakeClock(), locks=locks, role="gateway"))
-        dead = a_boot(id="boot_dead", host=alive.boot.host, pid=4242)
+        alive, dead = (
+            asyncio.run(Life.begin(store, FakeClock(), locks=locks, role="gateway", is_shared=False))
+            for _ in range(2)
+        )
+        assert dead._lock is not None
+        assert dead._lock._descriptor is not None
+        os.close(dead._lock._descriptor)
+        without_file = a_boot(id="boot_lost", host=alive.boot.host, pid=4242)
         foreign = a_boot(id="boot_far", host="elsewhere/0")
-        store.write_now(lambda tx: [tx.boots.begin(boot) for boot in (dead, foreign)])
+        store.write_now(lambda tx: [tx.boots.begin(boot) for boot in (without_file, foreign)])
 
         found = checks(run)["boots"]
         asyncio.run(alive.end())
 
     assert found["verdict"] == "warn"
     assert f"1 alive (gateway {os.getpid()})" in found["message"]
-    assert "1 elsewhere or without a lock" in found["message"]
+    assert "2 elsewhere or without a lock" in found["message"]
     assert "1 died without a word" in found["message"]
 
 
@@ -107,7 +113,7 @@ def test_a_lapsed_lease_is_seen(run: Run, ledger: Opens, home: Path) -> None:
     locks = app.locks_of(settings)
     assert locks is not None
     with ledger() as store:
-        life = asyncio.run(Life.begin(store, FakeClock(), locks=locks))
+        life = asyncio.run(Life.begin(store, FakeClock(), locks=locks, is_shared=False))
         stored_run(store, RunStatus.RUNNING, claimed_by=life.id)
         found = checks(run)["owners"]
         asyncio.run(life.end())

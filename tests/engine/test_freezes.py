@@ -21,7 +21,7 @@ from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.engine.handles import Handle
 from holdfast.store import Store
 from holdfast.store.effects import BeginEffect
-from holdfast.testing import Crashed, FakeClock
+from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, Where
 from tests.engine.stage import LEASE, Stage
 from tests.engine.tables import execute
 
@@ -487,6 +487,32 @@ async def test_an_end_that_was_noted_between_the_look_and_the_wait_is_not_missed
     await other.settle()
 
     assert await other.result(handle) == "sent hello!"
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+async def test_a_holder_that_dies_while_its_end_is_noted_leaves_nobody_waiting(
+    stage: Stage, other: Stage, world: World, elsewhere: Callable[[], None], where: Where
+) -> None:
+    handle = await waiting_for_holder(stage, other, world, elsewhere)
+    life = stage._life
+    assert life is not None
+    life._store = FailingStore(stage.store, [Failpoint(call=1, where=where)])
+    with pytest.raises(Crashed):
+        await life.end()
+    await other.settle()
+    before = await handle.status()
+    stage.kill()
+    stage._life = None
+    witness = Stage(stage.store, stage.clock, stage._locks)
+    await witness.open()
+    assert witness._life is not None
+    await witness._life.bury(life.boot)
+    witness.kill()
+    await other.settle()
+
+    assert before is (TaskStatus.WAITING if where == "before" else TaskStatus.SUCCEEDED)
+    assert await other.result(handle) == "sent hello!"
+    assert world.sent == {"hello": 1}
 
 
 async def test_an_end_wakes_nobody_who_waits_for_something_else(

@@ -11,12 +11,14 @@ from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
 from holdfast.core.errors import ClaimLost, ResumesHeld
 from holdfast.core.events import EventKind
+from holdfast.core.ids import BootId
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims import Claims, claim_of
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.rescue import BATCH, Note, Reaper, Rescued
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.builders import a_boot
 from tests.crash.invariants import assert_ledger_is_whole, contents_of
 from tests.engine.deaths import die
 from tests.engine.parts import Parts, a_new_task
@@ -240,6 +242,92 @@ async def test_boots_of_another_place_are_judged_by_their_leases_only(
 
     clock.advance(minutes=1)
     assert (await here.rescuer.rescue()).checkpointed == 1
+    await here.life.end()
+
+
+async def test_work_of_a_process_whose_lock_file_was_removed_is_left_to_it_until_its_lease_lapses(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    there, here = await Parts.begin(store, clock, locks=locks), await Parts.begin(store, clock, locks=locks)
+    claimed = await there.carry()
+    (locks / f"{there.life.id}.lock").unlink()
+
+    assert await here.rescuer.rescue() == Rescued()
+    assert (await there.claims.renew([claimed.claim])).lost == ()
+
+    clock.advance(minutes=1)
+    rescued = await here.rescuer.rescue()
+    assert (rescued.checkpointed, rescued.dead_boots) == (1, ())
+    for life in (there, here):
+        await life.life.end()
+
+
+async def test_a_boot_that_left_no_proof_is_forgotten_when_it_has_carried_nothing_for_long(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    lost, held, here = [await Parts.begin(store, clock, locks=locks) for _ in range(3)]
+    await lost.carry()
+    die(lost)
+    (locks / f"{lost.life.id}.lock").unlink()
+    clock.advance(hours=23)
+    await here.rescuer.rescue()
+    before = contents_of(store).living_boots
+    clock.advance(hours=1)
+
+    await here.rescuer.rescue()
+
+    assert before == {lost.life.id, held.life.id, here.life.id}
+    assert contents_of(store).living_boots == {held.life.id, here.life.id}
+    assert await store.read(lambda tx: tx.boots.get(lost.life.id)) is None
+    events = store.read_now(lambda tx: tx.events.newest(limit=100))
+    assert [event.facts["how"] for event in events if event.kind is EventKind.BOOT_ENDED] == ["lost"]
+    for life in (held, here):
+        await life.life.end()
+
+
+async def test_a_boot_that_carries_something_is_not_forgotten(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    busy, here = await Parts.begin(store, clock, locks=locks), await Parts.begin(store, clock, locks=locks)
+    (locks / f"{busy.life.id}.lock").unlink()
+    clock.advance(days=2)
+    claimed = await busy.carry()
+
+    await here.rescuer.rescue_dead_boots()
+
+    assert busy.life.id in contents_of(store).living_boots
+    assert (await busy.claims.renew([claimed.claim])).lost == ()
+    for life in (busy, here):
+        await life.life.end()
+
+
+async def test_a_living_process_that_was_forgotten_goes_on_under_its_leases(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    alive, here = await Parts.begin(store, clock, locks=locks), await Parts.begin(store, clock, locks=locks)
+    (locks / f"{alive.life.id}.lock").unlink()
+    clock.advance(days=2)
+    await here.rescuer.rescue()
+    claimed = await alive.carry()
+
+    assert await here.rescuer.rescue() == Rescued()
+
+    assert (await alive.claims.renew([claimed.claim])).lost == ()
+    await alive.ledger.finish(claimed.claim, "done")
+    for life in (alive, here):
+        await life.life.end()
+
+
+async def test_many_boots_that_vanished_elsewhere_do_not_hide_a_dead_one_here(
+    store: Store, clock: FakeClock, locks: Path
+) -> None:
+    vanished = [a_boot(id=BootId(f"boot_0{number:04d}"), host="elsewhere/-") for number in range(1001)]
+    await store.write(lambda tx: [tx.boots.begin(boot) for boot in vanished])
+    dead, here = await Parts.begin(store, clock, locks=locks), await Parts.begin(store, clock, locks=locks)
+    die(dead)
+
+    assert (await here.rescuer.rescue()).dead_boots == (dead.life.id,)
+
     await here.life.end()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.delivery import Delivery
+from holdfast.core.ids import BootId
 from holdfast.core.task import Origin
 from holdfast.core.transitions import DELIVERY_MOVES, DeliveryStatus
 from holdfast.store import Store, Tx
@@ -226,6 +227,14 @@ def test_attempts_of_a_boot_that_ended_or_took_too_long_are_found_and_fenced(sto
     assert store.write_now(reclaim) is None
     assert store.write_now(lambda tx: tx.deliveries.settle(of_the_dead, S.DELIVERED, now=START)) is None
     assert store.write_now(lambda tx: tx.deliveries.settle(taken, S.DELIVERED, now=START)) is not None
+
+
+def test_attempts_of_a_boot_that_nobody_knows_are_left_to_it_until_they_took_too_long(store: Store) -> None:
+    taken = attempt(store, owed(store), BootId("boot_unknown"))
+    assert taken is not None
+
+    assert lapsed(store) == []
+    assert lapsed(store, minutes=1) == [taken]
 
 
 def test_what_is_owed_because_of_a_task_is_found(store: Store) -> None:

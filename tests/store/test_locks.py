@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from holdfast.core.errors import BadInput, HomeInUse, StoreUnavailable
 from holdfast.store import locks
-from holdfast.store.locks import BootLock, HomeLock, bury, holder_of, is_dead
+from holdfast.store.locks import BootLock, HomeLock, bury, holder_of, is_held
 
 BOOT = "boot_01"
 
@@ -103,22 +104,22 @@ def take_home(held: ExitStack, home: Path) -> HomeLock:
 def test_a_boot_that_holds_its_lock_is_not_dead(boots: Path, held: ExitStack) -> None:
     take_boot(held, boots)
 
-    assert not is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is True
 
 
 def test_a_boot_of_another_process_is_dead_once_that_process_is_killed(boots: Path) -> None:
     with running(TAKE_BOOT + SAY_READY_AND_WAIT, boots, BOOT) as process:
-        assert not is_dead(boots, BOOT)
+        assert is_held(boots, BOOT) is True
         kill(process)
 
-    assert is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is False
 
 
-def test_a_released_boot_is_dead_and_leaves_no_file(boots: Path) -> None:
+def test_a_released_boot_leaves_no_file_and_so_no_proof(boots: Path) -> None:
     lock = BootLock.take(boots, BOOT)
     lock.release()
 
-    assert is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is None
     assert list(boots.iterdir()) == []
 
 
@@ -128,7 +129,7 @@ def test_a_boot_lock_may_be_released_twice(boots: Path, held: ExitStack) -> None
     take_boot(held, boots)
     lock.release()
 
-    assert not is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is True
 
 
 def test_a_boot_stays_alive_when_its_file_is_opened_and_closed_in_its_own_process(
@@ -136,9 +137,9 @@ def test_a_boot_stays_alive_when_its_file_is_opened_and_closed_in_its_own_proces
 ) -> None:
     take_boot(held, boots)
     (boots / f"{BOOT}.lock").read_bytes()
-    is_dead(boots, BOOT)
+    is_held(boots, BOOT)
 
-    assert not is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is True
 
 
 def test_nobody_can_find_a_boots_file_before_it_is_locked(
@@ -156,7 +157,7 @@ def test_nobody_can_find_a_boots_file_before_it_is_locked(
     monkeypatch.undo()
 
     assert found_before_lock == [False]
-    assert not is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is True
 
 
 def test_two_who_ask_at_the_same_time_do_not_take_each_other_for_the_boot(boots: Path) -> None:
@@ -164,38 +165,82 @@ def test_two_who_ask_at_the_same_time_do_not_take_each_other_for_the_boot(boots:
         kill(process)
 
     with (boots / f"{BOOT}.lock").open() as other:
-        assert locks._try_lock(other.fileno(), fcntl.LOCK_SH)  # what the other asker does in `is_dead`
-        assert is_dead(boots, BOOT)
+        assert locks._try_lock(other.fileno(), fcntl.LOCK_SH)  # what the other asker does in `is_held`
+        assert is_held(boots, BOOT) is False
 
 
-def test_a_boot_that_was_never_registered_counts_as_ended_where_boots_are_registered(
-    boots: Path, held: ExitStack
+def test_a_file_that_was_removed_under_a_living_process_proves_nothing(boots: Path) -> None:
+    with running(TAKE_BOOT + SAY_READY_AND_WAIT, boots, BOOT) as process:
+        (boots / f"{BOOT}.lock").unlink()
+        assert is_held(boots, BOOT) is None
+        kill(process)
+
+    assert is_held(boots, BOOT) is None
+
+
+def test_a_copy_of_the_file_of_a_living_process_proves_nothing(boots: Path) -> None:
+    path = boots / f"{BOOT}.lock"
+    with running(TAKE_BOOT + SAY_READY_AND_WAIT, boots, BOOT):
+        shutil.copy2(path, path.with_suffix(".copy"))
+        path.with_suffix(".copy").replace(path)
+
+        assert is_held(boots, BOOT) is None
+
+
+def test_a_whole_directory_that_was_put_back_from_a_backup_proves_nothing(boots: Path) -> None:
+    with running(TAKE_BOOT + SAY_READY_AND_WAIT, boots, BOOT):
+        shutil.copytree(boots, boots.with_name("backup"))
+        shutil.rmtree(boots)
+        shutil.copytree(boots.with_name("backup"), boots)
+
+        assert is_held(boots, BOOT) is None
+
+
+def test_an_empty_file_as_earlier_versions_made_it_proves_nothing(boots: Path) -> None:
+    boots.mkdir()
+    (boots / f"{BOOT}.lock").touch()
+
+    assert is_held(boots, BOOT) is None
+
+
+def test_the_file_of_a_boot_is_on_the_disk_before_the_boot_can_be_registered(
+    boots: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    synced: list[str] = []
+
+    def note(descriptor: int) -> None:
+        synced.append("directory" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+
+    monkeypatch.setattr(os, "fsync", note)
     take_boot(held, boots)
 
-    assert is_dead(boots, "boot_02")
+    assert synced == ["file", "directory"]
+
+
+def test_a_boot_that_was_never_registered_proves_nothing(boots: Path, held: ExitStack) -> None:
+    take_boot(held, boots)
+
+    assert is_held(boots, "boot_02") is None
 
 
 def test_without_the_directory_nothing_is_proved(boots: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="cannot prove that boot_01 is dead"):
-        is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is None
 
 
 def test_a_file_in_place_of_the_directory_proves_nothing(boots: Path) -> None:
     boots.touch()
 
     with pytest.raises(StoreUnavailable, match="cannot prove that boot_01 is dead"):
-        is_dead(boots, BOOT)
+        is_held(boots, BOOT)
 
 
-def test_a_dead_boot_is_buried_and_stays_dead(boots: Path) -> None:
+def test_a_dead_boot_may_be_buried_twice(boots: Path) -> None:
     with running(TAKE_BOOT + SAY_READY_AND_WAIT, boots, BOOT) as process:
         kill(process)
     bury(boots, BOOT)
     bury(boots, BOOT)
 
     assert list(boots.iterdir()) == []
-    assert is_dead(boots, BOOT)
 
 
 def test_a_living_boot_cannot_be_buried(boots: Path, held: ExitStack) -> None:
@@ -204,7 +249,7 @@ def test_a_living_boot_cannot_be_buried(boots: Path, held: ExitStack) -> None:
     with pytest.raises(StoreUnavailable, match="boot_01 is alive"):
         bury(boots, BOOT)
 
-    assert not is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is True
 
 
 def test_a_second_boot_of_the_same_id_is_refused_and_the_first_lives_on(boots: Path, held: ExitStack) -> None:
@@ -213,7 +258,7 @@ def test_a_second_boot_of_the_same_id_is_refused_and_the_first_lives_on(boots: P
     with pytest.raises(StoreUnavailable, match="registered already"):
         BootLock.take(boots, BOOT)
 
-    assert not is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is True
     assert [path.name for path in boots.iterdir()] == [f"{BOOT}.lock"]
 
 
@@ -222,7 +267,7 @@ def test_a_boot_id_that_could_name_another_file_is_refused(boots: Path, boot_id:
     with pytest.raises(BadInput):
         BootLock.take(boots, boot_id)
     with pytest.raises(BadInput):
-        is_dead(boots, boot_id)
+        is_held(boots, boot_id)
     with pytest.raises(BadInput):
         bury(boots, boot_id)
 
@@ -237,10 +282,10 @@ def test_only_its_user_may_see_a_boots_file(boots: Path, held: ExitStack) -> Non
 def test_a_boot_whose_forked_child_lives_is_not_dead_until_the_child_is_gone(boots: Path) -> None:
     with running(TAKE_BOOT + FORK_A_CHILD_THAT_WAITS + SAY_READY_AND_WAIT, boots, BOOT) as process:
         kill(process)
-        assert not is_dead(boots, BOOT)
+        assert is_held(boots, BOOT) is True
         let_children_end(process)
 
-    assert is_dead(boots, BOOT)
+    assert is_held(boots, BOOT) is False
 
 
 def test_a_boot_is_dead_although_a_program_that_it_started_lives(boots: Path) -> None:
@@ -248,7 +293,7 @@ def test_a_boot_is_dead_although_a_program_that_it_started_lives(boots: Path) ->
 
     with running(TAKE_BOOT + start_a_program + SAY_READY_AND_WAIT, boots, BOOT) as process:
         kill(process)
-        assert is_dead(boots, BOOT)
+        assert is_held(boots, BOOT) is False
         let_children_end(process)
 
 
@@ -260,7 +305,7 @@ if os.fork() == 0:
 os.wait()
 """
     with running(TAKE_BOOT + release_in_a_child + SAY_READY_AND_WAIT, boots, BOOT):
-        assert not is_dead(boots, BOOT)
+        assert is_held(boots, BOOT) is True
 
 
 # One per home.

@@ -231,6 +231,32 @@ def test_a_boot_that_is_locked_is_the_same_boot(store: Store) -> None:
     assert store.write_now(lambda tx: tx.boots.lock("boot_nothing")) is None
 
 
+def test_boots_are_found_by_how_their_host_begins(store: Store) -> None:
+    here = [a_boot(id=BootId("boot_1"), host="ada/1"), a_boot(id=BootId("boot_2"), host="ada/1.kernel")]
+    elsewhere = [a_boot(id=BootId("boot_3"), host="ada/2"), a_boot(id=BootId("boot_4"), host="bob/1")]
+    ended = a_boot(id=BootId("boot_5"), host="ada/1")
+    store.write_now(lambda tx: [tx.boots.begin(boot) for boot in (*here, *elsewhere, ended)])
+    store.write_now(lambda tx: tx.boots.end(ended.id, now=START))
+
+    assert store.read_now(lambda tx: tx.boots.alive_at("ada/1")) == here
+    assert store.read_now(lambda tx: tx.boots.alive_at("ada/1", limit=1)) == here[:1]
+
+
+def test_a_boot_is_forgotten_unless_it_has_ended_or_carries_something(store: Store) -> None:
+    idle, ended, resuming = (BootId(f"boot_{name}") for name in ("idle", "ended", "resuming"))
+    running_run(store)
+    stored_checkpoint(store, CheckpointStatus.RESUMING, claimed_by=resuming)
+    store.write_now(lambda tx: [tx.boots.begin(a_boot(id=one)) for one in (BOOT, idle, ended, resuming)])
+    store.write_now(lambda tx: tx.boots.end(ended, now=START))
+
+    def forget(tx: Tx) -> list[str]:
+        return [one for one in (BOOT, idle, ended, resuming) if tx.boots.forget(one)]
+
+    assert store.write_now(forget) == [idle]
+    assert store.write_now(forget) == []
+    assert store.read_now(lambda tx: tx.boots.get(idle)) is None
+
+
 def test_boots_that_ended_long_ago_are_forgotten(store: Store) -> None:
     old, fresh, alive = (BootId(f"boot_{name}") for name in ("old", "fresh", "alive"))
 

@@ -21,6 +21,7 @@ from typing import Any, LiteralString, TypeVar
 import psycopg
 import pytest
 
+from holdfast.core.claim import Boot
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import ClaimLost, Refused, SettingsError, StoreUnavailable
 from holdfast.core.events import Event, EventKind
@@ -40,6 +41,7 @@ from tests.builders import (
     LEASE,
     OTHER_BOOT,
     START,
+    a_boot,
     a_run,
     a_step,
     a_task,
@@ -268,6 +270,40 @@ def test_a_progress_report_waits_for_a_fence_that_is_being_raised(
     rival.commit()
 
     assert saving.result(SOON_S) is False
+
+
+def test_a_run_that_is_about_to_wait_for_a_boot_waits_for_an_end_that_is_being_noted(
+    store: PostgresStore, url: str, rival: Rival, threads: ThreadPoolExecutor
+) -> None:
+    store.write_now(lambda tx: tx.boots.begin(a_boot()))
+    rival.execute("UPDATE boots SET ended_at = 7 WHERE id = %s", (BOOT,))
+
+    looking: Future[Boot | None] = threads.submit(write, store, lambda tx: tx.boots.lock(BOOT))
+    until_blocked(url)
+    rival.commit()
+
+    boot = looking.result(SOON_S)
+    assert boot is not None
+    assert boot.ended_at is not None
+
+
+def test_the_end_of_a_boot_finds_a_run_that_was_about_to_wait_for_it(
+    store: PostgresStore, url: str, rival: Rival, threads: ThreadPoolExecutor
+) -> None:
+    store.write_now(lambda tx: tx.boots.begin(a_boot()))
+    run = stored_run(store)
+    rival.execute("SELECT * FROM boots WHERE id = %s FOR SHARE", (BOOT,))
+
+    def end(tx: Tx) -> list[tuple[str, str]]:
+        tx.boots.end(BOOT, now=START)
+        return tx.runs.waiting_on("boot:here")
+
+    ending: Future[list[tuple[str, str]]] = threads.submit(write, store, end)
+    until_blocked(url)
+    rival.execute("UPDATE runs SET status = 'waiting', waits_on = 'boot:here' WHERE id = %s", (run.id,))
+    rival.commit()
+
+    assert ending.result(SOON_S) == [(run.id, run.task_id)]
 
 
 def test_an_intent_waits_for_a_fence_that_is_being_raised(

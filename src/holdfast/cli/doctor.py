@@ -18,7 +18,7 @@ from holdfast.cli.output import Output, counted, size
 from holdfast.config import SqlitePlace
 from holdfast.core.errors import HoldfastError, NoLedger, SettingsError
 from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
-from holdfast.store.locks import holder_of, is_dead
+from holdfast.store.locks import holder_of, is_held
 from holdfast.views.health import BootView, CheckView, DoctorView, Verdict
 from holdfast.views.text import one_line
 
@@ -231,7 +231,7 @@ def read_boots(call: Invocation, ledger: Reader) -> list[BootView]:
     from holdfast.engine.boots import place_of
 
     locks = app.locks_of(call.settings)
-    here = place_of(locks)
+    here = place_of(locks, is_shared=app.is_shared(call.settings))
     return [
         BootView.of(boot, is_alive=_is_alive(locks, boot.id) if boot.host == here else None)
         for boot in ledger.read_now(lambda tx: tx.boots.alive())
@@ -240,7 +240,7 @@ def read_boots(call: Invocation, ledger: Reader) -> list[BootView]:
 
 def _is_alive(locks: Path | None, boot_id: str) -> bool | None:
     try:
-        return None if locks is None else not is_dead(locks, boot_id)
+        return None if locks is None else is_held(locks, boot_id)
     except HoldfastError:
         return None
 

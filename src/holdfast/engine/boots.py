@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from holdfast.core.claim import Boot
@@ -15,7 +16,12 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, new_boot_id
 from holdfast.engine.claims import wake_run
 from holdfast.store import Store, Tx, Write
-from holdfast.store.locks import BootLock, bury, is_dead
+from holdfast.store.locks import BootLock, bury, is_held
+
+# A boot of this place that carries nothing and of which nothing is proved is forgotten after that time.
+FORGET_AFTER = timedelta(days=1)
+# Different after every start of a kernel, and in every virtual machine; the same in all containers of one.
+_KERNEL = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Life:
@@ -31,10 +37,26 @@ class Life:
         self.boot = boot
 
     @classmethod
-    async def begin(cls, store: Store, clock: Clock, *, locks: Path | None, role: str = "script") -> Life:
-        """Take the lock first, register second: a registered boot without a lock would look dead."""
+    async def begin(
+        cls,
+        store: Store,
+        clock: Clock,
+        *,
+        locks: Path | None,
+        role: str = "script",
+        is_shared: bool = True,
+    ) -> Life:
+        """Take the lock first, register second: what a boot carries is never without a lock.
+
+        `is_shared` says that other machines may use the ledger, which is so unless it is a file.
+        """
         now = clock.now()
-        boot = Boot(id=new_boot_id(now), host=_make_place(locks), pid=os.getpid(), role=role, started_at=now)
+        if is_shared and kernel() is None:
+            locks = None  # no lock proves anything there: a clone of this machine would look like this one
+        if locks is not None:
+            locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        host = place_of(locks, is_shared=is_shared)
+        boot = Boot(id=new_boot_id(now), host=host, pid=os.getpid(), role=role, started_at=now)
         lock = None if locks is None else BootLock.take(locks, boot.id)
 
         def register(tx: Tx) -> None:
@@ -54,17 +76,35 @@ class Life:
         return self.boot.id
 
     def has_died(self, boot: Boot | None) -> bool:
-        """Whether its death is proved: it ended, or its lock can be taken. A lapsed lease is no proof."""
+        """Whether its death is proved: it ended, or its lock can be taken. A lapsed lease is no proof, nor
+        is a lock file that is missing."""
         if boot is None or boot.id == self.boot.id:
             return False
         if boot.ended_at is not None:
             return True
         if self._locks is None or boot.host != self.boot.host:
             return False
+        return self._is_held(boot) is False
+
+    def _is_held(self, boot: Boot) -> bool | None:
+        assert self._locks is not None
         try:
-            return is_dead(self._locks, boot.id)
+            return is_held(self._locks, boot.id)
         except StoreUnavailable:
+            return None
+
+    @property
+    def directory(self) -> str:
+        """How the hosts begin of all boots whose locks lie, or once lay, where this one's does."""
+        return _directory_of(self.boot.host)
+
+    def is_lost(self, boot: Boot) -> bool:
+        """Whether nothing will ever be proved of it: its lock file is missing, or was left by another run of
+        the kernel; and it began long ago."""
+        if self._locks is None or boot.id == self.boot.id or boot.ended_at is not None:
             return False
+        is_old = self._clock.now() - boot.started_at >= FORGET_AFTER
+        return is_old and _directory_of(boot.host) == self.directory and not self._is_held(boot)
 
     def is_alive(self, boot: Boot | None) -> bool:
         """Whether its life is proved: it is another than this one, and holds its lock."""
@@ -78,11 +118,30 @@ class Life:
 
     async def bury(self, boot: Boot) -> None:
         """Note the end of a dead boot that carries nothing any more. Raises StoreUnavailable if it lives."""
-        if not self.has_died(boot):
+        # Another process may have buried it since it was read: then its file is gone, and its end is noted.
+        if not self.has_died(boot) and not self.has_died(
+            await self._store.read(lambda tx: tx.boots.get(boot.id))
+        ):
             raise StoreUnavailable(f"{boot.id} is not known to be dead, so its end is not noted")
+        # First the end, then the file: a file that stays harms nobody, one that is missing proves nothing.
         await self._store.write(_noting_end(boot, "died", self._clock.now()))
-        if self._locks is not None and boot.host == self.boot.host:
-            bury(self._locks, boot.id)
+        self._remove_lock_of(boot)
+
+    async def forget(self, boot: Boot) -> None:
+        """Remove a lost boot that carries nothing. That proves nothing: if it lives, its leases count on."""
+        now = self._clock.now()
+
+        def forget(tx: Tx) -> None:
+            if tx.boots.forget(boot.id):
+                tx.emit(EventKind.BOOT_ENDED, boot.id, at=now, how="lost", pid=boot.pid)
+
+        await self._store.write(forget)
+        self._remove_lock_of(boot)
+
+    def _remove_lock_of(self, boot: Boot) -> None:
+        if self._locks is not None and _directory_of(boot.host) == self.directory:
+            with suppress(StoreUnavailable):  # it may be about to remove the file itself
+                bury(self._locks, boot.id)
 
     async def end(self) -> None:
         """A clean end. What this boot still carries can be rescued from now on. Safe twice."""
@@ -113,16 +172,29 @@ def _noting_end(boot: Boot, how: str, now: datetime) -> Write[None]:
     return note_end
 
 
-def _make_place(locks: Path | None) -> str:
-    if locks is not None:
-        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return place_of(locks)
+def place_of(locks: Path | None, *, is_shared: bool) -> str:
+    """Where a boot's lock can be tested: only who has the same place can prove a death by it.
 
-
-def place_of(locks: Path | None) -> str:
-    """Where a boot's lock can be tested: only who has the same place can prove a death by it."""
+    Cloned machines may have equal names and equal inodes. Where machines share a ledger, the place names the
+    running kernel, too: on one kernel, a lock that can be taken is held by nobody. What ran before a reboot
+    is then as unknown as what runs on a clone, and waits for its lease. A ledger that is a file has its locks
+    beside it: whoever finds that file is on the machine that has both, so there a reboot proves the death.
+    """
     if locks is None or not locks.is_dir():
         return f"{platform.node()}/-"
     where = locks.stat()
     digest = hashlib.blake2b(f"{where.st_dev}:{where.st_ino}".encode(), digest_size=8).hexdigest()
-    return f"{platform.node()}/{digest}"
+    return f"{platform.node()}/{digest}" + (f".{kernel()}" if is_shared else "")
+
+
+def _directory_of(host: str) -> str:
+    node, slash, where = host.rpartition("/")
+    return node + slash + where.partition(".")[0]
+
+
+def kernel() -> str | None:
+    """Which run of which kernel this is; None where the system does not tell."""
+    try:
+        return _KERNEL.read_text().strip() or None
+    except OSError:
+        return None

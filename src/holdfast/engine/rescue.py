@@ -106,11 +106,13 @@ class Rescuer:
 
     async def rescue_dead_boots(self) -> Rescued:
         """Crash evidence: everything that boots whose death is proved still carried."""
-        boots = await self._store.read(_unburied)
+        boots = await self._store.read(lambda tx: _unburied(tx, self._life.directory))
         done = Rescued()
         for boot in boots:
             if self._life.has_died(boot):
                 done += await self._rescue_boot(boot)
+            elif self._life.is_lost(boot):
+                await self._life.forget(boot)
         return done
 
     async def _rescue_boot(self, boot: Boot) -> Rescued:
@@ -321,8 +323,9 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _unburied(tx: Tx) -> list[Boot]:
-    """Boots that carry something, and boots that never said goodbye: a dead one may have carried nothing."""
+def _unburied(tx: Tx, directory: str) -> list[Boot]:
+    """Boots that carry something, and boots with locks here that never said goodbye: a dead one may have
+    carried nothing. Of those that lived elsewhere nothing can be proved here."""
     carrying = [tx.boots.get(boot_id) for boot_id in tx.boots.in_flight()]
-    boots = {boot.id: boot for boot in (*carrying, *tx.boots.alive()) if boot is not None}
+    boots = {boot.id: boot for boot in (*carrying, *tx.boots.alive_at(directory)) if boot is not None}
     return list(boots.values())

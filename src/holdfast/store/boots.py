@@ -37,6 +37,15 @@ class Boots:
     def alive(self, *, limit: int = 1000) -> list[Boot]:
         return [boot_from_row(row) for row in self._sql.all("boots_alive", {"limit": limit})]
 
+    def alive_at(self, beginning: str, *, limit: int = 1000) -> list[Boot]:
+        """Those of them whose host begins so."""
+        params = {"beginning": beginning, "limit": limit}
+        return [boot_from_row(row) for row in self._sql.all("boots_alive_at", params)]
+
+    def forget(self, boot_id: str) -> bool:
+        """True if it was there, had not ended and carries nothing."""
+        return self._sql.one("forget_boot", {"id": boot_id}) is not None
+
     def in_flight(self) -> list[str]:
         """Ids of the boots that some claim names."""
         return sorted(row[0] for row in self._sql.all("boots_in_flight", {}) if row[0] is not None)

@@ -6,6 +6,15 @@ them, and the kernel drops them when the last copy of the descriptor is gone, ho
 An exec closes our copy, but a forked child keeps one. So a boot is dead, and a home free, only when every
 child that was forked without an exec is gone too. That errs on the safe side: such a child may be at work.
 
+The only proof of death is a lock that can be taken, on the very file that the boot has locked:
+
+- A missing file proves nothing. A boot notes its end in the ledger before it removes its file, so who finds
+  neither knows only that someone removed the file, perhaps under a living process. Its lease tells then.
+- A copy of the file proves nothing: a backup that was put back can be locked while the boot lives. So each
+  file names its own inode. No copy can have the same one while the boot keeps the file open.
+- A file system that was copied whole (a cloned virtual machine, a restored snapshot) has the same inodes. No
+  file can tell these apart; `engine/boots.py` compares the running kernels where machines share a ledger.
+
 They prove something on one machine and on a local file system only.
 """
 
@@ -35,7 +44,7 @@ class BootLock:
 
     @classmethod
     def take(cls, directory: Path, boot_id: str) -> BootLock:
-        """Register a boot that was never registered before; from now on `is_dead` says no.
+        """Register a boot that was never registered before; from now on `is_held` says yes.
 
         Raises StoreUnavailable when that cannot be made true.
         """
@@ -58,25 +67,23 @@ class BootLock:
         self._descriptor = None
 
 
-def is_dead(directory: Path, boot_id: str) -> bool:
-    """Whether a boot that was registered in this directory has ended; a dead boot never comes back.
+def is_held(directory: Path, boot_id: str) -> bool | None:
+    """Whether a boot that was registered in this directory lives; a dead boot never comes back.
 
-    No file means that the boot was released or buried. Where the directory itself is missing there is no such
-    proof: raises StoreUnavailable.
+    None when nothing is proved: there is no file, or it is not the one that the boot has locked.
+    Raises StoreUnavailable when the file cannot be looked at.
     """
     path = _boot_path(directory, boot_id)
     with _or_unavailable(f"cannot prove that {boot_id} is dead: {path}"):
         try:
             descriptor = _open(path, os.O_RDONLY)
         except FileNotFoundError:
-            if not directory.is_dir():
-                raise StoreUnavailable(
-                    f"cannot prove that {boot_id} is dead: {directory} is missing"
-                ) from None
-            return True
+            return None
         try:
             # Shared, so that two who ask at the same time do not take each other for the boot.
-            return _try_lock(descriptor, fcntl.LOCK_SH)
+            if not _try_lock(descriptor, fcntl.LOCK_SH):
+                return True
+            return False if os.pread(descriptor, 100, 0) == _own_name(descriptor) else None
         finally:
             os.close(descriptor)
 
@@ -86,7 +93,7 @@ def bury(directory: Path, boot_id: str) -> None:
 
     Raises StoreUnavailable when the boot is alive.
     """
-    if not is_dead(directory, boot_id):
+    if is_held(directory, boot_id):
         raise StoreUnavailable(f"{boot_id} is alive, so its lock file stays; stop it first")
     path = _boot_path(directory, boot_id)
     with _or_unavailable(f"cannot remove the boot lock {path}"):
@@ -165,6 +172,19 @@ def _open(path: Path, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
+def _own_name(descriptor: int) -> bytes:
+    """What only this file can say of itself, for as long as someone has it open."""
+    return f"inode {os.fstat(descriptor).st_ino}\n".encode()
+
+
+def _keep(directory: Path) -> None:
+    """After a power cut the file is there, so that death is proved at once; without it, leases must lapse."""
+    with suppress(OSError), ExitStack() as undo:  # not every file system can
+        descriptor = _open(directory, os.O_RDONLY)
+        undo.callback(os.close, descriptor)
+        os.fsync(descriptor)
+
+
 def _create_locked(path: Path) -> int:
     """Make a file that is locked from the first moment at which anyone can find it."""
     unfinished = path.with_suffix(".new")
@@ -173,11 +193,14 @@ def _create_locked(path: Path) -> int:
         undo.callback(os.close, descriptor)
         undo.callback(unfinished.unlink)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.pwrite(descriptor, _own_name(descriptor), 0)
+        os.fsync(descriptor)
         # Nobody else can make this file between the look and the rename: they would need the unfinished one.
         if path.exists():
             raise FileExistsError(errno.EEXIST, "this boot is registered already")
         unfinished.rename(path)
         undo.pop_all()
+    _keep(path.parent)
     return descriptor
 
 

@@ -59,7 +59,7 @@ RETURNING *;
 SELECT * FROM deliveries
  WHERE status = 'attempting' AND channel || '' IN :channels[]
    AND (due_at <= :now
-        OR NOT EXISTS (SELECT 1 FROM boots WHERE boots.id = deliveries.claimed_by AND boots.ended_at IS NULL))
+        OR EXISTS (SELECT 1 FROM boots WHERE boots.id = deliveries.claimed_by AND boots.ended_at IS NOT NULL))
  ORDER BY due_at, id LIMIT :limit;
 
 -- name: reclaim_delivery

@@ -68,6 +68,20 @@ SELECT * FROM boots WHERE id = :id;
 -- Boots that have not ended, as far as the ledger knows.
 SELECT * FROM boots WHERE ended_at IS NULL ORDER BY id LIMIT :limit;
 
+-- name: boots_alive_at
+-- Those of them whose host begins so.
+SELECT * FROM boots
+ WHERE ended_at IS NULL AND substr(host, 1, length(CAST(:beginning AS text))) = CAST(:beginning AS text)
+ ORDER BY id LIMIT :limit;
+
+-- name: forget_boot
+-- A boot that never ended as far as the ledger knows, and that no claim names.
+DELETE FROM boots
+ WHERE id = :id AND ended_at IS NULL
+   AND NOT EXISTS (SELECT 1 FROM runs WHERE claimed_by = :id AND status = 'running')
+   AND NOT EXISTS (SELECT 1 FROM run_checkpoints WHERE claimed_by = :id AND status = 'resuming')
+RETURNING id;
+
 -- name: delete_ended_boots
 -- Retention: boots that ended long ago and that nothing live names.
 DELETE FROM boots WHERE ended_at <= :older_than;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from holdfast.engine.boots import Life
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, Where
 from tests.crash.invariants import contents_of
+from tests.engine.carriers import WatchedStore
 from tests.engine.tables import dump
 
 
@@ -140,7 +142,7 @@ async def test_on_a_clone_of_its_machine_nobody_proves_the_death_of_a_boot(
     clone()
     here = await Life.begin(store, clock, locks=tmp_path)
 
-    assert here.boot.node == there.boot.node
+    assert (here.boot.node, here.directory) == (there.boot.node, there.directory)
     assert not here.has_died(there.boot)
     await here.end()
 
@@ -197,17 +199,33 @@ async def test_ending_twice_ends_once(store: Store, clock: FakeClock, tmp_path: 
     assert dump(store) == before
 
 
-async def test_a_boot_that_could_not_be_registered_holds_no_lock(
+async def test_a_boot_that_could_not_be_registered_leaves_no_lock(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
-    failing = FailingStore(store, [Failpoint(call=1, where="before")])
+    away = WatchedStore(store)
+    away.is_away = True
     before = dump(store)
 
-    with pytest.raises(Crashed):
-        await Life.begin(failing, clock, locks=tmp_path)
+    with pytest.raises(StoreUnavailable):
+        await Life.begin(cast(Store, away), clock, locks=tmp_path)
 
     assert not list_of(tmp_path)
     assert dump(store) == before
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+async def test_a_boot_that_may_have_been_registered_is_dead_for_everyone(
+    store: Store, clock: FakeClock, tmp_path: Path, where: Where
+) -> None:
+    """Its process was killed, or the answer of the database was lost, at the very beginning."""
+    with pytest.raises(Crashed):
+        await Life.begin(FailingStore(store, [Failpoint(call=1, where=where)]), clock, locks=tmp_path)
+    two = await Life.begin(store, clock, locks=tmp_path)
+
+    left = [boot for boot in store.read_now(lambda tx: tx.boots.alive()) if boot.id != two.id]
+    assert len(left) == (where == "after")
+    assert all(two.has_died(boot) for boot in left)
+    await two.end()
 
 
 def list_of(directory: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -22,6 +23,7 @@ from holdfast.engine.handles import Handle
 from holdfast.store import Store
 from holdfast.store.effects import BeginEffect
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, Where
+from tests.engine.carriers import carrying, soon, until
 from tests.engine.stage import LEASE, Stage
 from tests.engine.tables import execute
 
@@ -392,6 +394,35 @@ async def test_a_worker_that_claims_its_own_lost_run_again_waits_for_its_own_cal
     assert world.sent == {"hello": 1}
     assert await stage.result(handle) == "found hello"
     assert len(await stage.events(handle, EventKind.EFFECT_SEEN_LATE)) == 1
+
+
+async def test_a_process_whose_thread_still_does_an_effect_is_not_noted_as_ended(
+    store: Store, clock: FakeClock
+) -> None:
+    loop, has_begun, door = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    @hf.opaque
+    def send() -> None:
+        loop.call_soon_threadsafe(has_begun.set)
+        door.wait()
+
+    @hf.task
+    async def sends(run: hf.Run) -> None:
+        await run.step(send)
+
+    async with carrying(store, clock, sends, grace=0.05, drain_timeout=0.05) as process:
+        await process.holdfast.start(sends())
+        await soon(has_begun.wait())
+    before = store.read_now(lambda tx: tx.boots.get(process.life.id))
+    door.set()
+    await until(lambda: not process.life.is_at_work())
+    await process.life.end()
+
+    after = store.read_now(lambda tx: tx.boots.get(process.life.id))
+    assert before is not None
+    assert before.ended_at is None
+    assert after is not None
+    assert after.ended_at is not None
 
 
 # --- who waits until a holder has surely finished

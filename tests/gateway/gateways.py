@@ -108,7 +108,7 @@ async def die(one: Hosted) -> None:
     one.running.cancel()
     await asyncio.gather(one.running, return_exceptions=True)
     assert one.life._lock is not None
-    one.life._lock.release()
+    one.life._lock.release(keeps_file=True)  # as the kernel does: the file stays
 
 
 def document_of(path: Path) -> dict[str, Any]:

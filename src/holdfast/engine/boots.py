@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from holdfast.core.claim import Boot
 from holdfast.core.clock import Clock
-from holdfast.core.errors import StoreUnavailable
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, new_boot_id
 from holdfast.engine.claims import wake_run
@@ -35,6 +36,8 @@ class Life:
         self._locks = locks
         self._lock = lock
         self.boot = boot
+        # Whether a thread of this process does an effect: nobody can interrupt it.
+        self.is_at_work: Callable[[], bool] = lambda: False
 
     @classmethod
     async def begin(
@@ -63,12 +66,17 @@ class Life:
             if tx.boots.begin(boot):
                 tx.emit(EventKind.BOOT_STARTED, boot.id, at=now, role=role, pid=boot.pid)
 
+        is_registered: bool | None = None
         try:
             await store.write(register)
-        except BaseException:
-            if lock is not None:
-                lock.release()
+            is_registered = True
+        except StoreUnavailable as error:
+            is_registered = None if isinstance(error, OutcomeUnknown) else False
             raise
+        finally:
+            if lock is not None and not is_registered:
+                # If it may have been registered after all, its file stays and proves that it is dead.
+                lock.release(keeps_file=is_registered is None)
         return cls(store, clock, boot, locks, lock)
 
     @property
@@ -144,7 +152,13 @@ class Life:
                 bury(self._locks, boot.id)
 
     async def end(self) -> None:
-        """A clean end. What this boot still carries can be rescued from now on. Safe twice."""
+        """A clean end. What this boot still carries can be rescued from now on. Safe twice.
+
+        Nothing is noted while a thread of this process does an effect: only the end of the process, which the
+        lock proves, ends that.
+        """
+        if self.is_at_work():
+            return
         await self._store.write(_noting_end(self.boot, "clean", self._clock.now()))
         if self._lock is not None:
             self._lock.release()

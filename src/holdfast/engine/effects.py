@@ -615,14 +615,14 @@ class Effects:
             if caller is not None:
                 await caller.until_calm()
                 live.check()
-            return
-        if until is None:
+            has_ended = effect.idempotency_key not in live.place.in_threads
+        else:
+            has_ended = life.has_died(await live.read(lambda tx: tx.boots.get(boot_id)))
+        if has_ended or until is None:
             return
         until += doubt_about(live.clock, effect.created_at)
         if live.clock.now() < until:
-            boot = await live.read(lambda tx: tx.boots.get(boot_id))
-            if not life.has_died(boot):
-                await self._until_ended(boot_id, until)
+            await self._until_ended(boot_id, until)
 
     async def _ask_world(
         self, doing: Doing, spec: EffectSpec, effect: Effect, left: Open

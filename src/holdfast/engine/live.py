@@ -60,6 +60,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ends: Ends | None = None
     # By its key, each effect that is being called here, and the run that calls it.
     calling: dict[str, Live] = msgspec.field(default_factory=dict)
+    # The keys of those that run in a thread, which nobody can interrupt: also when their run was given up.
+    in_threads: set[str] = msgspec.field(default_factory=set)
 
 
 def nanos_of(clock: Clock) -> Callable[[], int]:

@@ -305,12 +305,17 @@ class Stepper:
         act = functools.partial(doing.fn, *args, **kwargs)
         if doing.until_ns is not None:
             # There, because all threads may be busy: it may begin much later.
-            act = functools.partial(self._begin_in_time, doing.until_ns, act)
+            act = functools.partial(self._begin_in_time, doing.until_ns, doing.idempotency_key or "", act)
         return self._call_in_thread(act, limit)
 
-    def _begin_in_time(self, until_ns: int, act: Callable[[], Any]) -> Any:
-        self._live.refuse_late(until_ns)
-        return act()
+    def _begin_in_time(self, until_ns: int, key: str, act: Callable[[], Any]) -> Any:
+        running = self._live.place.in_threads
+        running.add(key)
+        try:
+            self._live.refuse_late(until_ns)
+            return act()
+        finally:
+            running.discard(key)
 
     def _seconds_left(self, timeout: timedelta, until_ns: int | None) -> float:
         if until_ns is None:

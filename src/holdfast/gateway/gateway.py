@@ -148,7 +148,8 @@ class Gateway:
         self._tell = tell
         self._trial = trial
         self._why_held = why_held
-        self._place = f"{life.boot.host} {home}"
+        # The same after a reboot, so that what the gateway left before it is told as its own.
+        self._place = f"{life.directory} {home}"
         self._home = home
         self._recovery = Recovery(store, clock, life, inbox, settings, place=self._place, home=home)
         limit = timedelta(seconds=settings.drain_timeout_s)

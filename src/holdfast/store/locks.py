@@ -53,14 +53,15 @@ class BootLock:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cls(path, _create_locked(path))
 
-    def release(self) -> None:
-        """Declare the boot ended; a second call does nothing.
+    def release(self, *, keeps_file: bool = False) -> None:
+        """Let go of it, when the ledger knows that the boot has ended; a second call does nothing.
 
-        In a forked child it only gives up the child's copy, for the boot is its parent.
+        A file that is kept proves from now on that the boot is dead. In a forked child only the child's copy
+        is given up, for the boot is its parent.
         """
         if self._descriptor is None:
             return
-        if os.getpid() == self._pid:
+        if os.getpid() == self._pid and not keeps_file:
             with suppress(OSError):  # a file that stays is not locked, and so is dead as well
                 self._path.unlink()
         os.close(self._descriptor)

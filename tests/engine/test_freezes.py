@@ -342,7 +342,7 @@ async def test_an_effect_whose_timeout_was_over_before_the_call_has_failed_and_d
 
 
 async def test_an_effect_that_began_too_late_is_tried_again_if_it_may_be(stage: Stage, world: World) -> None:
-    task = sending(world, hf.opaque, timeout="30s", retry=hf.retry(1))
+    task = sending(world, hf.opaque(did_not_happen=ValueError), timeout="30s", retry=hf.retry(1))
     await stage.open(task)
 
     async def pass_30_s() -> None:

@@ -118,7 +118,7 @@ class Life:
         """Whether its life is proved: it is another than this one, and holds its lock."""
         if boot is None or boot.id == self.boot.id or boot.ended_at is not None:
             return False
-        return self._locks is not None and boot.host == self.boot.host and not self.has_died(boot)
+        return self._locks is not None and boot.host == self.boot.host and self._is_held(boot) is True
 
     def is_here(self, boot: Boot) -> bool:
         """Whether it lives, or lived, on this machine: only then can what it did be seen from here."""

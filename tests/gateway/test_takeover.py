@@ -85,14 +85,13 @@ def kill_for_good(one: Fleet) -> None:
     one.supervisor.wait()
 
 
-def shift_leases(found: Field, by: timedelta) -> None:
-    """The server's clock, as far as leases go, is so much ahead from now on."""
+def shorten_leases(found: Field, lost: dict[str, Run], by: timedelta) -> dict[str, Run]:
+    """The leases of a dead gateway end so much sooner; its runs as they are then. (To move the clock would not
+    do: after a jump every gateway waits until the others can have renewed.)"""
     micros = by // timedelta(microseconds=1)
-    execute(
-        found.store,
-        "CREATE OR REPLACE FUNCTION holdfast.holdfast_now() RETURNS BIGINT LANGUAGE sql VOLATILE AS "
-        f"$$ SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) + {micros} $$",
-    )
+    for run_id in lost:
+        execute(found.store, f"UPDATE runs SET lease_until = lease_until - {micros} WHERE id = '{run_id}'")
+    return {one.id: one for one in found.runs() if one.id in lost}
 
 
 def carried(found: Field) -> list[Run]:
@@ -122,11 +121,11 @@ def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whoever_
             assert tasks_of(found, lost) >= {f"{WAITS}-{peer}" for peer in PEERS} | {CHILD}
             if who == "the dead one":
                 # At the same moment its leases lapse and it is started again.
-                shift_leases(found, DEFAULT_LEASE)
+                lost = shorten_leases(found, lost, DEFAULT_LEASE)
                 a.start()
                 a.until_ready()
             else:
-                shift_leases(found, AHEAD)
+                lost = shorten_leases(found, lost, AHEAD)
             if who == "the survivor":
                 until(lambda: restarts(found) != [], "nobody takes over", b)
                 b.kill_gateway()

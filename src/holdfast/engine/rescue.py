@@ -285,7 +285,8 @@ class Reaper(Service):
         self._last_pass_at: datetime | None = None
         # A jump that is smaller leaves something of every lease that is renewed in time.
         self._gap = lease / 2
-        self._passes_per_lease = math.ceil(lease.total_seconds() / every_s)
+        self._lease_s = lease.total_seconds()
+        self._passes_per_lease = math.ceil(self._lease_s / every_s)
         self._grace = 0
         self._young = self._passes_per_lease
         # By the clock of the loop; what is known of it is as old as the last pass.
@@ -305,8 +306,9 @@ class Reaper(Service):
         else:
             rescued += await self._rescuer.rescue_lapsed(spares_living=self._young > 0)
             left_s = await self._rescuer.next_lapse_s()
-            if left_s > 0 or not self._young:  # else it is that of one who is spared
-                self._lapse_at = left_s + _AFTER_LAPSE_S + _now()
+            # One that has lapsed is of a worker that is spared: it has a lease's time to renew.
+            is_spared = left_s <= 0 and self._young > 0
+            self._lapse_at = _now() + (self._lease_s if is_spared else left_s + _AFTER_LAPSE_S)
         self._young = max(0, self._young - 1)
         rescued += await self._rescuer.ready_due()
         # Also when resumes are held: that is no gap.

@@ -157,6 +157,10 @@ class PostgresServer:
             raise ValueError(f"{url} is not a database of this server, which is at {self.url()}")
         self._administer(f'DROP DATABASE "{name}" WITH (FORCE)')
 
+    def file(self, path: str) -> Path:
+        """A file of the cluster, by the path that pg_relation_filepath gives."""
+        return self._cluster / path
+
     def stop(self, mode: StopMode = "fast") -> None:
         """End the postmaster and all that it started; done when this returns, and safe to repeat.
 

@@ -6,6 +6,9 @@ from typing import Literal
 
 import apsw
 
+from holdfast.store import checksums
+
+NAME = "holdfast-test"
 Failure = Literal["full", "write error", "sync error", "short write", "read error"]
 
 _WRITES = frozenset({"full", "write error", "short write"})
@@ -19,7 +22,9 @@ class Disk(apsw.VFS):
         self._failure: Failure | None = None
         self._from_call = 0
         self._times = 0
-        super().__init__("holdfast-test", "unix", makedefault=True)
+        # Between SQLite and its checksums: what a failing disk lets through has the right ones.
+        self.below = checksums.vfs() or "unix"
+        super().__init__(NAME, self.below)
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
         return _File(self, name, flags)
@@ -50,7 +55,7 @@ class Disk(apsw.VFS):
 class _File(apsw.VFSFile):
     def __init__(self, disk: Disk, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
         self._disk = disk
-        super().__init__("unix", name, flags)
+        super().__init__(disk.below, name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         match self._disk.passes("write"):

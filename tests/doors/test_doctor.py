@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from holdfast import app
+from holdfast.cli.doctor import check_checksums
 from holdfast.config import read_settings
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import CheckpointStatus, RunStatus
 from holdfast.engine import clockwatch
 from holdfast.engine.boots import Life
+from holdfast.store import checksums
 from holdfast.store.locks import BootLock, HomeLock
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock
+from holdfast.views.health import Verdict
 from tests.builders import FAILURE, a_boot, stored_checkpoint, stored_run
 from tests.doors.calls import Opens, Run
 
@@ -224,3 +227,24 @@ def test_a_clock_that_jumped_is_a_warning(
 
     assert found["verdict"] == ("ok" if shown is None else "warn")
     assert shown is None or shown in found["message"]
+
+
+def test_a_ledger_without_page_checksums_is_a_warning_with_its_remedy(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(checksums, "vfs", lambda: None)
+        run("store", "migrate")
+    found = checks(run)["checksums"]
+
+    assert found["verdict"] == "warn"
+    assert "vanish" in found["message"]
+    assert "holdfast store migrate" in found["remedy"]
+    run("store", "migrate")
+    assert checks(run)["checksums"]["verdict"] == "ok"
+
+
+def test_a_server_without_page_checksums_is_a_warning_with_its_remedy() -> None:
+    found = check_checksums("off", "pg_checksums --enable")
+
+    assert (found.verdict, found.remedy) == (Verdict.WARN, "pg_checksums --enable")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +47,14 @@ def quick(memory_ledger: Ledger, tmp_path: Path) -> Iterator[Stage]:
     yield stage
     stage.kill()
     memory_ledger.end()
+
+
+@pytest.fixture
+def seed() -> int:
+    """Printed, so that a failure can be had again: HOLDFAST_SEED=…"""
+    seed = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"HOLDFAST_SEED={seed}")
+    return seed
 
 
 @pytest.fixture

@@ -20,7 +20,14 @@ from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.up import COMMAND, log_to_stderr
 from holdfast.core.clock import SystemClock
-from holdfast.core.errors import BadInput, HomeInUse, SchemaMismatch, SettingsError, StoreUnavailable
+from holdfast.core.errors import (
+    BadInput,
+    HomeInUse,
+    PageDamaged,
+    SchemaMismatch,
+    SettingsError,
+    StoreUnavailable,
+)
 from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
@@ -59,7 +66,7 @@ def child(context: click.Context, *, is_trial: bool) -> None:
     except (SettingsError, HomeInUse, SchemaMismatch) as error:
         report(error, as_json=False)
         status = SETTINGS_UNUSABLE
-    except (StoreUnavailable, ExceptionGroup) as error:
+    except (StoreUnavailable, PageDamaged, ExceptionGroup) as error:
         away = _away(error)
         if away is None:
             raise
@@ -68,12 +75,12 @@ def child(context: click.Context, *, is_trial: bool) -> None:
     context.exit(status)
 
 
-def _away(error: Exception) -> StoreUnavailable | None:
-    """How the ledger is away, if nothing but that has ended us; anything else is a crash."""
+def _away(error: Exception) -> StoreUnavailable | PageDamaged | None:
+    """How the ledger is away or damaged, if nothing but that has ended us; anything else is a crash."""
     if isinstance(error, ExceptionGroup):
         found = [_away(one) for one in error.exceptions]
         return None if None in found else found[0]
-    return error if isinstance(error, StoreUnavailable) else None
+    return error if isinstance(error, (StoreUnavailable, PageDamaged)) else None
 
 
 def _be_gateway(settings: Settings, supervised: Supervised | None, environ: Mapping[str, str]) -> int:

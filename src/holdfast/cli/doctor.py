@@ -169,6 +169,9 @@ def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     place = call.settings.store
     if not isinstance(place, SqlitePlace):
         yield check("database", OK, ", ".join(f"{name} {value}" for name, value in facts.items()))
+        yield check_checksums(
+            facts["data_checksums"], "stop the server, then pg_checksums --enable -D ITS_DATA_DIRECTORY"
+        )
         return
     yield _check_private("file", place.path, 0o600)
     mode = facts["journal_mode"]
@@ -178,6 +181,16 @@ def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         )
     else:
         yield check("journal", OK, f"WAL, SQLite {facts['sqlite_version']}")
+    yield check_checksums(
+        facts["page_checksums"], "stop everyone, then holdfast store backup and holdfast store migrate"
+    )
+
+
+def check_checksums(found: object, remedy: str) -> CheckView:
+    if found == "on":
+        return check("checksums", OK, "every page has one: a record that is damaged does not look absent")
+    message = "pages have none: a bit that flips on the disk can make a record vanish, and work be done twice"
+    return check("checksums", WARN, message, remedy)
 
 
 def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:

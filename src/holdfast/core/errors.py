@@ -33,6 +33,7 @@ HoldfastError
 ├── NotDone                 raised by an effect: nothing happened, that is certain
 ├── SqlFailed               the database refused a statement of a transactional step's own
 ├── RowDamaged              a stored record does not match its digest
+│   └── PageDamaged             a page of the database cannot be read: which records it held is not known
 ├── FeedGap                 the events after that position were pruned
 ├── LedgerFileOpened        something in this process tried to open the ledger's file
 ├── StoreUnavailable        the database did not answer; safe to retry
@@ -450,6 +451,19 @@ class RowDamaged(HoldfastError):
         self.record_id = record_id
         self.problem = problem
         super().__init__(f"{noun} {record_id} is damaged: {problem}; run `holdfast store verify`")
+
+
+class PageDamaged(RowDamaged):
+    """A page that the database itself found damaged. Whatever it held is not absent: it cannot be read.
+
+    To ask again does not help, so it is no StoreUnavailable; and nothing may be done again because of it.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("page", "of the database", problem)
+        self.args = (
+            f"the database is damaged: {problem}; run `holdfast store verify`, then restore a backup",
+        )
 
 
 class FeedGap(HoldfastError):

@@ -18,6 +18,7 @@ from holdfast.core.errors import (
     CheckpointNotSaved,
     ClaimLost,
     HoldfastError,
+    PageDamaged,
     ResumesHeld,
     RowDamaged,
     StoreUnavailable,
@@ -481,6 +482,9 @@ class Carrier:
             return
         except SystemExit as error:
             one.trouble = RuntimeError(f"the program called sys.exit({error.code!r})")
+        except PageDamaged as damage:
+            log.warning("%s could not be carried: %s", one.claim.run_id, damage)
+            one.trouble = damage
         except Exception as error:  # whatever nobody foresaw
             log.exception("%s could not be carried", one.claim.run_id)
             one.trouble = error
@@ -529,13 +533,18 @@ class Carrier:
         """What it is replayed from is damaged: it ends here, and says why. Nobody else is harmed."""
         now = self._clock.now()
         log.error("%s cannot be carried: %s", claimed.run.id, problem)
-        with contextlib.suppress(ClaimLost):
+        try:
             if isinstance(problem, RowDamaged):
                 await self._store.write(
                     lambda tx: fail_damaged(tx, claimed.run, problem, now=now, retention=DEFAULT_RETENTION)
                 )
             else:
                 await self._ledger.fail(claimed.claim, failure_of(problem))
+        except ClaimLost:
+            pass
+        except PageDamaged as damage:
+            # The others that were claimed with it go on; its lease lapses.
+            log.warning("%s cannot be ended: %s", claimed.run.id, damage)
         self._on_let_go(claimed.task.id, None)
 
     async def _put_back(self) -> None:
@@ -548,7 +557,7 @@ class Carrier:
                     # It stays the same run; whoever claims it next replays it.
                     await self._claims.release(one.claim, due_at=self._not_before(one))
                 else:
-                    await self._drain.pause_troubled(one)
+                    await self._pause_troubled(one)
             self._hands.let_go([one])
 
     def _tell_lapsed(self, some: Sequence[Carried]) -> None:
@@ -572,6 +581,15 @@ class Carrier:
             return None
         pause_s = min(_LAPSED_PAUSE_S * 2.0 ** min(again - 1, 20), self._lease.total_seconds())
         return self._clock.now() + timedelta(seconds=pause_s)
+
+    async def _pause_troubled(self, one: Carried) -> None:
+        try:
+            await self._drain.pause_troubled(one)
+        except CheckpointNotSaved as problem:
+            if not isinstance(one.trouble, PageDamaged):
+                raise
+            # Not to be tried again in each round: its lease lapses.
+            log.warning("%s", problem)
 
     async def _release(self, claims: Iterable[Claim]) -> None:
         for claim in claims:

@@ -17,7 +17,7 @@ from holdfast.core.checkpoint import (
 )
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock
-from holdfast.core.errors import BadInput, CheckpointNotSaved, RowDamaged, StoreUnavailable
+from holdfast.core.errors import BadInput, CheckpointNotSaved, PageDamaged, RowDamaged, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.ids import CheckpointId, RunId, new_checkpoint_id
 from holdfast.core.payload import check_text
@@ -63,10 +63,21 @@ class Checkpoints:
 
         Raises CheckpointNotSaved when it could not be made durable, or when nobody can tell: do not stop.
         """
-        write = pausing(claims, reason, now=self._clock.now(), kind=kind, note=note)
+        now = self._clock.now()
         try:
-            return await self._store.write(write)
-        except StoreUnavailable as error:
+            try:
+                return await self._store.write(pausing(claims, reason, now=now, kind=kind, note=note))
+            except PageDamaged as damage:
+                # Nobody knows whose page it is: each alone finds out, and stops none of the others.
+                if len(claims) > 1:
+                    alone = [await self.pause([one], reason, kind=kind, note=note) for one in claims]
+                    return Paused(
+                        checkpoints=tuple(saved for one in alone for saved in one.checkpoints),
+                        lost=tuple(claim for one in alone for claim in one.lost),
+                    )
+                await self._store.write(_ending_damaged(claims[0], damage, now=now))
+                return Paused(checkpoints=(), lost=())
+        except (StoreUnavailable, PageDamaged) as error:
             named = [claim.run_id for claim in claims]
             run_ids = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
             raise CheckpointNotSaved(run_ids, str(error)) from error
@@ -74,6 +85,15 @@ class Checkpoints:
     async def record(self, claim: Claim, kind: CheckpointKind, name: str) -> Checkpoint:
         """A milestone, a batch or a periodic mark of a run that goes on; never claimed at a start."""
         return await self._store.write(recording(claim, kind, name, now=self._clock.now()))
+
+
+def _ending_damaged(claim: Claim, damage: PageDamaged, *, now: datetime) -> Write[None]:
+    def end(tx: Tx) -> None:
+        for run in tx.runs.lock_running([claim.run_id]):
+            if run.fence == claim.fence:
+                fail_damaged(tx, run, damage, now=now, retention=DEFAULT_RETENTION)
+
+    return end
 
 
 def pausing(

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.checkpoint import decode_seed
-from holdfast.core.errors import ClaimLost, HoldfastError, StoreUnavailable
+from holdfast.core.errors import ClaimLost, HoldfastError, PageDamaged, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.run import Outcome
 from holdfast.core.task import Failure, Task
@@ -72,6 +72,8 @@ class Execution:
             # Not ours to end: somebody else has it, or the reaper will find it.
             if not self.live.is_given_up and self.live.why == "cancelled":
                 await self._end_cancelled()
+            elif not self.live.is_given_up and self.live.damage is not None:
+                await self._end_damaged(self.live.damage)
         finally:
             self.live.close()
 
@@ -220,6 +222,14 @@ class Execution:
             asked = await live.store.read(lambda tx: tx.tasks.look(live.task.id))
             reason = asked.cancel_reason or "cancelled"
             await self._end(RunStatus.CANCELLED, failure=Failure(kind="cancelled", message=reason))
+
+    async def _end_damaged(self, damage: PageDamaged) -> None:
+        """To replay it would find the same page. Raises it when not even the end can be written."""
+        await self.live.until_calm()
+        with contextlib.suppress(ClaimLost, StoreUnavailable, Stopping):
+            await self._end(RunStatus.FAILED, failure=Failure(kind=damage.code, message=str(damage)))
+        if not self.live.is_given_up:
+            raise damage
 
     async def _fail(self, error: BaseException) -> None:
         await self._end(RunStatus.FAILED, failure=failure_of(error))

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, SystemClock, to_micros
-from holdfast.core.errors import ClaimLost, RunOver, StoreUnavailable
+from holdfast.core.errors import ClaimLost, PageDamaged, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.run import Run as RunRecord
 from holdfast.core.task import Task
@@ -100,6 +100,8 @@ class Live:
         self.task = task
         # Why it must stop; sticky. None while it may go on.
         self.why: str | None = None
+        # What the database could not read of it; asking again would not help.
+        self.damage: PageDamaged | None = None
         # The run was given up by a write of its own: it waits, was paused, or has ended.
         self.is_given_up = False
         self.is_over = False
@@ -163,17 +165,16 @@ class Live:
             return await self.place.ends.end(good)
         except ClaimLost as error:
             raise self.give_up(CLAIM_LOST) from error
-        except StoreUnavailable as error:
-            self.stop("the ledger is away")
-            raise Stopping("the ledger is away") from error
+        except (StoreUnavailable, PageDamaged) as error:
+            raise self._stop_without_ledger(error) from error
         finally:
             self.landed()
 
     async def write(self, write: Write[T]) -> T:
         """A write of this run, with the pure steps before it.
 
-        Raises Stopping when the claim is lost or the ledger is away: no `except Exception` of the program may
-        take that for the failure of a step, and go on another way.
+        Raises Stopping when the claim is lost or the ledger is away or damaged: no `except Exception` of the
+        program may take that for the failure of a step, and go on another way.
         """
         saves: tuple[Write[object], ...] = ()
         if self._delayed:
@@ -184,9 +185,8 @@ class Live:
             return await self.store.write(write)
         except ClaimLost as error:
             raise self.give_up(CLAIM_LOST) from error
-        except StoreUnavailable as error:
-            self.stop("the ledger is away")
-            raise Stopping("the ledger is away") from error
+        except (StoreUnavailable, PageDamaged) as error:
+            raise self._stop_without_ledger(error) from error
         except BaseException:
             if saves:
                 self._delayed = saves + self._delayed
@@ -207,9 +207,15 @@ class Live:
     async def read(self, read: Callable[[Tx], T]) -> T:
         try:
             return await self.store.read(read)
-        except StoreUnavailable as error:
-            self.stop("the ledger is away")
-            raise Stopping("the ledger is away") from error
+        except (StoreUnavailable, PageDamaged) as error:
+            raise self._stop_without_ledger(error) from error
+
+    def _stop_without_ledger(self, error: StoreUnavailable | PageDamaged) -> Stopping:
+        why = "the ledger is away"
+        if isinstance(error, PageDamaged):
+            self.damage, why = error, "the ledger is damaged"
+        self.stop(why)
+        return Stopping(why)
 
     async def delay(self, save: Write[object]) -> None:
         """Save it with the next write, or when many have come together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -13,6 +14,7 @@ import msgspec
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import DEFAULT_LEASE, Boot
 from holdfast.core.clock import Clock
+from holdfast.core.errors import PageDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_checkpoint_id
 from holdfast.core.run import Outcome, Queue, Run
@@ -22,10 +24,12 @@ from holdfast.engine.boots import Life
 from holdfast.engine.checkpoints import save_and_pause
 from holdfast.engine.claims import wake_run
 from holdfast.engine.heartbeat import Heartbeat
-from holdfast.engine.ledger import DEFAULT_RETENTION, end_task
+from holdfast.engine.ledger import DEFAULT_RETENTION, end_task, fail_damaged
 from holdfast.engine.resume import Resumed, Resumer
 from holdfast.engine.service import Service
 from holdfast.store import Store, Tx, Write
+
+log = logging.getLogger("holdfast")
 
 BATCH = 500
 # Passes of a reaper that follow one another because leases end are not nearer than that.
@@ -123,7 +127,7 @@ class Rescuer:
             if not runs:
                 break
             note = f"process {boot.pid} died"
-            done += await self._store.write(self._rescuing(runs, note=note, company=company))
+            done += await self._rescue_runs(runs, note=note, company=company)
         while True:
             held = await self._store.read(lambda tx: tx.checkpoints.resuming_of_boot(boot.id, limit=BATCH))
             if not held:
@@ -146,7 +150,7 @@ class Rescuer:
             held = await self._store.read(lambda tx: tx.checkpoints.lapsed(now=now, limit=BATCH))
             found = Rescued()
             if runs:
-                found += await self._store.write(self._rescuing(runs, note="its lease lapsed", company=None))
+                found += await self._rescue_runs(runs, note="its lease lapsed", company=None)
             if held:
                 found += await self._store.write(self._returning(held, was_late=True))
             done += found
@@ -187,6 +191,28 @@ class Rescuer:
             return Rescued(made_ready=moved + sum(woken))
 
         return await self._store.write(ready)
+
+    async def _rescue_runs(self, runs: Sequence[Run], *, note: str, company: int | None) -> Rescued:
+        """All in one write. Of a page that cannot be read nobody knows whose it is: ever fewer are tried
+        together, and one alone that cannot be rescued ends."""
+        try:
+            return await self._store.write(self._rescuing(runs, note=note, company=company))
+        except PageDamaged as damage:
+            if len(runs) == 1:
+                log.warning("%s cannot be rescued: %s", runs[0].id, damage)
+                return await self._store.write(self._giving_up(runs[0], damage))
+        half = len(runs) // 2
+        first = await self._rescue_runs(runs[:half], note=note, company=company)
+        return first + await self._rescue_runs(runs[half:], note=note, company=company)
+
+    def _giving_up(self, seen: Run, damage: PageDamaged) -> Write[Rescued]:
+        now = self._clock.now()
+
+        def give_up(tx: Tx) -> Rescued:
+            fail_damaged(tx, seen, damage, now=now, retention=self._retention)
+            return Rescued(damaged=1)
+
+        return give_up
 
     def _rescuing(self, seen: Sequence[Run], *, note: str, company: int | None) -> Write[Rescued]:
         """Runs that are still exactly as they were seen become crash checkpoints; recorded work is lost."""

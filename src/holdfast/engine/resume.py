@@ -25,6 +25,7 @@ from holdfast.core.errors import (
     HoldfastError,
     IllegalMove,
     NotFound,
+    PageDamaged,
     ResumesHeld,
     StoreUnavailable,
 )
@@ -176,7 +177,7 @@ class Resumer:
 
     async def settle(self, claimed: Sequence[Checkpoint]) -> Resumed:
         """Each claimed checkpoint gets its follow-up run, or becomes failed_resume with a diagnostic."""
-        opened = await self._store.read(lambda tx: [_open(tx, one) for one in claimed])
+        opened = await self._open_all(claimed)
         prepared = await self._prepare_all(opened)
         good = [one for one in prepared if isinstance(one, FollowUp)]
         done = await self._follow_up(good) if good else Resumed()
@@ -184,6 +185,15 @@ class Resumer:
             if isinstance(one, Unusable):
                 done += await self._fail(one)
         return done
+
+    async def _open_all(self, claimed: Sequence[Checkpoint]) -> list[Checkpoint]:
+        try:
+            return await self._store.read(lambda tx: [_open(tx, one) for one in claimed])
+        except PageDamaged:
+            if len(claimed) == 1:
+                return [msgspec.structs.replace(claimed[0], is_damaged=True)]
+        # Nobody knows whose page it is: one of them must not keep the others from going on.
+        return [opened for one in claimed for opened in await self._open_all([one])]
 
     async def _prepare_all(self, opened: Sequence[Checkpoint]) -> list[FollowUp | Unusable]:
         """Artifacts may be large: the claim is renewed while they are looked at."""

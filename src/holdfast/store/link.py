@@ -15,7 +15,7 @@ from psycopg import errors, pq
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast.core.errors import BadInput, SettingsError, SqlFailed, StoreUnavailable
+from holdfast.core.errors import BadInput, PageDamaged, SettingsError, SqlFailed, StoreUnavailable
 from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.queries import numbered
 from holdfast.store.rows.effects import IN_ORDER
@@ -70,6 +70,8 @@ _TRANSACTION = frozenset({pq.TransactionStatus.INTRANS, pq.TransactionStatus.INE
 _SHUT = frozenset({"57P01", "57P02", "57P03"})
 _PASSING = frozenset({"40001", "40P01", "55P03"})
 _READ_ONLY = b"25006"
+# Data and indexes that the server itself found damaged.
+_DAMAGED = frozenset({"XX001", "XX002"})
 _OF_THE_CALLER = (
     psycopg.IntegrityError,
     psycopg.DataError,
@@ -408,11 +410,13 @@ def may_retry(error: Exception) -> bool:
 
 
 def explain(error: Exception) -> Exception | None:
-    """StoreUnavailable for a failure of the database; None for what the caller did itself."""
+    """For a failure of the database StoreUnavailable, or PageDamaged; None for what the caller did itself."""
     if isinstance(error, StoreUnavailable):
         return error
     if not isinstance(error, psycopg.Error):
         return None
+    if error.sqlstate in _DAMAGED:
+        return PageDamaged(f"PostgreSQL: {(str(error).strip().splitlines() or [''])[0]}")
     if isinstance(error, _OF_THE_CALLER) and error.sqlstate not in ("42501", "42P01"):
         return None
     return unavailable(error)

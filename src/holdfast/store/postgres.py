@@ -334,13 +334,10 @@ class PostgresStore:
     def verify(self) -> list[str]:
         """What the catalog says, then every digest and every count."""
         # It knows the rows of every table, which nobody needs to start.
-        from holdfast.store.verify import verify_rows
+        from holdfast.store.verify import problems_of_catalog, verify
 
         try:
-            problems = self.read_now(
-                lambda tx: [f"PostgreSQL: {row[0]}" for row in tx.statements.all("integrity_check", {})]
-            )
-            return problems + self.read_now(verify_rows)
+            return verify(self.read_now, problems_of_catalog)
         except StoreUnavailable as error:
             return [str(error)]
 

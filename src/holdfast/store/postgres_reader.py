@@ -13,7 +13,7 @@ from holdfast.store.link import Link, PostgresStatements, explain, read_url
 from holdfast.store.migrations import check_readable, load_migrations
 from holdfast.store.queries import load_queries
 from holdfast.store.transaction import Tx
-from holdfast.store.verify import verify_rows
+from holdfast.store.verify import problems_of_catalog, verify
 
 T = TypeVar("T")
 
@@ -72,10 +72,7 @@ class PostgresReader:
     def verify(self, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
         """What the catalog says, then every digest and every count."""
         try:
-            problems = self.read_now(
-                lambda tx: [f"PostgreSQL: {row[0]}" for row in tx.statements.all("integrity_check", {})]
-            )
-            return problems + self.read_now(lambda tx: verify_rows(tx, on_rows=on_rows))
+            return verify(self.read_now, problems_of_catalog, on_rows=on_rows)
         except StoreUnavailable as error:
             return [str(error)]
 
@@ -93,7 +90,9 @@ class PostgresReader:
     def facts(self) -> dict[str, object]:
         """What the server says about itself, for whoever looks after it."""
         self.read_now(lambda _tx: None)
-        return {name: self._link.show(name) for name in ("server_version", "synchronous_commit")}
+        return {
+            name: self._link.show(name) for name in ("server_version", "synchronous_commit", "data_checksums")
+        }
 
     def close(self) -> None:
         self._link.close()

@@ -16,7 +16,7 @@ import apsw
 
 from holdfast.core.clock import Clock, to_micros
 from holdfast.core.errors import HoldfastError, LedgerReplaced, StoreUnavailable
-from holdfast.store import watermark
+from holdfast.store import checksums, watermark
 from holdfast.store.contract import JoinedWrite, Write
 from holdfast.store.guard import FileGuard
 from holdfast.store.hints import Hints
@@ -28,9 +28,10 @@ from holdfast.store.sqlite_file import (
     SqliteStatements,
     connect,
     copy_whole,
+    failed,
     mark_in,
     private_umask,
-    unavailable,
+    problems_of_pages,
     why_held,
 )
 from holdfast.store.transaction import Tx
@@ -123,7 +124,7 @@ class SqliteSession:
             return error
         if isinstance(error, (apsw.ConstraintError, apsw.SQLError)) or not isinstance(error, apsw.Error):
             return None
-        return unavailable(error)
+        return failed(error)
 
     def may_retry(self, error: Exception) -> bool:  # noqa: ARG002 - SQLite waited already
         return False
@@ -173,9 +174,22 @@ def migrate_file(
                 "INSERT INTO ledger_facts VALUES ('ledger_id', ?), ('mark', '0') ON CONFLICT DO NOTHING",
                 (secrets.token_hex(16),),
             )
+            _note_checksums(connection)
     except apsw.Error as error:
-        raise unavailable(error) from error
+        raise failed(error) from error
     return applied
+
+
+def _note_checksums(connection: apsw.Connection) -> None:
+    """Write down that the file has them: a flipped bit in its header could deny it."""
+    if checksums.has(connection):
+        connection.execute("INSERT INTO ledger_facts VALUES ('page_checksums', 'on') ON CONFLICT DO NOTHING")
+    elif connection.execute("SELECT 1 FROM ledger_facts WHERE name = 'page_checksums'").fetchall():
+        raise StoreUnavailable(
+            "SQLite: the ledger was made with page checksums, and the header of its file denies it: "
+            "it is damaged, restore a backup; or it was copied by a tool that drops them, then "
+            "`holdfast store migrate` adds them again"
+        )
 
 
 @contextlib.contextmanager
@@ -201,6 +215,10 @@ class SqliteStore:
         self._queries = load_queries("sqlite")
         self._guard: FileGuard | None = None
         connection = _create(path)
+        if may_upgrade and path is not None and not checksums.has(connection):
+            connection.close()
+            _give_checksums(path)
+            connection = _create(path)
         try:
             migrate_file(connection, may_upgrade=may_upgrade)
             if path is not None:
@@ -332,15 +350,10 @@ class SqliteStore:
     def verify(self) -> list[str]:
         """SQLite's own check of every page and index, then every digest and every count."""
         # It knows the rows of every table, which nobody needs to start.
-        from holdfast.store.verify import verify_rows
+        from holdfast.store.verify import verify
 
         try:
-            problems = self.read_now(
-                lambda tx: [
-                    f"SQLite: {row[0]}" for row in tx.statements.all("integrity_check", {}) if row[0] != "ok"
-                ]
-            )
-            return problems + self.read_now(verify_rows)
+            return verify(self.read_now, problems_of_pages)
         except StoreUnavailable as error:
             return [str(error)]
 
@@ -362,6 +375,18 @@ class SqliteStore:
 
 def _no_file() -> None:
     """In memory there is nothing that anybody could delete or replace."""
+
+
+def _give_checksums(path: Path) -> None:
+    try:
+        checksums.give(path)
+    except apsw.BusyError as error:
+        raise StoreUnavailable(
+            f"another process has {path} open, and page checksums are added only while none has; "
+            "stop it, then run `holdfast store migrate`"
+        ) from error
+    except apsw.Error as error:
+        raise failed(error) from error
 
 
 def _create(path: Path | None) -> apsw.Connection:

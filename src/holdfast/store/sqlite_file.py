@@ -12,7 +12,15 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from holdfast.core.errors import BadInput, RowDamaged, SqlFailed, StoreUnavailable
+from holdfast.core.errors import (
+    BadInput,
+    HoldfastError,
+    PageDamaged,
+    RowDamaged,
+    SqlFailed,
+    StoreUnavailable,
+)
+from holdfast.store import checksums
 from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.transaction import Tx
 from holdfast.store.user_sql import DatabaseFailed, Lent, our_tables, refused, sql_failed
@@ -24,6 +32,9 @@ _encode = msgspec.json.Encoder().encode
 BUSY_TIMEOUT_MS = 20_000
 BACKUP_PAGES = 1000
 _WAL_PAUSE_S = 0.01
+# The second one sees the checksums of a file that another process made or changed during the first.
+_OPENINGS = 3
+_DAMAGED = frozenset({apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS})
 
 # Each is set, read back and compared: a pragma that silently did nothing has cost others their work.
 _PRAGMAS: tuple[tuple[str, str, object], ...] = (
@@ -52,23 +63,43 @@ def library_version() -> str:
 
 
 def connect(path: Path | None, *, is_reader: bool = False) -> apsw.Connection:
-    """A connection whose every pragma was seen to hold."""
+    """A connection whose every pragma was seen to hold, and which keeps the page checksums of its file."""
+    for _ in range(_OPENINGS):
+        connection = _connect(path, is_reader=is_reader)
+        try:
+            if path is None or checksums.require(connection):
+                return connection
+        except apsw.Error as error:
+            connection.close()
+            raise failed(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+    raise StoreUnavailable("SQLite does not see that the ledger has page checksums; try again")
+
+
+def _connect(path: Path | None, *, is_reader: bool) -> apsw.Connection:
     # A reader makes no file: a ledger that was deleted must not come back empty.
     creating = 0 if is_reader else apsw.SQLITE_OPEN_CREATE
     flags = apsw.SQLITE_OPEN_READWRITE | creating | apsw.SQLITE_OPEN_EXRESCODE
     try:
         connection = apsw.Connection(
-            ":memory:" if path is None else str(path), flags=flags, statementcachesize=300
+            ":memory:" if path is None else str(path),
+            flags=flags,
+            vfs=None if path is None else checksums.vfs(),
+            statementcachesize=300,
         )
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         if path is not None and not is_reader:
+            checksums.ask_for(connection)
             _enter_wal(connection)
         for name, value, expected in _PRAGMAS:
             _set_pragma(connection, name, value, expected)
         if is_reader:
             _set_pragma(connection, "query_only", "ON", 1)
     except apsw.Error as error:
-        raise unavailable(error) from error
+        raise failed(error) from error
     return connection
 
 
@@ -94,13 +125,16 @@ def connect_beside(path: Path) -> apsw.Connection:
     """
     try:
         connection = apsw.Connection(
-            str(path), flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_EXRESCODE, statementcachesize=300
+            str(path),
+            flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_EXRESCODE,
+            vfs=checksums.vfs(),
+            statementcachesize=300,
         )
         connection.set_busy_timeout(BUSY_TIMEOUT_MS)
         for name, value, expected in _READER_PRAGMAS:
             _set_pragma(connection, name, value, expected)
     except apsw.Error as error:
-        raise unavailable(error) from error
+        raise failed(error) from error
     return connection
 
 
@@ -111,21 +145,34 @@ def _set_pragma(connection: apsw.Connection, name: str, value: str, expected: ob
         raise StoreUnavailable(f"SQLite answered {found!r} to PRAGMA {name}={value}; {expected!r} is needed")
 
 
-def unavailable(error: Exception) -> StoreUnavailable:
-    """The database's failure in words for the person who must mend it."""
+def failed(error: Exception) -> HoldfastError:
+    """The database's failure in words for the person who must mend it.
+
+    StoreUnavailable, unless it is damaged: that does not pass, and what cannot be read is not absent.
+    """
+    problem = _damage(error)
+    if problem is not None:
+        return PageDamaged(problem)
     remedy = {
         apsw.FullError: "the disk is full; free some space, work goes on by itself",
         apsw.ReadOnlyError: "the database or its directory is read-only; make it writable",
         apsw.CantOpenError: "the file cannot be opened; check that its directory exists and is yours",
         apsw.PermissionsError: "no permission; check the owner of the file and its directory",
         apsw.BusyError: "another process has been writing for too long",
-        apsw.CorruptError: "the file is damaged; run `holdfast store verify`, then restore a backup",
         apsw.NotADBError: "the file is not a database of Holdfast's",
         apsw.IOError: "the disk failed to read or write",
         apsw.NoMemError: "no memory is left",
     }
     words = next((text for kind, text in remedy.items() if isinstance(error, kind)), "it did not answer")
     return StoreUnavailable(f"SQLite: {words} ({error})")
+
+
+def _damage(error: Exception) -> str | None:
+    if isinstance(error, apsw.CorruptError):
+        return f"SQLite: {error}"
+    if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _DAMAGED:
+        return "SQLite: a page does not match its checksum"
+    return None
 
 
 class NotAllSaved(Exception):
@@ -136,7 +183,7 @@ class SqliteStatements:
     """Named queries on one connection."""
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
-        self._connection = connection
+        self.connection = self._connection = connection
         self._cursor = connection.cursor()
         self._queries = queries
         self._changes = connection.changes
@@ -334,6 +381,17 @@ def _value(kind: str, stored: bytes | None) -> object:
     return int(text) if kind == "integer" else text
 
 
+def problems_of_pages(tx: Tx) -> Iterator[str]:
+    """Which pages do not match their checksums; then SQLite's own check of every page and index."""
+    statements = tx.statements
+    assert isinstance(statements, SqliteStatements)
+    for page in checksums.damaged_pages(statements.connection):
+        yield f"SQLite: page {page} does not match its checksum"
+    for row in statements.all("integrity_check", {}):
+        if row[0] != "ok":
+            yield f"SQLite: {row[0]}"
+
+
 class Snapshots:
     """A connection that reads one snapshot at a time."""
 
@@ -343,10 +401,15 @@ class Snapshots:
 
     def run(self, read: Callable[[Tx], T]) -> T:
         try:
-            with self.connection:  # a savepoint with no transaction around it is one
+            self.connection.execute("BEGIN")
+            try:
                 answer = read(self._tx)
+            finally:
+                # SQLite has ended it already when a page could not be read.
+                if self.connection.in_transaction:
+                    self.connection.execute("ROLLBACK")
         except apsw.Error as error:
-            raise unavailable(error) from error
+            raise failed(error) from error
         finally:
             self._tx.forget()  # a read that emits or counts has nobody to tell
         return answer
@@ -393,14 +456,16 @@ def copy_whole(
     try:
         unfinished.unlink(missing_ok=True)
         with private_umask():
-            copy = apsw.Connection(str(unfinished))
+            copy = apsw.Connection(str(unfinished), vfs=checksums.vfs())
         try:
+            if checksums.has(source):
+                checksums.begin(copy)
             _copy_pages(source, copy, on_pages)
         finally:
             copy.close()
         _give_name(unfinished, target)
     except apsw.Error as error:
-        raise unavailable(error) from error
+        raise failed(error) from error
     except OSError as error:
         raise StoreUnavailable(f"{target}: {error.strerror}; choose another place") from error
     finally:

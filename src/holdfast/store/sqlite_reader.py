@@ -8,11 +8,19 @@ from typing import TypeVar
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import NoLedger, SchemaMismatch, StoreUnavailable
+from holdfast.store import checksums
 from holdfast.store.migrations import check_readable, load_migrations
 from holdfast.store.queries import load_queries
-from holdfast.store.sqlite_file import Snapshots, connect_beside, copy_whole, library_version, why_held
+from holdfast.store.sqlite_file import (
+    Snapshots,
+    connect_beside,
+    copy_whole,
+    library_version,
+    problems_of_pages,
+    why_held,
+)
 from holdfast.store.transaction import Tx
-from holdfast.store.verify import verify_rows
+from holdfast.store.verify import verify
 
 T = TypeVar("T")
 
@@ -62,12 +70,7 @@ class SqliteReader:
     def verify(self, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
         """SQLite's own check of every page and index, then every digest and every count."""
         try:
-            problems = self.read_now(
-                lambda tx: [
-                    f"SQLite: {row[0]}" for row in tx.statements.all("integrity_check", {}) if row[0] != "ok"
-                ]
-            )
-            return problems + self.read_now(lambda tx: verify_rows(tx, on_rows=on_rows))
+            return verify(self.read_now, problems_of_pages, on_rows=on_rows)
         except StoreUnavailable as error:
             return [str(error)]
 
@@ -79,7 +82,11 @@ class SqliteReader:
         """What SQLite says about the file, for whoever looks after it."""
         connection = self._snapshots.connection
         names = ("journal_mode", "page_count", "page_size", "freelist_count")
-        return {"sqlite_version": library_version()} | {name: connection.pragma(name) for name in names}
+        facts: dict[str, object] = {name: connection.pragma(name) for name in names}
+        return facts | {
+            "sqlite_version": library_version(),
+            "page_checksums": "on" if checksums.are_compared(connection) else "off",
+        }
 
     def close(self) -> None:
         self._snapshots.close()

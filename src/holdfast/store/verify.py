@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from holdfast.core.errors import HoldfastError, RowDamaged
 from holdfast.store.contract import Row
@@ -61,37 +63,53 @@ _NUMBERED = {"notes": {1}, "turns": {2}, "list_deltas": {2}, "mail": {1}, "effec
 _PLACES = {"effects": (1, 20, 3, 4, 5, 8)}
 
 
-def verify_rows(tx: Tx, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
-    """What is wrong, in sentences; empty when nothing is. The caller may count the rows that were read."""
+Part = tuple[str, Callable[[Tx], Iterator[str]]]
+
+
+def verify(
+    read: Callable[[Callable[[Tx], None]], None],
+    problems_of_pages: Callable[[Tx], Iterator[str]],
+    *,
+    on_rows: Callable[[int], None] = lambda _rows: None,
+) -> list[str]:
+    """What is wrong, in sentences; empty when nothing is. The caller may count the rows that were read.
+
+    Each part is a read of its own: a page that cannot be read ends the search in its table, and in no other.
+    """
     problems: list[str] = []
-    for problem in _problems(tx, on_rows):
-        problems.append(problem)
+    for what, part in (("pages", problems_of_pages), *_parts(on_rows)):
+        try:
+            read(partial(_collect, problems, part))
+        except RowDamaged as error:
+            problems.append(f"{what}: {error}")
         if len(problems) >= MAX_PROBLEMS:
-            problems.append(f"more than {MAX_PROBLEMS} problems; the rest is not listed")
-            break
+            return [*problems[:MAX_PROBLEMS], f"more than {MAX_PROBLEMS} problems; the rest is not listed"]
     return problems
 
 
-def _problems(tx: Tx, on_rows: Callable[[int], None]) -> Iterator[str]:
+def _collect(problems: list[str], part: Callable[[Tx], Iterator[str]], tx: Tx) -> None:
+    problems.extend(itertools.islice(part(tx), MAX_PROBLEMS - len(problems)))
+
+
+def problems_of_catalog(tx: Tx) -> Iterator[str]:
+    """What PostgreSQL's catalog says is wrong."""
+    for row in tx.statements.all("integrity_check", {}):
+        yield f"PostgreSQL: {row[0]}"
+
+
+def _parts(on_rows: Callable[[int], None]) -> Iterator[Part]:
     for noun, width, read in _NOUNS:
-        rows_of_noun = scan(tx, noun, width, on_rows)
-        yield from _reported(noun, _problems_of_records(noun, rows_of_noun, read))
-    yield from _reported("blobs", _problems_of_blobs(tx, on_rows))
-    yield from _reported("events", _problems_of_events(tx, on_rows))
+        yield noun, partial(_problems_of_records, on_rows, noun, width, read)
+    yield "blobs", partial(_problems_of_blobs, on_rows)
+    yield "events", partial(_problems_of_events, on_rows)
     for noun in ("task", "run", "checkpoint"):
-        yield from _reported(f"counts of {noun}s", _problems_of_counts(tx, noun))
+        yield f"counts of {noun}s", partial(_problems_of_counts, noun)
 
 
-def _reported(what: str, problems: Iterator[str]) -> Iterator[str]:
-    """The problems, and the one that ends the search: a row that cannot even be read has no name."""
-    try:
-        yield from problems
-    except RowDamaged as error:
-        yield f"{what}: {error}"
-
-
-def _problems_of_records(noun: str, found: Iterator[Row], read: Callable[[Row], object]) -> Iterator[str]:
-    for row in found:
+def _problems_of_records(
+    on_rows: Callable[[int], None], noun: str, width: int, read: Callable[[Row], object], tx: Tx
+) -> Iterator[str]:
+    for row in scan(tx, noun, width, on_rows):
         try:
             record = read(row)
         except HoldfastError as error:
@@ -101,7 +119,7 @@ def _problems_of_records(noun: str, found: Iterator[Row], read: Callable[[Row], 
                 yield str(RowDamaged(noun.removesuffix("s"), str(row[0])))
 
 
-def _problems_of_blobs(tx: Tx, on_rows: Callable[[int], None]) -> Iterator[str]:
+def _problems_of_blobs(on_rows: Callable[[int], None], tx: Tx) -> Iterator[str]:
     for row in scan(tx, "blobs", 1, on_rows):
         try:
             tx.blobs.open_digest(row[0])
@@ -109,7 +127,7 @@ def _problems_of_blobs(tx: Tx, on_rows: Callable[[int], None]) -> Iterator[str]:
             yield str(error)
 
 
-def _problems_of_events(tx: Tx, on_rows: Callable[[int], None]) -> Iterator[str]:
+def _problems_of_events(on_rows: Callable[[int], None], tx: Tx) -> Iterator[str]:
     """Events have no digest; but whoever follows the feed must be able to read it."""
     page = tx.events.after(START, limit=PAGE)
     while page:
@@ -118,7 +136,7 @@ def _problems_of_events(tx: Tx, on_rows: Callable[[int], None]) -> Iterator[str]
     yield from ()
 
 
-def _problems_of_counts(tx: Tx, noun: str) -> Iterator[str]:
+def _problems_of_counts(noun: str, tx: Tx) -> Iterator[str]:
     counted = {row[0]: int(row[1]) for row in tx.statements.all(f"count_{noun}s", {})}
     kept = tx.events.counts(noun)
     if counted != kept:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         NotReady,
         NotYours,
         OutcomeUnknown,
+        PageDamaged,
         PayloadTooLarge,
         Refused,
         RestartBlocked,
@@ -90,7 +91,7 @@ _ERRORS = (
     "AmbiguousId BadInput BadSignature CheckpointError CheckpointNotSaved CheckpointUnreadable "
     "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap GatewaySilent HoldfastError HomeInUse "
     "IllegalMove KeyConflict LedgerReplaced NoLedger NotDone NotFound NotInRun NotReady NotYours "
-    "OutcomeUnknown PayloadTooLarge Refused RestartBlocked ResumesHeld RetryAfter RevisionMismatch "
+    "OutcomeUnknown PageDamaged PayloadTooLarge Refused RestartBlocked ResumesHeld RetryAfter RevisionMismatch "
     "RowDamaged RunOver SchemaMismatch SettingsError SqlFailed StepFailed StoreUnavailable TaskFailed"
 )
 _WHERE = {
@@ -209,6 +210,7 @@ __all__ = [
     "NotReady",
     "NotYours",
     "OutcomeUnknown",
+    "PageDamaged",
     "Parts",
     "PayloadTooLarge",
     "PlanItem",

@@ -108,6 +108,8 @@ def give(path: Path) -> bool:
 
 def damaged_pages(connection: apsw.Connection) -> list[int]:
     """Which pages of the file do not match their checksums."""
+    if not are_compared(connection):
+        return []
     size, count = connection.pragma("page_size"), connection.pragma("page_count")
     return [page for page in range(1, count + 1) if not _is_sound(connection, (page - 1) * size, size)]
 

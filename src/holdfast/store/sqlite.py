@@ -16,7 +16,7 @@ import apsw
 
 from holdfast.core.clock import Clock, to_micros
 from holdfast.core.errors import HoldfastError, LedgerReplaced, StoreUnavailable
-from holdfast.store import checksums, watermark
+from holdfast.store import checksums, wal, watermark
 from holdfast.store.contract import JoinedWrite, Write
 from holdfast.store.guard import FileGuard
 from holdfast.store.hints import Hints
@@ -220,10 +220,13 @@ class SqliteStore:
             _give_checksums(path)
             connection = _create(path)
         try:
+            has_lost = path is not None and _has_lost_commits(path, connection)
             migrate_file(connection, may_upgrade=may_upgrade)
+            self._only = Snapshots(connection, self._queries)
+            if path is not None and has_lost:
+                self._mark_ahead(path)
             if path is not None:
                 self._guard = FileGuard.watch(path)
-            self._only = Snapshots(connection, self._queries)
             self._held = None if path is None else self._only.run(partial(why_held, path))
         except BaseException:
             connection.close()
@@ -313,6 +316,16 @@ class SqliteStore:
 
         watermark.write(watermark.mark_path(self.path), self.write_now(raise_mark))
 
+    def _mark_ahead(self, path: Path) -> None:
+        """Of a database that has lost commits: it is older than its mark until a person accepts it."""
+        beside, now = watermark.mark_path(path), to_micros(self._clock.now())
+        if self._only.run(partial(why_held, path)) is None:
+            mark, ledger_id = self._only.run(lambda tx: (mark_in(tx) + 1, tx.boots.fact("ledger_id") or ""))
+            watermark.write(beside, Watermark(ledger_id=ledger_id, mark=mark, written_at=now))
+        # What SQLite does not see goes away: it would be found again at the next start, accepted or not.
+        with contextlib.suppress(apsw.Error):
+            self._only.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+
     def _keep_marking(self) -> None:
         """At intervals, and only when something was written since."""
         while not self._is_over.wait(MARK_EVERY_S):
@@ -375,6 +388,19 @@ class SqliteStore:
 
 def _no_file() -> None:
     """In memory there is nothing that anybody could delete or replace."""
+
+
+def _has_lost_commits(path: Path, connection: apsw.Connection) -> bool:
+    """Whether the -wal was damaged since a process died: SQLite sees no commit behind the damage."""
+    try:
+        if not wal.is_filled(connection):
+            return False
+        # Nobody else writes while we look. Only another connection can count the frames that SQLite sees.
+        with _exclusive(connection), contextlib.closing(connect(path, is_reader=True)) as other:
+            seen, _ = other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            return wal.has_lost_commits(connection, seen)
+    except apsw.Error as error:
+        raise failed(error) from error
 
 
 def _give_checksums(path: Path) -> None:

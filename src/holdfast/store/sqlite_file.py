@@ -436,7 +436,10 @@ def why_held(path: Path, tx: Tx) -> str | None:
         case Verdict.FRESH | Verdict.CURRENT:
             return None
         case Verdict.OLDER:
-            return "the database is older than its mark: an older copy or a cut WAL was put in its place"
+            return (
+                "the database is older than its mark: it is an older copy, or its WAL was cut or damaged "
+                "and commits are missing"
+            )
         case Verdict.FOREIGN:
             return "the mark beside the database belongs to another ledger"
         case Verdict.UNREADABLE:

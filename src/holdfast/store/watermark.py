@@ -6,7 +6,7 @@ part of its -wal: what it calls unfinished may have been done since, so nothing 
 word.
 
 The file may lag behind the database, and then shows less. It must never run ahead of it: write only a mark
-that is committed.
+that is committed. The one exception is a database of which commits are known to be lost (see wal.py).
 """
 
 from __future__ import annotations

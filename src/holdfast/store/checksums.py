@@ -107,8 +107,16 @@ def give(path: Path) -> bool:
 
 
 def damaged_pages(connection: apsw.Connection) -> list[int]:
-    """Which pages of the file do not match their checksums."""
+    """Which pages of the file do not match their checksums. Not inside a transaction.
+
+    None while newer versions of pages stand in the -wal alone: then nobody reads the older ones in the file,
+    which a crash in the midst of a checkpoint may have left torn.
+    """
     if not are_compared(connection):
+        return []
+    connection.pragma("page_count")  # SQLite opens the -wal when it first reads
+    frames, copied = connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+    if frames != copied:
         return []
     size, count = connection.pragma("page_size"), connection.pragma("page_count")
     return [page for page in range(1, count + 1) if not _is_sound(connection, (page - 1) * size, size)]

@@ -30,6 +30,7 @@ from holdfast.store.sqlite_file import (
     copy_whole,
     failed,
     mark_in,
+    name_damaged_pages,
     private_umask,
     problems_of_pages,
     why_held,
@@ -366,9 +367,16 @@ class SqliteStore:
         from holdfast.store.verify import verify
 
         try:
-            return verify(self.read_now, problems_of_pages)
+            return self._name_damaged_pages() + verify(self.read_now, problems_of_pages)
         except StoreUnavailable as error:
             return [str(error)]
+
+    def _name_damaged_pages(self) -> list[str]:
+        if self.path is None:
+            return []
+        self._check()
+        with contextlib.closing(connect(self.path, is_reader=True)) as connection:
+            return name_damaged_pages(connection)
 
     def close(self) -> None:
         if self._is_closed:

@@ -31,6 +31,7 @@ _encode = msgspec.json.Encoder().encode
 
 BUSY_TIMEOUT_MS = 20_000
 BACKUP_PAGES = 1000
+MAX_PAGES_NAMED = 100
 _WAL_PAUSE_S = 0.01
 # The second one sees the checksums of a file that another process made or changed during the first.
 _OPENINGS = 3
@@ -183,7 +184,7 @@ class SqliteStatements:
     """Named queries on one connection."""
 
     def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
-        self.connection = self._connection = connection
+        self._connection = connection
         self._cursor = connection.cursor()
         self._queries = queries
         self._changes = connection.changes
@@ -381,13 +382,17 @@ def _value(kind: str, stored: bytes | None) -> object:
     return int(text) if kind == "integer" else text
 
 
+def name_damaged_pages(connection: apsw.Connection) -> list[str]:
+    try:
+        found = checksums.damaged_pages(connection)
+    except apsw.Error as error:
+        return [str(failed(error))]
+    return [f"SQLite: page {page} does not match its checksum" for page in found[:MAX_PAGES_NAMED]]
+
+
 def problems_of_pages(tx: Tx) -> Iterator[str]:
-    """Which pages do not match their checksums; then SQLite's own check of every page and index."""
-    statements = tx.statements
-    assert isinstance(statements, SqliteStatements)
-    for page in checksums.damaged_pages(statements.connection):
-        yield f"SQLite: page {page} does not match its checksum"
-    for row in statements.all("integrity_check", {}):
+    """SQLite's own check of every page and index."""
+    for row in tx.statements.all("integrity_check", {}):
         if row[0] != "ok":
             yield f"SQLite: {row[0]}"
 

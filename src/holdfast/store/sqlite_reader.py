@@ -16,6 +16,7 @@ from holdfast.store.sqlite_file import (
     connect_beside,
     copy_whole,
     library_version,
+    name_damaged_pages,
     problems_of_pages,
     why_held,
 )
@@ -70,7 +71,8 @@ class SqliteReader:
     def verify(self, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
         """SQLite's own check of every page and index, then every digest and every count."""
         try:
-            return verify(self.read_now, problems_of_pages, on_rows=on_rows)
+            named = name_damaged_pages(self._snapshots.connection)
+            return named + verify(self.read_now, problems_of_pages, on_rows=on_rows)
         except StoreUnavailable as error:
             return [str(error)]
 

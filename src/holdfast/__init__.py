@@ -91,8 +91,9 @@ _ERRORS = (
     "AmbiguousId BadInput BadSignature CheckpointError CheckpointNotSaved CheckpointUnreadable "
     "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap GatewaySilent HoldfastError HomeInUse "
     "IllegalMove KeyConflict LedgerReplaced NoLedger NotDone NotFound NotInRun NotReady NotYours "
-    "OutcomeUnknown PageDamaged PayloadTooLarge Refused RestartBlocked ResumesHeld RetryAfter RevisionMismatch "
-    "RowDamaged RunOver SchemaMismatch SettingsError SqlFailed StepFailed StoreUnavailable TaskFailed"
+    "OutcomeUnknown PageDamaged PayloadTooLarge Refused RestartBlocked ResumesHeld RetryAfter "
+    "RevisionMismatch RowDamaged RunOver SchemaMismatch SettingsError SqlFailed StepFailed StoreUnavailable "
+    "TaskFailed"
 )
 _WHERE = {
     "Budget": "holdfast.core.ladder",

@@ -86,8 +86,10 @@ def kill_for_good(one: Fleet) -> None:
 
 
 def shorten_leases(found: Field, lost: dict[str, Run], by: timedelta) -> dict[str, Run]:
-    """The leases of a dead gateway end so much sooner; its runs as they are then. (To move the clock would not
-    do: after a jump every gateway waits until the others can have renewed.)"""
+    """The leases of a dead gateway end so much sooner; its runs as they are then.
+
+    To move the clock would not do: after a jump every gateway waits until the others can have renewed.
+    """
     micros = by // timedelta(microseconds=1)
     for run_id in lost:
         execute(found.store, f"UPDATE runs SET lease_until = lease_until - {micros} WHERE id = '{run_id}'")

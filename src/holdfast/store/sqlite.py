@@ -319,7 +319,7 @@ class SqliteStore:
 
     def _mark_ahead(self, path: Path) -> None:
         """Of a database that has lost commits: it is older than its mark until a person accepts it."""
-        beside, now = watermark.mark_path(path), to_micros(self._clock.now())
+        beside, now = watermark.mark_path(path), to_micros(self.clock.now())
         if self._only.run(partial(why_held, path)) is None:
             mark, ledger_id = self._only.run(lambda tx: (mark_in(tx) + 1, tx.boots.fact("ledger_id") or ""))
             watermark.write(beside, Watermark(ledger_id=ledger_id, mark=mark, written_at=now))

@@ -252,7 +252,9 @@ class Effects:
     async def _once_more(self, doing: Doing, spec: EffectSpec, effect: Effect) -> Outcome:
         """After a failure: with a new key if nothing had happened, with the same one if the provider knows
         keys, after a look at the world if it can be asked; and else not at all."""
-        if _is_certain(effect):
+        # One with the key of an attempt before it says nothing of that one, which may have happened.
+        has_own_key = effect.idempotency_key == key_of(effect.task_id, doing, effect.generation)
+        if effect.review is not None or (has_own_key and _is_certain(effect)):
             return await self._attempt(doing, spec, effect.generation + 1)
         failure = _failure_in(effect)
         why = f"it raised {failure.kind}: {failure.message}"
@@ -260,6 +262,7 @@ class Effects:
             return Open(why)
         if spec.effect_class is EffectClass.KEYED:
             if self._is_key_known(spec, effect):
+                self._past.keys_since.setdefault(effect.idempotency_key, effect.created_us)
                 return await self._attempt(doing, spec, effect.generation + 1, key=effect.idempotency_key)
             await self._end(doing, effect, EffectStatus.UNKNOWN, _forgotten(spec, why))
             return None
@@ -467,11 +470,14 @@ class Effects:
                 doing.outcome = Definite(error) if is_first else Open(str(error), error)
                 return
             except RetryAfter as error:
-                await self._end(doing, effect, EffectStatus.FAILED, _certain(failure_of(error)))
+                failure = failure_of(error)
+                # Of an earlier call with the same key it says nothing.
+                failure = _certain(failure) if is_first else failure
+                await self._end(doing, effect, EffectStatus.FAILED, failure)
                 doing.outcome = Limited(error)
                 return
             except Exception as error:  # noqa: BLE001 - the user's own work
-                doing.outcome = await self._after(doing, effect, error, handled)
+                doing.outcome = await self._after(doing, effect, error, handled, is_first=is_first)
                 return
             try:
                 payload = doing.codec.encode(doing.name, value)
@@ -495,13 +501,19 @@ class Effects:
                 live.changed.set()
 
     async def _after(
-        self, doing: Doing, effect: Effect, error: Exception, handled: BaseException | None
+        self,
+        doing: Doing,
+        effect: Effect,
+        error: Exception,
+        handled: BaseException | None,
+        *,
+        is_first: bool,
     ) -> Outcome:
-        """What an exception means. It does not say that nothing happened, unless the author says so: then it
-        may be done again, and else only as its class allows."""
+        """What an exception means. It does not say that nothing happened, unless the author says so of the
+        first call: then it may be done again, and else only as its class allows."""
         spec, failure = doing.effect, failure_of(error)
         assert spec is not None
-        if spec.is_certain(error) or self._was_not_entered(doing, error):
+        if is_first and (spec.is_certain(error) or self._was_not_entered(doing, error)):
             await self._end(doing, effect, EffectStatus.FAILED, _certain(failure))
             return Definite(error)
         if spec.effect_class is EffectClass.VERIFIABLE or is_transport_error(error, outside=handled):

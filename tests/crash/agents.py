@@ -160,7 +160,7 @@ class Life:
     ) -> None:
         """Until everything has ended, or a SIGTERM asks us to stop; without a person: until nothing moves."""
         be_killed_when_stuck()
-        _be_patient()
+        be_patient()
         open_place = app.open_place
         app.open_place = lambda *args, **kwargs: wrapped(open_place(*args, **kwargs))
         is_asked_to_stop = asyncio.Event()
@@ -197,7 +197,7 @@ def be_killed_when_stuck() -> None:
     signal.alarm(STUCK_AFTER_S)
 
 
-def _be_patient() -> None:
+def be_patient() -> None:
     """Suspect nobody: otherwise so many kills would soon have every run in quarantine."""
     resume.SUSPECT_AFTER = resume.MAX_RESUME_ATTEMPTS = PATIENCE
 

@@ -8,10 +8,12 @@ STAMP := $(VENV)/.is-set-up
 PYTEST ?=
 BENCH ?=
 DEMO ?=
+# How long make soak goes on: make soak SOAK_MINUTES=480
+SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test lint types layers test-fast test-slow fix docs bench demo lock clean
+.PHONY: help setup check test lint types layers test-fast test-slow soak fix docs bench demo lock clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -46,6 +48,10 @@ test-fast: $(STAMP)
 
 test-slow: $(STAMP)
 	@$(BIN)/pytest -q -m slow --numprocesses 3 $(PYTEST)
+
+# The same tests as above, with many more kills, freezes, jumps and restarts.
+soak: $(STAMP) ## endurance: the randomised tests again and again, for SOAK_MINUTES (60)
+	@$(BIN)/python -m tests.soak $(SOAK_MINUTES)
 
 fix: $(STAMP) ## repair what machines can repair: format, simple lint, generated pages
 	@$(BIN)/ruff format --quiet .

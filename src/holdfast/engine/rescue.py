@@ -313,6 +313,8 @@ class Reaper(Service):
         self._gap = lease / 2
         self._lease_s = lease.total_seconds()
         self._passes_per_lease = math.ceil(self._lease_s / every_s)
+        # How long this process means to sleep until the next pass: that is no gap, however short a lease is.
+        self._planned = timedelta(0)
         self._grace = 0
         self._young = self._passes_per_lease
         # By the clock of the loop; what is known of it is as old as the last pass.
@@ -325,7 +327,7 @@ class Reaper(Service):
         rescued = await self._rescuer.rescue_dead_boots()
         # Asked after a look at the ledger, so that a jump of its clock is a gap, too.
         now, last = self._clock.now(), self._last_pass_at
-        if last is not None and now - last >= self._gap:
+        if last is not None and now - last - self._planned >= self._gap:
             self._grace = self._passes_per_lease
         if self._grace:
             self._grace -= 1
@@ -344,7 +346,9 @@ class Reaper(Service):
         return rescued, resumed
 
     def _next_in_s(self) -> float:
-        return min(super()._next_in_s(), max(self._lapse_at - _now(), NEAREST_S))
+        next_in_s = min(super()._next_in_s(), max(self._lapse_at - _now(), NEAREST_S))
+        self._planned = timedelta(seconds=next_in_s)
+        return next_in_s
 
 
 def _now() -> float:

@@ -69,7 +69,10 @@ def test_a_clock_that_is_not_the_servers_is_a_finding_with_its_remedy(run: Run, 
         found = {one["name"]: one for one in called.json["checks"]}["clock"]
 
         assert (called.status, called.json["verdict"], found["verdict"]) == (0, "warn", "warn")
-        assert found["message"] == f"this machine's clock is {where} the database's, which decides"
+        assert (
+            found["message"]
+            == f"this machine's clock is {where} the database's; Holdfast uses the database's"
+        )
         assert "NTP" in found["remedy"]
     assert "do: have NTP set both clocks" in run("doctor").out
 

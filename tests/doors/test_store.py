@@ -46,6 +46,7 @@ def test_a_new_ledger_is_set_up_privately(run: Run, home: Path) -> None:
         "is_new": True,
         "applied": [1],
         "version": 1,
+        "has_checksums": True,
     }
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()} == {0o600}

@@ -55,7 +55,7 @@ async def test_a_jump_is_told_once_and_so_is_its_end(
     told = [one.getMessage() for one in caplog.records]
     assert [one.split(":")[0] for one in told] == [
         "the wall clock jumped 365 days, 0",
-        "the wall clock is believed again",
+        "the clock is trusted again",
     ]
 
 
@@ -104,7 +104,9 @@ async def test_after_the_machine_booted_its_clock_has_to_hold(
     assert await times(watch) == (now, None)
     now = clock.advance(seconds=DELETES_AFTER.total_seconds())
     assert await times(watch) == (now, now)
-    assert [one.levelname for one in caplog.records if "nothing proves" in one.getMessage()] == ["WARNING"]
+    assert [one.levelname for one in caplog.records if "is not trusted yet" in one.getMessage()] == [
+        "WARNING"
+    ]
 
 
 async def test_a_time_that_holds_is_believed_whatever_a_wrong_clock_has_left_in_the_ledger(

@@ -602,8 +602,8 @@ async def test_an_effect_of_a_holder_that_may_be_alive_is_settled_later(stage: S
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        ("elsewhere/-", b"it was begun on host elsewhere, and only there can be seen what came of it"),
-        (None, b"nobody knows any more on which host it was begun"),
+        ("elsewhere/-", b"it was begun on host elsewhere; only that host can tell whether it happened"),
+        (None, b"the ledger no longer knows the host of"),
     ],
 )
 async def test_a_verify_that_looks_at_this_machine_is_not_asked_about_another(

@@ -54,7 +54,8 @@ async def test_skew_is_said_once_with_its_remedy_and_again_when_it_has_changed(
     (line,) = said(caplog)
     assert (
         line
-        == f"this machine's clock is 45.0 s ahead of the database's; the database's decides; {SET_BY_NTP}"
+        == "this machine's clock is 45.0 s ahead of the database's; Holdfast uses the database's; "
+        + SET_BY_NTP
     )
 
     behind(-3600)
@@ -67,7 +68,7 @@ async def test_skew_is_said_once_with_its_remedy_and_again_when_it_has_changed(
     for _ in range(3):
         await watch.run_once()
     (line,) = said(caplog)
-    assert line.endswith("well again")
+    assert line.endswith("back within the limit")
 
 
 async def test_skew_about_the_bound_is_not_said_at_every_crossing(

@@ -354,7 +354,7 @@ def test_a_gateway_that_was_told_to_stop_ends_its_supervisor(tmp_path: Path) -> 
 def test_settings_that_are_unusable_at_the_first_start_end_the_supervisor(tmp_path: Path) -> None:
     with staged(tmp_path, "unusable") as stage:
         assert stage.end() == 78
-        assert "settings are unusable" in stage.text
+        assert "invalid settings" in stage.text
         assert len(stage.lives()) == 1
 
 

@@ -488,7 +488,7 @@ def test_a_gateway_that_starts_while_its_server_is_away_waits_for_it_and_holds_n
             posted = post_gated(one, found)
             way.cut()
             one.kill_gateway()
-            until(lambda: one.log().count("the ledger is away") > CRASHES_UNTIL_HELD, "it gave up", one)
+            until(lambda: one.log().count("cannot use its ledger") > CRASHES_UNTIL_HELD, "it gave up", one)
             way.heal()
             gate.touch()
 

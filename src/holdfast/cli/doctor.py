@@ -181,15 +181,18 @@ def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         )
     else:
         yield check("journal", OK, f"WAL, SQLite {facts['sqlite_version']}")
-    yield check_checksums(
-        facts["page_checksums"], "stop everyone, then holdfast store backup and holdfast store migrate"
-    )
+    yield check_checksums(facts["page_checksums"], _ADD_CHECKSUMS)
+
+
+_ADD_CHECKSUMS = (
+    "stop every process that uses the ledger, then: holdfast store backup BEFORE.db && holdfast store migrate"
+)
 
 
 def check_checksums(found: object, remedy: str) -> CheckView:
     if found == "on":
-        return check("checksums", OK, "every page has one: a record that is damaged does not look absent")
-    message = "pages have none: a bit that flips on the disk can make a record vanish, and work be done twice"
+        return check("checksums", OK, "on: a damaged page is an error, not a missing record")
+    message = "off: a flipped bit on the disk can hide a record, and its work may be done twice"
     return check("checksums", WARN, message, remedy)
 
 
@@ -200,16 +203,17 @@ def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     if isinstance(ledger.clock, LedgerClock):
         skew = ledger.clock.skew
         if abs(skew) > MOST_SKEW:
-            yield check("clock", WARN, f"{skew_in_words(skew)}, which decides", SET_BY_NTP)
+            yield check("clock", WARN, f"{skew_in_words(skew)}; Holdfast uses the database's", SET_BY_NTP)
         else:
             yield check("clock", OK, skew_in_words(skew))
         return
     ahead = jumped_by(ledger.read_now(lambda tx: tx.boots.fact(FACT)), call.clock)
     if ahead is None:
-        yield check("clock", OK, "no jump that the gateway does not believe")
+        yield check("clock", OK, "no jump of the wall clock is known")
         return
     message = (
-        f"the wall clock jumped {in_words(ahead)}; nothing is deleted by it, until its new time has held"
+        f"the wall clock jumped {in_words(ahead)}; schedules follow the new time after 5 minutes, deletions "
+        "after an hour"
     )
     yield check("clock", WARN, message, "if it is wrong, have NTP set it: timedatectl set-ntp true")
 

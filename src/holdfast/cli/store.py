@@ -29,33 +29,43 @@ def store() -> None:
 @click.pass_obj
 def migrate(call: Invocation) -> None:
     """Set the ledger up, or bring it to the newest schema. Make a backup first."""
-    before = _applied(call)
+    before, had_checksums = _applied(call)
     with call.output.progress("migrating"), call.writing(may_upgrade=True):
         pass
-    after = _applied(call)
+    after, has_checksums = _applied(call)
     view = MigratedView(
         store=one_line(call.settings.store.shown, MAX_PATH_CHARS),
         is_new=not before,
         applied=[number for number in after if number not in before],
         version=max(after, default=0),
+        has_checksums=has_checksums,
     )
-    call.output.show(view, lambda: call.output.line(_migrated(view)))
+    are_new = has_checksums and not had_checksums
+    call.output.show(view, lambda: call.output.line(_migrated(view, has_new_checksums=are_new)))
 
 
-def _applied(call: Invocation) -> list[int]:
+def _applied(call: Invocation) -> tuple[list[int], bool]:
+    """The migrations that were applied, and whether the pages of the database have checksums."""
     try:
         with call.reading(must_be_current=False) as ledger:
-            return [number for number, _ in ledger.applied_migrations()]
+            facts = ledger.facts()
+            has_checksums = "on" in (facts.get("page_checksums"), facts.get("data_checksums"))
+            return [number for number, _ in ledger.applied_migrations()], has_checksums
     except NoLedger:
-        return []
+        return [], False
 
 
-def _migrated(view: MigratedView) -> str:
+def _migrated(view: MigratedView, *, has_new_checksums: bool) -> str:
     if view.is_new:
         return f"a new ledger at {view.store}, schema {view.version}"
-    if not view.applied:
-        return f"nothing to do: {view.store} has schema {view.version}"
-    return f"{view.store} has schema {view.version} now ({counted(len(view.applied), 'migration')} applied)"
+    also = ", page checksums added" if has_new_checksums else ""
+    if view.applied:
+        migrations = counted(len(view.applied), "migration")
+        return f"{view.store} has schema {view.version} now ({migrations} applied){also}"
+    if also:
+        return f"{view.store} has schema {view.version}{also}"
+    hint = "" if view.has_checksums else "; it has no page checksums, see `holdfast doctor`"
+    return f"nothing to do: {view.store} has schema {view.version}{hint}"
 
 
 @store.command("backup", short_help="Copy the whole ledger while it is in use.")

@@ -164,8 +164,8 @@ def _tell(before: Belief | None, belief: Belief) -> None:
     if belief.offset is None:
         if before is None:
             log.warning(
-                "nothing proves the wall clock right since this machine booted:"
-                " schedules wait until it has held for %s, and deletions for %s",
+                "this machine's boot is new to the ledger, so its clock is not trusted yet:"
+                " schedules start after %s without a jump, deletions after %s; nothing to do",
                 FIRES_AFTER,
                 DELETES_AFTER,
             )
@@ -178,4 +178,4 @@ def _tell(before: Belief | None, belief: Belief) -> None:
             DELETES_AFTER,
         )
     elif was_away and not belief.is_away:
-        log.warning("the wall clock is believed again: schedules go by it")
+        log.warning("the clock is trusted again: schedules follow it")

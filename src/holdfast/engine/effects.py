@@ -669,10 +669,10 @@ class Effects:
             return None
         boot = await self._live.read(lambda tx: tx.boots.get(boot_id))
         if boot is None:
-            return f"nobody knows any more on which host it was begun, by {boot_id}"
+            return f"the ledger no longer knows the host of {boot_id}, which began it"
         if life.is_here(boot):
             return None
-        return f"it was begun on host {boot.node}, and only there can be seen what came of it"
+        return f"it was begun on host {boot.node}; only that host can tell whether it happened"
 
     async def _verify(
         self, doing: Doing, spec: EffectSpec, effect: Effect
@@ -719,8 +719,8 @@ def doubting(effect: Effect, claim: Claim, beside: Iterable[Key], now: datetime)
     person decides is its result."""
     failure = _failure_in(effect)
     why = (
-        f"it raised {failure.kind}: {failure.message}; its program ended with that, and an exception does "
-        "not say that nothing happened"
+        f"it raised {failure.kind}: {failure.message}, and the task ended with that error; "
+        "the effect may have happened all the same"
     )
     in_doubt = Failure(kind="unknown", message=why, facts={**failure.facts, "raised": failure.kind})
 

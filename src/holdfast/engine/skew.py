@@ -29,14 +29,14 @@ class SkewWatch(Service):
         if self._told is None and abs(skew) > MOST_SKEW:
             self._tell(skew)
         elif self._told is not None and abs(skew) <= MOST_SKEW / 2:  # not at every crossing of one line
-            log.info("%s, and that is well again", skew_in_words(skew))
+            log.info("%s: back within the limit", skew_in_words(skew))
             self._told = None
         elif self._told is not None and abs(skew - self._told) > MOST_SKEW:
             self._tell(skew)
         return skew
 
     def _tell(self, skew: timedelta) -> None:
-        log.warning("%s; the database's decides; %s", skew_in_words(skew), SET_BY_NTP)
+        log.warning("%s; Holdfast uses the database's; %s", skew_in_words(skew), SET_BY_NTP)
         self._told = skew
 
     def _tell_jump(self) -> None:

@@ -361,16 +361,24 @@ class Supervisor:
 
     def _settings_are_unusable(self) -> None:
         if not self._was_ready:
-            self._end(SETTINGS_UNUSABLE, "the settings are unusable; mend them and start again")
+            self._end(
+                SETTINGS_UNUSABLE,
+                "invalid settings (the error is above): fix them (`holdfast config check`) and start again",
+            )
             return
         wait_s = self._crashes.wait(jitter=self._jitter())
-        log.error("the settings are unusable; mend them: the gateway is tried again in %.1f s", wait_s)
+        log.error(
+            "invalid settings (the error is above; `holdfast config check`); the next attempt is in %.1f s",
+            wait_s,
+        )
         self._start_later(wait_s, "settings were unusable")
 
     def _ledger_is_away(self) -> None:
         """No crash: nothing that would be resumed is at fault, so nothing is held because of it."""
         wait_s = min(self._crashes.wait(jitter=self._jitter()), self._patience.longest_away_s)
-        log.error("the ledger is away; the gateway is tried again in %.1f s", wait_s)
+        log.error(
+            "the gateway cannot use its ledger (the error is above); the next attempt is in %.1f s", wait_s
+        )
         self._start_later(wait_s, "the ledger was away")
 
     def _crashed(self, how: str, *, lived_s: float, was_healthy: bool) -> None:

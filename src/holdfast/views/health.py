@@ -82,6 +82,8 @@ class MigratedView(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool
     applied: list[int]
     version: int
+    # Whether a damaged page is found when it is read; see the guide to operation.
+    has_checksums: bool = False
 
 
 class BackedUpView(msgspec.Struct, frozen=True, kw_only=True):

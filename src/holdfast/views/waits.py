@@ -112,7 +112,7 @@ def _words(
             return ("sleeps" if until is None else f"sleeps until {until:%Y-%m-%d %H:%M:%S} UTC"), None
         case "boot":
             return (
-                f"waits for the end of {subject}, which may still be doing an effect of it{at_latest}",
+                f"waits until process {subject} ends, which may still be doing an effect of it{at_latest}",
                 None,
             )
         case "mail":

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.app import Parts, open, open_parts, open_store, serve  # noqa: A004 - `holdfast.open(…)`
     from holdfast.config import Settings, read_settings
     from holdfast.core.clock import Clock, SystemClock
+    from holdfast.core.effect import Decision
     from holdfast.core.effect_class import (
         DidNotHappen,
         Happened,
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     from holdfast.engine.checkpoints import Checkpoints
     from holdfast.engine.claims import Claims
     from holdfast.engine.definitions import Call, TaskDefinition, task
-    from holdfast.engine.effects import Decision, idempotency_key
+    from holdfast.engine.effects import idempotency_key
     from holdfast.engine.handles import Handle, Holdfast
     from holdfast.engine.ledger import Ledger, NewTask
     from holdfast.engine.program import Child, DurableList, DurableValue, PlanTurn, Run, Turn
@@ -124,7 +125,7 @@ _WHERE = {
     "TaskDefinition": "holdfast.engine.definitions",
     "Holdfast": "holdfast.engine.handles",
     "Handle": "holdfast.engine.handles",
-    "Decision": "holdfast.engine.effects",
+    "Decision": "holdfast.core.effect",
     "idempotency_key": "holdfast.engine.effects",
     "Stopping": "holdfast.engine.stopping",
     "Transaction": "holdfast.engine.transactions",

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.clock import SystemClock
+from holdfast.core.effect import Decision
 from holdfast.core.events import Event, EventKind
 from holdfast.core.task import Task
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.effects import Decision, resolving
+from holdfast.engine.effects import resolving
 from tests.crash.invariants import Contents, assert_ledger_is_whole
 from tests.crash.places import Place
 

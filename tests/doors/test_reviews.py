@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.effect import Decision, Effect, EffectClass
 from holdfast.core.task import Failure, RuntimeName
 from holdfast.core.transitions import EffectStatus, RunStatus
-from holdfast.engine.effects import Decision
 from holdfast.store import Store
 from holdfast.views.effects import misfit_of
 from holdfast.views.waits import DECISIONS

@@ -13,8 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus, RunStatus
+from holdfast.engine.clockwatch import FACT, boottime_us, machine_boot
 from holdfast.store import Store
 from holdfast.views.up import UpView
 from tests.builders import an_effect, stored_run
@@ -122,6 +124,15 @@ def test_its_gateway_removes_receipts_that_nobody_will_ask_for_again(home: Path,
         for key, status in (("settled", EffectStatus.DONE), ("open", EffectStatus.UNKNOWN)):
             effect = an_effect(task_id=run.task_id, run_id=run.id, status=status, idempotency_key=key)
             note_effect(store, msgspec.structs.replace(effect, effect_class=EffectClass.VERIFIABLE))
+        # The clock of this machine has been right for long: else nothing is deleted for an hour.
+        passed = boottime_us()
+        right = {
+            machine_boot(): {
+                "offset": to_micros(SystemClock().now()) - passed,
+                "since": passed - 7_200_000_000,
+            }
+        }
+        store.write_now(lambda tx: tx.boots.set_fact(FACT, json.dumps(right)))
     receipts = home / "receipts"
     receipts.mkdir(mode=0o700)
     for key in ("settled", "open"):

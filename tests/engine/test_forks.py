@@ -621,6 +621,61 @@ async def test_an_effect_in_doubt_is_only_passed_by_who_says_so(
         assert await process.holdfast.fork(first, at="turn:2", effects="acknowledge")
 
 
+def paying(paid: list[str], *, ends: bool) -> hf.TaskDefinition[..., None]:
+    """It pays outside turns and in each of two, and every payment raises after the money has gone."""
+
+    @hf.opaque
+    async def pay(what: str) -> None:
+        paid.append(what)
+        raise ValueError("not json")
+
+    @hf.task(name="pays", attempts=2, backoff="0s")
+    async def pays(run: hf.Run) -> None:
+        caught: list[Exception] = []
+        try:
+            await run.tool(pay, {"what": "before"}, id="before")
+        except hf.StepFailed as error:
+            caught.append(error)
+        async for turn in run.turns(max=2):
+            try:
+                await turn.tool(pay, {"what": f"turn {turn.number}"})
+            except hf.StepFailed as error:
+                caught.append(error)
+        if ends:
+            raise RuntimeError("not paid") from caught[0]
+
+    return pays
+
+
+async def test_a_fork_does_not_pass_an_effect_that_raised_in_silence(store: Store, clock: FakeClock) -> None:
+    paid: list[str] = []
+    pays = paying(paid, ends=False)
+    async with carrying(store, clock, pays) as process:
+        first = await process.holdfast.start(pays())
+        await result_of(process, first)
+        with pytest.raises(hf.EffectsInTheWay, match="acknowledge"):
+            await process.holdfast.fork(first, at="turn:1")
+        await result_of(process, await process.holdfast.fork(first, at="turn:1", effects="acknowledge"))
+
+    assert paid == ["before", "turn 1", "turn 2", "turn 2"]
+
+
+async def test_what_raised_before_the_turn_is_not_called_again_because_the_fork_ends_with_it(
+    store: Store, clock: FakeClock
+) -> None:
+    paid: list[str] = []
+    pays, fails = paying(paid, ends=False), paying(paid, ends=True)
+    async with carrying(store, clock, pays) as process:
+        first = await process.holdfast.start(pays())
+        await result_of(process, first)
+        forked = await process.holdfast.fork(first, at="turn:2")
+    async with carrying(store, clock, fails) as process:
+        with pytest.raises(hf.TaskFailed, match="not paid"):
+            await soon(process.holdfast.handle(forked.id).result())
+
+    assert paid == ["before", "turn 1", "turn 2"]
+
+
 @pytest.mark.parametrize(
     "options",
     [{"effects": "forget"}, {"effects": "compensate"}, {"effects": "keep", "compensate": print}],

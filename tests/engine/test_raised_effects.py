@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -720,3 +721,114 @@ async def test_killed_anywhere_around_an_effect_that_raises_it_is_called_once(pa
     assert report.result == "None!"  # the person leaves it out
     assert report.reviews
     assert report.repeated == 0
+
+
+# --- what looks certain, and is not
+
+
+@pytest.mark.parametrize("certain", [OSError, TimeoutError, Exception])
+async def test_the_steps_own_timeout_is_not_the_authors_word_that_nothing_happened(
+    stage: Stage, certain: type[Exception]
+) -> None:
+    """A TimeoutError is an OSError, and Holdfast itself raised it."""
+    paid: list[str] = []
+
+    @hf.tool(effect=hf.opaque(did_not_happen=certain), timeout="50ms", retry=hf.retry(2, "1s"))
+    async def pay(to: str) -> None:
+        paid.append(to)
+        await asyncio.Event().wait()
+
+    handle = await started(stage, task_of(pay))
+
+    assert paid == ["ann"]
+    assert await handle.status() is TaskStatus.NEEDS_REVIEW
+
+
+async def test_a_function_that_is_still_in_its_thread_is_not_asked_about(stage: Stage) -> None:
+    paid, gate = list[str](), threading.Event()
+
+    def verify(to: str) -> object:
+        return hf.DidNotHappen()  # so far
+
+    @hf.tool(effect=hf.verifiable(verify), timeout="50ms", retry=hf.retry(2, "1s"))
+    def pay(to: str) -> None:
+        gate.wait(10)
+        paid.append(to)
+
+    handle = await started(stage, task_of(pay))
+    (effect,) = effects_of(stage, handle)
+    gate.set()
+
+    assert await handle.status() is TaskStatus.NEEDS_REVIEW
+    assert effect.outcome is not None
+    assert b"still running in a thread" in effect.outcome
+
+
+async def test_a_person_has_an_effect_undone_once_however_its_program_wraps_the_failure(stage: Stage) -> None:
+    undone: list[str] = []
+    pay = paying(Bank(ConnectionResetError("reset")), hf.opaque, compensate=undone.append)
+
+    @hf.task(attempts=3, backoff="1s")
+    async def pays(run: hf.Run) -> None:
+        try:
+            await run.step(pay, "ann")
+        except hf.StepFailed as error:
+            raise RuntimeError("no rent was paid") from error
+
+    handle = await started(stage, pays)
+    await stage.holdfast.resolve((await stage.review()).id, "compensate")
+
+    assert await to_the_end(stage, handle) is TaskStatus.FAILED
+    assert undone == ["ann"]
+
+
+async def test_an_effect_that_sent_no_key_is_not_repeated_because_it_has_one_now(stage: Stage) -> None:
+    """It was opaque when its process died, and its author has declared it anew since."""
+    paid: list[str] = []
+
+    def program(effect: Any, *, dies: bool) -> Any:
+        @hf.tool(effect=effect, name="pay")
+        async def pay(to: str) -> str:
+            paid.append(to)
+            if dies:
+                raise Crashed
+            return f"paid {to}"
+
+        @hf.task(name="pays")
+        async def pays(run: hf.Run) -> str:
+            return await run.step(pay, "ann")
+
+        return pays
+
+    await stage.open(before := program(hf.opaque, dies=True))
+    handle = await stage.start(before())
+    await stage.settle()
+    await stage.open(program(hf.keyed("24h"), dies=False))
+    await to_the_end(stage, handle)
+
+    assert await handle.status() is TaskStatus.NEEDS_REVIEW
+    assert paid == ["ann"]
+
+
+async def test_a_key_is_not_sent_again_with_other_arguments(stage: Stage) -> None:
+    bank, amounts = Bank(RuntimeError("500")), iter(["100", "200"])
+    pay = paying(bank, hf.keyed("24h"))
+
+    @hf.task(attempts=2, backoff="1s")
+    async def pays(run: hf.Run) -> str:
+        return str(await run.step(pay, next(amounts)))
+
+    handle = await started(stage, pays)
+
+    assert await handle.status() is TaskStatus.NEEDS_REVIEW
+    assert bank.paid == {"100": 1}
+
+
+def test_not_done_needs_no_words_and_opaque_takes_no_function_beside_its_exceptions() -> None:
+    async def pay() -> None: ...
+
+    assert str(hf.NotDone()) == "nothing happened"
+    with pytest.raises(hf.BadInput, match="above the function"):
+        hf.opaque(pay, did_not_happen=ValueError)  # type: ignore[call-overload]
+    with pytest.raises(hf.BadInput, match="did_not_happen=ValueError"):
+        hf.opaque(ValueError)

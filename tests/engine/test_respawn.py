@@ -13,9 +13,10 @@ from holdfast.core.events import EventKind
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.handles import Handle
-from holdfast.engine.reopening import FAILED_STEPS, MOST_STEPS, go_on, naming_steps
+from holdfast.engine.reopening import FAILED_STEPS, MOST_STEPS, go_on, may_go_on, naming_steps
 from holdfast.engine.resume import retrying
 from holdfast.testing import Crashed, crash_everywhere
+from tests.builders import a_task
 from tests.engine.stage import Stage
 
 
@@ -284,3 +285,28 @@ def test_a_failure_names_its_steps_and_not_more_than_it_can_hold() -> None:
 
     assert named.facts[FAILED_STEPS] == [list(key) for key in keys[:MOST_STEPS]]
     assert naming_steps(Failure(kind="x", message="y"), []).facts == {}
+
+
+async def test_a_cancel_that_a_child_did_not_live_to_see_still_holds(stage: Stage) -> None:
+    world = World(fails=9)
+    ids: list[str] = []
+
+    @hf.task(name="child", attempts=1)
+    async def child(run: hf.Run) -> None:
+        ids.append(run.task_id)
+        await stage.holdfast.cancel(run.task_id, reason="not needed")
+        raise ValueError("it fails before it hears of that")
+
+    await stage.open(parent := a_parent(child, attempts=3), child)
+    handle = await stage.start(parent())
+
+    assert await to_the_end(stage, handle) is TaskStatus.FAILED
+    assert len(ids) == 1
+    assert world.done == {}
+
+
+def test_a_child_whose_journal_is_gone_does_not_go_on() -> None:
+    pruned = Failure(kind="pruned", message="its retention is over")
+
+    assert may_go_on(a_task(status=TaskStatus.FAILED))
+    assert not may_go_on(a_task(status=TaskStatus.FAILED, failure=pruned))

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.slow
 SECRET = b"0123456789abcdef0123456789abcdef"
 PEERS = ("ada", "ben")
 CHILD = "seedling()"
-# A lease that has so much left less by then has lapsed or is about to: they are renewed every third of one.
-AHEAD = DEFAULT_LEASE * 2 / 3
+# So much sooner the leases of the dead end; more than the pause between two looks at them is left of each.
+AHEAD = DEFAULT_LEASE / 3
 # What a busy machine may add to the lease.
 SCHEDULING = timedelta(seconds=2.5)
 

@@ -261,11 +261,26 @@ async def test_a_tool_that_asks_the_model_to_try_again_is_heard_once(diary: Diar
 
 
 async def test_the_error_of_a_tool_ends_the_task_as_any_step_does(diary: Diary) -> None:
+    @hf.opaque(did_not_happen=ValueError)
     async def look(city: str) -> str:
         raise ValueError(f"no such city: {city}")
 
     with pytest.raises(hf.TaskFailed, match="no such city"):
         await carried(a_task(an_agent(diary, look)))
+
+
+async def test_a_tool_that_declares_nothing_and_raises_is_put_before_a_person(diary: Diary) -> None:
+    async def book(city: str) -> str:
+        raise ValueError(f"not json: {city}")
+
+    task = a_task(an_agent(diary, book))
+    async with hf.open("memory:", tasks=[task]) as holdfast:
+        handle = await holdfast.start(task())
+        async for event in handle.watch():
+            if event.kind == "run_waited":
+                break
+
+        assert (await handle.status()).value == "needs_review"
 
 
 async def test_an_agent_that_a_tool_asks_is_part_of_that_tools_step(diary: Diary) -> None:

@@ -12,12 +12,12 @@ import pytest
 
 from holdfast.config.gateway import AgentSettings, ChannelSettings, Config, TokenSettings
 from holdfast.core.checkpoint import ResumeReason, SeedContext, decode_seed
+from holdfast.core.effect import Decision
 from holdfast.core.errors import SettingsError
 from holdfast.core.ids import CheckpointId, RunId
 from holdfast.core.message import MAX_ANSWER_CHARS, Envelope, Role, clean_answer
 from holdfast.core.plan import Cursor
 from holdfast.core.transitions import MessageStatus
-from holdfast.engine.effects import Decision
 from holdfast.runtimes.agents import define, definitions
 from holdfast.runtimes.command import CommandInput, stdin_of
 from holdfast.store import Store

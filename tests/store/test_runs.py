@@ -654,3 +654,23 @@ def test_a_lock_shows_a_record_as_it_stands(store: Store) -> None:
     assert store.write_now(lambda tx: tx.tasks.lock(run.task_id)).status is TaskStatus.QUEUED
     with pytest.raises(NotFound):
         store.write_now(lambda tx: tx.runs.lock("run_nothing"))
+
+
+def test_the_last_run_of_a_task_is_found_and_the_failed_ones_are_counted(store: Store) -> None:
+    task = a_task()
+
+    def create(tx: Tx) -> None:
+        tx.tasks.create(task)
+        for number in (1, 2, 3):
+            tx.runs.create(a_run(task, number=number, status=RunStatus.FAILED))
+        tx.runs.create(a_run(task, number=4))
+
+    store.write_now(create)
+
+    assert store.read_now(lambda tx: tx.runs.last_of_task(task.id)).number == 4
+    assert store.read_now(lambda tx: tx.runs.count_failed(task.id)) == 3
+
+
+def test_a_task_without_runs_has_no_last_one(store: Store) -> None:
+    with pytest.raises(NotFound):
+        store.read_now(lambda tx: tx.runs.last_of_task("task_none"))

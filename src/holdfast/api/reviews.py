@@ -121,7 +121,8 @@ def resolving_effect(
     """The write of a person's decision. Raises IllegalMove, with who decided before, for one not in doubt,
     NotFound for one that never was, and BadInput for a result that its step cannot have returned.
     """
-    from holdfast.engine.effects import Decision, resolving
+    from holdfast.core.effect import Decision
+    from holdfast.engine.effects import resolving
 
     has_result = asked.result is not msgspec.UNSET
     if has_result and asked.decision != "done":

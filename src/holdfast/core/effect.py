@@ -22,6 +22,24 @@ class EffectClass(StrEnum):
     OPAQUE = "opaque"
 
 
+class Decision(StrEnum):
+    """What a person says about an effect whose outcome nobody knows."""
+
+    DONE = "done"
+    RETRY = "retry"
+    SKIP = "skip"
+    COMPENSATE = "compensate"
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person's decision, kept with the effect."""
+
+    decision: Decision
+    by: str
+    at: datetime
+    note: str = ""
+
+
 class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The durable note that an effect is about to happen, and later how it ended."""
 
@@ -49,6 +67,13 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def key(self) -> tuple[str, str, str]:
         """Of its step."""
         return (self.scope, self.name, self.occurrence)
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether a person had it undone: that is done once, and its step stays failed."""
+        if self.review is None:
+            return False
+        return msgspec.json.decode(self.review, type=Review).decision is Decision.COMPENSATE
 
     @property
     def created_at(self) -> datetime:

@@ -72,6 +72,12 @@ class Opaque(EffectSpec, frozen=True):
     def __call__(self, fn: None = None, *, did_not_happen: Raises) -> EffectSpec: ...
 
     def __call__(self, fn: Callable[P, T] | None = None, *, did_not_happen: Raises = ()) -> Any:
+        if fn is not None and did_not_happen != ():
+            raise BadInput("did_not_happen", "write @hf.opaque(did_not_happen=…) above the function")
+        if isinstance(fn, type) and issubclass(fn, BaseException):
+            raise BadInput(
+                "effect", f"{fn.__name__} is an exception: hf.opaque(did_not_happen={fn.__name__})"
+            )
         if fn is not None:
             return EffectSpec.__call__(self, fn)
         kinds = _checked_kinds("did_not_happen", did_not_happen)

@@ -422,7 +422,7 @@ class NotDone(HoldfastError):
 
     code = "not_done"
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str = "nothing happened") -> None:
         self.why = why
         super().__init__(why)
 

@@ -187,8 +187,8 @@ class Carrier:
         Raises CheckpointNotSaved when what was in flight could not be paused: others will rescue it.
         """
         self._place = await self._make_place()
-        in_threads = self._place.in_threads
-        self._life.is_at_work = lambda: bool(in_threads)
+        at_work = self._place.at_work
+        self._life.is_at_work = lambda: bool(at_work)
         self._look_at = _now() + ASK_EVERY_S
         try:
             async with asyncio.TaskGroup() as self._group:

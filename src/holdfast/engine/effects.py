@@ -10,7 +10,6 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
-from enum import StrEnum
 from types import FunctionType
 from typing import Any, TypeAlias
 
@@ -18,9 +17,18 @@ import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import from_micros, to_micros
-from holdfast.core.effect import Effect, EffectClass, Request, decode_request
+from holdfast.core.effect import Decision, Effect, EffectClass, Request, Review, decode_request
 from holdfast.core.effect_class import DidNotHappen, EffectSpec, Happened, Unknown
-from holdfast.core.errors import BadInput, ClaimLost, Drift, HoldfastError, IllegalMove, NotInRun, RetryAfter
+from holdfast.core.errors import (
+    BadInput,
+    ClaimLost,
+    Drift,
+    HoldfastError,
+    IllegalMove,
+    NotInRun,
+    RetryAfter,
+    StepFailed,
+)
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_effect_id
 from holdfast.core.ladder import Retry, delay
@@ -34,7 +42,7 @@ from holdfast.engine.codec import failure_of, preview_of
 from holdfast.engine.inputs import check_choice
 from holdfast.engine.live import Live, TooLate, landed, sheltered, shielded
 from holdfast.engine.scopes import Called, Key, Past, inside_step, opened_step
-from holdfast.engine.stepper import Doing, Stepper, failed_payload, tell_drift, time_of
+from holdfast.engine.stepper import FREE, Doing, Stepper, failed_payload, tell_drift, time_of
 from holdfast.engine.stopping import Stopping
 from holdfast.engine.waits import wake_waiting
 from holdfast.store import Tx, Write
@@ -58,24 +66,6 @@ def idempotency_key() -> str:
     if called is None or called.idempotency_key is None:
         raise NotInRun("idempotency_key()", "inside a tool that was called by turn.tool or run.step")
     return called.idempotency_key
-
-
-class Decision(StrEnum):
-    """What a person says about an effect whose outcome nobody knows."""
-
-    DONE = "done"
-    RETRY = "retry"
-    SKIP = "skip"
-    COMPENSATE = "compensate"
-
-
-class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A person's decision, kept with the effect."""
-
-    decision: Decision
-    by: str
-    at: datetime
-    note: str = ""
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -165,6 +155,11 @@ class Effects:
                 is_known, result = self._stepper.remembered(doing)
             except Drift as drift:
                 is_known, result = await self.beside_drift(doing, spec, drift)
+            except StepFailed as failed:
+                if spec.effect_class is EffectClass.OPAQUE and doing.key not in past.effects:
+                    # A fork has the step of what its origin did, and not the effect: it is not tried again.
+                    failed.__holdfast_keys__ = ()  # type: ignore[attr-defined]
+                raise
             if is_known:
                 return result
         try:
@@ -242,11 +237,9 @@ class Effects:
         """What a crash left to us. None: somebody has to look at it."""
         await self._outlive(effect)
         left = Open("the process died while it was being done")
-        if decode_request(effect.request).input_digest == doing.digest.hex():
+        if not _has_other_arguments(doing, effect):
             return left
-        # Nobody can ask the world about arguments that we do not have any more.
-        why = f"{left.why}; now it is called with other arguments"
-        await self._end(doing, effect, EffectStatus.UNKNOWN, Failure(kind="unknown", message=why))
+        await self._end(doing, effect, EffectStatus.UNKNOWN, _with_other_arguments(left.why))
         return None
 
     async def _once_more(self, doing: Doing, spec: EffectSpec, effect: Effect) -> Outcome:
@@ -258,9 +251,13 @@ class Effects:
             return await self._attempt(doing, spec, effect.generation + 1)
         failure = _failure_in(effect)
         why = f"it raised {failure.kind}: {failure.message}"
+        is_keyed = spec.effect_class is effect.effect_class is EffectClass.KEYED
+        if (is_keyed or spec.effect_class is EffectClass.VERIFIABLE) and _has_other_arguments(doing, effect):
+            await self._end(doing, effect, EffectStatus.UNKNOWN, _with_other_arguments(why))
+            return None
         if spec.effect_class is EffectClass.VERIFIABLE:
             return Open(why)
-        if spec.effect_class is EffectClass.KEYED:
+        if is_keyed:
             if self._is_key_known(spec, effect):
                 self._past.keys_since.setdefault(effect.idempotency_key, effect.created_us)
                 return await self._attempt(doing, spec, effect.generation + 1, key=effect.idempotency_key)
@@ -513,7 +510,8 @@ class Effects:
         first call: then it may be done again, and else only as its class allows."""
         spec, failure = doing.effect, failure_of(error)
         assert spec is not None
-        if is_first and (spec.is_certain(error) or self._was_not_entered(doing, error)):
+        is_certain = not doing.is_cut_off and spec.is_certain(error)
+        if is_first and (is_certain or self._was_not_entered(doing, error)):
             await self._end(doing, effect, EffectStatus.FAILED, _certain(failure))
             return Definite(error)
         if spec.effect_class is EffectClass.VERIFIABLE or is_transport_error(error, outside=handled):
@@ -627,7 +625,7 @@ class Effects:
             if caller is not None:
                 await caller.until_calm()
                 live.check()
-            has_ended = effect.idempotency_key not in live.place.in_threads
+            has_ended = effect.idempotency_key not in live.place.at_work
         else:
             has_ended = life.has_died(await live.read(lambda tx: tx.boots.get(boot_id)))
         if has_ended or until is None:
@@ -642,9 +640,12 @@ class Effects:
         """Settle by class: it happened, it may be done again, or only a person can tell."""
         why = left.why
         if spec.effect_class is EffectClass.KEYED:
-            if self._is_key_known(spec, effect):
+            if effect.effect_class is not EffectClass.KEYED:
+                why = f"{why}; it was {effect.effect_class.value} then, and sent no key"
+            elif self._is_key_known(spec, effect):
                 return Again(is_same_key=True)
-            why = _forgotten(spec, why).message
+            else:
+                why = _forgotten(spec, why).message
         elif spec.effect_class is EffectClass.VERIFIABLE:
             verdict = await self._verify(doing, spec, effect)
             if isinstance(verdict, Happened):
@@ -674,14 +675,28 @@ class Effects:
             return None
         return f"it was begun on host {boot.node}; only that host can tell whether it happened"
 
+    async def _has_left_its_thread(self, doing: Doing, effect: Effect) -> bool:
+        """A function in a thread goes on after its timeout: as long as it does, `verify` may say that nothing
+        happened although it is about to. So it is waited for, as long as an effect may take."""
+        at_work, key = self._live.place.at_work, effect.idempotency_key
+        if key in at_work:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(time_of(doing) / 1e9):
+                    await at_work.until_over(key)
+        return key not in at_work
+
     async def _verify(
         self, doing: Doing, spec: EffectSpec, effect: Effect
     ) -> Happened | DidNotHappen | Unknown:
         assert spec.verify is not None
         if spec.is_local and (elsewhere := await self._begun_elsewhere(effect)) is not None:
             return Unknown(why=elsewhere)
+        if not await self._has_left_its_thread(doing, effect):
+            return Unknown(why="its function is still running in a thread of this process")
         try:
-            verdict = await self._stepper.call_instead(spec.verify, doing, effect.idempotency_key)
+            verdict = await self._stepper.call_instead(
+                spec.verify, doing, effect.idempotency_key, is_effect=False
+            )
         except Exception as error:  # noqa: BLE001 - a verify that fails knows nothing
             return Unknown(why=f"verify failed: {failure_of(error).message}")
         if isinstance(verdict, (Happened, DidNotHappen, Unknown)):
@@ -706,11 +721,7 @@ def failed_unsurely(past: Past, keys: Iterable[Key]) -> list[Effect]:
     """
     found = [past.effects[key] for key in dict.fromkeys(keys) if key in past.effects and past.find(key)]
     return [
-        effect
-        for effect in found
-        if effect.status is EffectStatus.FAILED
-        and effect.effect_class is EffectClass.OPAQUE
-        and not _is_certain(effect)
+        effect for effect in found if effect.effect_class is EffectClass.OPAQUE and may_have_happened(effect)
     ]
 
 
@@ -732,6 +743,12 @@ def doubting(effect: Effect, claim: Claim, beside: Iterable[Key], now: datetime)
     return put_in_doubt
 
 
+def may_have_happened(effect: Effect) -> bool:
+    """Whether an effect that failed may have happened all the same, and nobody has decided about it."""
+    is_free = effect.effect_class in (EffectClass.TRANSACTIONAL, *FREE)
+    return effect.status is EffectStatus.FAILED and not is_free and not _is_certain(effect)
+
+
 def _certain(failure: Failure) -> Failure:
     """With the word that nothing happened: what has it may be done again."""
     return Failure(kind=failure.kind, message=failure.message, facts={**failure.facts, _CERTAIN: True})
@@ -747,6 +764,15 @@ def _failure_in(effect: Effect) -> Failure:
     if effect.outcome is None:
         return Failure(kind="failed", message="nothing is known of how it failed")
     return msgspec.json.decode(effect.outcome, type=Failure)
+
+
+def _has_other_arguments(doing: Doing, effect: Effect) -> bool:
+    """Whether nobody can ask the world about it: what it was called with, we do not have any more."""
+    return decode_request(effect.request).input_digest != doing.digest.hex()
+
+
+def _with_other_arguments(why: str) -> Failure:
+    return Failure(kind="unknown", message=f"{why}; now it is called with other arguments")
 
 
 def _forgotten(spec: EffectSpec, why: str) -> Failure:

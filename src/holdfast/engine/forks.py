@@ -20,7 +20,7 @@ from holdfast.core.scope import FinishedTurn, ListDelta, Loop, Mail, StoredValue
 from holdfast.core.step import Artifact, Note, Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.effects import keyed_by
+from holdfast.engine.effects import keyed_by, may_have_happened
 from holdfast.engine.ledger import NewTask, create_prepared, opened, owned, prepare
 from holdfast.engine.scopes import SPENT, Marks, digest_of_values
 from holdfast.store import Store, Tx, Write
@@ -344,11 +344,14 @@ def is_in_past(source: Source, kept: Kept, effect: Effect) -> bool:
 def settle_passed(source: Source, passed: Sequence[Effect], way: Effects) -> list[Effect]:
     """Those that have happened after that point. Raises EffectsInTheWay unless somebody said what to do."""
     happened = [effect for effect in passed if effect.status in _HAPPENED]
-    in_doubt = [effect for effect in passed if effect.status in _OPEN]
+    in_doubt = [effect for effect in passed if effect.status in _OPEN or may_have_happened(effect)]
     if way == "acknowledge":
         return happened + in_doubt
     if in_doubt:
-        remedy = 'nobody knows whether; settle it first: holdfast reviews resolve; or effects="acknowledge"'
+        remedy = (
+            "nobody knows whether; settle it first: holdfast reviews resolve; or, if it raised and is in no "
+            'review: effects="acknowledge"'
+        )
         raise EffectsInTheWay(source.task.id, [_shown(effect) for effect in in_doubt], remedy)
     if happened and way == "refuse":
         remedy = 'say effects="keep", "compensate" or "acknowledge", or fork at a later turn'

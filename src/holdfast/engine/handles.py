@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from holdfast.core.clock import Clock
+from holdfast.core.effect import Decision
 from holdfast.core.errors import BadInput, TaskFailed
 from holdfast.core.events import Event
 from holdfast.core.ids import check_id, new_token
@@ -16,7 +17,7 @@ from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims import unknown_names
 from holdfast.engine.codec import codec_of
 from holdfast.engine.definitions import Call, TaskDefinition, checked_call
-from holdfast.engine.effects import Decision, resolving
+from holdfast.engine.effects import resolving
 from holdfast.engine.endings import Endings
 from holdfast.engine.forks import Compensate, Effects, fork
 from holdfast.engine.ledger import CancelOutcome, Ledger, NewTask, opened

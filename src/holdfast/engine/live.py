@@ -24,6 +24,7 @@ from holdfast.engine.codec import Exited
 from holdfast.engine.ends import Ends, GoodEnd
 from holdfast.engine.secrets import Secrets
 from holdfast.engine.stopping import Stopping
+from holdfast.engine.threads import AtWork
 from holdfast.store import Store, Tx, Write
 from holdfast.store.clock import LedgerClock
 
@@ -60,8 +61,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ends: Ends | None = None
     # By its key, each effect that is being called here, and the run that calls it.
     calling: dict[str, Live] = msgspec.field(default_factory=dict)
-    # The keys of those that run in a thread, which nobody can interrupt: also when their run was given up.
-    in_threads: set[str] = msgspec.field(default_factory=set)
+    # Those that run in threads.
+    at_work: AtWork = msgspec.field(default_factory=AtWork)
 
 
 def nanos_of(clock: Clock) -> Callable[[], int]:

@@ -21,6 +21,9 @@ FAILED_STEPS = "failed_steps"
 MOST_STEPS = 100
 # The kind of the failure of a task that was not resumed: it was given up, and only a person opens it again.
 NOT_RESUMED = "failed_resume"
+# Of one whose journal is gone: a new one would do again what it has done.
+PRUNED = "pruned"
+_NOT_TO_BE_TRIED = frozenset({NOT_RESUMED, PRUNED})
 _BY_ITS_WORK = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT})
 
 
@@ -33,16 +36,17 @@ def naming_steps(failure: Failure, keys: Iterable[Key]) -> Failure:
 
 
 def may_go_on(task: Task) -> bool:
-    """Whether its own work failed. What a person cancelled, or what was given up because it killed its
-    process again and again, does not go on because its parent is tried again."""
-    is_given_up = task.failure is not None and task.failure.kind == NOT_RESUMED
-    return task.status in _BY_ITS_WORK and not is_given_up
+    """Whether its own work failed. What a person cancelled, what was given up because it killed its process
+    again and again, and what retention has removed does not go on because its parent is tried again."""
+    is_given_up = task.failure is not None and task.failure.kind in _NOT_TO_BE_TRIED
+    is_cancelled = task.cancel_requested_at is not None
+    return task.status in _BY_ITS_WORK and not is_given_up and not is_cancelled
 
 
 def go_on(tx: Tx, task: Task, *, now: datetime) -> None:
     """A follow-up run from its journal; the steps that made it fail are tried again. What it has done stays
     done. Children that were cancelled only because it ended go on as well."""
-    run = tx.runs.of_task(task.id)[-1]
+    run = tx.runs.last_of_task(task.id)
     if not tx.tasks.go_on(task, now=now):
         return
     if run.failure is not None:
@@ -64,8 +68,10 @@ def go_on_with_children(tx: Tx, task: Task, *, now: datetime) -> None:
 def _forget(tx: Tx, task_id: str, keys: list[Key]) -> None:
     if not keys:
         return
-    past = Past(steps=tx.journal.steps(task_id))
+    past = Past(steps=tx.journal.steps(task_id), effects=tx.effects.unsettled([task_id]).get(task_id, ()))
     for key in keys:
+        if key in past.effects and past.effects[key].is_undone:
+            continue
         for one in (key, *past.beside(key)):
             tx.journal.forget_idle(task_id, *one)
 

@@ -55,8 +55,7 @@ class Retries:
         None when nothing is left to try. Raises what the function of a rung raises.
         """
         live, failure = self._live, failure_of(error)
-        runs = await live.read(lambda tx: tx.runs.of_task(live.task.id))
-        failures = 1 + sum(run.status is RunStatus.FAILED for run in runs)
+        failures = 1 + await live.read(lambda tx: tx.runs.count_failed(live.task.id))
         rung = self._rung(failures)
         if rung is None or _is_final(error):
             return None
@@ -104,6 +103,9 @@ class Retries:
             due_at = now + delay(rung, failures, chance=chance)
         new_id = new_run_id(now)
         ask = self._asking(failures, failure, now) if isinstance(rung, Ask) else None
+        # What a person had undone stays so, however the program wraps its failure.
+        effects = self._past.effects
+        keys = [key for key in keys if key not in effects or not effects[key].is_undone]
         forgotten = [*keys, *(key for one in keys for key in self._past.beside(one))]
 
         def try_again(tx: Tx) -> None:

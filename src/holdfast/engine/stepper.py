@@ -64,6 +64,10 @@ class Doing(Called, kw_only=True):
     outcome: Any = None
     # Of an effect: by when it must be over, by the steady clock, counted from its intent.
     until_ns: int | None = None
+    # Its time was up, by its own timeout, while it was being called.
+    is_cut_off: bool = False
+    # It is the effect itself, or what makes it undone; not what only looks at the world for it.
+    is_effect: bool = True
 
 
 def failed_payload(failure: Failure) -> bytes:
@@ -286,7 +290,11 @@ class Stepper:
                     return await doing.fn(*args, **kwargs)
                 return await self._calling(doing)
             async with asyncio.timeout(self._seconds_left(doing.timeout, doing.until_ns)) as limit:
-                return await self._calling(doing, limit)
+                try:
+                    return await self._calling(doing, limit)
+                finally:
+                    # Known before the timeout is raised: it is ours, and says nothing of what happened.
+                    doing.is_cut_off = limit.expired()
         except SystemExit as error:
             raise Exited(error) from error
         finally:
@@ -305,17 +313,14 @@ class Stepper:
         act = functools.partial(doing.fn, *args, **kwargs)
         if doing.until_ns is not None:
             # There, because all threads may be busy: it may begin much later.
-            act = functools.partial(self._begin_in_time, doing.until_ns, doing.idempotency_key or "", act)
+            key = doing.idempotency_key if doing.is_effect else None
+            act = functools.partial(self._begin_in_time, doing.until_ns, key, act)
         return self._call_in_thread(act, limit)
 
-    def _begin_in_time(self, until_ns: int, key: str, act: Callable[[], Any]) -> Any:
-        running = self._live.place.in_threads
-        running.add(key)
-        try:
+    def _begin_in_time(self, until_ns: int, key: str | None, act: Callable[[], Any]) -> Any:
+        with self._live.place.at_work.doing(key):
             self._live.refuse_late(until_ns)
             return act()
-        finally:
-            running.discard(key)
 
     def _seconds_left(self, timeout: timedelta, until_ns: int | None) -> float:
         if until_ns is None:
@@ -328,8 +333,10 @@ class Stepper:
         answer = await self._live.call_in_thread(act, limit)
         return await answer if inspect.isawaitable(answer) else answer
 
-    async def call_instead(self, fn: Callable[..., Any], doing: Doing, key: str) -> Any:
-        """Another function with the arguments of a step: one that verifies it, or makes it undone."""
+    async def call_instead(
+        self, fn: Callable[..., Any], doing: Doing, key: str, *, is_effect: bool = True
+    ) -> Any:
+        """Another function with the arguments of a step: one that verifies it (no effect), or undoes it."""
         live = self._live
         live.check()
         stand_in = msgspec.structs.replace(
@@ -337,6 +344,7 @@ class Stepper:
             fn=fn,
             is_coroutine=inspect.iscoroutinefunction(fn),
             idempotency_key=key,
+            is_effect=is_effect,
             until_ns=live.place.steady() + time_of(doing),
         )
         try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -13,6 +16,57 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _Call = tuple["Future[Any]", Callable[[], Any]]
+
+
+class AtWork:
+    """Effects that threads of this process are doing, by their keys; thread-safe.
+
+    Nobody can interrupt a thread: it goes on when its run was given up.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+        self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._calls
+
+    @contextlib.contextmanager
+    def doing(self, key: str | None) -> Iterator[None]:
+        """In the thread that does it; None is no effect."""
+        if key is None:
+            yield
+            return
+        with self._lock:
+            self._calls[key] += 1
+        try:
+            yield
+        finally:
+            self._end(key)
+
+    def _end(self, key: str) -> None:
+        with self._lock:
+            self._calls[key] -= 1
+            if self._calls[key]:
+                return
+            del self._calls[key]
+            waiting = self._waiting.pop(key, [])
+        for loop, event in waiting:
+            with contextlib.suppress(RuntimeError):  # that loop is closed
+                loop.call_soon_threadsafe(event.set)
+
+    async def until_over(self, key: str) -> None:
+        """Until no thread is doing it."""
+        event = asyncio.Event()
+        with self._lock:
+            if key not in self._calls:
+                return
+            self._waiting.setdefault(key, []).append((asyncio.get_running_loop(), event))
+        await event.wait()
 
 
 class StepThreads(Executor):

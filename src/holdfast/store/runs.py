@@ -74,6 +74,17 @@ class Runs:
         found = self._sql.all("runs_of_task", {"task_id": task_id, "limit": limit})
         return [run_from_row(row) for row in found]
 
+    def last_of_task(self, task_id: str) -> Run:
+        row = self._sql.one("last_run_of_task", {"task_id": task_id})
+        if row is None:
+            raise NotFound("run", f"of {task_id}")
+        return run_from_row(row)
+
+    def count_failed(self, task_id: str) -> int:
+        """How many runs of a task have failed."""
+        row = self._sql.one("count_failed_runs", {"task_id": task_id})
+        return 0 if row is None else int(row[0])
+
     def last_number(self, task_id: str) -> int:
         row = self._sql.one("last_number", {"task_id": task_id})
         return 0 if row is None else int(row[0])

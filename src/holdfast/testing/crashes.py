@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from holdfast.core.checkpoint import ResumeReason
-from holdfast.core.effect import Effect, EffectClass
+from holdfast.core.effect import Decision, Effect, EffectClass
 from holdfast.core.errors import BadInput, NotInRun
 from holdfast.core.payload import decode_payload
 from holdfast.core.run import Queue, Run
@@ -27,7 +27,7 @@ from holdfast.engine.boots import Life
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.claims import NEVER, ClaimedRun, Claims
 from holdfast.engine.definitions import Call, TaskDefinition, by_name
-from holdfast.engine.effects import Decision, idempotency_key, resolving
+from holdfast.engine.effects import idempotency_key, resolving
 from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import NewTask, creating, opened
 from holdfast.engine.live import Place, nanos_of

@@ -32,6 +32,14 @@ SELECT id, task_id FROM runs WHERE id >= :low AND id < :high ORDER BY id LIMIT 3
 -- The lineage of a task, first to last.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;
 
+-- name: last_run_of_task
+-- The newest of a task.
+SELECT * FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1;
+
+-- name: count_failed_runs
+-- How many runs of the task have failed.
+SELECT COUNT(*) FROM runs WHERE task_id = :task_id AND status = 'failed';
+
 -- name: last_number
 -- How many runs the task has had.
 SELECT COALESCE(MAX(number), 0) FROM runs WHERE task_id = :task_id;

@@ -63,8 +63,9 @@ def main() -> int:
         history.bench(report, directory, open_sqlite, finished=finished)
     if options.json:
         print(msgspec.json.encode(report.rows).decode())
-    missed = [row.name for row in report.rows if not row.is_met]
-    print(f"{len(report.rows) - len(missed)} of {len(report.rows)} targets met", flush=True)
+    wanted = [row for row in report.rows if row.target is not None]
+    missed = [row.name for row in wanted if not row.is_met]
+    print(f"{len(wanted) - len(missed)} of {len(wanted)} targets met", flush=True)
     return 1 if missed and not options.quick else 0
 
 

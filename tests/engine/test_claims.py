@@ -370,3 +370,23 @@ async def test_a_claim_does_not_reach_another_task(parts: Parts) -> None:
         await parts.journal.decide(forged, "go on")
 
     assert dump(parts.store) == before
+
+
+# --- a database that has lost commits
+
+
+async def test_while_resumes_are_held_only_runs_that_were_made_since_are_taken(
+    parts: Parts, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether anybody had begun an older one, the lost commits would say."""
+    held: list[str | None] = ["the database is older than its mark"]
+    monkeypatch.setattr(parts.store, "held_why", lambda: held[0])
+    older = await parts.ledger.create(a_new_task())
+    clock.advance(hours=1)
+    claims = Claims(parts.store, clock, parts.life.id)
+    newer = await parts.ledger.create(a_new_task())
+
+    assert [one.task.id for one in await claims.take(limit=10)] == [newer.id]
+    held[0] = None  # a person has accepted it
+    clock.advance(seconds=2)
+    assert [one.task.id for one in await claims.take(limit=10)] == [older.id]

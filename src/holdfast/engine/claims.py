@@ -24,6 +24,7 @@ from holdfast.store import Store, Tx, Write
 
 MAX_BATCH = 1000
 _MICROSECOND = timedelta(microseconds=1)
+_LOOK_AT_MARK_NS = 1_000_000_000
 # How long a suspect waits for a boot that is busy, before that boot takes no other work.
 SUSPECT_PATIENCE = timedelta(minutes=5)
 # A suspect that lived this long alone does not kill its process at the start.
@@ -90,6 +91,9 @@ class Claims:
         self._lease = lease
         self._lease_ns = lease // _MICROSECOND * 1000
         self._steady = steady_of(clock)
+        self._began_at = clock.now()
+        self._look_at_mark_ns = 0
+        self._has_lost = False
         self._retention = retention
         self._family = family
 
@@ -99,7 +103,7 @@ class Claims:
         return await self._store.write(self._taking(limit, token=new_token()))
 
     def _taking(self, limit: int, *, token: str) -> Write[list[ClaimedRun]]:
-        until_ns = self._steady() + self._lease_ns
+        until_ns, is_held = self._steady() + self._lease_ns, self._is_held()
         now = self._clock.now()
 
         def take(tx: Tx) -> list[ClaimedRun]:
@@ -107,7 +111,7 @@ class Claims:
             if runs:  # the write runs a second time after its own commit
                 return [self._claimed(tx, run, until_ns) for run in runs]
             usable: list[ClaimedRun] = []
-            while not usable and (runs := self._pick(tx, limit, token, now)):
+            while not usable and (runs := self._pick(tx, limit, token, now, is_held=is_held)):
                 usable = self._begin(tx, runs, until_ns, now)
             return usable
 
@@ -126,10 +130,12 @@ class Claims:
                 fail_damaged(tx, run, damage, now=now, retention=self._retention)
         return usable
 
-    def _pick(self, tx: Tx, limit: int, token: str, now: datetime) -> list[Run]:
+    def _pick(self, tx: Tx, limit: int, token: str, now: datetime, *, is_held: bool) -> list[Run]:
         """Suspects first, and alone; everyone else together."""
         if tx.runs.boot_carries_suspect(self._boot_id):
             return []
+        if is_held:
+            return self._pick_new(tx, limit, token, now)
         ready = None if self._family is None else self._ready_in(tx, self._family, limit)
         suspect = self._waiting_suspect(tx) if ready is None else _first_suspect(ready)
         if suspect is not None:
@@ -149,6 +155,28 @@ class Claims:
         return tx.runs.claim_ready(
             boot_id=self._boot_id, token=token, names=self._names, limit=limit, now=now, lease=self._lease
         )
+
+    def _is_held(self) -> bool:
+        """Whether the database has lost commits, and no person has accepted that.
+
+        Asked at most once a second: a shared database has to be read for it.
+        """
+        if self._steady() >= self._look_at_mark_ns:
+            self._has_lost = self._store.held_why() is not None
+            self._look_at_mark_ns = self._steady() + _LOOK_AT_MARK_NS
+        return self._has_lost
+
+    def _pick_new(self, tx: Tx, limit: int, token: str, now: datetime) -> list[Run]:
+        """Only runs that were made since this process began: the beginning of an older one that looks queued
+        may be in the commits that are lost."""
+        new = set(tx.runs.ready_since(self._began_at, self._names or (), limit=limit))
+        if self._family is not None:
+            new &= {run_id for run_id, _, _ in self._ready_in(tx, self._family, limit)}
+        claimed = [
+            tx.runs.claim(run_id, boot_id=self._boot_id, token=token, now=now, lease=self._lease)
+            for run_id in sorted(new)
+        ]
+        return [run for run in claimed if run is not None]
 
     def has_ready(self, tx: Tx) -> bool:
         """Whether something is there to be taken."""

@@ -117,6 +117,16 @@ class Runs:
         self._tx.moved("run", RunStatus.QUEUED, RunStatus.RUNNING, len(runs))
         return runs
 
+    def ready_since(self, since: datetime, names: Sequence[str], *, limit: int) -> list[str]:
+        """Ready runs that were created from then on, of these tasks; of all when none is named."""
+        params = {
+            "since": to_micros(since),
+            "names": self._sql.pack(names),
+            "is_any": int(not names),
+            "limit": limit,
+        }
+        return [row[0] for row in self._sql.all("ready_runs_since", params)]
+
     def claim(
         self,
         run_id: str,

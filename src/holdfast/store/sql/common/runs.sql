@@ -65,6 +65,13 @@ UPDATE runs
    AND status = 'queued'
 RETURNING *;
 
+-- name: ready_runs_since
+-- Ready runs that were created from a moment on.
+SELECT id FROM runs
+ WHERE status = 'queued' AND queue = 'ready' AND created_at >= :since AND (CAST(:is_any AS bigint) = 1 OR task_name IN :names[])
+ ORDER BY priority, due_at, id
+ LIMIT :limit;
+
 -- name: claim_named_runs
 -- The same among the task names that the claimant knows how to carry out.
 -- moves: run queued -> running

@@ -588,6 +588,18 @@ async def test_nor_when_the_clock_was_put_back_between_the_two(stage: Stage) -> 
     assert bank.paid == {"ann": 1}
 
 
+async def test_a_clock_that_was_set_back_does_not_open_the_window_of_a_key_again(stage: Stage) -> None:
+    bank = Bank(Crashed())
+    task = task_of(paying(bank, hf.keyed("24h")))
+    await started(stage, task)
+    stage.clock.jump(days=-2)
+    await stage.open(task)
+    await stage.settle()
+
+    assert "window" in str((await stage.review()).outcome)
+    assert len(bank.keys) == 1
+
+
 async def test_what_a_keyed_effect_says_did_not_happen_gets_a_new_key(stage: Stage) -> None:
     bank = Bank(QuotaExceeded("tomorrow"))
     pay = paying(bank, hf.keyed("24h", did_not_happen=QuotaExceeded))

@@ -271,7 +271,9 @@ class Effects:
         """Whether the provider still remembers the key, counted from when it first saw it."""
         clock = self._live.clock
         since = from_micros(self._past.keys_since.get(effect.idempotency_key, effect.created_us))
-        return clock.now() - since + doubt_about(clock, since) < (spec.window or timedelta(0))
+        age = clock.now() - since + doubt_about(clock, since)
+        # Negative when the clock was set back: if by more than the window, it says nothing about the key.
+        return abs(age) < (spec.window or timedelta(0))
 
     async def _resolve(self, doing: Doing, spec: EffectSpec, left: Open) -> Outcome:
         """The world is asked until it says what came of it, or nobody can tell."""

@@ -363,7 +363,7 @@ def test_settings_that_become_unusable_are_tried_again_and_are_no_crash(tmp_path
     with staged(tmp_path, "serve,unusable,unusable,serve") as stage:
         stage.read_until("is ready")
         stage.signal(signal.SIGHUP)
-        stage.read_until("mend them")
+        stage.read_until("next attempt")
         stage.read_until("is ready")
 
         assert [life["crashes"] for life in stage.lives()] == [0, 0, 0, 0]

@@ -100,6 +100,8 @@ class Rescuer:
         self._clock = clock
         self._life = life
         self.notary = notary or Nobody()
+        # Whether the last pass left lapsed claims to workers that are alive.
+        self.has_spared = False
         self._retention = retention
 
     async def rescue(self) -> Rescued:
@@ -143,6 +145,7 @@ class Rescuer:
         jumped. So it spares the runs of those whose locks prove them alive until they can have renewed.
         """
         now, done, is_more = self._clock.now(), Rescued(), True
+        self.has_spared = False
         while is_more:
             runs = await self._store.read(lambda tx: tx.runs.lapsed(now=now, limit=BATCH))
             if spares_living:
@@ -161,6 +164,7 @@ class Rescuer:
         holders = {run.claimed_by for run in runs if run.claimed_by is not None}
         boots = await self._store.read(lambda tx: [tx.boots.get(boot_id) for boot_id in sorted(holders)])
         living = {boot.id for boot in boots if boot is not None and self._life.is_alive(boot)}
+        self.has_spared = bool(living)
         return [run for run in runs if run.claimed_by not in living]
 
     async def next_lapse_s(self) -> float:
@@ -334,8 +338,8 @@ class Reaper(Service):
         else:
             rescued += await self._rescuer.rescue_lapsed(spares_living=self._young > 0)
             left_s = await self._rescuer.next_lapse_s()
-            # One that has lapsed is of a worker that is spared: it has a lease's time to renew.
-            is_spared = left_s <= 0 and self._young > 0
+            # A worker that is spared has a lease's time to renew.
+            is_spared = left_s <= 0 and self._rescuer.has_spared
             self._lapse_at = _now() + (self._lease_s if is_spared else left_s + _AFTER_LAPSE_S)
         self._young = max(0, self._young - 1)
         rescued += await self._rescuer.ready_due()

@@ -68,7 +68,8 @@ RETURNING *;
 -- name: ready_runs_since
 -- Ready runs that were created from a moment on.
 SELECT id FROM runs
- WHERE status = 'queued' AND queue = 'ready' AND created_at >= :since AND (CAST(:is_any AS bigint) = 1 OR task_name IN :names[])
+ WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0 AND created_at >= :since
+   AND (CAST(:is_any AS bigint) = 1 OR task_name IN :names[])
  ORDER BY priority, due_at, id
  LIMIT :limit;
 

@@ -616,7 +616,7 @@ async def test_an_effect_in_doubt_is_only_passed_by_who_says_so(
         while await first.status() is not TaskStatus.NEEDS_REVIEW:  # noqa: ASYNC110 - it is in the database
             await asyncio.sleep(0.005)
 
-        with pytest.raises(EffectsInTheWay, match="nobody knows"):
+        with pytest.raises(EffectsInTheWay, match="the outcome is unknown"):
             await process.holdfast.fork(first, at="turn:2", effects="keep")
         assert await process.holdfast.fork(first, at="turn:2", effects="acknowledge")
 

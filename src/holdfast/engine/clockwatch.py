@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +13,7 @@ import msgspec
 from holdfast.core.clock import Clock, from_micros, to_micros
 from holdfast.core.jumps import DELETES_AFTER, FIRES_AFTER, TOLERANCE, Belief, is_near
 from holdfast.store import Store, Tx
+from holdfast.store.clock import passed_ns
 
 log = logging.getLogger("holdfast")
 
@@ -27,15 +26,10 @@ _DRIFT_US = TOLERANCE // timedelta(microseconds=2)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-# It goes on while the machine sleeps; where it has another name (macOS), CLOCK_MONOTONIC does.
-_boottime_ns: Callable[[], int] = partial(
-    time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-)
-
 
 def boottime_us() -> int:
     """Microseconds since the machine booted, also those in which it slept."""
-    return _boottime_ns() // 1000
+    return passed_ns() // 1000
 
 
 def machine_boot() -> str:

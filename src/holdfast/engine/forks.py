@@ -349,8 +349,8 @@ def settle_passed(source: Source, passed: Sequence[Effect], way: Effects) -> lis
         return happened + in_doubt
     if in_doubt:
         remedy = (
-            "nobody knows whether; settle it first: holdfast reviews resolve; or, if it raised and is in no "
-            'review: effects="acknowledge"'
+            "the outcome is unknown; settle it first: holdfast reviews resolve; "
+            'or, if it raised and is in no review: effects="acknowledge"'
         )
         raise EffectsInTheWay(source.task.id, [_shown(effect) for effect in in_doubt], remedy)
     if happened and way == "refuse":

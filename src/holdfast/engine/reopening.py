@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.events import EventKind
-from holdfast.core.ids import new_run_id
+from holdfast.core.ids import RunId, new_run_id
 from holdfast.core.run import Queue, Run
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
@@ -28,7 +28,7 @@ _BY_ITS_WORK = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT})
 
 
 def naming_steps(failure: Failure, keys: Iterable[Key]) -> Failure:
-    """The failure with the steps that it came from: whoever goes on with the task tries those again."""
+    """The failure with the steps that it came from: a run that goes on with the task tries them again."""
     named = [list(key) for key in dict.fromkeys(keys)][:MOST_STEPS]
     return (
         msgspec.structs.replace(failure, facts={**failure.facts, FAILED_STEPS: named}) if named else failure
@@ -51,9 +51,10 @@ def go_on(tx: Tx, task: Task, *, now: datetime) -> None:
         return
     if run.failure is not None:
         _forget(tx, task.id, _failed_steps(run.failure))
-    follow_up = _follow_up(run, now)
-    tx.runs.create(follow_up)
-    tx.emit(EventKind.TASK_REOPENED, task.id, at=now, task_id=task.id, run_id=follow_up.id)
+    after = follow_up(run, new_run_id(now), due_at=now, now=now)
+    # A suspect stays one.
+    tx.runs.create(msgspec.structs.replace(after, is_alone=run.is_alone, idle_attempts=run.idle_attempts))
+    tx.emit(EventKind.TASK_REOPENED, task.id, at=now, task_id=task.id, run_id=after.id)
     tx.hint("runs")
     go_on_with_children(tx, task, now=now)
 
@@ -83,9 +84,10 @@ def _failed_steps(failure: Failure) -> list[Key]:
         return []
 
 
-def _follow_up(run: Run, now: datetime) -> Run:
+def follow_up(run: Run, run_id: RunId, *, due_at: datetime, now: datetime) -> Run:
+    """The run that goes on after one that ended without success."""
     return Run(
-        id=new_run_id(now),
+        id=run_id,
         task_id=run.task_id,
         task_name=run.task_name,
         number=run.number + 1,
@@ -93,9 +95,7 @@ def _follow_up(run: Run, now: datetime) -> Run:
         seed=run.seed,
         created_at=now,
         priority=run.priority,
-        due_at=now,
-        queue=Queue.READY,
-        is_alone=run.is_alone,
-        idle_attempts=run.idle_attempts,
+        due_at=due_at,
+        queue=Queue.READY if due_at <= now else Queue.LATER,
         updated_at=now,
     )

@@ -14,7 +14,6 @@ from holdfast.core.ids import new_question_id, new_run_id
 from holdfast.core.ladder import Ask, Decompose, Replan, Retry, Rung, delay, next_rung
 from holdfast.core.payload import clean_text, decode_payload, encode_payload
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.run import Queue, Run
 from holdfast.core.scope import Question
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus, TaskStatus
@@ -22,7 +21,7 @@ from holdfast.engine.codec import failure_of
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.effects import COMPENSATED
 from holdfast.engine.program import plan_items
-from holdfast.engine.reopening import NOT_RESUMED
+from holdfast.engine.reopening import NOT_RESUMED, follow_up
 from holdfast.engine.running import Program
 from holdfast.engine.scopes import Key
 from holdfast.store import Tx, Write
@@ -121,7 +120,7 @@ class Retries:
                 raise ClaimLost(claim.run_id, claim.fence)
             if ask is not None:
                 ask(tx)
-            tx.runs.create(_follow_up(run, new_id, due_at, now))
+            tx.runs.create(follow_up(run, new_id, due_at=due_at, now=now))
             tx.tasks.move(tx.tasks.lock(claim.task_id), TaskStatus.QUEUED, now=now)
             tx.emit(
                 EventKind.RUN_RETRIED,
@@ -206,22 +205,6 @@ def _is_final(error: Exception) -> bool:
 def _is_given_up(error: StepFailed) -> bool:
     """Whether it is a child that will not go on because we do: cancelled, or not resumed."""
     return error.kind == NOT_RESUMED or error.facts.get("status") == TaskStatus.CANCELLED.value
-
-
-def _follow_up(run: Run, new_id: Any, due_at: datetime, now: datetime) -> Run:
-    return Run(
-        id=new_id,
-        task_id=run.task_id,
-        task_name=run.task_name,
-        number=run.number + 1,
-        resumes_run_id=run.id,
-        seed=run.seed,
-        created_at=now,
-        priority=run.priority,
-        due_at=due_at,
-        queue=Queue.READY if due_at <= now else Queue.LATER,
-        updated_at=now,
-    )
 
 
 def keys_in(error: BaseException | None) -> list[Key]:

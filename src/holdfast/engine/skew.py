@@ -43,7 +43,7 @@ class SkewWatch(Service):
         if isinstance(self._clock, LedgerClock) and self._clock.jumps != self._jumps:
             self._jumps = self._clock.jumps
             log.warning(
-                "the database's clock has jumped by %+.1f s (a failover, or somebody has set it): effects "
+                "the database's clock has jumped by %+.1f s (a failover, or an operator has set it): effects "
                 "that were begun before and left open by another process are settled later by as much; %s",
                 self._clock.last_jump.total_seconds(),
                 SET_BY_NTP,

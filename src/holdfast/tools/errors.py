@@ -9,7 +9,7 @@ HoldfastError
 │   └── FileChanged             the file is not what was recorded; it was left as it is
 ├── CommandFailed               asked to check, and the command's exit status was not 0
 ├── CommandTimedOut             asked to check, and its time was up (also a TimeoutError)
-├── CommandCutShort             begun, and nobody saw its end (also an EOFError)
+├── CommandCutShort             begun, and its end was not seen (also an EOFError)
 ├── GitFailed                   git said no
 └── HttpFailed                  the request went out and no usable answer came (also a ConnectionError)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
+import secrets
 import sys
 import tempfile
 from pathlib import Path
@@ -11,21 +13,23 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from bench import gateway, history, programs, recovery, writes
+from bench import gateway, history, hostile, programs, recovery, scanner, sealing, writes
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
 from holdfast.store import Store
+from holdfast.store.outer_keys import VariableKey
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
 from tests.servers import PostgresServer
 
 
 def open_sqlite(path: Path) -> Store:
-    return SqliteStore(path, clock=SystemClock())
+    return SqliteStore(path, clock=SystemClock(), vault=Vault(VariableKey(os.environ)))
 
 
 def open_postgres(url: str) -> Store:
-    return PostgresStore(url, clock=SystemClock())
+    return PostgresStore(url, clock=SystemClock(), vault=Vault(VariableKey(os.environ)))
 
 
 def main() -> int:
@@ -35,6 +39,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print the rows as JSON at the end")
     parser.add_argument("--dir", type=Path, default=None, help="where to put the databases (a real disk)")
     options = parser.parse_args()
+    # One for us and for the gateways that we start, each with a home of its own.
+    os.environ.setdefault("HOLDFAST_KEY", secrets.token_hex(32))
     print(
         f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}, {platform.machine()}; "
         "every row: ours, raw, ours / raw (median of rounds taken in turns)",
@@ -42,6 +48,7 @@ def main() -> int:
     )
     report = Report(only=options.only)
     size, sizes, finished = (300, (300,), 20_000) if options.quick else (2000, (1000, 10_000), 1_000_000)
+    scanner.bench(report, size=100_000 if options.quick else 1_000_000)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=options.dir) as name:
         directory = Path(name)
         writes.bench_sqlite(report, directory, open_sqlite, size=size)
@@ -49,9 +56,11 @@ def main() -> int:
         programs.bench_sqlite(
             report, directory, open_sqlite, size=size, sizes=sizes, finished=min(finished, 100_000)
         )
+        sealing.bench(report, directory, size=size)
         gateway.bench_sqlite(
             report, directory, open_sqlite, size=size, runs=sizes[0], finished=min(finished, 100_000)
         )
+        hostile.bench(report, directory, calls=20 if options.quick else 40)
         if options.only is None or "SQLite" not in options.only:
             with PostgresServer.start(directory / "postgres", durable=True) as server:
                 writes.bench_postgres(report, directory, server.create_database, open_postgres, size=size)

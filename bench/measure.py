@@ -73,11 +73,12 @@ class Report:
         *,
         target: float | None,
         rounds: int,
+        unit: str = "s",
     ) -> None:
-        """Both return seconds."""
+        """Both return seconds, or what the unit says."""
         if self.wants(name):
             [pairs] = _take_turns([(name, ours, target)], raw, rounds)
-            self._add(name, pairs, unit="s", target=target, is_time=True)
+            self._add(name, pairs, unit=unit, target=target, is_time=True)
 
     def _add(
         self, name: str, pairs: list[tuple[float, float]], *, unit: str, target: float | None, is_time: bool

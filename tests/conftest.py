@@ -6,6 +6,7 @@ A test that asks for `store` runs once on each backend and never names one.
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,17 +15,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import apsw
+import hypothesis
 import pytest
 
-from holdfast.core import redaction
 from holdfast.core.clock import to_micros
+from holdfast.core.redaction import without_known_secrets
 from holdfast.store import Store
+from holdfast.store.outer_keys import VariableKey
+from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock
 from tests.servers import PostgresServer
 
 if TYPE_CHECKING:
     import psycopg
+
+    from tests.grounds import Ground
+
+# How long one example takes tells about the machine, not about the code.
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
 
 BACKENDS = ("sqlite", "memory", "postgres")
 
@@ -33,13 +43,14 @@ BACKENDS = ("sqlite", "memory", "postgres")
 ON_A_STORE = (
     *("tests/store/", "tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/"),
     *("tests/gateway/", "tests/runtimes/", "tests/delivery/", "tests/schedule/"),
-    *("tests/tools/", "tests/migration/"),
+    *("tests/tools/", "tests/migration/", "tests/security/"),
 )
 # A server or a process for each test, every combination of what a stranger may try at every route, every
 # program of the documentation, and histories that take their time to be written.
 UNHURRIED = (
     *("tests/api/", "tests/examples/", "tests/store/test_plans.py"),
     *("tests/doors/test_api_cli.py", "tests/doors/test_program.py"),
+    *("tests/security/test_strangers.py", "tests/security/test_smuggling.py"),
 )
 
 _WHOLLY_SLOW = "\npytestmark = pytest.mark.slow\n"
@@ -77,12 +88,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in dropped]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_key() -> Iterator[None]:
+    """Tests on one server have many homes: like the hosts of a fleet they are given one key, and none is
+    made in the home of the person who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_KEY", secrets.token_hex(32))
+        yield
+
+
+def a_vault() -> Vault:
+    """With that key, for a store that a test opens itself."""
+    return Vault(VariableKey(os.environ))
+
+
 @pytest.fixture(autouse=True)
 def no_secret_is_known() -> Iterator[None]:
-    """What one test keeps secret, in the context that all tests share, is no secret of the next."""
-    before = redaction.known_secrets.set(())
-    yield
-    redaction.known_secrets.reset(before)
+    """What one test keeps secret, in the process that all tests share, is no secret of the next."""
+    with without_known_secrets():
+        yield
 
 
 class Ledger:
@@ -148,7 +172,7 @@ class SqliteLedger(Ledger):
 
     def new_store(self) -> Store:
         path = None if self._directory is None else self._directory / f"{self._files}" / "ledger.db"
-        return SqliteStore(path, clock=self.clock)
+        return SqliteStore(path, clock=self.clock, vault=a_vault())
 
     def empty(self, shared: SqliteStore | None) -> None:
         if shared is None:
@@ -193,7 +217,7 @@ class PostgresLedger(Ledger):
     def new_store(self) -> Store:
         from holdfast.store.postgres import PostgresStore
 
-        return PostgresStore(self._url, clock=self.clock)
+        return PostgresStore(self._url, clock=self.clock, vault=a_vault())
 
     def empty(self, shared: Any) -> None:  # noqa: ARG002 - other stores of other processes have written, too
         self._connection.execute(self._deletes)
@@ -291,6 +315,20 @@ def clock(ledger: Ledger) -> FakeClock:
 @pytest.fixture
 def store(ledger: Ledger) -> Store:
     return ledger.open()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
+    """A ledger that several stores open one after another, each with the same key outside of it."""
+    # Only a test that needs it pays for the engine.
+    from tests.grounds import postgres_ground, sqlite_ground
+
+    if request.param == "sqlite":
+        with sqlite_ground() as ground:
+            yield ground
+        return
+    with postgres_ground(request.getfixturevalue("postgres_server"), tmp_path) as ground:
+        yield ground
 
 
 @pytest.fixture

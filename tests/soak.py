@@ -75,6 +75,13 @@ STAGES = (
         seconds=300,
         tests=["tests/gateway/test_client.py"],
     ),
+    Stage(
+        name="a gateway under attack",
+        variable="HOLDFAST_SHAPES",
+        count=40_000,
+        seconds=300,
+        tests=["tests/security/test_fuzz.py"],
+    ),
 )
 
 

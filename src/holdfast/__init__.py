@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         AmbiguousId,
         BadInput,
         BadSignature,
+        CannotSeal,
         CheckpointError,
         CheckpointNotSaved,
         CheckpointUnreadable,
@@ -43,8 +44,13 @@ if TYPE_CHECKING:
         GatewaySilent,
         HoldfastError,
         HomeInUse,
+        HomeUnusable,
         IllegalMove,
         KeyConflict,
+        KeyLost,
+        KeyMissing,
+        KeyProblem,
+        KeyWrong,
         LedgerReplaced,
         NoLedger,
         NotDone,
@@ -55,8 +61,10 @@ if TYPE_CHECKING:
         OutcomeUnknown,
         PageDamaged,
         PayloadTooLarge,
+        Pruned,
         Refused,
         RestartBlocked,
+        RestartRefused,
         ResumesHeld,
         RetryAfter,
         RevisionMismatch,
@@ -89,12 +97,13 @@ if TYPE_CHECKING:
     from holdfast.gateway.signals import StopRequest
 
 _ERRORS = (
-    "AmbiguousId BadInput BadSignature CheckpointError CheckpointNotSaved CheckpointUnreadable "
+    "AmbiguousId BadInput BadSignature CannotSeal CheckpointError CheckpointNotSaved CheckpointUnreadable "
     "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap GatewaySilent HoldfastError HomeInUse "
-    "IllegalMove KeyConflict LedgerReplaced NoLedger NotDone NotFound NotInRun NotReady NotYours "
-    "OutcomeUnknown PageDamaged PayloadTooLarge Refused RestartBlocked ResumesHeld RetryAfter "
-    "RevisionMismatch RowDamaged RunOver SchemaMismatch SettingsError SqlFailed StepFailed StoreUnavailable "
-    "TaskFailed"
+    "HomeUnusable IllegalMove KeyConflict KeyLost KeyMissing KeyProblem KeyWrong LedgerReplaced NoLedger "
+    "NotDone NotFound NotInRun NotReady NotYours "
+    "OutcomeUnknown PageDamaged PayloadTooLarge Pruned Refused RestartBlocked RestartRefused "
+    "ResumesHeld RetryAfter RevisionMismatch RowDamaged RunOver SchemaMismatch SettingsError SqlFailed "
+    "StepFailed StoreUnavailable TaskFailed"
 )
 _WHERE = {
     "Budget": "holdfast.core.ladder",
@@ -174,6 +183,7 @@ __all__ = [
     "BadSignature",
     "Budget",
     "Call",
+    "CannotSeal",
     "CheckpointError",
     "CheckpointNotSaved",
     "CheckpointUnreadable",
@@ -198,9 +208,14 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "HomeInUse",
+    "HomeUnusable",
     "IllegalMove",
     "Journal",
     "KeyConflict",
+    "KeyLost",
+    "KeyMissing",
+    "KeyProblem",
+    "KeyWrong",
     "Ledger",
     "LedgerReplaced",
     "Life",
@@ -217,9 +232,11 @@ __all__ = [
     "PayloadTooLarge",
     "PlanItem",
     "PlanTurn",
+    "Pruned",
     "Refused",
     "Rescuer",
     "RestartBlocked",
+    "RestartRefused",
     "Resumer",
     "ResumesHeld",
     "RetryAfter",

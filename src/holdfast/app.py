@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
 
+from holdfast import trust
 from holdfast.config import (
     MemoryPlace,
     PostgresPlace,
@@ -20,14 +21,18 @@ from holdfast.config import (
     SqlitePlace,
     StorePlace,
     default_home,
+    read_seal,
     read_settings,
     read_store_url,
 )
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.durations import Duration, parse_duration
-from holdfast.core.errors import HomeInUse, NoLedger, SettingsError, StoreUnavailable
+from holdfast.core.errors import BadInput, HomeInUse, HomeUnusable, NoLedger, SettingsError, StoreUnavailable
+from holdfast.core.session import agent_task
 
 if TYPE_CHECKING:
+    from holdfast.config.gateway import Config
+    from holdfast.core.sealing import SealMode
     from holdfast.engine.boots import Life
     from holdfast.engine.checkpoints import Checkpoints
     from holdfast.engine.claims import Claims, Family
@@ -36,57 +41,150 @@ if TYPE_CHECKING:
     from holdfast.engine.ledger import Ledger
     from holdfast.engine.rescue import Rescuer
     from holdfast.engine.resume import Resumer
+    from holdfast.engine.secrets import Declared, Secrets
+    from holdfast.engine.secrets import Given as GivenSecrets
     from holdfast.engine.steps import Journal
     from holdfast.gateway.signals import StopRequest
     from holdfast.store.contract import Reader, Store
     from holdfast.store.locks import HomeLock
+    from holdfast.store.outer_keys import Given
+    from holdfast.store.sealing import OuterKey, Vault
 
-# Finds the value of a secret by its name; None when it does not know it.
-Resolve = Callable[[str], str | None]
-
+# The file in a home that holds the key of sealed values.
+KEY_NAME = "key"
 # Two commands at the same moment are no reason to refuse one of them.
 LOCK_PATIENCE_S = 1.0
 _ASK_AGAIN_S = 0.05
 
 
 def open_store(url: str, *, clock: Clock, may_upgrade: bool = False) -> Store:
-    """The store that a URL names, set up when it is new. Raises SettingsError for a URL without a backend."""
-    return open_place(read_store_url(url), clock=clock, may_upgrade=may_upgrade)
+    """The store that a URL names, set up when it is new. Raises SettingsError for a URL without a backend.
+
+    What holds a secret is sealed as the settings of the default home say.
+    """
+    place = read_store_url(url)
+    vault = vault_of(read_settings(os.environ, store=url))
+    return open_place(place, clock=clock, may_upgrade=may_upgrade, vault=vault)
 
 
-def open_place(place: StorePlace, *, clock: Clock, may_upgrade: bool = False) -> Store:
+def open_place(
+    place: StorePlace,
+    *,
+    clock: Clock,
+    may_upgrade: bool = False,
+    vault: Vault | None = None,
+    may_write_inline: bool = True,
+) -> Store:
+    """The store there. Raises KeyMissing or KeyWrong when its sealed values need another key.
+
+    Without `may_write_inline` a PostgreSQL server that stalls does not stop the event loop.
+    """
+    if vault is None:
+        vault = vault_of(Settings(home=default_home(os.environ), store=place))
     match place:
         case PostgresPlace():
             try:
                 from holdfast.store.postgres import PostgresStore
             except ImportError as error:
                 raise _no_driver(place, error) from error
-            return PostgresStore(place.url, clock=clock, may_upgrade=may_upgrade)
+            store = PostgresStore(
+                place.url,
+                clock=clock,
+                may_upgrade=may_upgrade,
+                may_write_inline=may_write_inline,
+                vault=vault,
+            )
+            return _settled(store, vault, is_shared=True)
         case SqlitePlace():
             from holdfast.store.sqlite import SqliteStore
 
-            return SqliteStore(place.path, clock=clock, may_upgrade=may_upgrade)
+            file = SqliteStore(place.path, clock=clock, may_upgrade=may_upgrade, vault=vault)
+            return _settled(file, vault, is_shared=False)
         case MemoryPlace():
             from holdfast.store.sqlite import SqliteStore
 
-            return SqliteStore(None, clock=clock)
+            return SqliteStore(None, clock=clock, vault=vault)
         case _:
             assert_never(place)
 
 
-def open_reader(place: StorePlace, *, must_be_current: bool = True) -> Reader:
-    """For whoever only looks: makes nothing, migrates nothing, takes no lock. Raises NoLedger."""
+def _settled(store: Store, vault: Vault, *, is_shared: bool) -> Store:
+    if vault.has_begun:  # most often; then nothing more is read or imported
+        return store
+    from holdfast.store.rekey import settle
+
+    try:
+        settle(store, vault, is_shared=is_shared)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def vault_of(settings: Settings, *, key: Given | None = None, is_lenient: bool = False) -> Vault:
+    """Seals and opens what holds a secret, as the settings say. A lenient one is for a command that only
+    looks: it shows [sealed] for what it has no key for."""
+    from holdfast.store.sealing import Vault
+
+    if settings.unread is not None and not is_lenient:
+        raise SettingsError(f"{settings.unread}; it may say how values are sealed")
+    outer = outer_key_of(settings, key=key, is_reader=is_lenient)
+    return Vault(outer, settings.seal, is_lenient=is_lenient)
+
+
+def outer_key_of(settings: Settings, *, key: Given | None = None, is_reader: bool = False) -> OuterKey:
+    """The key that a script gives, else HOLDFAST_KEY, else what the command prints, else a file.
+
+    The file lies where every process on this machine that uses the same ledger finds it. For a ledger in a
+    file that is its directory: `key` if that is the home, else `.<name>.key`, and each looks for the other's.
+    For PostgreSQL it is `key` in the home.
+    """
+    from holdfast.store.outer_keys import GivenKey, choose
+    from holdfast.store.sealing import MemoryKey
+
+    if key is not None:
+        return GivenKey(key)
+    path, also = settings.home / KEY_NAME, None
+    match settings.store:
+        case MemoryPlace():
+            return MemoryKey()
+        case SqlitePlace(path=ledger):
+            path, also = ledger.with_name(KEY_NAME), key_beside(ledger)
+            if ledger.parent != settings.home:
+                path, also = also, path
+    return choose(os.environ, command=settings.key_command, path=path, also=also, is_reader=is_reader)
+
+
+def key_beside(ledger: Path) -> Path:
+    """Where the key of a ledger lies that is in no home: `.work.db.key` beside `work.db`."""
+    return ledger.with_name(f".{ledger.name}.{KEY_NAME}")
+
+
+def open_reader(
+    place: StorePlace,
+    *,
+    must_be_current: bool = True,
+    may_be_damaged: bool = False,
+    vault: Vault | None = None,
+) -> Reader:
+    """For a command that only looks: makes nothing, migrates nothing, takes no lock. Raises NoLedger.
+
+    Without a vault it shows [sealed] for every sealed value. With `may_be_damaged` a SQLite file that cannot
+    even say its schema is opened all the same, to be verified.
+    """
     match place:
         case SqlitePlace():
             from holdfast.store.sqlite_reader import SqliteReader
 
-            return SqliteReader(place.path, must_be_current=must_be_current)
+            return SqliteReader(
+                place.path, must_be_current=must_be_current, may_be_damaged=may_be_damaged, vault=vault
+            )
         case PostgresPlace():
             try:
                 from holdfast.store.postgres_reader import PostgresReader
             except ImportError as error:
                 raise _no_driver(place, error) from error
-            return PostgresReader(place.url, must_be_current=must_be_current)
+            return PostgresReader(place.url, must_be_current=must_be_current, vault=vault)
         case MemoryPlace():
             raise NoLedger(place.shown)
         case _:
@@ -132,11 +230,17 @@ def is_shared(settings: Settings) -> bool:
 
 
 def make_home(home: Path) -> None:
-    """The home directory, for its owner alone. One that exists stays as it is; `doctor` looks at it."""
+    """The home directory, for its owner alone. One that exists stays as it is; `doctor` looks at it.
+
+    Raises SettingsError if another user can write there.
+    """
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trust.make_private_directory(home)
+        problem = trust.why_not_trusted(home)
     except OSError as error:
-        raise SettingsError(f"home is {str(home)!r}: {error.strerror}; choose another --home") from error
+        raise HomeUnusable(f"home is {str(home)!r}: {error.strerror}; choose another --home") from error
+    if problem is not None:
+        raise HomeUnusable(f"home is {str(home)!r}: {problem}; or choose another --home")
 
 
 @contextlib.contextmanager
@@ -152,7 +256,7 @@ def writing(
     with contextlib.ExitStack() as held:
         if isinstance(settings.store, SqlitePlace):
             _take_home(settings, held, LOCK_PATIENCE_S if is_patient else 0)
-        store = open_place(settings.store, clock=clock, may_upgrade=may_upgrade)
+        store = open_place(settings.store, clock=clock, may_upgrade=may_upgrade, vault=vault_of(settings))
         held.callback(store.close)
         yield store
 
@@ -211,14 +315,22 @@ async def open_parts(
     clock: Clock | None = None,
     role: str = "script",
     names: Sequence[str] | None = None,
+    key: Given | None = None,
 ) -> AsyncIterator[Parts]:
     """Open the store, begin a life in it and wire the parts; end both at the end.
 
-    `names` are the tasks that this process knows how to carry; None means any.
+    `names` are the tasks that this process knows how to carry; None means any. `key` is as for `open`.
     """
     from holdfast.engine.boots import Life
 
-    store = open_place(settings.store, clock=SystemClock() if clock is None else clock)
+    machine = SystemClock() if clock is None else clock
+    store = open_place(
+        settings.store,
+        clock=machine,
+        vault=vault_of(settings, key=key),
+        # The doors of a gateway answer while its server stalls.
+        may_write_inline=role != "gateway",
+    )
     try:
         # From here on the time is the ledger's: what is compared in it comes from one clock.
         life = await Life.begin(
@@ -244,9 +356,12 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     owner: str = "system",
     capacity: int = 1000,
     drain_timeout: Duration = "30s",
-    secrets: Resolve | None = None,
+    secrets: Secrets | GivenSecrets | None = None,
+    on_restart: Callable[[str], object] | None = None,
     role: str = "script",
     family: Family | None = None,
+    seal: SealMode | str | None = None,
+    key: Given | None = None,
 ) -> AsyncIterator[Holdfast]:
     """The whole set-up of a script: a ledger, and the tasks that this process carries while it is open.
 
@@ -254,16 +369,30 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     on when somebody opens the ledger again. Effects in flight are waited for, at most `drain_timeout`. What
     the body raises comes out as itself. Without tasks it is only for starting and looking. With a family it
     carries only the task that is chosen there, and what that starts.
+
+    `on_restart` is called with the reason when a run calls `run.requires_restart`: end the block soon, and
+    start the process again. The run is paused at the end of the block, and goes on in the next process. It
+    may be a coroutine function, and raises RestartRefused to refuse. Without it every such call is refused.
+
+    `secrets` declares what steps get in place of `hf.secret("NAME")`: each name with its value or a function
+    that gives it, or one function for any name. HOLDFAST_SECRET_NAME in the environment declares one, too.
+
+    `seal` says which values are sealed: those that hold `secrets`, `all`, or `never` any; without it the
+    settings do. `key` opens them: its text, its 32 bytes, or a function that fetches either; without it it is
+    HOLDFAST_KEY, what `store.key_command` prints, or a file beside the ledger, made with the first secret.
     """
     from holdfast.engine.beside import beside
     from holdfast.engine.carrier import Carrier
     from holdfast.engine.definitions import by_name
     from holdfast.engine.handles import Holdfast
+    from holdfast.engine.restarting import calling
 
+    if on_restart is not None and not callable(on_restart):
+        raise BadInput("on_restart", f"a function of the reason is needed, not {type(on_restart).__name__}")
     known = by_name(tasks)
     limit = parse_duration("drain_timeout", drain_timeout)
-    settings = read_settings(os.environ, store=url, home=None if home is None else str(home))
-    async with open_parts(settings, clock=clock, role=role, names=sorted(known)) as parts:
+    settings = _settings_of(url, home, seal)
+    async with open_parts(settings, clock=clock, role=role, names=sorted(known), key=key) as parts:
         holdfast = Holdfast(parts.store, parts.clock, known, owner=owner)
         if not known:
             yield holdfast
@@ -276,6 +405,7 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
             capacity=capacity,
             drain_timeout=limit,
             secrets=secrets,
+            on_restart=None if on_restart is None else calling(on_restart),
             on_let_go=holdfast.endings.tell,
             family=family,
         )
@@ -292,29 +422,34 @@ async def serve(
     home: Path | None = None,
     capacity: int = 1000,
     drain_timeout: Duration = 90,
-    secrets: Resolve | None = None,
+    secrets: Secrets | GivenSecrets | None = None,
+    seal: SealMode | str | None = None,
+    key: Given | None = None,
 ) -> StopRequest:
     """Carry these tasks until SIGTERM, SIGINT or SIGUSR1, or until a run says that it needs a restart.
 
     Then nothing new is taken; what is in flight stops at its next call, at the latest after `drain_timeout`,
     and is paused. A second SIGTERM or SIGINT stops at once. The answer says whether a restart is wanted:
-    `if asyncio.run(holdfast.serve(…)).wants_restart: …`.
+    `if asyncio.run(holdfast.serve(…)).wants_restart: …`. `secrets`, `seal` and `key` are as for `open`.
     """
     from holdfast.engine.beside import beside
     from holdfast.engine.carrier import Carrier
     from holdfast.engine.clockwatch import ClockWatch
     from holdfast.engine.definitions import by_name
+    from holdfast.engine.restarting import calling
     from holdfast.gateway import serving
     from holdfast.gateway.signals import heard
+    from holdfast.tools.cancelled import CommandEnder
     from holdfast.tools.upkeep import ReceiptPruner
 
     known = by_name(tasks)
     limit = parse_duration("drain_timeout", drain_timeout)
-    settings = read_settings(os.environ, store=url, home=None if home is None else str(home))
+    settings = _settings_of(url, home, seal)
     requests = serving.Requests()
     # From the beginning, so that a process that has hardly started stops well, too.
     with heard(requests.put):
-        async with open_parts(settings, clock=clock, role="serve", names=sorted(known)) as parts:
+        opened = open_parts(settings, clock=clock, role="serve", names=sorted(known), key=key)
+        async with opened as parts:
             carrier = Carrier(
                 parts.store,
                 parts.clock,
@@ -324,7 +459,7 @@ async def serve(
                 drain_timeout=limit,
                 step_patience=limit,
                 secrets=secrets,
-                on_restart=requests.want_restart,
+                on_restart=calling(requests.want_restart),
             )
             await carrier.take_over()
             # Where the shell tool leaves them, unless it is given another place.
@@ -332,8 +467,42 @@ async def serve(
             # Files have the time of this machine, whatever the ledger's is.
             machine = SystemClock() if clock is None else clock
             watch = ClockWatch(parts.store, parts.clock)
-            async with beside(ReceiptPruner(parts.store, machine, receipts, watch=watch)):
+            ender = CommandEnder(parts.store, parts.clock, parts.life, receipts)
+            async with beside(ReceiptPruner(parts.store, machine, receipts, watch=watch)), beside(ender):
                 return await serving.serve(carrier, requests, parts.store, parts.clock)
+
+
+def _settings_of(url: str, home: Path | None, seal: SealMode | str | None) -> Settings:
+    settings = read_settings(os.environ, store=url, home=None if home is None else str(home))
+    return settings if seal is None else msgspec.structs.replace(settings, seal=read_seal(seal, "seal"))
+
+
+def declared_secrets(config: Config) -> dict[str, Declared]:
+    """The secrets of the settings, as programs may use them. What an agent's `env` passes on is declared for
+    that agent alone, unless the settings declare the name itself."""
+    from holdfast.engine.secrets import Declared
+
+    found: dict[str, Declared] = {}
+    for agent, settings in config.agents.items():
+        for variable in settings.env.values():
+            before = found.get(variable, Declared(variable=variable, tasks=frozenset()))
+            assert before.tasks is not None
+            found[variable] = Declared(
+                variable=variable,
+                tasks=before.tasks | {agent_task(agent)},
+                limit=f"agents.*.env gives it to commands of other agents alone; if this task may use it, "
+                f"declare [secrets.{variable}] with it under tasks or agents",
+            )
+    for name, one in config.secrets.items():
+        is_limited = one.tasks is not None or one.agents is not None
+        allowed = frozenset([*(one.tasks or ()), *map(agent_task, one.agents or ())])
+        found[name] = Declared(
+            variable=one.env,
+            tasks=allowed if is_limited else None,
+            limit=f"secrets.{name}.tasks and secrets.{name}.agents do not name this task; add it there if it "
+            "may use the secret",
+        )
+    return found
 
 
 def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None = None) -> Parts:
@@ -362,7 +531,9 @@ __all__ = [
     "Parts",
     "Settings",
     "accept",
+    "declared_secrets",
     "is_shared",
+    "key_beside",
     "locks_of",
     "make_home",
     "open",
@@ -370,10 +541,12 @@ __all__ = [
     "open_place",
     "open_reader",
     "open_store",
+    "outer_key_of",
     "read_settings",
     "serve",
     "sqlite_version",
     "take_home",
+    "vault_of",
     "wire",
     "writing",
 ]

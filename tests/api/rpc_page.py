@@ -19,7 +19,7 @@ def methods_table() -> str:
         "| --- | --- | --- | --- | --- | --- |",
     ]
     rows += [
-        f"| `{one.name}` | `{one.scope}` | {'yes' if one.is_owned else 'no'} | {_params(one)} "
+        f"| `{one.name}` | `{one.scope}` | {_owners(one)} | {_params(one)} "
         f"| `{one.answer.__name__}` | {one.summary} |"
         for one in METHODS.values()
     ]
@@ -29,6 +29,12 @@ def methods_table() -> str:
 def codes_table() -> str:
     rows = ["| code | over HTTP |", "| --- | --- |"]
     return "\n".join(rows + [f"| `{code}` | {status} |" for code, status in HTTP_STATUS.items()])
+
+
+def _owners(method: Method) -> str:
+    if method.is_local:
+        return "unix socket only"
+    return "yes" if method.is_owned else "no"
 
 
 def _params(method: Method) -> str:

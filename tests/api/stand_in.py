@@ -15,16 +15,22 @@ import msgspec
 from websockets.sync.client import ClientConnection, connect
 
 from holdfast.api.contract import READ, WRITE, Caller
-from holdfast.api.security import Tokens
-from holdfast.api.server import Receives, serve_doors
+from holdfast.api.server import Webhooks, serve_doors
+from holdfast.api.tokens import Tokens
 from holdfast.config.gateway import AgentSettings, Config, GatewaySettings
 from holdfast.core.clock import Clock, SystemClock
+from holdfast.core.errors import RestartBlocked
+from holdfast.core.hold import Hold
 from holdfast.core.manifest import Restart
+from holdfast.engine.troubles import Troubles
+from holdfast.gateway.audit import AuditTrail
 from holdfast.gateway.gateway import GatewayStatus, RestartAnswer, RestartRequest, Standing
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.readiness import Readiness, interruptions
 from holdfast.store import Store, Tx
 from holdfast.store.locks import HomeLock
+from holdfast.store.outer_keys import FileKey
+from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
 
 TOKEN = "hf_test_" + "a1" * 32
@@ -41,16 +47,25 @@ def agents() -> dict[str, AgentSettings]:
 class StandIn:
     """What the doors ask of a gateway, over a real store."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(self, store: Store, config: Config, home: Path) -> None:
         self.store = store
+        self.home = home
         self.clock: Clock = SystemClock()
         self.config = config
         self.inbox = Inbox(store, self.clock)
         self.now = Standing.SERVING
         self.is_safe = True
+        self.troubles = Troubles()
+        self.holds: tuple[Hold, ...] = ()
+        self.ledger_problem: str | None = None
+        self.settings_refused: str | None = None
         self.wishes: list[RestartRequest] = []
         self.stops: list[str] = []
+        # Why neither a restart nor a stop can be had.
+        self.problem: str | None = None
+        self.unwritten: list[Restart] = []
         self.started_at = self.clock.now()
+        self.audit = AuditTrail(self.store, self.clock)
 
     def status(self) -> GatewayStatus:
         return GatewayStatus(
@@ -58,14 +73,20 @@ class StandIn:
             boot_id="boot_stand_in",
             pid=1,
             started_at=self.started_at,
-            is_ready=self.now is Standing.SERVING,
+            is_ready=self.now is Standing.SERVING and self.ledger_problem is None,
             in_flight=0,
+            holds=self.holds,
+            ledger_problem=self.ledger_problem,
+            settings_refused=self.settings_refused,
         )
+
+    async def look(self, *, at_most_old_s: float = 0.0) -> GatewayStatus:  # noqa: ARG002 - it looks at nothing
+        return self.status()
 
     async def preflight(self) -> Readiness:
         def read(tx: Tx) -> Readiness:
             found = interruptions(tx, [task.id for task in tx.tasks.page(limit=10)])
-            return Readiness(is_safe=self.is_safe, threshold=0, interruptions=found)
+            return Readiness(is_safe=self.is_safe, threshold=0, interruptions=tuple(one for one, _ in found))
 
         return await self.store.read(read)
 
@@ -73,23 +94,27 @@ class StandIn:
         readiness = await self.preflight()
         if not readiness.is_safe and not request.force:
             return RestartAnswer(is_accepted=False, why="too many are in flight", readiness=readiness)
+        if self.problem is not None:
+            return RestartAnswer(is_accepted=False, why=self.problem, readiness=readiness)
         self.wishes.append(request)
         return RestartAnswer(is_accepted=True, restart_id="rst_one", readiness=readiness)
 
     async def stop(self, why: str, *, triggered_by: str) -> None:
+        if self.problem is not None:
+            raise RestartBlocked(self.problem)
         self.stops.append(f"{why} ({triggered_by})")
 
     async def let_resume(self) -> int:
         return 3
 
     async def restarts(self, limit: int = 20) -> list[Restart]:
-        return await self.store.read(lambda tx: tx.restarts.page(limit))
+        return [*self.unwritten, *await self.store.read(lambda tx: tx.restarts.page(limit))]
 
 
 class House:
     """The doors of one gateway in a thread of their own, and the ways in."""
 
-    def __init__(self, gateway: StandIn, home: Path, *, webhook: Receives | None = None) -> None:
+    def __init__(self, gateway: StandIn, home: Path, *, webhooks: Webhooks | None = None) -> None:
         self.gateway = gateway
         self.home = home
         self.tokens = Tokens.of(
@@ -99,7 +124,7 @@ class House:
                 OWNER_TOKEN: Caller(who="plugin", scopes=frozenset({READ, WRITE}), owner=OWNER),
             },
         )
-        self._webhook = webhook
+        self._webhooks = webhooks
         self._tcp = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._tcp.getsockname()[1]
         self._unix = socket.socket(socket.AF_UNIX)
@@ -134,7 +159,7 @@ class House:
             unix_socket=self._unix,
             tokens=self.tokens,
             stop=self._stop,
-            webhook=self._webhook,
+            webhooks=self._webhooks,
         )
 
     def __enter__(self) -> House:
@@ -233,15 +258,15 @@ def a_house(
     home: Path,
     *,
     settings: GatewaySettings = QUICK,
-    webhook: Receives | None = None,
+    webhooks: Webhooks | None = None,
 ) -> Iterator[House]:
     """A gateway that serves in this home and holds it."""
     home.mkdir(mode=0o700, exist_ok=True)
     lock = HomeLock.take(home, role="gateway")
-    store = SqliteStore(home / "ledger.db", clock=SystemClock())
+    store = SqliteStore(home / "ledger.db", clock=SystemClock(), vault=Vault(FileKey(home / "key")))
     try:
         config = Config(gateway=settings, agents=agents())
-        with House(StandIn(store, config), home, webhook=webhook) as house:
+        with House(StandIn(store, config, home), home, webhooks=webhooks) as house:
             yield house
     finally:
         store.close()

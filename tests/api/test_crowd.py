@@ -87,8 +87,10 @@ def test_who_has_been_answered_and_only_waits_makes_room_too(small_house: House)
 
 
 def test_one_too_many_is_refused_when_nobody_only_waits(small_house: House) -> None:
-    listeners = [connect(small_house) for _ in range(5)]
-    for way in listeners:
+    listeners = []
+    for _ in range(5):
+        way = connect(small_house)
+        listeners.append(way)
         way.sendall(
             f"GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
         )
@@ -136,16 +138,52 @@ class Idler:
 
 
 def test_each_who_is_let_go_is_let_go_once() -> None:
-    all_of_us = Crowd(2)
+    all_of_us = Crowd(3)
     first, second, busy = Idler(), Idler(), Idler()
-    for one in (busy, first, second, busy):
-        all_of_us.waits(one)
+    for one in (busy, first, second):
+        assert all_of_us.enter(one, now=0.0)
+        all_of_us.is_known(one)
     all_of_us.is_busy(busy)
-    all_of_us.waits(first)  # it was answered, and waits again
+    for one in (second, first):
+        all_of_us.waits(one)
+    all_of_us.waits(second)  # it was answered, and waits again
+    newcomers = [Idler(), Idler(), Idler()]
 
-    assert all_of_us.has_room(1, now=0.0)
-    assert [all_of_us.has_room(2, now=0.0) for _ in range(3)] == [True, True, False]
+    entered = []
+    for one in newcomers:
+        entered.append(all_of_us.enter(one, now=0.0))
+        all_of_us.is_known(one)
+
+    assert entered == [True, True, False]
     assert (first.is_gone, second.is_gone, busy.is_gone) == (True, True, False)
+
+
+def test_a_quarter_of_the_places_is_kept_for_clients_with_a_token() -> None:
+    all_of_us = Crowd(8)
+    operators, strangers = [Idler(), Idler()], [Idler() for _ in range(20)]
+    for one in operators:
+        all_of_us.enter(one, now=0.0)
+        all_of_us.is_known(one)
+        all_of_us.waits(one)
+
+    for one in strangers:
+        assert all_of_us.enter(one, now=0.0)
+        all_of_us.is_busy(one)
+
+    assert [one.is_gone for one in strangers] == [True] * 14 + [False] * 6
+    assert not any(one.is_gone for one in operators)
+
+
+def test_a_stranger_that_only_waits_goes_before_one_that_is_served() -> None:
+    all_of_us = Crowd(4)
+    busy, idle, also_idle = Idler(), Idler(), Idler()
+    for one in (busy, idle, also_idle):
+        all_of_us.enter(one, now=0.0)
+    all_of_us.is_busy(busy)
+
+    all_of_us.enter(Idler(), now=0.0)
+
+    assert [one.is_gone for one in (busy, idle, also_idle)] == [False, True, False]
 
 
 # --- what is said, and what is kept

@@ -89,6 +89,31 @@ def test_what_was_pruned_is_said_and_the_rest_told(house: House) -> None:
     assert kinds[1] != "feed_gap"
 
 
+def test_a_stream_of_one_task_tells_of_that_task_alone(house: House) -> None:
+    """What happened to others before and between is passed over, and the stream goes on behind it."""
+    for _ in range(3):
+        cancel_one(house)
+    wanted = stored_run(house.gateway.store).task_id
+    with house.http.stream(
+        "GET",
+        f"{house.url}/events",
+        params={"task": wanted[:20], "after": "0.0"},
+        headers={"authorization": f"Bearer {TOKEN}"},
+    ) as response:
+        events = (one for one in told(response) if one.id)
+        house.post("tasks.cancel", {"taskId": wanted})
+        found = next(events)
+        cancel_one(house)
+        house.post("ledger.cancel", {"taskId": wanted})
+
+    assert found.view["task_id"] == wanted
+
+
+def test_a_stream_of_a_task_that_is_not_there_is_not_found(house: House) -> None:
+    assert house.get("/events?task=task_none").status_code == 404
+    assert house.get("/events?task=../x").status_code == 400
+
+
 @pytest.mark.parametrize("position", ["yesterday", "1", "-1.0", "1.2.3", "9" * 40])
 def test_a_position_that_is_none_is_refused(house: House, position: str) -> None:
     assert house.get("/events", last_event_id=position).status_code == 400

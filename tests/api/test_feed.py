@@ -7,26 +7,29 @@ import asyncio
 import pytest
 
 from holdfast.api import feed as feeds
-from holdfast.api.feed import Feed, Listener
+from holdfast.api.contract import Reach
+from holdfast.api.feed import Changed, Feed, Listener
 from holdfast.api.security import Buckets
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.ledger import Ledger, NewTask
+from holdfast.engine.troubles import Troubles
 from holdfast.testing.stores import memory_store
 from holdfast.views.wire import TaskSummary
 from tests.builders import a_task
 
 
-def summary(number: int, status: TaskStatus = TaskStatus.QUEUED) -> TaskSummary:
-    return TaskSummary.of(a_task(id=f"task_{number}", status=status))
+def changed(number: int, status: TaskStatus = TaskStatus.QUEUED, **task: str) -> Changed:
+    found = a_task(id=f"task_{number}", status=status, **task)
+    return Changed(found.owner, found.name, TaskSummary.of(found))
 
 
 def test_a_listener_that_is_slow_hears_of_each_task_as_it_is_at_last() -> None:
     async def listen() -> list[TaskSummary]:
         listener = Listener()
-        listener.tell([summary(1), summary(2)])
-        listener.tell([summary(1, TaskStatus.FAILED)])
-        return await listener.next()
+        listener.tell([changed(1), changed(2)])
+        listener.tell([changed(1, TaskStatus.FAILED)])
+        return [one.summary for one in await listener.next()]
 
     found = asyncio.run(listen())
 
@@ -38,10 +41,27 @@ def test_a_listener_that_takes_nothing_keeps_only_so_much(monkeypatch: pytest.Mo
 
     async def listen() -> list[TaskSummary]:
         listener = Listener()
-        listener.tell([summary(number) for number in range(10)])
-        return await listener.next()
+        listener.tell([changed(number) for number in range(10)])
+        return [one.summary for one in await listener.next()]
 
     assert [one.id for one in asyncio.run(listen())] == ["task_7", "task_8", "task_9"]
+
+
+def test_a_listener_hears_of_what_its_token_reaches_when_a_task_changes() -> None:
+    reaches: list[Reach | None] = [Reach(owner="ada"), Reach(names=frozenset({"buy"})), None]
+
+    async def listen() -> list[str]:
+        listener = Listener(lambda: reaches[0])
+        found = []
+        while reaches:
+            listener.tell(
+                [changed(1, owner="ada"), changed(2, owner="bob", name="buy"), changed(3, owner="eve")]
+            )
+            found.append(" ".join(one.summary.id for one in await listener.next()))
+            reaches.pop(0)
+        return found
+
+    assert asyncio.run(listen()) == ["task_1", "task_2", ""]
 
 
 def test_what_happened_before_anybody_listened_is_not_told_and_what_happens_then_is() -> None:
@@ -50,13 +70,13 @@ def test_what_happened_before_anybody_listened_is_not_told_and_what_happens_then
         store = memory_store(clock)
         ledger = Ledger(store, clock)
         await ledger.create(NewTask(name="old", goal="before"))
-        feed = Feed(store)
+        feed = Feed(store, Troubles())
         assert not await feed.run_once()
         listener = feed.listen()
         await feed.run_once()
         task = await ledger.create(NewTask(name="new", goal="after"))
         await feed.run_once()
-        found = [one.id for one in await listener.next()]
+        found = [one.summary.id for one in await listener.next()]
         feed.leave(listener)
         store.close()
         return found, task.id

@@ -15,7 +15,7 @@ from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.transitions import RunStatus
 from holdfast.gateway.gateway import Standing
 from holdfast.store.clock import LedgerClock
-from tests.api.stand_in import House
+from tests.api.stand_in import TOKEN, House
 from tests.builders import stored_checkpoint, stored_run
 
 
@@ -33,14 +33,82 @@ def test_a_task_is_listed_shown_and_cancelled_in_the_words_of_the_protocol(house
     assert cancelled["task"]["status"] == "cancelled"
 
 
-def test_a_cancel_of_nothing_is_an_answer_and_a_get_of_nothing_an_error(house: House) -> None:
-    cancelled = house.post("tasks.cancel", {"taskId": "task_none"})
-    missing = house.post("tasks.get", {"taskId": "task_none"})
+def test_a_cancel_of_nothing_is_an_answer_of_the_protocol_and_404_over_http(house: House) -> None:
+    with house.websocket() as client:
+        client.connect()
+        cancelled = client.call("tasks.cancel", {"taskId": "task_none"})
+        missing = client.call("tasks.get", {"taskId": "task_none"})
+    over_http = house.post("tasks.get", {"taskId": "task_none"})
 
-    assert cancelled.json() == {"found": False, "cancelled": False, "reason": "Task not found."}
-    assert missing.status_code == 400
-    assert missing.json()["error"]["message"] == "task not found: task_none"
-    assert missing.json()["error"]["code"] == "INVALID_REQUEST"
+    assert cancelled["payload"] == {"found": False, "cancelled": False, "reason": "Task not found."}
+    assert missing["error"]["code"] == "INVALID_REQUEST"
+    assert missing["error"]["message"] == "task not found: task_none"
+    assert over_http.status_code == 404
+    assert over_http.json()["error"] == {
+        "code": "NOT_FOUND",
+        "message": "task not found: task_none",
+        "details": {"code": "not_found"},
+    }
+
+
+UNKNOWN: dict[str, object] = {
+    "taskId": "task_none",
+    "effectId": "eff_none",
+    "questionId": "ques_none",
+    "deliveryId": "dlv_none",
+    "checkpointId": "ckpt_none",
+    "sessionKey": "agent:eve:main",
+}
+MORE = {
+    "reviews.resolve": {"decision": "done"},
+    "questions.answer": {"answer": "x"},
+    "chat.send": {"message": "x"},
+    "sessions.send": {"message": "x"},
+    "ledger.fork": {"at": "start"},
+}
+NAMES_ONE = [
+    (method.name, field.encode_name)
+    for method in METHODS.values()
+    for field in msgspec.structs.fields(method.params)
+    # There it only chooses what the list holds.
+    if field.encode_name in UNKNOWN and (method.name, field.encode_name) != ("tasks.list", "sessionKey")
+]
+
+
+@pytest.mark.parametrize(("method", "field"), NAMES_ONE)
+def test_an_unknown_id_is_not_found_whatever_the_method(house: House, method: str, field: str) -> None:
+    answer = house.post(method, {field: UNKNOWN[field], **MORE.get(method, {})})
+
+    assert answer.status_code == 404, answer.text
+    assert answer.json()["error"]["code"] == "NOT_FOUND"
+    assert answer.json()["error"]["details"]["code"] == "not_found"
+
+
+def test_an_unknown_method_is_not_found(house: House) -> None:
+    for answer in (house.post("no.such.method"), house.get("/rpc/no.such.method")):
+        assert answer.status_code == 404
+        assert answer.json()["error"]["code"] == "NOT_FOUND"
+        assert answer.json()["error"]["details"] == {"code": "unknown_method"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "allowed"),
+    [
+        ("GET", "/rpc/tasks.list", "POST"),
+        ("DELETE", "/rpc/ledger.show", "POST"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("PUT", "/events", "GET, HEAD"),
+        ("GET", "/channels/hook", "POST"),
+    ],
+)
+def test_another_verb_than_a_route_takes_is_refused_with_those_it_does(
+    house: House, verb: str, path: str, allowed: str
+) -> None:
+    answer = house.http.request(verb, f"{house.url}{path}", headers={"authorization": f"Bearer {TOKEN}"})
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["error"]["details"]["code"] == "method_not_allowed"
 
 
 def test_an_unknown_parameter_is_refused_in_the_words_of_the_protocol(house: House) -> None:
@@ -253,9 +321,39 @@ def test_the_table_describes_itself_and_makes_the_openapi_document(house: House)
     document = house.get("/openapi.json").json()
 
     assert {method["name"] for method in described["methods"]} == set(METHODS)
-    assert {path.removeprefix("/rpc/") for path in document["paths"] if path.startswith("/rpc/")} == set(
-        METHODS
-    )
+    over_http = {name for name, method in METHODS.items() if not method.is_local}
+    assert {path[len("/rpc/") :] for path in document["paths"] if path.startswith("/rpc/")} == over_http
+
+
+def test_openapi_says_of_each_method_what_must_be_given(house: House) -> None:
+    """With all that is required the parameters are taken, and without any one of it they are not."""
+    document = house.get("/openapi.json").json()
+
+    for method in METHODS.values():
+        if method.is_local:  # it is not answered over HTTP
+            continue
+        body = document["paths"][f"/rpc/{method.name}"]["post"]["requestBody"]
+        given_as = body["content"]["application/json"]["schema"]
+        # Where nothing is required, null is as good as an empty object.
+        name = given_as.get("anyOf", [given_as])[0]["$ref"].rpartition("/")[2]
+        schema = document["components"]["schemas"][name]
+        required, known = schema.get("required", []), UNKNOWN | MORE.get(method.name, {})
+        assert body["required"] is bool(required), method.name
+        for missing in required:
+            given = {one: known.get(one, "x") for one in required if one != missing}
+            refused = house.post(method.name, given)
+            assert refused.status_code == 400, (method.name, missing)
+            assert f"must have required property '{missing}'" in refused.json()["error"]["message"]
+
+
+def test_openapi_requires_of_an_answer_what_it_always_has(house: House) -> None:
+    schemas = house.get("/openapi.json").json()["components"]["schemas"]
+    stored_run(house.gateway.store)
+    page = house.post("ledger.list").json()
+
+    assert set(schemas["TaskPageView"]["required"]) == set(page)
+    assert set(schemas["TaskView"]["required"]) == set(page["tasks"][0])
+    assert schemas["TaskCancelled"]["required"] == ["found", "cancelled"]
 
 
 def test_what_a_method_answers_is_what_the_table_says(house: House) -> None:
@@ -278,7 +376,7 @@ def test_metrics_count_requests_and_records(house: House) -> None:
 
     assert 'holdfast_tasks{status="queued"} 1.0' in text
     assert 'holdfast_requests_total{code="OK",method="tasks.list"} 1.0' in text
-    assert 'holdfast_requests_total{code="INVALID_REQUEST",method="other"} 1.0' in text
+    assert 'holdfast_requests_total{code="NOT_FOUND",method="other"} 1.0' in text
     assert "no.such.method" not in text
 
 

@@ -11,7 +11,7 @@ from holdfast.api.openclaw import SeveralAsked, WireCancelAsked, cancelling_wire
 from holdfast.api.questions import AnswerAsked, answering_question
 from holdfast.api.reviews import ResolveAsked, resolving_effect
 from holdfast.api.sessions import ChatAsked, posting
-from holdfast.api.tasks import CancelAsked, cancelling_task
+from holdfast.api.tasks import CancelAsked, RetryAsked, cancelling_task, retrying_one
 from holdfast.api.upkeep import CreateAsked, creating_task
 from holdfast.core.transitions import CheckpointStatus, RunStatus
 from holdfast.store import Store, Write
@@ -56,6 +56,11 @@ def retries_several(store: Store) -> Write[object]:
     return retrying_tasks(SeveralAsked(task_ids=[failed.task_id, "task_none"]), now=NOW)
 
 
+def retries_a_task(store: Store) -> Write[object]:
+    task_id = stored_run(store, RunStatus.FAILED).task_id
+    return retrying_one(RetryAsked(task_id=task_id), now=NOW)
+
+
 def creates(store: Store) -> Write[object]:
     return creating_task(CreateAsked(name="research", goal="tides", key="k"), now=NOW)
 
@@ -75,6 +80,7 @@ def posts(store: Store) -> Write[object]:
         answers,
         retries,
         retries_several,
+        retries_a_task,
         creates,
         posts,
     ],

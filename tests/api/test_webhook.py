@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 
+from holdfast.api.server import Webhooks
 from holdfast.channels.webhook import SIGNATURE_HEADER, sign
 from holdfast.config.gateway import ChannelSettings
 from holdfast.core.clock import SystemClock
@@ -29,7 +30,11 @@ def hooked(home: Path) -> Iterator[House]:
         return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
 
     channels = {"hook": ChannelSettings(kind="webhook", secret_env="HOOK_SECRET", agent="ada")}
-    with a_house(home, webhook=receive) as house:
+
+    def check(name: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        hooks[0].check(name, headers)
+
+    with a_house(home, webhooks=Webhooks(check=check, receive=receive)) as house:
         hooks.append(Hooks(house.gateway.inbox, house.gateway.clock, channels, {"hook": [SECRET]}))
         yield house
 

@@ -220,7 +220,7 @@ def test_a_connection_is_closed_as_restarting_when_the_doors_close(house: House)
 
 
 def test_a_token_that_was_replaced_opens_nothing_more(house: House) -> None:
-    from holdfast.api.security import Tokens
+    from holdfast.api.tokens import Tokens
 
     with house.websocket() as client:
         client.connect()

@@ -71,9 +71,11 @@ def _states_of(noun: str, table: Mapping[StrEnum, frozenset[StrEnum]]) -> str:
         lines.append(f"Reopened: `{status}` to {reopened}.")
     if reopens:
         lines.append(
-            "A person reopens a task with `holdfast checkpoints retry`, which pauses it; a parent that is "
-            "tried again goes on with its children "
-            "([why these are not moves](adr/0007-reopening-is-not-a-move.md), "
+            "A person reopens a task with `holdfast tasks retry`, or a failed resume with "
+            "`holdfast checkpoints retry`, which pauses it; a parent that is tried again goes on with its "
+            "children ([why these are not moves](adr/0007-reopening-is-not-a-move.md), "
+            "[which tasks a person may retry]"
+            "(adr/0022-a-person-may-retry-whatever-ended-without-success.md), "
             "[how a child goes on](adr/0018-a-child-that-failed-goes-on-from-its-own-journal.md))."
         )
     return "\n".join([*lines, ""])

@@ -35,6 +35,8 @@ def _holds(kind: inspect.Type) -> str:
             return "true or false"
         case inspect.StrType():
             return "text"
+        case inspect.DateTimeType():
+            return "a moment"
         case inspect.IntType():
             return f"a whole number{_limits(kind)}"
         case inspect.FloatType():

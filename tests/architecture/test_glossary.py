@@ -23,6 +23,8 @@ ALLOWED = {
     ("core/manifest.py", "job_id"): "a field of the manifest, as the seed has it",
     ("core/manifest.py", "job_name"): "a field of the manifest, as the seed has it",
     ("views/wire.py", "state"): "a field of OpenClaw's protocol",
+    ("api/protocols.py", "data_received"): "what asyncio calls a method of its protocols",
+    ("api/protocols.py", "data"): "what asyncio calls the parameter of that method",
     ("integrations/pydantic_ai.py", "event_stream_handler"): "what pydantic-ai calls its own parameter",
 }
 

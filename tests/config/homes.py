@@ -13,19 +13,21 @@ from holdfast.config.files import camel
 
 # Every key that may be set, each with a value that is not its default.
 EVERY_KEY: dict[str, Any] = {
-    "store": "sqlite:///other.db",
+    "store": {"url": "sqlite:///other.db", "seal": "all", "key_command": ["kms", "decrypt", "holdfast"]},
     "tasks": ["campaign.tasks", "research:study"],
     "gateway": {
         "host": "::1",
         "port": 4700,
         "allowed_hosts": ["holdfast.example", "[::1]:4700"],
         "allowed_origins": ["https://holdfast.example"],
+        "trusted_proxies": ["10.0.0.5", "fd00::/64"],
         "rate_limit_per_s": 10.5,
         "max_body_bytes": 4096,
         "capacity": 7,
         "alert_urls": ["https://alerts.example/holdfast"],
         "alert_after_s": 5.0,
         "owner": "ada",
+        "python_path": ["modules"],
         "restart": {
             "session_recovery": False,
             "cron_retry_on_interrupt": False,
@@ -76,8 +78,12 @@ EVERY_KEY: dict[str, Any] = {
             "token_file": "plugin.token",
             "scopes": ["operator.read", "operator.write"],
             "owner": "plugin of ada",
+            "tasks": ["buy"],
+            "methods": ["ledger.create", "health"],
+            "expires_at": "2030-01-31T00:00:00Z",
         },
     },
+    "secrets": {"SHOP": {"env": "SHOP_KEY", "tasks": ["buy"], "agents": ["main"]}},
 }
 
 
@@ -85,7 +91,7 @@ def in_camel(table: dict[str, Any], *, is_names: bool = False) -> dict[str, Any]
     """The same with the spelling of seed 001: keys change, names of agents and of variables do not."""
     found: dict[str, Any] = {}
     for key, value in table.items():
-        has_names = not is_names and key in {"agents", "schedules", "channels", "tokens"}
+        has_names = not is_names and key in {"agents", "schedules", "channels", "tokens", "secrets"}
         inner = isinstance(value, dict) and key != "env"
         found[key if is_names else camel(key)] = in_camel(value, is_names=has_names) if inner else value
     return found

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.config import documents
+from holdfast import trust
 from holdfast.config.files import COMMAND_LINE, DEFAULT, is_settings_file, load
 from holdfast.config.gateway import Config
 from holdfast.config.keys import KEYS, key_of, values
@@ -131,14 +131,32 @@ def test_the_command_line_wins_over_the_environment_and_that_over_documents(tmp_
         tmp_path, {"HOLDFAST_STORE": "sqlite:///b.db"}, {"store": "memory:", "gateway.port": 3, "tasks": None}
     )
 
-    assert (by_file.config.store, by_file.sources["store"]) == ("sqlite:///a.db", str(path))
-    assert (by_environ.config.store, by_environ.sources["store"]) == ("sqlite:///b.db", "HOLDFAST_STORE")
-    assert (by_line.config.store, by_line.config.gateway.port) == ("memory:", 3)
+    assert (by_file.config.store.url, by_file.sources["store.url"]) == ("sqlite:///a.db", str(path))
+    assert (by_environ.config.store.url, by_environ.sources["store.url"]) == (
+        "sqlite:///b.db",
+        "HOLDFAST_STORE",
+    )
+    assert (by_line.config.store.url, by_line.config.gateway.port) == ("memory:", 3)
     assert by_line.sources == {
-        "store": COMMAND_LINE,
+        "store.url": COMMAND_LINE,
         "gateway.port": COMMAND_LINE,
         "gateway.capacity": str(path),
     }
+
+
+def test_the_store_is_a_table_or_a_url_and_the_environment_says_what_is_sealed(tmp_path: Path) -> None:
+    write(tmp_path, "holdfast.toml", "store = 'sqlite:///a.db'")
+    short = load(tmp_path, {"HOLDFAST_SEAL": "never"})
+    table = {"url": "sqlite:///a.db", "seal": "all", "key_command": ["kms", "x"]}
+    path = write(tmp_path, "holdfast.toml", {"store": table})
+    whole = load(tmp_path, {"HOLDFAST_STORE": "memory:"})
+
+    assert (short.config.store.url, short.config.store.seal) == ("sqlite:///a.db", "never")
+    assert short.sources["store.seal"] == "HOLDFAST_SEAL"
+    assert (whole.config.store.url, whole.config.store.seal) == ("memory:", "all")
+    assert (whole.config.store.key_command, whole.sources["store.key_command"]) == (["kms", "x"], str(path))
+    with pytest.raises(SettingsError, match=r"store\.seal in HOLDFAST_SEAL is 'some'"):
+        load(tmp_path, {"HOLDFAST_SEAL": "some"})
 
 
 def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -> None:
@@ -175,8 +193,12 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ("tasks = ['a/b.py']", 'write "package.module" or "module:task"'),
         (
             "store = 'ledger.db'",
-            "store in HOME/holdfast.toml is 'ledger.db': write sqlite:ledger.db for a file",
+            "store.url in HOME/holdfast.toml is 'ledger.db': write sqlite:ledger.db for a file",
         ),
+        ("[store]\nseal = 'some'", "store.seal in HOME/holdfast.toml is 'some': write which values"),
+        ("[store]\nkey_command = 'kms'", "store.key_command in HOME/holdfast.toml is 'kms': a list"),
+        ("[store]\nkey_command = ['']", "store.key_command in HOME/holdfast.toml is ['']: begin with the"),
+        ("[store]\nkey = 'x'", "store.key in HOME/holdfast.toml is no setting"),
         ("[agents.a]", "agents.a.callable in HOME/holdfast.toml is not set: give exactly one of callable"),
         (
             "[agents.a]\ncommand = ['x']\ncallable = 'm:f'",
@@ -232,7 +254,8 @@ def test_a_wrong_setting_is_named_with_its_value_and_the_fix(
     [
         ("[channels.c]\nkind='apprise'\nurls=['tgram://hunter2/1', 'hunter2 and more']", "channels.c.urls"),
         ("[gateway]\nalert_urls = 'slack://hunter2'", "gateway.alert_urls"),
-        ("store = 'mysql://ada:hunter2@h/d'", "store"),
+        ("store = 'mysql://ada:hunter2@h/d'", "store.url"),
+        ("store.url = 'mysql://ada:hunter2@h/d'", "store.url"),
         ("[agents.a]\ncommand = ['x']\nenv.KEY = 'hunter2 is it'", "agents.a.env"),
         ("[channels.c]\nkind = 'webhook'\nsecret_env = 'hunter2-is-it'", "channels.c.secret_env"),
         ("[gateway]\nowner = ''\nhost = 'password=hunter2hunter2'", "gateway.host"),
@@ -272,14 +295,21 @@ def test_a_document_that_cannot_be_parsed_shows_no_line_of_it(tmp_path: Path) ->
         (
             "holdfast.yaml",
             "store: 2026-01-01",
-            "store in HOME/holdfast.yaml is '…': a text in quotes",
+            "store.url in HOME/holdfast.yaml is '…': a text in quotes",
         ),
-        ("holdfast.yaml", "store: !!binary eA==", "store in HOME/holdfast.yaml is "),
+        ("holdfast.yaml", "store: !!binary eA==", "store.url in HOME/holdfast.yaml is "),
         ("holdfast.json", f'{{"tasks": {"[" * 500}{"]" * 500}}}', "tasks in HOME/holdfast.json is "),
         ("holdfast.json", f'{{"{"x" * 5000}": 1}}', f"{'x' * 100}… in HOME/holdfast.json is no setting: "),
         ("holdfast.yaml", "? [1]\n: 2", "is no YAML: found unhashable key"),
         ("holdfast.yaml", "a: \x00", "is no YAML: "),
         ("holdfast.json", "[" * 100_000, "HOME/holdfast.json is no JSON: "),
+        (
+            "holdfast.json",
+            '{"gateway": {"port": "\\ud800"}}',
+            "is no JSON: it holds half of a surrogate pair",
+        ),
+        ("holdfast.json", '{"\\udfff": 1}', "is no JSON: it holds half of a surrogate pair"),
+        ("holdfast.yaml", 'tasks: ["\\ud800"]', "is no YAML: it holds half of a surrogate pair"),
         ("holdfast.toml", "#" * (1024**2 + 1), "is larger than 1,048,576 bytes"),
         ("config/agent.toml", "", "HOME/config/agent.toml would not count, only agents, schedules, channels"),
         (
@@ -333,7 +363,7 @@ def test_settings_that_others_may_write_are_not_obeyed(
     """Whoever may write them may have us start any command."""
     write(tmp_path, "config/agents.toml", "")
     write(tmp_path, "holdfast.toml", "")
-    monkeypatch.setattr(documents, "_is_own_group", lambda _found: False)
+    monkeypatch.setattr(trust, "_is_own_group", lambda _found: False)
     (tmp_path / name).chmod(mode | 0o100 * (name == "config"))
 
     assert f"HOME/{name} can be written by {who}" in refused(tmp_path)
@@ -341,7 +371,7 @@ def test_settings_that_others_may_write_are_not_obeyed(
 
 def test_a_group_of_our_own_may_write_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "holdfast.toml", "tasks = ['a']").chmod(0o664)
-    monkeypatch.setattr(documents, "_is_own_group", lambda _found: True)
+    monkeypatch.setattr(trust, "_is_own_group", lambda _found: True)
 
     assert load(tmp_path, {}).config.tasks == ["a"]
 

@@ -29,6 +29,7 @@ from holdfast.config.keys import (
     fit_to_show,
     key_of,
     values,
+    with_live,
 )
 from tests.config.homes import EVERY_KEY
 
@@ -66,6 +67,7 @@ def test_only_what_must_be_given_has_no_default() -> None:
         "schedules.*.agent",
         "schedules.*.prompt",
         "channels.*.kind",
+        "secrets.*.env",
     }
 
 
@@ -130,6 +132,30 @@ def test_an_entry_that_came_or_went_or_differs_is_one_change() -> None:
     )
 
 
+def test_what_applies_live_is_taken_over_and_nothing_else() -> None:
+    every = msgspec.convert(EVERY_KEY, Config)
+    old = Config(agents=every.agents)
+
+    live = with_live(old, every)
+
+    assert changed(live, every).live == []
+    assert changed(old, live) == Changes(live=changed(old, every).live)
+    assert with_live(every, every) == every
+
+
+def test_a_schedule_of_an_agent_that_needs_a_restart_comes_with_it() -> None:
+    agent, schedule = {"command": ["cat"]}, {"cron": "0 0 * * *", "agent": "old", "prompt": "x"}
+    old = config(agents={"old": agent}, schedules={"moved": schedule, "gone": schedule})
+    new = config(
+        agents={"new": agent},
+        schedules={"moved": schedule | {"agent": "new"}, "come": schedule | {"agent": "new"}},
+    )
+
+    live = with_live(old, new)
+
+    assert live == config(agents={"old": agent}, schedules={"moved": schedule})
+
+
 def test_a_change_of_any_single_key_is_noticed() -> None:
     """From each key's default to the value that it has where all are set."""
     every = msgspec.convert(EVERY_KEY, Config)
@@ -162,8 +188,9 @@ def test_a_whole_entry_needs_what_the_neediest_of_its_keys_does() -> None:
     ("name", "value", "shown"),
     [
         ("gateway.port", 1, 1),
-        ("store", "postgresql://ada:hunter2@h/d", "postgresql://ada:[redacted:url]@h/d"),
-        ("store", None, None),
+        ("store.url", "postgresql://ada:hunter2@h/d", "postgresql://ada:[redacted:url]@h/d"),
+        ("store.url", None, None),
+        ("store.key_command", ["kms", "--token", "hunter2"], ["kms", "--token", "[redacted:flag]"]),
         ("gateway.alert_urls", ["tgram://hunter2/1", "hunter2"], ["tgram://…", "…"]),
         ("channels.a.urls", ["mailto://ada:hunter2@x"], ["mailto://…"]),
         ("channels.a.url", {"hunter2": 1}, "…"),
@@ -173,12 +200,89 @@ def test_a_whole_entry_needs_what_the_neediest_of_its_keys_does() -> None:
             ["x", "--api-key", "[redacted:flag]"],
         ),
         ("agents.a.command", ["x", "--api-key", "hunter2"], ["x", "--api-key", "[redacted:flag]"]),
+        (
+            "agents.a.command",
+            ["psql", "postgresql://ada:hunter2@h/d?sslkey=hunter2", "-c", "select 1"],
+            ["psql", "postgresql://ada:[redacted:url]@h/d?sslkey=…", "-c", "select 1"],
+        ),
+        ("agents.a.command", ["psql", "host=h", "password=hunter2"], None),
+        ("agents.a.command", ["mysql", "-u", "root", "-phunter2"], ["mysql", "-u", "root", "-p…"]),
+        ("agents.a.command", ["mysql", "--password=hunter2", "--port=3306"], None),
+        ("agents.a.command", ["sshpass", "-p", "hunter2", "ssh", "-p", "22", "h"], None),
+        ("agents.a.command", ["redis-cli", "-a", "hunter2", "ping"], ["redis-cli", "-a", "…", "ping"]),
+        ("agents.a.command", ["curl", "-u", "ada:hunter2", "x"], None),
+        ("agents.a.command", ["curl", "-uada:hunter2", "x"], ["curl", "-u…", "x"]),
+        ("agents.a.command", ["curl", "--user=ada:hunter2"], ["curl", "--user=…"]),
+        (
+            "agents.a.command",
+            ["curl", "-H", "Authorization: Bearer hunter2", "-H", "X-Thing: hunter2"],
+            ["curl", "-H", "Authorization: …", "-H", "X-Thing: …"],
+        ),
+        ("agents.a.command", ["curl", "-b", "session=hunter2", "https://h/?k=hunter2"], None),
+        ("agents.a.command", ["sh", "-c", "curl -u ada:hunter2 h && mysql -phunter2"], None),
+        ("agents.a.command", ["sh", "-c", 'curl -H "Authorization: hunter2" h'], None),
+        ("agents.a.command", ["env", "THING=hunter2", "x"], ["env", "THING=…", "x"]),
+        ("agents.a.command", ["login", "ada:hunter2"], ["login", "ada:…"]),
+        ("agents.a.command", ["x", "a9hunter2Xk31"], ["x", "…"]),
+        ("agents.a.env", {"KEY": "hunter2", "OTHER": "MY_KEY"}, {"KEY": "…", "OTHER": "MY_KEY"}),
     ],
 )
 def test_what_is_shown_of_a_value_holds_no_secret(name: str, value: Any, shown: Any) -> None:
     assert "hunter2" not in str(fit_to_show(name, value))
-    if name != "store" or value is None:
+    if name != "store.url" and shown is not None:
         assert fit_to_show(name, value) == shown
+
+
+HIDDEN = "swordfish"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["x", "--pw", HIDDEN], None),
+        (["env", f"PASS={HIDDEN}", "x"], ["env", "PASS=…", "x"]),
+        (["sh", "-c", f"PASS={HIDDEN} foo"], None),
+        (["sh", "-c", f"DB_PW={HIDDEN} foo"], None),
+        (["curl", "--data-urlencode", f"pass={HIDDEN}"], None),
+        (["ldapsearch", "-w", HIDDEN, "-b", "dc=x"], None),
+        (["ldapsearch", f"-w{HIDDEN}"], ["ldapsearch", "-w…"]),
+        (["sqlcmd", "-S", "h", "-P", HIDDEN], ["sqlcmd", "-S", "h", "-P", "…"]),
+        (["zip", "-P", HIDDEN, "a.zip"], ["zip", "-P", "…", "a.zip"]),
+        (["x", "-p", "12345678"], ["x", "-p", "…"]),
+        (["x", "-p123456"], ["x", "-p…"]),
+        (["redis-cli", "-a", "1234"], ["redis-cli", "-a", "…"]),
+        (["sh", "-c", "mysql -p1234"], None),
+        (["curl", f"-sSubob:{HIDDEN}"], None),
+        (["x", "--bearer", HIDDEN], ["x", "--bearer", "…"]),
+        (["x", "--pin", HIDDEN], ["x", "--pin", "…"]),
+        (["x", "--psk", HIDDEN], ["x", "--psk", "…"]),
+        (["x", "--otp", HIDDEN], ["x", "--otp", "…"]),
+        (["sqlplus", f"scott/{HIDDEN}@db"], ["sqlplus", "scott/…@db"]),
+        (["git", "clone", f"https://{HIDDEN}@host/a"], ["git", "clone", "https://…@host/a"]),
+        (["x", "--connection-string", f"Server=h;K={HIDDEN}"], ["x", "--connection-string", "…"]),
+    ],
+)
+def test_a_password_in_a_command_is_hidden(command: list[str], shown: list[str] | None) -> None:
+    found = fit_to_show("agents.a.command", command)
+
+    assert not [secret for secret in (HIDDEN, "1234") if secret in str(found)]
+    assert shown is None or found == shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["claude", "--print", "--model", "opus", "--output-format", "json"],
+        ["python", "-m", "agents.main", "--port", "8080", "./agent.py"],
+        ["docker", "run", "--rm", "-i", "image:3.11", "/usr/bin/agent-2", "--config=/etc/agent.toml"],
+        ["ssh", "-p", "22", "ada@host", "run", "2026-01-02"],
+        ["psql", "postgresql://host/db"],
+        ["docker", "run", "-p", "8080:80", "-w", "/srv", "--ping", "5", "--mapping", "a"],
+        ["git", "clone", "ssh://git@host/a", "grep", "-w", "word", "actions/checkout@v4"],
+    ],
+)
+def test_an_ordinary_command_is_shown_as_it_is(command: list[str]) -> None:
+    assert fit_to_show("agents.a.command", command) == command
 
 
 # --- the structs by themselves
@@ -195,6 +299,9 @@ def test_settings_made_in_python_are_checked_like_those_of_a_document() -> None:
         lambda: GatewaySettings(host="a b"),
         lambda: GatewaySettings(allowed_origins=["https://x.example/path"]),
         lambda: GatewaySettings(allowed_hosts=["http://x.example"]),
+        lambda: GatewaySettings(trusted_proxies=["proxy.example"]),
+        lambda: GatewaySettings(trusted_proxies=["10.0.0.5/24"]),
+        lambda: GatewaySettings(trusted_proxies=[""]),
         lambda: RestartSettings(manifest_path=""),
         lambda: RestartSettings(manifest_path="~nobodyhere/manifest.json"),
         lambda: AgentSettings(command=["x"], directory="~nobodyhere"),

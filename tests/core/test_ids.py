@@ -22,6 +22,7 @@ from holdfast.core.ids import (
     new_task_id,
     new_token,
 )
+from holdfast.core.scanner import holds_secret
 
 NOW = datetime(2031, 5, 4, 3, 2, 1, 999_000, tzinfo=UTC)
 MOMENTS = st.integers(min_value=0, max_value=253_402_300_799_999_999).map(from_micros)  # up to the year 9999
@@ -63,6 +64,12 @@ def test_an_effect_begun_later_sorts_later_and_looks_like_any_other_id(moment: d
 
 def test_ids_of_one_millisecond_differ() -> None:
     assert len({new_task_id(NOW) for _ in range(10_000)}) == 10_000
+
+
+def test_no_random_part_of_an_id_looks_like_a_secret() -> None:
+    made = ('{"of":"%s:list"}' % new_run_id(NOW) for _ in range(20_000))  # noqa: UP031 - JSON has braces
+
+    assert [text for text in made if holds_secret(text.encode())] == []
 
 
 def test_the_same_moment_in_another_zone_gives_the_same_time_part() -> None:

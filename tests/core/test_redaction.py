@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import random
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,128 +13,19 @@ from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_cla
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import redaction
-from holdfast.core.redaction import PATTERNS, redact, redact_json, redact_text
-
-BASE62 = string.ascii_letters + string.digits
-HEX = "0123456789abcdef"
-UPPER = string.ascii_uppercase + string.digits
-LOWER = string.ascii_lowercase + string.digits
-
-# Secrets are made here rather than written down, so that no scanner takes this file for a leak.
-chance = random.Random("holdfast")
-
-
-def letters(length: int, alphabet: str = BASE62) -> str:
-    return "".join(chance.choice(alphabet) for _ in range(length))
-
-
-def key_block(kind: str, *, lines: int = 4) -> str:
-    body = "\n".join(letters(64) for _ in range(lines))
-    return f"-----BEGIN {kind}-----\n{body}\n-----END {kind}-----"
-
-
-JWT = ".".join(("eyJ" + "hbGciOiJIUzI1NiJ9", "eyJ" + "zdWIiOiIxMjM0In0", letters(43)))
-
-# Secrets that are known by their own letters, by the name of the pattern that finds them.
-SHAPES = {
-    "pem": [
-        key_block("RSA " + "PRIVATE KEY"),
-        key_block("OPENSSH " + "PRIVATE KEY", lines=9),
-        key_block("PRIVATE KEY"),
-        key_block("EC " + "PRIVATE KEY").replace("\n", "\\n"),
-        key_block("PGP " + "PRIVATE KEY BLOCK"),
-        key_block("ENCRYPTED " + "PRIVATE KEY").replace("\n", " "),
-    ],
-    "jwt": [JWT, JWT.rpartition(".")[0]],
-    "aws": ["AK" + "IA" + letters(16, UPPER), "AS" + "IA" + letters(16, UPPER)],
-    "github": [*(f"gh{kind}_" + letters(36) for kind in "pousr"), "github_" + "pat_" + letters(82)],
-    "gitlab": ["glpat" + "-" + letters(20), "gldt" + "-" + letters(20), "glagent" + "-" + letters(50)],
-    "slack": [
-        "xox" + "b-" + "-".join((letters(12, string.digits), letters(12, string.digits), letters(24))),
-        "xox" + "p-" + "-".join((letters(12, string.digits), letters(32, HEX))),
-        "xapp" + "-1-A" + letters(10, UPPER) + "-" + letters(64, HEX),
-    ],
-    "discord": [
-        "MT" + letters(22) + "." + letters(6) + "." + letters(27),
-        "Nz" + letters(24) + ".Y1b-_x." + letters(38),
-    ],
-    "anthropic": ["sk-" + "ant-api03-" + letters(93) + "-" + letters(6) + "AA"],
-    "openai": [
-        "sk-" + letters(20) + "T3Blbk" + "FJ" + letters(20),
-        "sk-" + "proj-" + letters(20) + "T3Blbk" + "FJ" + letters(20),
-    ],
-    "google": ["AI" + "za" + letters(35), "ya" + "29." + letters(60), "GOC" + "SPX-" + letters(28)],
-    "stripe": ["sk_" + "live_" + letters(24), "rk_" + "live_" + letters(24), "whsec" + "_" + letters(32)],
-    "twilio": ["A" + "C" + letters(32, HEX), "S" + "K" + letters(32, HEX)],
-    "sendgrid": ["SG" + "." + letters(22) + "." + letters(43)],
-    "mailgun": ["key" + "-" + letters(32, LOWER)],
-    "npm": ["npm" + "_" + letters(36)],
-    "pypi": ["pypi" + "-AgEIcHlwaS5vcmc" + letters(80)],
-    "gateway": ["hf_" + "gw_" + letters(43)],
-    "huggingface": ["hf" + "_" + letters(34)],
-    "age": ["AGE-" + "SECRET-KEY-1" + letters(58, UPPER)],
-}
-
-SHORT = "hunter" + "2"
-ODD = "p@ss:w0rd!" + "#$%^*"
-BASE64 = letters(39) + "/"
-
-# Secrets that are known by what stands around them: the pattern, the text, and what must remain of it.
-SURROUNDED = [
-    ("telegram", "bot 110201543:{}", "AA" + letters(33)),
-    ("azure", "AccountName=me;AccountKey={};EndpointSuffix=x", letters(86) + "=="),
-    ("aws-assignment", "aws_secret_access_key = {}", BASE64),
-    ("aws-assignment", 'AWS_SECRET_ACCESS_KEY="{}"', BASE64),
-    ("aws-assignment", "aws_key: '{}'", BASE64),
-    (
-        "webhook",
-        "https://hooks.slack.com/services/{}",
-        "/".join(("T" + letters(8), "B" + letters(8), letters(24))),
-    ),
-    ("webhook", "https://discord.com/api/webhooks/{}", letters(18, string.digits) + "/" + letters(68)),
-    (
-        "webhook",
-        "https://discordapp.com/api/v10/webhooks/{} now",
-        letters(18, string.digits) + "/" + letters(68),
-    ),
-    ("url", "postgres://bob:{}@db.example.org:5432/main", SHORT),
-    ("url", "redis://:{}@cache/0 is slow", SHORT),
-    ("url", "amqp://bob:{}@host?x=1", "p@ss@" + SHORT),
-    ("url", "s3://[redacted:aws]:{}@bucket", BASE64[:-1]),
-    ("url", "clone https://bob:{}@git.example.org/a.git", letters(64, HEX)),
-    ("cookie-line", "Cookie: {}", "sid=" + letters(20) + "; theme=dark"),
-    ("cookie-line", "< Set-Cookie: {}\n< Date: today", "JSESSIONID=" + letters(20) + "; Path=/; HttpOnly"),
-    ("cookie-line", "curl -H 'cookie: {}' https://example.org", "a=b"),
-    ("cookie-line", "Cookie:\t{}", "session=" + letters(20)),
-    ("bearer", "it sent Bearer {} again", letters(30)),
-    ("flag", "deploy --token {} --now", letters(20)),
-    ("flag", "mysql --user bob --password {}", SHORT),
-    ("flag", 'run --api-key "{}"', "correct horse"),
-    ("flag", "run --db-password '{}'", "swordfish"),
-    ("assignment", "password={}", SHORT),
-    ("assignment", "password={} user=bob", "letmein"),
-    ("assignment", "PASSWORD: {}", ODD),
-    ("assignment", 'API_KEY: "{}"', letters(12)),
-    ("assignment", "export SECRET_KEY={}", letters(24)),
-    ("assignment", "export DB_PASS={}\nls", "swordfish"),
-    ("assignment", "https://example.org/?a=1&access_token={}&b=2", letters(12)),
-    ("assignment", '{{"client_secret": "{}", "b": 1}}', "ab'c d"),
-    ("assignment", r"{{\"refreshToken\":\"{}\",\"b\":1}}", letters(20)),
-    ("assignment", "config['password'] = '{}'", "swordfish"),
-    ("assignment", 'password: str = "{}"', "swordfish"),
-    ("assignment", 'password := "{}"', r"sword\"fish"),
-    ("assignment", "passphrase = `{}`", "correct horse battery staple"),
-    ("assignment", "Authorization: Basic {}", "dXNl" + "cjpwYXNz"),
-    ("bearer", "Authorization: Bearer {}", letters(20)),
-    ("assignment", '-H "Authorization: token {}"', letters(20)),
-    ("assignment", "'authorization': 'bearer {}'", letters(20)),
-    ("assignment", "x-api-key: {}", letters(20)),
-    ("assignment", "Server=db;Uid=sa;Pwd={};", "swordfish"),
-    ("assignment", "login(password={})", SHORT),
-    ("assignment", 'if token == "{}":', letters(20)),
-    ("assignment", "credentials={}", letters(20)),
-]
+from holdfast.core import secret_shapes
+from holdfast.core.redaction import (
+    PATTERNS,
+    Pattern,
+    holds_secret,
+    redact,
+    redact_json,
+    redact_name,
+    redact_text,
+)
+from holdfast.core.scanner import has_hint
+from tests.canaries import SURROUNDED
+from tests.planted import NAMES, SECRETS, SHAPE_CASES, SHAPES, SHORT, key_block, letters
 
 BENIGN = [
     "",
@@ -197,11 +87,41 @@ BENIGN = [
     "eyJ is how a header begins; eyJhbGciOiJIUzI1NiJ9 alone is not a token",
     "hf_transformers_model_configuration_loader npm_config_registry_of_the_whole_company",
     "class PasswordField(SecretStr): keyboard, monkey, turkey, author, organization",
+    "the password: it is on the desk",
+    "Enter password: hunter",
+    "Forgot your password: click here",
+    "password: required\npassword: optional",
+    "Password: wrong\npassword: invalid\npasswd: unchanged",
+    "class Login:\n    password: str\n    pwd: SecretStr\n    passphrase: Any\n    token: Token",
+    "interface Login {\n  password: string;\n  passwd: text\n}",
+    "password: settings.password\npassword: db_password\npassword: getpass()\npassword: args[0]",
+    "password: hunter beats password: fisher",
+    "docker run -u 1000:1000 image; sudo -u bob:staff ls; python -u a:b; id -u\ncurl -s https://example.org",
+    "curl -u $USER:$PASSWORD https://example.org -o a:b.txt",
+    "curl -s https://example.org\nrsync -u host:folder .",
+    "sshpass -p $PASSWORD ssh bob@example.org; sshpass -e ssh",
+    "https://example.org/list?key=session&sort=key; ?key=12345678901234; a?key=value",
+    "hvs.example gsk_ xai-model-name r8_ dapi dapinames shpat_ tskey-auth lin_api_reference ntn_ secret_name",
+    "sites.SomeMethodNameThatIs24LongX1 s.someAttributeOfAnObject1() s.aB3.cD4 os.Abcdefghijklmnopqrstuvw1",
+    "sig=short&sig=1 signature=abcdefghijklmnopqrstuvwxyz design=abcdefghijklmnopqrstuvwxyz",
+    "https://0123456789abcdef0123456789abcdef.example.org/1 git+https://github.com/a/b@v1",
+    "PASS: test_1\npass: 12, fail: 3\npass=12 fail=3\npass: all\na mountain pass: 2000 m",
+    "pass=False pw=pw; boarding pass: A12; compass = north; def pass_through(): pass",
+    "use --password instead; --password must be set; --password PASSWORD; --password string",
+    "  --password    The password",
+    "login and password are needed; the default login is bob, password as before",
+    "Enter the password:\n  then press return\nPassword:\n  required\npassword:\nhunter",
+    "credentials:\n  user: bob\nsecrets:\n  - name: a1\n",
+    "<b>password</b> <label>Password</label> <token>the</token> <password></password> List<Password> a</b>",
+    "password: 8 characters; Password: 1234 tries left",
+    "curl --user-agent a:b -o out:1 -A x:y https://example.org:8080/; curl -u bob https://example.org:8080",
+    "mysql -p shop; mysql -u root -p; docker login; docker run -p 80:80; the mysql - or mysqldump -p format",
+    "sshpass -e ssh -p 2222 host",
+    "https://git@example.org/a https://some-user-with-a-long-name-2024@example.org/",
+    "/errors?code=internal-server-error&code=404 ?code=short1",
+    r"C:\task-01j8zc3v5k7m9p2q4r6s8t0w1x 100%disk-0123456789abcdef0123456789",
+    "[33mask-0123456789abcdef0123456789",
 ]
-
-
-SHAPE_CASES = [(name, secret) for name, secrets in SHAPES.items() for secret in secrets]
-SECRETS = [secret for _, secret in SHAPE_CASES]
 
 
 def numbered(names: Iterable[str]) -> list[str]:
@@ -227,8 +147,14 @@ def strings_in(value: object) -> Iterator[str]:
 
 @pytest.mark.parametrize(("name", "secret"), SHAPE_CASES, ids=numbered(name for name, _ in SHAPE_CASES))
 @pytest.mark.parametrize(
-    "sentence", ["{}", "use {} for it.", '"{}"', "a\n{}\nb", "x=({})", r"a\n{}", "é{}…", "/{}"]
-)
+    "sentence",
+    [
+        "{}", "use {} for it.", '"{}"', "a\n{}\nb", "x=({})", r"a\n{}", "é{}…", "/{}", r"\u201c{}",
+        r"\u00a0{}", r"\xe2\x80\x9c{}", r"\f{}", r"\v{}", "a%20{}", "a%3D{}", "\x1b[31m{}", r"\x1b[31m{}",
+        r"\033[0;1m{}",
+        r"\u001b[1;31m{}", "\x1b[38;5;196m{}", "\x1b[m{}",
+    ],
+)  # fmt: skip
 def test_a_secret_with_a_shape_is_replaced_wherever_it_stands(name: str, secret: str, sentence: str) -> None:
     redacted = redact_text(sentence.format(secret))
 
@@ -326,13 +252,6 @@ def test_detect_secrets_finds_nothing_once_the_corpus_is_redacted() -> None:
 
 # Structures.
 
-NAMES = [
-    "password", "passwd", "passphrase", "pass", "pwd", "db_pass", "user_password2", "secret", "client_secret",
-    "secrets", "token", "access_token", "refresh_token", "bot-token", "id token", "api_key", "apikey",
-    "api-key", "x-api-key", "api.key", "authorization", "proxy-authorization", "cookie", "set-cookie",
-    "cookies", "private_key", "secret_key", "access_key", "signing_key", "account_key", "aws_key",
-    "credentials",
-]  # fmt: skip
 STYLES: list[Callable[[str], str]] = [
     str,
     str.upper,
@@ -370,7 +289,7 @@ def test_the_value_of_a_key_that_names_a_secret_is_replaced_in_every_spelling(na
             "password": "[redacted:assignment]",
             "token": "[redacted:jwt]",
             "secret": "${SECRET}",
-            "pwd": "/work/main",
+            "pwd": "/srv/app",
         },
         {"token_hint": "my dog", "secret-name": "db", "token_url": "https://example.org", "key": "value"},
         {"next_page_token": "abc123", "nextToken": "abc123", "fence_token": "abc123", "eos_token": "</s>"},
@@ -388,7 +307,7 @@ def test_the_value_of_a_key_that_names_a_secret_is_replaced_in_every_spelling(na
             "text": "a token of love",
             "email": "bob@example.org",
         },
-        {"compass": "north", "bypass": "none", "passed": "yes"},
+        {"compass": "north", "bypass": "none", "passed": "yes", "boarding pass": "A1", "pwned": "no"},
     ],
 )
 def test_a_value_that_is_plainly_no_secret_stays(document: dict[str, object]) -> None:
@@ -410,6 +329,65 @@ def test_all_strings_below_a_key_that_names_a_secret_are_replaced() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["curl", "-u", "bob:{}", "https://example.org"], ["/usr/bin/curl", "-s", "--user", "bob:{}"],
+     ["sshpass", "-p", "{}", "ssh", "bob@example.org"]],
+)  # fmt: skip
+def test_a_password_among_the_arguments_of_a_command_is_replaced(command: list[str]) -> None:
+    planted_command = [one.format("swordfish") for one in command]
+
+    redacted = redact(planted_command)
+
+    assert redacted == [("[redacted:flag]" if "{}" in one else one) for one in command]
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["curl", "-su", "bob:x"], ["curl", "-su", "[redacted:flag]"]),
+        (["curl", "-u", "corp/bob:x"], ["curl", "-u", "[redacted:flag]"]),
+        (["curl", "-u", "my user:x"], ["curl", "-u", "[redacted:flag]"]),
+        (["curl", "--user=bob:x", "h"], ["curl", "--user=bob:[redacted:flag]", "h"]),
+        (["curl", "-sSubob:x"], ["curl", "-sSubob:[redacted:flag]"]),
+        (["sshpass", "-px", "ssh"], ["sshpass", "-p[redacted:flag]", "ssh"]),
+        (["mysql", "-u", "root", "-px", "shop"], ["mysql", "-u", "root", "-p[redacted:flag]", "shop"]),
+        (
+            ["docker", "login", "-u", "bob", "-p", "x"],
+            ["docker", "login", "-u", "bob", "-p", "[redacted:flag]"],
+        ),
+        (["x", "--pw", "x"], ["x", "--pw", "[redacted:flag]"]),
+    ],
+)
+def test_a_password_is_replaced_as_each_program_takes_it(command: list[str], shown: list[str]) -> None:
+    assert redact(command) == shown
+    assert redact_json(msgspec.json.encode(command)) == msgspec.json.encode(shown)
+
+
+@pytest.mark.parametrize("word", ["pass", "PASS", "pw", "password:\n  a", "credentials"])
+def test_a_name_without_a_secret_hides_none_that_follows(word: str) -> None:
+    for text in (
+        f"{word}: token={SHORT}",
+        f"{word}:\n  password: |\n    {SHORT}",
+        f"{word}:\n  password:\n    {SHORT}",
+    ):
+        assert SHORT not in redact_text(text)
+
+
+def test_a_key_block_in_a_list_of_lines_is_replaced() -> None:
+    block = key_block("RSA " + "PRIVATE KEY").split("\n")
+
+    redacted = redact(["before", *block, "after"])
+
+    assert redacted == ["before", *[marker("pem")] * 5, block[-1], "after"]
+
+
+def test_a_user_of_curl_that_is_itself_a_secret_is_not_shown() -> None:
+    github = SHAPES["github"][0]
+
+    assert redact(["curl", f"-u{github}:x"]) == ["curl", "[redacted:flag]"]
+
+
 @pytest.mark.parametrize("flag", ["--api-key", "--password", "-token", "--client-secret"])
 def test_the_item_after_a_flag_that_names_a_secret_is_replaced(flag: str) -> None:
     command = ["sh", "-c", "x", flag, "hunter2hunter2", "--verbose"]
@@ -419,7 +397,19 @@ def test_the_item_after_a_flag_that_names_a_secret_is_replaced(flag: str) -> Non
 
 
 def test_what_is_no_value_of_a_flag_stays() -> None:
-    for command in (["x", "--max-tokens", "100"], ["x", "--token", "--verbose"], ["--password"], ["-p", "y"]):
+    for command in (
+        ["x", "--max-tokens", "100"],
+        ["x", "--token", "--verbose"],
+        ["--password"],
+        ["-p", "y"],
+        ["docker", "-u", "1:1"],
+        ["curl", "-u", "bob"],
+        ["ssh", "-p", "22"],
+        ["mysql", "-p", "shop"],
+        ["mysql", "shop", "--port=1"],
+        ["docker", "run", "-p", "80:80"],
+        ["curl", "--user-agent", "a:b", "-o", "a:b", "-uhttps://example.org"],
+    ):
         assert redact(command) is command
 
 
@@ -515,7 +505,8 @@ ODD_LETTERS = [
     ",",
 ]
 BEGINNINGS = r"""sk- eyJ ghp_ AKIA SG. :// : @ :x@ AA password token -- --token = := ' " ( [ ] { } a 1 A _ - .
-    -----BEGIN -----END PRIVATE KEY----- Bearer Basic Authorization: Cookie: api_ key pass wd next_ \n \" """
+    -----BEGIN -----END PRIVATE KEY----- Bearer Basic Authorization: Cookie: api_ key pass wd next_ \n \"
+    pw : | >- curl -u -su mysql docker login -p sshpass < > </ machine login code= ? \u201c %20 [31m """
 FRAGMENTS = [
     *ODD_LETTERS,
     *SECRETS,
@@ -560,9 +551,15 @@ def test_redacting_the_encoded_document_equals_redacting_the_document(document: 
 def test_looking_only_where_there_is_a_hint_misses_nothing(text: str) -> None:
     thorough = text
     for pattern in PATTERNS:
-        thorough = pattern.redact(thorough)
+        thorough = pattern.regex.sub(pattern._replacement, thorough)
 
     assert redact_text(text) == thorough
+
+
+@given(st.lists(mixed, max_size=40))
+def test_redacting_texts_together_equals_redacting_each(texts: list[str]) -> None:
+    # Each in a list of its own: beside each other they could be a flag and its value.
+    assert redact([[text] for text in texts]) == [[redact_text(text)] for text in texts]
 
 
 @given(mixed)
@@ -595,7 +592,13 @@ HOSTILE = [
     "password=$(", "password=/a", "password: token ", "token=a.", "next_token=", "api_key", "aws_access_key=",
     " --password ", "--", "--a-", "Cookie: a", "Bearer ", "authorization: basic ", "-----END ",
     BEGIN, BEGIN + "\n", BEGIN + "\\",
-    "\n", "\\", " ", "{", "\x00", "é password: ",
+    "\n", "\\", " ", "{", "\x00", "é password: ", "password=password=", "Bearer Bearer ", "Bearer a",
+    "a", "_",
+    "-", ".", "curl -u ", "-u a:b ", "curl -u 'a:", "sshpass -p '", "password: hunter\n", "?key=a", "&sig=a",
+    "password: |\n ", "password:\n a", "password: |\n a\n", "machine a login ", "<password>", "<a",
+    "mysql -a ", "docker login a ", "curl -su", "--user", "sshpass -v ", "://aaaaaaaaaaaaaaaaaaaa1",
+    "?code=a", "pass=", "pw: ", "pw:",
+    "s.aB3", "hvs.", "tskey-", "dapi", "secret_", "--aaaatoken", '"token":', r"\"token\":\"",
 ]  # fmt: skip
 
 
@@ -604,6 +607,12 @@ def test_a_long_run_of_beginnings_is_redacted_as_readily_as_prose(unit: str) -> 
     text = "token=" + SHORT + " " + unit * (100_000 // len(unit)) + " token=" + SHORT
 
     assert SHORT not in redact_text(text)
+
+
+SOURCES = {
+    "_ATTRIBUTE", "_ESCAPED_END", "_FLAG_WORD", "_KEY_NAME", "_LINE_BREAK", "_PLAIN", "_QUOTED_END",
+    "_RANDOM", "_SETTING", "_SETTING_END", "_SETTING_WORD", "_VARIABLE", "_WORD",
+}  # fmt: skip
 
 
 def unlimited_repeats(regex: re.Pattern[str]) -> Iterator[str]:
@@ -627,8 +636,159 @@ def unlimited_repeats(regex: re.Pattern[str]) -> Iterator[str]:
 
 
 def test_no_run_without_a_limit_is_ever_given_back() -> None:
-    compiled = [value for value in vars(redaction).values() if isinstance(value, re.Pattern)]
+    sources = [value for name, value in vars(secret_shapes).items() if name in SOURCES]
+    compiled = [re.compile(source, re.VERBOSE) for source in sources]
     compiled += [pattern.regex for pattern in PATTERNS]
-    compiled += [redaction._key_name(), redaction._variable()]
 
+    assert len(compiled) == len(SOURCES) + len(PATTERNS)
     assert {repeat for regex in compiled for repeat in unlimited_repeats(regex)} == {"ATOMIC"}
+
+
+# How much is looked at. Patterns and searches are counted, because a time would only tell about the machine.
+
+LENGTH = 200_000
+
+
+class Counted:
+    """How often patterns were applied, and to how many characters."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.searches = self.chars = 0
+        redact_with = Pattern.redact
+
+        def counting_redact(pattern: Pattern, text: str) -> str:
+            self._count(text)
+            return redact_with(pattern, text)
+
+        def counting_has_hint(encoded: bytes) -> bool:
+            self._count(encoded)
+            return has_hint(encoded)
+
+        monkeypatch.setattr(Pattern, "redact", counting_redact)
+        monkeypatch.setattr("holdfast.core.redaction.has_hint", counting_has_hint)
+
+    def _count(self, text: str | bytes) -> None:
+        self.searches += 1
+        self.chars += len(text)
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    return Counted(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["@{}", "a={}", "password{}", "token={}", "://a:b@{}", "sk-{}", "--token {}", "Bearer {}", "eyJ{}"],
+)
+def test_many_short_strings_are_searched_together(counted: Counted, text: str) -> None:
+    texts = [text.format(number) for number in range(LENGTH // 8)]
+    length = sum(map(len, texts))
+
+    redact([*texts, "token=" + SHORT])
+
+    assert counted.searches < length / 100
+    assert counted.chars < len(PATTERNS) * length
+
+
+def test_strings_that_spell_every_pattern_cost_no_more_than_their_length(counted: Counted) -> None:
+    texts = [f"{need}{number}" for number in range(100) for one in PATTERNS for need in one.needs]
+    length = sum(map(len, texts))
+
+    redact(texts)
+
+    # What spans lines is applied to each text that spells it.
+    assert counted.searches < length / 10
+    assert counted.chars < 2 * len(PATTERNS) * length
+
+
+@pytest.mark.parametrize("unit", ["password=a1 ", "@", "://a:b@ ", "a=b ", "Bearer a1b2c3d4 "])
+def test_one_long_line_of_hints_is_searched_once_by_each_pattern(counted: Counted, unit: str) -> None:
+    redact_text(unit * (LENGTH // len(unit)))
+
+    assert counted.searches <= len(PATTERNS) + 2
+    assert counted.chars <= (len(PATTERNS) + 2) * LENGTH
+
+
+def test_a_text_without_hints_is_searched_once(counted: Counted) -> None:
+    redact_text("a line without any\n" * 1000)
+
+    assert counted.searches == 1
+
+
+@pytest.mark.parametrize("place", [0, 1, 100, 65_400, 65_530, 65_536, 65_540, 131_072, 199_000])
+@pytest.mark.parametrize("filler", [".", "x ", "é", "a.b/c "])
+def test_a_secret_in_a_line_of_any_length_is_found_at_every_place(place: int, filler: str) -> None:
+    before = (filler * place)[:place]
+    secret = " token=" + SHORT + ' password="' + "s" * 70_000 + '" '
+    line = before + secret + filler * 1000
+
+    assert (
+        redact_text(line)
+        == before + ' token=[redacted:assignment] password="[redacted:assignment]" ' + filler * 1000
+    )
+
+
+@given(mixed, st.integers(1, 3))
+def test_searching_a_line_in_windows_finds_the_same(text: str, number: int) -> None:
+    line = (text + " ") * number
+    for pattern in PATTERNS:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(secret_shapes, "_WINDOW", 50)
+            in_windows = pattern.redact(line)
+        assert in_windows == pattern.regex.sub(pattern._replacement, line)
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    "secret", [secret for _, secret in SHAPE_CASES], ids=numbered(name for name, _ in SHAPE_CASES)
+)
+def test_names_that_differ_in_a_secret_alone_stay_two_names(secret: str) -> None:
+    middle = next(place for place in range(len(secret) * 2 // 3, len(secret)) if secret[place].isalnum())
+    digit = "7" if secret[middle] != "7" else "8"
+    other = secret[:middle] + digit + secret[middle + 1 :]
+    names = [redact_name(f"deploy {one}") for one in (secret, other)]
+
+    assert len(set(names)) == 2
+    assert all(re.fullmatch(r"\[redacted:name\]~[0-9a-f]{16}", one) for one in names)
+
+
+@pytest.mark.parametrize("text", [*BENIGN, "a~01234567", "[redacted:github]"])
+def test_a_name_without_a_secret_comes_back_as_the_same_object(text: str) -> None:
+    assert redact_name(text) is text
+
+
+@given(mixed | planted)
+def test_a_redacted_name_is_short_and_is_not_changed_again(text: str) -> None:
+    name = redact_name(text)
+
+    assert redact_name(name) is name
+    assert name is text or len(name) <= 200
+
+
+@given(planted)
+def test_no_planted_secret_survives_in_a_name(text: str) -> None:
+    assert not [secret for secret in SECRETS if secret in redact_name(text)]
+
+
+def test_the_hash_of_a_name_does_not_hide_another_secret() -> None:
+    github = SHAPES["github"][0]
+
+    name = redact_name(f"{redact_name(github)} {github}~01234567")
+
+    assert github not in name
+
+
+def test_a_number_is_a_secret_where_a_password_stands_and_a_count_where_a_token_does() -> None:
+    value = {"password": 4711, "tokens": 12, "token": 3, "is_secret": True, "a": [{"pin_secret": 70001}]}
+
+    assert redact(value) == {
+        "password": "[redacted:assignment]",
+        "tokens": 12,
+        "token": 3,
+        "is_secret": True,
+        "a": [{"pin_secret": "[redacted:assignment]"}],
+    }
+    assert holds_secret(msgspec.json.encode({"password": 4711}))

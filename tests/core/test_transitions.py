@@ -145,6 +145,7 @@ def test_work_that_ended_has_no_way_back_but_those_that_a_person_or_a_parent_ope
         TaskStatus.FAILED: {TaskStatus.PAUSED, TaskStatus.QUEUED},
         TaskStatus.TIMED_OUT: {TaskStatus.QUEUED},
         TaskStatus.CANCELLED: {TaskStatus.QUEUED},
+        TaskStatus.LOST: {TaskStatus.QUEUED},
     }
     for status, ways in TASK_REOPENS.items():
         for to in ways:

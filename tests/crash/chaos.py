@@ -158,6 +158,8 @@ class Tools:
         self._base = f"http://{LOOPBACK}:{port}"
         self._seed = seed
         self._client = client
+        # Calls that have begun and are not on their way to the server yet.
+        self.sending = 0
         # Whatever the environment says: loopback is not behind a proxy.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -220,13 +222,29 @@ class Tools:
         self, method: str, route: str, op: str, key: str = "", *, is_careful: bool = False
     ) -> str:
         headers = {KEY_HEADER: key} if key else {}
-        answer = await self._client.request(method, f"{self._base}/{route}/{op}", headers=headers)
+        answer = await self._request(method, f"{self._base}/{route}/{op}", headers)
         if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise hf.RetryAfter(float(answer.headers["retry-after"]))
         if is_careful and answer.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
             raise hf.NotDone("the server has refused it")
         answer.raise_for_status()
         return str(answer.json()["did"])
+
+    async def _request(self, method: str, url: str, headers: dict[str, str]) -> httpx.Response:
+        is_sent = False
+
+        async def trace(event: str, _facts: object) -> None:
+            nonlocal is_sent
+            if event == "http11.send_request_body.complete" and not is_sent:
+                is_sent = True
+                self.sending -= 1
+
+        self.sending += 1
+        try:
+            return await self._client.request(method, url, headers=headers, extensions={"trace": trace})
+        finally:
+            if not is_sent:
+                self.sending -= 1
 
 
 @hf.transactional
@@ -314,7 +332,7 @@ async def work(scene: Scene, number: int, seed: int) -> None:
         async with hf.open(
             scene.place.url, tasks=[task], home=scene.place.home, capacity=CAPACITY
         ) as holdfast:
-            loop.add_signal_handler(signal.SIGUSR1, freeze_when_calm, holdfast.store, carriers[0])
+            loop.add_signal_handler(signal.SIGUSR1, freeze_when_calm, holdfast.store, carriers[0], tools)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
             await is_asked_to_stop.wait()
 
@@ -331,10 +349,11 @@ def have_short_leases() -> list[Carrier]:
     return made
 
 
-def freeze_when_calm(store: Any, carrier: Any) -> None:
-    """Nothing is being sent from a thread, and nothing committed."""
-    if carrier._threads.busy:
-        asyncio.get_running_loop().call_later(LOOK_S, freeze_when_calm, store, carrier)
+def freeze_when_calm(store: Any, carrier: Any, tools: Tools) -> None:
+    """Nothing is being sent, and nothing committed. A worker that is frozen inside a call, before its request
+    is on its way, sends it when it wakes: no class of effects can do anything about that, says the guide."""
+    if carrier._threads.busy or tools.sending:
+        asyncio.get_running_loop().call_later(LOOK_S, freeze_when_calm, store, carrier, tools)
         return
     with contextlib.ExitStack() as held:
         for lock in store._writer._locks:

@@ -21,7 +21,14 @@ from holdfast.core.run import TASK_STATUS_OF, Queue, Run
 from holdfast.core.scope import FinishedTurn, ListDelta, Loop, Mail, Question
 from holdfast.core.step import Step
 from holdfast.core.task import Task
-from holdfast.core.transitions import CheckpointStatus, EffectStatus, RunStatus, TaskStatus, is_terminal
+from holdfast.core.transitions import (
+    TASK_REOPENS,
+    CheckpointStatus,
+    EffectStatus,
+    RunStatus,
+    TaskStatus,
+    is_terminal,
+)
 from holdfast.engine.claims import NEVER
 from holdfast.store import Store, Tx
 from holdfast.store.contract import Row
@@ -35,6 +42,7 @@ from holdfast.store.rows.journal import (
     turn_from_row,
 )
 from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
+from holdfast.store.sealing import LedgerKey, Sealing
 from holdfast.store.verify import scan
 
 T = TypeVar("T")
@@ -64,6 +72,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     deltas: list[ListDelta]
     mail: list[Mail]
     questions: dict[str, Question]
+    # Of the ledger; None when nothing in it is sealed.
+    key: LedgerKey | None
 
     def runs_of(self, task_id: str) -> list[Run]:
         return sorted((r for r in self.runs.values() if r.task_id == task_id), key=lambda run: run.number)
@@ -83,9 +93,12 @@ def _read(tx: Tx) -> Contents:
     def every(noun: str, width: int, read: Callable[[Row], T]) -> list[T]:
         return [read(row) for row in scan(tx, noun, width)]
 
-    turns = every("turns", 3, turn_from_row)
+    def opened(noun: str, width: int, read: Callable[[Row, Sealing], T]) -> list[T]:
+        return [read(row, tx.sealing) for row in scan(tx, noun, width)]
+
+    turns = opened("turns", 3, turn_from_row)
     return Contents(
-        tasks={task.id: task for task in every("tasks", 1, task_from_row)},
+        tasks={task.id: task for task in opened("tasks", 1, task_from_row)},
         runs={run.id: run for run in every("runs", 1, run_from_row)},
         checkpoints={one.id: one for one in every("checkpoints", 1, checkpoint_from_row)},
         # The rows of steps, and the effects that are their own steps.
@@ -93,17 +106,18 @@ def _read(tx: Tx) -> Contents:
         events=_feed(tx),
         counts={noun: tx.events.counts(noun) for noun in ("task", "run", "checkpoint")},
         living_boots={boot.id for boot in tx.boots.alive(limit=100_000)},
-        effects={effect.id: effect for effect in every("effects", 6, effect_from_row)},
+        effects={effect.id: effect for effect in opened("effects", 6, effect_from_row)},
         turns=turns,
         loops={(row[0], row[1]): loop_from_row(row) for row in scan(tx, "loops", 2)},
         open_scopes={(row[0], row[1]) for row in scan(tx, "scope_ops", 2)},
         finished_scopes={(turn.task_id, f"{turn.loop}:{turn.turn}") for turn in turns},
         deltas=[
             msgspec.structs.replace(delta, items=tx.blobs.open(delta.items))
-            for delta in every("list_deltas", 3, delta_from_row)
+            for delta in opened("list_deltas", 3, delta_from_row)
         ],
-        mail=every("mail", 2, mail_from_row),
-        questions={one.id: one for one in every("questions", 1, question_from_row)},
+        mail=opened("mail", 2, mail_from_row),
+        key=tx.sealing.vault.find(tx),
+        questions={one.id: one for one in opened("questions", 1, question_from_row)},
     )
 
 
@@ -143,6 +157,9 @@ def assert_every_task_has_one_unbroken_line_of_runs(contents: Contents) -> None:
     lines = _by_task(contents.runs.values())
     assert lines.keys() == contents.tasks.keys()
     retried = {event.subject_id for event in contents.events if event.kind is EventKind.RUN_RETRIED}
+    reopened = {
+        event.facts.get("run_id") for event in contents.events if event.kind is EventKind.TASK_REOPENED
+    }
     for line in lines.values():
         line.sort(key=lambda run: run.number)
         assert [run.number for run in line] == list(range(1, len(line) + 1))
@@ -150,7 +167,7 @@ def assert_every_task_has_one_unbroken_line_of_runs(contents: Contents) -> None:
         for before, after in pairwise(line):
             assert after.resumes_run_id == before.id
             is_next_attempt = before.status is RunStatus.FAILED and before.id in retried
-            assert is_next_attempt or before.status in _CONTINUED, (
+            assert is_next_attempt or after.id in reopened or before.status in _CONTINUED, (
                 f"{before.id} is {before.status} and was followed up"
             )
 
@@ -326,7 +343,9 @@ def assert_every_list_is_one_unbroken_chain(contents: Contents) -> None:
             for item in _items_of(delta):
                 chain = hashlib.blake2b(chain + item, digest_size=16).digest()
                 length += 1
-            assert (delta.start + delta.count, delta.chain) == (length, chain)
+            assert delta.start + delta.count == length
+            # In a ledger that has a key, what tells about plaintext is keyed.
+            assert delta.chain in (chain, contents.key and contents.key.conceal(chain))
             assert contents.runs[delta.run_id].task_id == delta.task_id
 
 
@@ -397,6 +416,9 @@ class Story:
             case EventKind.TASK_ENDED:
                 assert not is_terminal(self.tasks[subject]), f"{subject} ended twice"
                 self.tasks[subject] = TaskStatus(str(event.facts["status"]))
+            case EventKind.TASK_REOPENED if "run_id" in event.facts:
+                assert TaskStatus.QUEUED in TASK_REOPENS[self.tasks[subject]]
+                self.tasks[subject] = TaskStatus.QUEUED
             case EventKind.TASK_REOPENED:
                 assert self.tasks[subject] is TaskStatus.FAILED
                 self.tasks[subject] = TaskStatus.PAUSED

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
 
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.store import Store
+from holdfast.store.outer_keys import VariableKey
+from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
 
 SQLITE = "sqlite:///"
@@ -40,8 +43,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     def open(self, clock: Clock | None = None) -> Store:
         """A store of this process's own: connections are never shared with a parent or a child."""
         clock = clock or SystemClock()
+        # The key that all tests share; a program that one starts finds it in the environment, too.
+        vault = Vault(VariableKey(os.environ))
         if self.is_file:
-            return SqliteStore(self.path, clock=clock)
+            return SqliteStore(self.path, clock=clock, vault=vault)
         from holdfast.store.postgres import PostgresStore  # a quarter of a second that SQLite need not pay
 
-        return PostgresStore(self.url, clock=clock)
+        return PostgresStore(self.url, clock=clock, vault=vault)

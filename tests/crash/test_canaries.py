@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.clock import SystemClock
@@ -19,6 +20,7 @@ from holdfast.core.plan import Plan, PlanItem
 from holdfast.core.step import ArtifactKind
 from holdfast.core.task import Failure, Origin, Progress
 from holdfast.store import Store
+from holdfast.store.sealing import MARK
 from tests.crash.places import Place
 from tests.engine.parts import Parts
 from tests.engine.tables import dump
@@ -34,6 +36,11 @@ SHAPES = (
     "Authorization: Bearer {}",
     "xoxb-{}",
 )
+
+
+def body_of(stored: bytes) -> bytes:
+    """What a thief of the database reads in a blob."""
+    return stored if stored[:1] == MARK else zstandard.ZstdDecompressor().decompress(stored)
 
 
 class Canaries:
@@ -164,7 +171,7 @@ async def test_no_secret_is_found_in_any_file_log_or_output(
     with caplog.at_level(logging.DEBUG):
         await live(store, place, canaries, tmp_path)
     tables = dump(store)
-    blobs = store.read_now(lambda tx: [tx.blobs.open_digest(row[0]) for row in tables["blobs"]])
+    blobs = [body_of(row[2]) for row in tables["blobs"]]
     leaks = {
         f"{path.name}: {leak}"
         for path, content in every_byte(place, server, tmp_path / "copy")

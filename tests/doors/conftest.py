@@ -10,12 +10,17 @@ import pytest
 
 from holdfast import app
 from holdfast.cli.main import main
+from holdfast.store.outer_keys import FileKey
+from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock
 from tests.doors.calls import Call, Opens, Run
 
 VARIABLES = (
     "HOLDFAST_HOME",
+    "HOLDFAST_KEY",
+    "HOLDFAST_NEW_KEY",
+    "HOLDFAST_SEAL",
     "HOLDFAST_STORE",
     "HOLDFAST_TOKEN",
     "HOLDFAST_URL",
@@ -63,7 +68,7 @@ def ledger(home: Path, clock: FakeClock) -> Opens:
 
     @contextmanager
     def opened() -> Iterator[SqliteStore]:
-        store = SqliteStore(home / "ledger.db", clock=clock)
+        store = SqliteStore(home / "ledger.db", clock=clock, vault=Vault(FileKey(home / "key")))
         try:
             yield store
         finally:

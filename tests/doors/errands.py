@@ -162,6 +162,12 @@ async def sleeps(run: hf.Run) -> str:
 
 
 @hf.task
+async def upgrades(run: hf.Run) -> str:
+    await run.requires_restart("a new driver")
+    return "upgraded"
+
+
+@hf.task
 async def remembers(run: hf.Run) -> int:
     """Leaves something of every kind, and then waits for mail."""
     words = run.list("words", ["a"])

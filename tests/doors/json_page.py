@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from holdfast.demo.stage import DemoView
+from holdfast.views.audit import AuditPageView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigCheckView, ExplainedView
 from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView
@@ -33,6 +34,7 @@ from holdfast.views.health import (
     VerifiedView,
     VersionView,
 )
+from holdfast.views.keys import ExportedView, ImportedView, KeyView, RekeyedView
 from holdfast.views.questions import AnsweredView, QuestionPageView
 from holdfast.views.sessions import (
     AgentPageView,
@@ -42,7 +44,17 @@ from holdfast.views.sessions import (
     SessionPageView,
 )
 from holdfast.views.status import StatusView
-from holdfast.views.tasks import CancelView, FollowedView, TaskDetailView, TaskPageView, WaitedView
+from holdfast.views.tasks import (
+    CancelView,
+    FollowedView,
+    ForkedView,
+    RetriedPageView,
+    RetriedView,
+    TaskDetailView,
+    TaskPageView,
+    WaitedView,
+)
+from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.up import UnitView, UpView
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
@@ -65,11 +77,18 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "tasks show ID": TaskDetailView,
     "tasks wait ID": WaitedView,
     "tasks cancel ID": CancelView,
+    "tasks retry ID": RetriedView,
+    "tasks retry --status STATUS": RetriedPageView,
+    "tasks fork ID --at PLACE": ForkedView,
     "reviews list": ReviewPageView,
     "reviews show EFFECT": ReviewDetailView,
     "reviews resolve EFFECT DECISION": ResolvedView,
     "questions list": QuestionPageView,
     "questions answer QUESTION ANSWER": AnsweredView,
+    "tokens list": TokenPageView,
+    "tokens create NAME": TokenMadeView,
+    "tokens revoke NAME": TokenRevokedView,
+    "tokens rotate NAME": TokenMadeView,
     "deliveries list": DeliveryPageView,
     "deliveries retry DELIVERY": DeliveryChangedView,
     "deliveries dismiss DELIVERY": DeliveryChangedView,
@@ -77,11 +96,16 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "checkpoints show ID": CheckpointView,
     "checkpoints retry ID": CheckpointLineView,
     "checkpoints prune": PrunedView,
+    "audit log": AuditPageView,
     "events": EventPageView,
     "store migrate": MigratedView,
     "store backup TARGET": BackedUpView,
     "store verify": VerifiedView,
     "store accept": AcceptedView,
+    "store rekey": RekeyedView,
+    "store key show": KeyView,
+    "store key export [FILE]": ExportedView,
+    "store key import [FILE]": ImportedView,
     "doctor": DoctorView,
     "config check": ConfigCheckView,
     "config explain": ExplainedView,
@@ -103,6 +127,7 @@ An error is a document, too: `ErrorDocument`, with the codes of the guide [opera
 Fields are only ever added; a program should not mind those that it does not know.
 Times are ISO 8601 in UTC.
 Text has lost what a terminal would obey, and every secret that we know by its shape.
+The result of `run` and the answers of `chat` are as they were ([who sees what](../../SECURITY.md)).
 Long text is cut and ends with an ellipsis.
 """
 

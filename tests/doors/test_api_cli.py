@@ -397,6 +397,31 @@ def test_a_forced_restart_is_asked_for_with_its_reason(
     assert [wish.reason for wish in house.gateway.wishes] == ["update"]
 
 
+def test_a_restart_or_a_stop_that_cannot_be_had_ends_with_status_3_and_the_reason(
+    run: Run, house: House
+) -> None:
+    house.gateway.problem = "no checkpoint of run_1 was saved: the disk is full"
+
+    restarted = run("gateway", "restart", "--force", "--json")
+    shown = run("gateway", "restart", "--force")
+    stopped = run("gateway", "stop")
+
+    reason = f"the gateway does not restart: {house.gateway.problem}; see to that, then ask again"
+    assert (restarted.status, shown.status, stopped.status) == (3, 3, 3)
+    assert restarted.error == {"code": "restart_blocked", "message": reason}
+    assert f"holdfast: {reason}" in shown.err
+    assert f"holdfast: {reason}" in stopped.err
+
+
+def test_restarts_are_asked_of_the_gateway_that_runs(run: Run, house: House) -> None:
+    """It may know of refusals that it could not write into the ledger."""
+    refused = a_restart()
+    house.gateway.unwritten.append(refused)
+
+    assert [one["id"] for one in run("gateway", "restarts", "--json").json["restarts"]] == [refused.id]
+    assert refused.id in run("gateway", "restarts").out
+
+
 def test_stop_and_resume_are_asked_for(run: Run, house: House) -> None:
     stopped = run("gateway", "stop", "--reason", "the evening")
     resumed = run("gateway", "resume")

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import quick_directory
 from tests.doors.calls import PROGRAM, environment, run_process
-from tests.doors.terminals import Beside
+from tests.doors.terminals import Beside, Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +33,9 @@ callable = "echo_agent:nothing"
 
 [agents.asker]
 callable = "echo_agent:ask"
+
+[agents.upgrader]
+callable = "echo_agent:upgrade"
 """
 TOKENS = """
 [tokens.board]
@@ -55,6 +58,14 @@ def nothing(text: str) -> None:
 @hf.task
 async def ask(run: hf.Run, message) -> str:
     return "painted it " + await run.ask("which colour?", ["red", "blue"])
+
+@hf.task
+async def upgrade(run: hf.Run, message) -> str:
+    try:
+        await run.requires_restart("a new driver")
+    except hf.RestartRefused as refused:
+        return f"no: {refused.why}"
+    return f"restarted in run {run.number}"
 """
 
 
@@ -135,6 +146,32 @@ def test_commands_speak_to_a_running_gateway_and_survive_its_restart(running: Up
     assert "serving" in screen.out
 
 
+def test_an_agent_that_needs_a_restart_is_refused_or_gets_it(running: Up) -> None:
+    home, key = running.home, "agent:upgrader:main"
+    manifest = home / "restart-manifest.json"
+    manifest.mkdir()
+    refused = run_process(home, "chat", "upgrader", "-m", "upgrade")
+    transcript = run_process(home, "sessions", "show", key).out
+    with httpx.Client(timeout=60, trust_env=False) as http:
+        (blocked,) = running.post(http, "gateway.restarts", {}).json()["restarts"]
+    screen = run_process(home, "status").out
+    manifest.rmdir()
+    restarted = run_process(home, "chat", "upgrader", "-m", "upgrade again")
+    found = run_process(home, "gateway", "restarts", "--json").json["restarts"]
+
+    why = f"the manifest {manifest} cannot be written (Is a directory)"
+    assert (refused.status, refused.out) == (0, f"no: {why}\n")
+    assert f"[System] The restart that this session asked for was refused: {why}" in transcript
+    assert (blocked["status"], blocked["why_blocked"], blocked["triggered_by"]) == ("blocked", why, key)
+    assert "not restarted" in screen
+    assert why in screen
+    assert (restarted.status, restarted.out) == (0, "restarted in run 2\n")
+    assert [(one["status"], one["reason"], one["triggered_by"]) for one in found] == [
+        ("recovered", "a new driver", key),
+        ("blocked", "a new driver", key),
+    ]
+
+
 def test_whoever_talks_is_told_why_nothing_is_said(running: Up) -> None:
     home = running.home
 
@@ -165,10 +202,13 @@ def test_a_gateway_that_could_not_start_again_is_not_restarted(running: Up) -> N
         encoding="utf-8",
     )
     typo = run_process(home, "gateway", "restart", "--force")
+    listed = run_process(home, "gateway", "restarts", "--json").json["restarts"]
     answered = run_process(home, "chat", "echo", "-m", "hello")
     after = run_process(home, "gateway", "status", "--json").json["boot_id"]
 
     assert (broken.status, typo.status) == (3, 3)
+    assert [one["status"] for one in listed] == ["blocked", "blocked"]
+    assert "the next gateway could not start: agents.asker.callable" in listed[1]["why_blocked"]
     assert "the next gateway could not start: agents.asker.callable" in broken.err
     assert "agents.typo.callable is 'echo_agent:nothere': echo_agent has no 'nothere'" in typo.err
     assert answered.out == "you said hello\n"
@@ -185,7 +225,85 @@ def test_a_mistake_in_the_settings_keeps_nobody_from_a_gateway_that_goes_on(runn
 
     assert (answered.status, answered.out) == (0, "you said hello\n")
     assert "gateway.prot" in answered.err
-    assert [one["name"] for one in listed.json["agents"]] == ["asker", "echo", "silent"]
+    assert [one["name"] for one in listed.json["agents"]] == ["asker", "echo", "silent", "upgrader"]
+
+
+LATE = '\n[agents.late]\ncallable = "late_agent:answer"\n'
+
+
+def test_refused_settings_are_shown_everywhere_and_apply_when_their_cause_is_mended(running: Up) -> None:
+    home = running.home
+    settings = home / "holdfast.toml"
+    before = settings.read_text(encoding="utf-8")
+    boot = gateway_of(home)["boot_id"]
+
+    settings.write_text(before + LATE, encoding="utf-8")
+    eventually(lambda: gateway_of(home)["settings_refused"] is not None)
+
+    shown = run_process(home, "status")
+    checked = run_process(home, "config", "check", "--json")
+    listed = run_process(home, "agents", "list", "--json")
+    with httpx.Client(timeout=60) as http:
+        token = (home / "token").read_text(encoding="utf-8").strip()
+        ready = http.get(f"{running.url}/readyz", headers={"authorization": f"Bearer {token}"})
+    why = "the next gateway could not start: agents.late.callable"
+    assert why in shown.out
+    assert "`holdfast config check`" in shown.out
+    (check,) = [one for one in checked.json["checks"] if one["name"] == "gateway"]
+    assert (checked.status, check["verdict"]) == (1, "fail")
+    assert why in check["message"]
+    assert [one["name"] for one in listed.json["agents"]] == ["asker", "echo", "silent", "upgrader"]
+    assert why in listed.json["settings_refused"]
+    assert why in listed.err
+    assert (ready.status_code, ready.json()["settings"]) == (200, "refused")
+    assert why in ready.json()["settings_refused"]
+
+    # Back to what holds: nobody is interrupted for it.
+    settings.write_text(before, encoding="utf-8")
+    eventually(lambda: gateway_of(home)["settings_refused"] is None)
+    assert "gateway" not in {
+        one["name"] for one in failures_of(run_process(home, "config", "check", "--json"))
+    }
+    assert gateway_of(home)["boot_id"] == boot
+
+    # The module comes, and nobody touches the settings.
+    settings.write_text(before + LATE, encoding="utf-8")
+    eventually(lambda: gateway_of(home)["settings_refused"] is not None)
+    (home / "late_agent.py").write_text(AGENT, encoding="utf-8")
+    eventually(lambda: gateway_of(home)["boot_id"] != boot)
+    answered = run_process(home, "chat", "late", "-m", "hello")
+    assert (answered.status, answered.out) == (0, "you said hello\n")
+    assert gateway_of(home)["settings_refused"] is None
+
+
+def gateway_of(home: Path) -> Any:
+    return run_process(home, "gateway", "status", "--json").json
+
+
+def failures_of(called: Any) -> list[Any]:
+    return [one for one in called.json["checks"] if one["verdict"] == "fail"]
+
+
+def eventually(is_so: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.2)
+
+
+def test_a_token_whose_file_comes_later_opens_the_doors_then(running: Up) -> None:
+    home = running.home
+    settings, board = home / "holdfast.toml", "hf_" + "board" * 8
+    text = '\n[tokens.board]\ntoken_file = "board"\n'
+    settings.write_text(settings.read_text(encoding="utf-8") + text, encoding="utf-8")
+    eventually(lambda: "tokens.board" in (gateway_of(home)["settings_refused"] or ""))
+
+    (home / "board").touch(mode=0o600)
+    (home / "board").write_text(board, encoding="utf-8")
+
+    eventually(lambda: gateway_of(home)["settings_refused"] is None)
+    with httpx.Client(timeout=60) as http:
+        assert running.ask(http, "health", {}, board).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -274,3 +392,18 @@ def test_messages_that_are_posted_through_a_restart_are_neither_lost_nor_doubled
     assert refused == []
     assert asked == [*(str(number) for number in range(200)), "the end"]
     assert sorted(answers) == sorted(f"you said {text}" for text in asked)
+
+
+def test_a_question_is_answered_by_the_next_line_that_is_typed(running: Up) -> None:
+    with Terminal(running.home, "chat", "asker") as chat:
+        for typed, shown in [
+            ("paint it", "which colour?"),
+            ("green", "That is none of the choices."),
+            (" Red", "painted it red"),
+        ]:
+            chat.press(f"{typed}\n")
+            chat.read_until(shown)
+        # What was none of the choices has waited for its turn.
+        chat.press("\x04")
+
+        assert chat.end() == 0

@@ -137,6 +137,64 @@ def test_a_checkpoint_is_shown_in_words_with_the_way_back(run: Run, ledger: Open
     assert f"holdfast checkpoints retry {checkpoint.id}" in called.err
 
 
+def test_a_retry_is_advised_only_where_it_helps_and_then_it_does(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        failed_id = failed_checkpoint(store)
+
+    before = validated(run("checkpoints", "show", failed_id, "--json"))
+    retried = run("checkpoints", "retry", failed_id, "--json").json["id"]
+    after = validated(run("checkpoints", "show", failed_id, "--json"))
+
+    assert (before["can_retry"], after["can_retry"]) == (True, False)
+    assert before["advice"].endswith(f"holdfast checkpoints retry {failed_id}")
+    assert after["advice"] == f"it was retried: holdfast checkpoints show {retried}"
+
+
+@pytest.mark.parametrize(
+    ("status", "document", "advice"),
+    [
+        (
+            TaskStatus.FAILED,
+            b'{"cut',
+            "it cannot be read; to begin the task anew: holdfast tasks fork {task}",
+        ),
+        (
+            TaskStatus.CANCELLED,
+            None,
+            "was cancelled; to go on with it: holdfast tasks retry {task} --cancelled",
+        ),
+        (TaskStatus.SUCCEEDED, None, "is succeeded, so it cannot be retried: holdfast tasks show {task}"),
+    ],
+)
+def test_where_a_retry_is_refused_another_command_is_advised_instead(
+    run: Run, ledger: Opens, status: TaskStatus, document: bytes | None, advice: str
+) -> None:
+    task = a_task(status=status)
+    owner = a_run(task, status=RunStatus.FAILED_RESUME)
+    changes = {} if document is None else {"document": document}
+    checkpoint = a_checkpoint(owner, status=FAILED, diagnostic=FAILURE, **changes)
+    with ledger() as store:
+        store.write_now(lambda tx: put(tx, task, owner, checkpoints=(checkpoint,)))
+
+    shown = validated(run("checkpoints", "show", checkpoint.id, "--json"))
+    said = run("checkpoints", "show", checkpoint.id).err
+
+    assert shown["can_retry"] is False
+    assert advice.format(task=task.id) in shown["advice"]
+    assert shown["advice"] in said
+    assert "checkpoints retry" not in said
+    assert run("checkpoints", "retry", checkpoint.id, "--json").status != 0
+
+
+def test_a_checkpoint_that_has_not_failed_needs_no_advice(run: Run, ledger: Opens) -> None:
+    with ledger() as store:
+        checkpoint = stored_checkpoint(store)
+
+    shown = validated(run("checkpoints", "show", checkpoint.id, "--json"))
+
+    assert (shown["can_retry"], shown["advice"]) == (False, None)
+
+
 @pytest.mark.parametrize("document", [b'{"cut', b"[]", b"\xff\xfe", b'{"version":99}'], ids=repr)
 def test_a_document_that_cannot_be_read_is_a_problem_and_not_an_error(
     run: Run, ledger: Opens, document: bytes

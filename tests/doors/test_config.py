@@ -252,11 +252,35 @@ def test_the_environment_and_the_command_line_are_sources(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_STORE", "memory:")
-    (by_environ,) = run("config", "explain", "store", "--json").json["settings"]
-    (by_line,) = run("config", "explain", "store", "--store", "sqlite:///x.db", "--json").json["settings"]
+    (by_environ,) = run("config", "explain", "store.url", "--json").json["settings"]
+    (by_line,) = run("config", "explain", "store.url", "--store", "sqlite:///x.db", "--json").json["settings"]
 
     assert (by_environ["value"], by_environ["source"]) == ("memory:", "HOLDFAST_STORE")
     assert (by_line["value"], by_line["source"]) == ("sqlite:///x.db", "the command line")
+
+
+@pytest.mark.parametrize(("program", "verdict"), [("cat", "ok"), ("no-such-program", "fail")])
+def test_a_command_for_the_key_is_looked_for_and_not_started(
+    run: Run, home: Path, program: str, verdict: str
+) -> None:
+    write(home, "holdfast.toml", {"store": {"key_command": [program, "/no/such/key"]}})
+
+    checks = {one["name"]: one for one in run("config", "check", "--json").json["checks"]}
+
+    assert checks["store.key_command"]["verdict"] == verdict
+
+
+def test_the_short_form_of_the_store_is_explained_with_what_belongs_to_it(run: Run, home: Path) -> None:
+    write(home, "holdfast.toml", "store = 'sqlite:///x.db'")
+
+    explained = {one["key"]: one for one in run("config", "explain", "store", "--json").json["settings"]}
+
+    assert {key: one["value"] for key, one in explained.items()} == {
+        "store.url": "sqlite:///x.db",
+        "store.seal": "secrets",
+        "store.key_command": [],
+    }
+    assert {one["applies"] for one in explained.values()} == {"restart"}
 
 
 def test_no_secret_is_shown(run: Run, home: Path) -> None:

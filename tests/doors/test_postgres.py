@@ -30,9 +30,10 @@ def test_a_database_without_a_ledger_is_empty_and_stays_so(run: Run, url: str, h
     assert run("tasks", "list", "--json").json["tasks"] == []
     assert run("tasks", "cancel", "task_0").status == 4
     assert run("doctor").status == 0
+    assert not home.exists()
     assert run("store", "migrate", "--json").json["is_new"] is True
     assert run("store", "migrate", "--json").json["applied"] == []
-    assert not home.exists()
+    assert [one.name for one in home.iterdir()] == ["key"]
 
 
 def test_every_door_opens(run: Run, url: str) -> None:
@@ -56,6 +57,30 @@ def test_every_door_opens(run: Run, url: str) -> None:
     asyncio.run(Resumer(store, SystemClock(), BOOT).resume_all())
     assert run("checkpoints", "show", checkpoint.id, "--json").json["status"] == "resumed"
     store.close()
+
+
+def test_a_missing_column_and_a_missing_index_are_named(run: Run, url: str) -> None:
+    assert run("store", "migrate").status == 0
+    alter(url, "DROP INDEX holdfast.tasks_by_owner")
+
+    verified, looked = run("store", "verify"), run("doctor", "--json").json
+    migrated = run("store", "migrate")
+    alter(url, "ALTER TABLE holdfast.tasks DROP COLUMN cancel_reason")
+    refused = run("tasks", "list", "--json")
+
+    assert "the index tasks_by_owner is missing" in verified.out
+    (schema,) = [one for one in looked["checks"] if one["name"] == "schema"]
+    assert (schema["verdict"], "tasks_by_owner" in schema["message"]) == ("warn", True)
+    assert migrated.out.endswith(", index restored: tasks_by_owner\n")
+    assert (refused.status, refused.error["code"]) == (1, "schema_mismatch")
+    assert "lacks the column cancel_reason of the table tasks" in refused.error["message"]
+
+
+def alter(url: str, sql: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.encode())
 
 
 def test_a_clock_that_is_not_the_servers_is_a_finding_with_its_remedy(run: Run, url: str) -> None:

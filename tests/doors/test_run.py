@@ -82,6 +82,14 @@ def test_a_failure_ends_with_status_1_and_names_the_step(run: Run) -> None:
     assert "holdfast tasks show task_" in called.err
 
 
+def test_a_task_that_needs_a_restart_fails_at_once_with_what_helps(run: Run) -> None:
+    called = run("run", f"{ERRANDS}:upgrades")
+
+    assert (called.status, called.out) == (1, "")
+    assert "the restart was refused: this process cannot restart itself" in called.err
+    assert "`holdfast up`" in called.err
+
+
 def test_a_failure_says_once_where_it_was_raised(run: Run) -> None:
     called = run("run", f"{ERRANDS}:broken")
 
@@ -108,12 +116,18 @@ def test_what_the_program_prints_does_not_mix_with_its_result(run: Run) -> None:
     assert {"printed", "written", "from a child"} <= set(called.err.splitlines())
 
 
-def test_a_result_is_made_fit_for_a_screen(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:say", "--json-arg", 'text="a\\u001b[31mred\\u202e"')
+def test_a_result_is_made_fit_for_a_screen_and_for_nothing_else(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("run", f"{ERRANDS}:say", "--json-arg", 'text="a\\u001b[31mred\\u202e"')
 
-    assert called.status == 0
-    assert UNFIT.search(called.out) is None
-    assert "ared" in called.out
+    piped = run(*asked)
+    monkeypatch.setattr("holdfast.cli.run.is_terminal", lambda stream: stream is sys.stdout)
+    seen = run(*asked)
+
+    assert (piped.status, piped.out) == (0, "a\x1b[31mred\u202e\n")
+    assert seen.out == "ared\n"
+    assert UNFIT.search(seen.out + seen.err) is None
 
 
 def test_a_large_result_is_printed_whole(run: Run) -> None:
@@ -247,13 +261,69 @@ def test_the_ledger_knows_which_task_of_the_module_is_resumed(run: Run) -> None:
     assert run("run", "--resume", task_id, f"{ERRANDS}:another name").out == "named\n"
 
 
-def test_a_task_that_has_ended_is_resumed_by_showing_how(run: Run) -> None:
+def test_a_task_that_has_succeeded_is_resumed_by_showing_its_result(run: Run) -> None:
+    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=ebb", "--json").json["id"]
+
+    called = run("run", "--resume", task_id, f"{ERRANDS}:say")
+
+    assert (called.status, called.out) == (0, "ebb\n")
+    assert "(it has succeeded before)" in called.err
+
+
+def test_a_task_that_failed_goes_on_with_the_new_code(run: Run, tmp_path: Path) -> None:
+    program = tmp_path / "agent.py"
+    write(program, FLAKY.replace("FIX", "raise ValueError('a bug')"))
+    failed = run("run", f"{program}:flaky", "--json")
+    task_id = failed.json["id"]
+    assert (failed.status, failed.json["status"]) == (1, "failed")
+    assert f"holdfast run --resume {task_id} {program}:flaky" in failed.err
+    write(program, FLAKY.replace("FIX", "return 'two'"))
+
+    called = run("run", "--resume", task_id, f"{program}:flaky")
+
+    assert (called.status, called.out) == (0, "one two\n")
+    assert f"{task_id}: " in called.err
+    assert "(retried)" in called.err
+    assert (tmp_path / "marks").read_text(encoding="utf-8") == "one\n"
+
+
+def test_a_task_that_fails_again_says_so_and_may_be_tried_once_more(run: Run) -> None:
     task_id = run("run", f"{ERRANDS}:broken", "--json").json["id"]
 
     called = run("run", "--resume", task_id, f"{ERRANDS}:broken")
 
     assert called.status == 1
-    assert "ValueError: no good" in called.err
+    assert "(retried)" in called.err
+    assert len(run("tasks", "show", task_id, "--json").json["runs"]) > 1
+
+
+def test_a_cancelled_task_is_not_resumed_unless_a_person_says_so(run: Run) -> None:
+    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--detach", "--json").json["id"]
+    run("tasks", "cancel", task_id)
+
+    called = run("run", "--resume", task_id, f"{ERRANDS}:say")
+
+    assert called.status == 3
+    assert f"holdfast tasks retry {task_id} --cancelled" in called.err
+    assert run("tasks", "retry", task_id, "--cancelled").status == 0
+    assert run("run", "--resume", task_id, f"{ERRANDS}:say").out == "x\n"
+
+
+FLAKY = """
+from pathlib import Path
+
+async def first() -> str:
+    with (Path(__file__).parent / "marks").open("a") as marks:
+        marks.write("one\\n")
+    return "one"
+
+async def second() -> str:
+    FIX
+
+@hf.task(attempts=1)
+async def flaky(run: hf.Run) -> str:
+    return f"{await run.step(first)} {await run.step(second)}"
+"""
 
 
 def test_a_task_of_another_name_is_not_resumed(run: Run) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.cli.gateway import last_restart
+from holdfast.cli.invocation import Invocation
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import SystemClock
 from holdfast.core.ids import new_checkpoint_id
@@ -22,7 +24,7 @@ from holdfast.core.manifest import (
     Trigger,
 )
 from holdfast.core.transitions import CheckpointStatus, RestartStatus, RunStatus, SessionStatus, TaskStatus
-from holdfast.views.gateway import RestartView
+from holdfast.views.gateway import GatewayView, HoldView, RestartView
 from tests.builders import (
     START,
     a_checkpoint,
@@ -37,6 +39,7 @@ from tests.builders import (
 )
 from tests.doors.calls import Opens, Run
 from tests.doors.test_questions import asked
+from tests.doors.test_store import an_older_database
 
 FAILED_RESUME = CheckpointStatus.FAILED_RESUME
 
@@ -203,8 +206,14 @@ RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, Resum
         (
             a_view(RestartStatus.BLOCKED, RESTART, manifest=CUT, outcome=Outcome(why_blocked="disk")),
             "serving",
-            "restarted",
-            "blocked: config-change",
+            "not restarted",
+            "(config-change): disk",
+        ),
+        (
+            a_view(RestartStatus.BLOCKED, STOP, manifest=CUT, outcome=Outcome(why_blocked="disk")),
+            "serving",
+            "not stopped",
+            "(config-change): disk",
         ),
         (
             a_view(RestartStatus.RECOVERED, STOP, why="SIGUSR1"),
@@ -217,7 +226,8 @@ RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, Resum
 def test_the_last_restart_is_called_what_it_was_and_how_far_it_is(
     view: RestartView, gateway: str | None, name: str, words: str
 ) -> None:
-    assert last_restart(view, later(minutes=3), gateway=gateway) == (name, f"3m ago, {words}")
+    when = "3m ago " if words.startswith("(") else "3m ago, "
+    assert last_restart(view, later(minutes=3), gateway=gateway) == (name, f"{when}{words}")
 
 
 def test_a_crash_that_nobody_drained_is_not_listed_as_draining(run: Run, ledger: Opens) -> None:
@@ -230,3 +240,75 @@ def test_a_crash_that_nobody_drained_is_not_listed_as_draining(run: Run, ledger:
     assert "being recovered" in called.out
     assert "draining" not in called.out
     assert run("gateway", "restarts", "--json").json["restarts"][0]["kind"] == "crash"
+
+
+# --- the ledger itself
+
+
+def test_a_ledger_that_cannot_be_read_is_said_on_the_screen_and_nothing_is_counted(
+    run: Run, ledger: Opens, home: Path
+) -> None:
+    with ledger() as store:
+        stored_run(store)
+    (home / "ledger.db").write_bytes(b"\xff" * 8192)
+
+    view, shown = run("status", "--json"), run("status")
+
+    assert (view.status, shown.status) == (1, 1)
+    assert "not a database of Holdfast's" in view.json["ledger_problem"]
+    assert not view.json["is_counted"]
+    assert "not a database of Holdfast's" in shown.out
+    assert "not running; `holdfast up` starts it" in shown.out
+    assert "tasks" not in shown.out
+
+
+def test_an_older_database_is_shown_as_held_with_the_command_that_helps(
+    run: Run, ledger: Opens, home: Path
+) -> None:
+    an_older_database(ledger, home)
+
+    shown = run("status")
+    (hold,) = run("status", "--json").json["holds"]
+    run("store", "accept")
+
+    assert "older than its mark" in shown.out
+    assert "then `holdfast store accept`" in shown.out
+    assert hold["remedy"] == "holdfast store accept"
+    assert run("status", "--json").json["holds"] == []
+
+
+def a_gateway_view(**changes: Any) -> GatewayView:
+    return GatewayView(
+        status="serving",
+        is_ready=True,
+        boot_id="boot_1",
+        pid=7,
+        started_at=START,
+        holds_resumes=False,
+        why_held=None,
+        in_flight=0,
+        last_restart=None,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize("command", [("status",), ("gateway", "status")], ids=" ".join)
+def test_what_the_gateway_holds_or_refused_is_shown_with_the_command_that_helps(
+    run: Run, ledger: Opens, home: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    view = a_gateway_view(
+        holds=[HoldView(why="the gateway crashed 5 times in a row", remedy="holdfast gateway resume")],
+        settings_refused="the settings are not applied: No module named 'garden'",
+        ledger_problem="SQLite: the disk is full",
+    )
+    with ledger():
+        pass
+    (home / "gateway.sock").touch()
+    monkeypatch.setattr(Invocation, "ask", lambda *_args, **_options: view)
+
+    shown = run(*command)
+
+    assert "crashed 5 times in a row" in shown.out
+    assert "then `holdfast gateway resume`" in shown.out
+    assert "No module named 'garden'; look with `holdfast config check`" in shown.out
+    assert "the disk is full" in shown.out

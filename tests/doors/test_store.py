@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import stat
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import apsw
@@ -18,14 +20,16 @@ from holdfast.testing import FakeClock
 from tests.builders import stored_checkpoint, stored_run
 from tests.doors.calls import Opens, Run
 
+NEWEST = len(migrations.load_migrations("sqlite"))
+
 
 @pytest.fixture
 def newer_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This Holdfast learns a second migration."""
+    """This Holdfast learns one more migration."""
     files = tmp_path / "schema"
     shutil.copytree(migrations.SCHEMA_FILES, files)
     text = "CREATE TABLE more (id TEXT PRIMARY KEY) STRICT;"
-    (files / "sqlite" / "0002_more.sql").write_text(text, encoding="utf-8")
+    (files / "sqlite" / f"{NEWEST + 1:04}_more.sql").write_text(text, encoding="utf-8")
     monkeypatch.setattr(migrations, "SCHEMA_FILES", files)
 
 
@@ -33,6 +37,76 @@ def execute(home: Path, sql: str) -> None:
     connection = connect(home / "ledger.db")
     connection.execute(sql)
     connection.close()
+
+
+# --- a schema that something else has altered
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("tasks", "list"), ("tasks", "cancel", "task_0"), ("store", "verify"), ("store", "migrate")],
+    ids=" ".join,
+)
+def test_a_missing_column_is_a_schema_mismatch_that_names_it(
+    run: Run, ledger: Opens, home: Path, arguments: tuple[str, ...]
+) -> None:
+    with ledger() as store:
+        stored_run(store)
+    execute(home, "ALTER TABLE tasks DROP COLUMN cancel_reason")
+
+    called = run(*arguments, "--json")
+
+    assert (called.status, called.error["code"]) == (1, "schema_mismatch")
+    assert "lacks the column cancel_reason of the table tasks" in called.error["message"]
+
+
+def test_the_doctor_names_a_missing_column(run: Run, ledger: Opens, home: Path) -> None:
+    with ledger():
+        pass
+    execute(home, "ALTER TABLE tasks DROP COLUMN cancel_reason")
+
+    called = run("doctor")
+
+    assert called.status == 1
+    assert "lacks the column cancel_reason of the table tasks" in called.out
+
+
+@pytest.mark.parametrize(
+    ("index", "verdict"), [("tasks_by_owner", "warn"), ("runs_alive", "fail")], ids=["plain", "unique"]
+)
+def test_a_missing_index_is_noticed_and_restored(
+    run: Run, ledger: Opens, home: Path, index: str, verdict: str
+) -> None:
+    with ledger() as store:
+        stored_run(store)
+    execute(home, f"DROP INDEX {index}")
+
+    verified = run("store", "verify")
+    looked = run("doctor", "--json").json
+    migrated = run("store", "migrate")
+
+    assert verified.status == 1
+    assert f"the index {index} is missing" in verified.out
+    assert "`holdfast store migrate` restores it" in verified.out
+    (schema,) = [one for one in looked["checks"] if one["name"] == "schema"]
+    assert (schema["verdict"], index in schema["message"]) == (verdict, True)
+    assert "holdfast store migrate" in schema["remedy"]
+    assert migrated.out.endswith(f", index restored: {index}\n")
+    assert run("store", "verify").status == 0
+
+
+def test_without_an_index_that_forbids_something_nothing_is_written(
+    run: Run, ledger: Opens, home: Path
+) -> None:
+    with ledger() as store:
+        task_id = stored_run(store).task_id
+    execute(home, "DROP INDEX runs_alive")
+
+    called = run("tasks", "cancel", task_id, "--json")
+
+    assert (called.status, called.error["code"]) == (1, "schema_mismatch")
+    assert "lacks the index runs_alive" in called.error["message"]
+    assert "holdfast store migrate" in called.error["message"]
 
 
 # --- migrate
@@ -44,9 +118,10 @@ def test_a_new_ledger_is_set_up_privately(run: Run, home: Path) -> None:
     assert called.json == {
         "store": f"sqlite:///{home}/ledger.db",
         "is_new": True,
-        "applied": [1],
-        "version": 1,
+        "applied": [*range(1, NEWEST + 1)],
+        "version": NEWEST,
         "has_checksums": True,
+        "restored": [],
     }
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()} == {0o600}
@@ -78,7 +153,7 @@ def test_an_older_ledger_is_read_only_after_it_was_migrated(
     assert run("doctor", "--json").json["verdict"] == "fail"
 
     migrated = run("store", "migrate", "--json").json
-    assert (migrated["is_new"], migrated["applied"], migrated["version"]) == (False, [2], 2)
+    assert (migrated["is_new"], migrated["applied"], migrated["version"]) == (False, [NEWEST + 1], NEWEST + 1)
     assert len(run("tasks", "list", "--json").json["tasks"]) == 1
 
 
@@ -108,7 +183,12 @@ def test_a_backup_is_a_whole_and_private_ledger(run: Run, ledger: Opens, tmp_pat
 
     called = run("store", "backup", str(target), "--json")
 
-    assert called.json == {"target": str(target), "size_bytes": target.stat().st_size}
+    assert called.json == {
+        "target": str(target),
+        "size_bytes": target.stat().st_size,
+        "key_fingerprint": None,
+        "key": None,
+    }
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert run("--store", f"sqlite:///{target}", "tasks", "show", task_id).status == 0
     assert run("--store", f"sqlite:///{target}", "store", "verify").status == 0
@@ -194,7 +274,7 @@ def test_a_sound_ledger_is_said_to_be_sound(run: Run, ledger: Opens) -> None:
     called = run("store", "verify", "--json")
 
     assert called.status == 0
-    assert called.json == {"is_sound": True, "rows_read": 3, "problems": []}
+    assert called.json == {"is_sound": True, "rows_read": 3, "problems": [], "restore": []}
 
 
 def test_what_was_altered_is_named_and_the_status_is_1(run: Run, ledger: Opens, home: Path) -> None:
@@ -223,10 +303,84 @@ def test_a_damaged_file_is_a_clear_error_or_a_list_of_problems(run: Run, ledger:
         content[place : place + 100] = b"\xff" * 100
     (home / "ledger.db").write_bytes(content)
 
-    for arguments in (("store", "verify"), ("tasks", "list"), ("doctor",)):
+    for arguments in (("store", "verify"), ("tasks", "list"), ("doctor",), ("status",)):
         called = run(*arguments)
         assert called.status == 1
         assert "Traceback" not in called.err
+
+
+def spoil_page_1(content: bytearray) -> None:
+    content[200:300] = b"\xff" * 100
+
+
+def spoil_header(content: bytearray) -> None:
+    content[:100] = b"\xff" * 100
+
+
+def spoil_schema(content: bytearray) -> None:
+    content[PAGE + 50 : PAGE + 150] = b"\xff" * 100
+
+
+def spoil_tasks(content: bytearray) -> None:
+    place = content.rindex(b"tides tides tides")
+    content[place : place + 10] = b"\xff" * 10
+
+
+def cut_in_half(content: bytearray) -> None:
+    del content[len(content) // 2 :]
+
+
+PAGE = 4096
+
+
+@pytest.mark.parametrize(
+    ("spoil", "found"),
+    [
+        (spoil_page_1, "page 1 does not match its checksum"),
+        (spoil_header, "its header is damaged"),
+        (spoil_schema, "page 2 does not match its checksum"),
+        (spoil_tasks, "tasks: the database is damaged"),
+        (cut_in_half, "the file was cut"),
+    ],
+)
+def test_what_is_damaged_is_listed_with_how_to_restore_a_backup(
+    run: Run, ledger: Opens, home: Path, spoil: Callable[[bytearray], None], found: str
+) -> None:
+    with ledger() as store:
+        for _ in range(50):
+            stored_run(store, task={"goal": "tides " * 200})
+    content = bytearray((home / "ledger.db").read_bytes())
+    spoil(content)
+    (home / "ledger.db").write_bytes(content)
+
+    called, words = run("store", "verify", "--json"), run("store", "verify")
+
+    assert (called.status, called.json["is_sound"], words.status) == (1, False, 1)
+    assert any(found in problem for problem in called.json["problems"])
+    assert not any("store verify" in problem for problem in called.json["problems"])
+    assert found in words.out
+    assert "to restore a backup:" in words.err
+    assert [step for step in called.json["restore"] if f"cp BACKUP {home}/ledger.db" in step] != []
+    assert called.json["restore"][-1].endswith("`holdfast store accept`")
+
+
+def test_a_backup_is_restored_by_the_steps_that_are_listed(run: Run, ledger: Opens, home: Path) -> None:
+    with ledger() as store:
+        task_id = stored_run(store).task_id
+    run("store", "backup", str(home / "copy.db"))
+    with ledger() as store:
+        stored_run(store)
+    content = bytearray((home / "ledger.db").read_bytes())
+    spoil_page_1(content)
+    (home / "ledger.db").write_bytes(content)
+
+    _stop, move, copy, _verify, _accept = run("store", "verify", "--json").json["restore"]
+    for step in (move, copy.replace("BACKUP", str(home / "copy.db"))):
+        subprocess.run(step.rpartition(": ")[2].strip("`"), shell=True, check=True)
+
+    assert run("store", "verify").status == 0
+    assert run("store", "accept", "--json").json["was_held"]
+    assert [task["id"] for task in run("tasks", "list", "--json").json["tasks"]] == [task_id]
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 300, b"x"], ids=["long", "short"])

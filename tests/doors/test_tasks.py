@@ -265,7 +265,7 @@ def full_task(store: Store) -> str:
 
     def write(tx: Tx) -> None:
         put(tx, task, first, second, checkpoints=(checkpoint,))
-        saving_step(a_step(second, name="read"), second.fence)(tx)
+        saving_step(a_step(second, name="read"), second.fence, tx.sealing)(tx)
         tx.journal.save_plan(claim_of(second), plan, now=START)
 
     store.write_now(write)
@@ -287,6 +287,7 @@ def test_a_task_is_shown_with_its_whole_lineage(run: Run, ledger: Opens) -> None
         "is_whole": True,
         "value": {"topic": "tides"},
         "preview": '{"topic":"tides"}',
+        "is_sealed": False,
     }
     assert detail["plan"]["next_step"] == "write"
     assert detail["steps_saved"] == 1
@@ -516,7 +517,7 @@ def test_of_what_is_endless_only_the_newest_is_read_and_it_says_so(run: Run, led
             for effect in effects:
                 tx.effects.create(effect)
             for place in range(25):
-                saving_step(a_step(held, name=f"step {place}", seq=place), held.fence)(tx)
+                saving_step(a_step(held, name=f"step {place}", seq=place), held.fence, tx.sealing)(tx)
 
         store.write_now(write)
 
@@ -709,7 +710,7 @@ def hostile_ledger(store: Store, text: str) -> tuple[str, str]:
         tx.lists.append(a_delta(held, name=text))
         tx.lists.set_value(a_value(held, name=text, value=msgspec.json.encode({text: text})))
         failed = b"!" + msgspec.json.encode(failure)
-        saving_step(a_step(held, name=text, scope=text, result=failed), held.fence)(tx)
+        saving_step(a_step(held, name=text, scope=text, result=failed), held.fence, tx.sealing)(tx)
         tx.journal.add_note(claim_of(held), a_note(kind=NoteKind.DECISION, text=text), seq=1)
         row = {"at": 0, "kind": "run_woken", "task_id": task.id, "subject_id": text}
         facts = msgspec.json.encode({text: text, "more": [text]})

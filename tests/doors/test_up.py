@@ -9,18 +9,20 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
 from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus, RunStatus
-from holdfast.engine.clockwatch import FACT, boottime_us, machine_boot
+from holdfast.engine.jumped import FACT, boottime_us, machine_boot
 from holdfast.store import Store
 from holdfast.views.up import UpView
 from tests.builders import an_effect, stored_run
-from tests.doors.calls import PROGRAM, Opens, Run, environment
+from tests.doors.calls import PROGRAM, Opens, Run, environment, run_process
 from tests.doors.terminals import PATIENCE_S, Beside, Terminal
 
 CTRL_C = "\x03"
@@ -47,6 +49,22 @@ class Up:
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate(timeout=PATIENCE_S)
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def until_restarted(self, run: Run) -> Any:
+        """The newest restart, once it is written down as drained or more."""
+        give_up_at = time.monotonic() + PATIENCE_S
+        while time.monotonic() < give_up_at:
+            found = run("gateway", "restarts", "--json").json["restarts"]
+            if found and found[0]["status"] != "draining":
+                return found[0]
+            time.sleep(0.05)
+        raise AssertionError("it was not restarted in time")
+
+    def end(self) -> int:
+        return self._process.wait(PATIENCE_S)
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
@@ -87,6 +105,16 @@ def test_settings_that_are_unusable_end_it_with_78(
 
     assert call.status == 78
     assert expected in call.err
+
+
+@pytest.mark.parametrize("named", ["file", "file/below"])
+def test_a_home_that_cannot_be_used_ends_it_with_2(run: Run, tmp_path: Path, named: str) -> None:
+    (tmp_path / "file").write_text("")
+
+    call = run("up", "--home", str(tmp_path / named))
+
+    assert (call.status, call.out) == (2, "")
+    assert str(tmp_path / named) in call.err
 
 
 @pytest.mark.parametrize("port", ["-1", "65536", "http"])
@@ -152,6 +180,71 @@ def test_its_gateway_removes_receipts_that_nobody_will_ask_for_again(home: Path,
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--no-supervisor",)], ids=["supervised", "alone"])
+def test_it_says_where_it_listens_when_it_serves_there(home: Path, more: tuple[str, ...]) -> None:
+    with Up(home, *more) as up:
+        ready = httpx.get(f"{up.said['urls'][0]}/readyz", timeout=PATIENCE_S, trust_env=False)
+
+        assert port_of(up.said["urls"][0]) > 0
+        assert ready.status_code == 200
+        assert up.stop() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--no-supervisor",)], ids=["supervised", "alone"])
+def test_a_gateway_that_never_serves_is_not_announced(home: Path, more: tuple[str, ...]) -> None:
+    home.mkdir(mode=0o700)
+    (home / "holdfast.toml").write_text('tasks = ["nowhere_at_all:task"]\n')
+
+    called = run_process(home, "up", "--json", "--port", "0", *more)
+
+    assert (called.status, called.out) == (78, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--no-supervisor",)], ids=["supervised", "alone"])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
+def test_a_restart_is_recorded_with_the_signal_that_asked_for_it(
+    run: Run, home: Path, number: signal.Signals, more: tuple[str, ...]
+) -> None:
+    with Up(home, *more) as up:
+        up.send(number)
+        restart = up.until_restarted(run)
+
+        assert (restart["reason"], restart["triggers"][0]["triggered_by"]) == (number.name, "signal")
+        assert restart["kind"] == "restart"
+        # On its own it asks whatever started it to start it again.
+        assert (up.end() if more else up.stop()) == (75 if more else 0)
+
+
+@pytest.mark.slow
+def test_alone_and_without_its_ledger_it_ends_with_69(home: Path) -> None:
+    nowhere = "postgresql://nobody@127.0.0.1:1/nothing"
+
+    called = run_process(home, "up", "--no-supervisor", "--port", "0", "--store", nowhere)
+
+    assert (called.status, called.out) == (69, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("--no-supervisor",)], ids=["supervised", "alone"])
+def test_a_stop_ends_it_with_0_also_when_the_manifest_cannot_be_written(
+    run: Run, home: Path, more: tuple[str, ...]
+) -> None:
+    with Up(home, *more) as up:
+        (home / "restart-manifest.json").mkdir()
+        refused = run("gateway", "restart", "--json")
+        listed = run("gateway", "restarts", "--json").json["restarts"]
+        stopped = run("gateway", "stop")
+
+        assert (refused.status, refused.error["code"]) == (3, "restart_blocked")
+        assert [one["status"] for one in listed] == ["blocked"]
+        assert str(home / "restart-manifest.json") in listed[0]["why_blocked"]
+        assert stopped.status == 0
+        assert up.end() == 0
+
+
+@pytest.mark.slow
 def test_it_says_where_it_listens_and_can_be_reached_there_at_once(home: Path) -> None:
     with Up(home) as up:
         assert set(up.said) == set(UpView.__struct_fields__)
@@ -173,7 +266,7 @@ def test_a_port_of_the_settings_is_taken_unless_another_is_given(home: Path) -> 
     (home / "holdfast.toml").write_text(f"[gateway]\nport = {port}\n")
 
     with Beside(home, "up") as up:
-        up.read_until("the gateway is started")
+        up.read_until("the gateway is ready")
         with socket.create_connection(("127.0.0.1", port), PATIENCE_S):
             pass
         up.send(signal.SIGTERM)
@@ -201,11 +294,11 @@ def test_a_change_that_it_cannot_follow_is_said_at_the_next_start_of_the_gateway
 @pytest.mark.slow
 def test_in_a_terminal_ctrl_c_stops_it(home: Path) -> None:
     with Terminal(home, "up", "--port", "0") as terminal:
+        terminal.read_until("the gateway is ready")
         terminal.read_until("listens")
         terminal.read_until("http://127.0.0.1:")
         terminal.read_until(str(home / "token"))
         terminal.read_until("Ctrl-C")
-        terminal.read_until("the gateway is started")
         terminal.press(CTRL_C)
 
         assert terminal.end() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import unicodedata
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,8 +18,9 @@ from holdfast.core.task import Failure
 from holdfast.views.events import EventView
 from holdfast.views.health import BootView
 from holdfast.views.payloads import FailureView, PayloadView
+from holdfast.views.sessions import MAX_MESSAGE_CHARS
 from holdfast.views.tasks import TaskView
-from holdfast.views.text import bounded, clean, clean_json, one_line
+from holdfast.views.text import _unique, bounded, clean, clean_json, one_line
 from tests.builders import START, a_task
 from tests.doors.calls import CANARIES, HOSTILE, UNFIT
 
@@ -111,6 +113,53 @@ def test_json_keeps_its_shape(value: object) -> None:
     assert UNFIT.search(msgspec.json.encode(shown).decode()) is None
 
 
+class _Key(str):
+    """Counts how often another name was made of it."""
+
+    made = 0
+
+    def __format__(self, spec: str) -> str:
+        _Key.made += 1
+        return super().__format__(spec)
+
+
+def test_many_keys_that_become_one_cost_no_square() -> None:
+    _Key.made = 0
+
+    keys = _unique([_Key("tide") for _ in range(1000)])
+
+    assert len(set(keys)) == 1000
+    assert _Key.made < 1000
+
+
+def test_a_number_that_is_taken_is_given_to_no_other_key() -> None:
+    assert _unique(["a", "a#2", "a", "a#2", "a"]) == ["a", "a#2", "a#3", "a#2#2", "a#4"]
+
+
+def test_the_strings_of_a_value_are_searched_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone: list[str] = []
+
+    def noting(text: str) -> str:
+        alone.append(text)
+        return text
+
+    monkeypatch.setattr("holdfast.views.text.redact_text", noting)
+
+    shown = clean_json({"pwd=ab1": ["pwd"] * 100, "b": "password: hunter2Xy9Zq7"})
+
+    assert "hunter2" not in str(shown)
+    assert alone == []
+
+
+def test_a_secret_at_the_cut_leaves_no_beginning() -> None:
+    text = f"{'tide ' * 13_105} {CANARIES[0]} tide"
+    assert 0 < MAX_MESSAGE_CHARS - text.index(CANARIES[0]) < len(CANARIES[0])
+
+    shown = bounded(text, MAX_MESSAGE_CHARS)
+
+    assert CANARIES[0][:6] not in shown
+
+
 def test_keys_that_become_one_are_numbered() -> None:
     assert clean_json({"a": 1, "a\x00": 2, "a\x01": 3}) == {"a": 1, "a#2": 2, "a#3": 3}
 
@@ -136,6 +185,63 @@ def test_a_payload_that_is_no_json_is_shown_by_its_beginning(payload: bytes) -> 
     assert view.is_whole is False
     assert view.value is None
     assert UNFIT.search(view.preview) is None
+
+
+@pytest.mark.parametrize("filling", [80_000, 2_000_000], ids=["large", "very large"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"passwords": ["hunter2Xy9Zq7"]},
+        ["sshpass", "-p", "hunter2Xy9Zq7", "ssh", "bob@tides"],
+        {"pass": "hunter2Xy9Zq7"},
+        {"password": 712345678},
+        ["curl", "-u", "bob:hunter2Xy9Zq7", "tides.example"],
+        ["--password", "hunter2Xy9Zq7"],
+        {"credentials": {"value": "hunter2Xy9Zq7"}},
+        {"api_key": {"value": "hunter2Xy9Zq7"}},
+        {"cookie": "hunter2Xy9Zq7"},
+        {"file": "tides: 1\npassword:\n  hunter2Xy9Zq7\n"},
+        {"tides": [{"pass": "hunter2Xy9Zq7"}]},
+    ],
+    ids=str,
+)
+def test_a_large_payload_shows_no_more_than_a_small_one(value: Any, filling: int) -> None:
+    """Cut out of its structure, a secret does not stand beside its name."""
+    filler = "tide " * (filling // 5)
+    large = [*value, filler] if isinstance(value, list) else value | {"filler": filler}
+    small = PayloadView.of(msgspec.json.encode(value))
+
+    view = PayloadView.of(msgspec.json.encode(large))
+
+    for secret in ("hunter2Xy9Zq7", "712345678"):
+        assert (secret in view.preview) <= (secret in small.preview)
+    assert (view.is_whole, view.value) == (False, None)
+    assert len(view.preview) <= 2000
+
+
+def test_a_large_payload_with_a_secret_still_shows_how_it_begins() -> None:
+    payload = msgspec.json.encode({"tides": [1, 2], "filler": "tide " * 20_000, "password": "hunter2Xy9Zq7"})
+
+    assert PayloadView.of(payload).preview.startswith('{"tides":[1,2],"filler":"tide ')
+
+
+def test_a_large_payload_without_a_secret_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[object] = []
+    monkeypatch.setattr("holdfast.views.payloads.clean_json", decoded.append)
+
+    view = PayloadView.of(msgspec.json.encode(["a tide"] * 20_000))
+
+    assert view.preview.startswith('["a tide","a tide"')
+    assert decoded == []
+
+
+def test_a_very_large_payload_is_not_redacted_for_a_preview(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[object] = []
+    monkeypatch.setattr("holdfast.views.payloads.clean_json", decoded.append)
+    payload = msgspec.json.encode({"password": "hunter2Xy9Zq7", "filler": "tide " * 300_000})
+
+    assert PayloadView.of(payload).preview == f"[redacted: {len(payload):,} bytes]"
+    assert decoded == []
 
 
 def test_what_json_escapes_in_a_large_payload_is_taken_out_too() -> None:

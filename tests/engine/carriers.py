@@ -96,6 +96,7 @@ class WatchedStore(StoreAround):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         self.is_away = False
+        self.refusals = 0
         self.writes: list[str] = []
         self.reads = 0
         self.after_write: Callable[[str], Awaitable[None]] | None = None
@@ -115,6 +116,7 @@ class WatchedStore(StoreAround):
 
     def _refuse(self) -> None:
         if self.is_away:
+            self.refusals += 1
             raise StoreUnavailable("it is away, says the test")
 
 

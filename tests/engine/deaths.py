@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+from holdfast.store import Store
 from tests.engine.parts import Parts
+from tests.engine.tables import execute
 
 
 def die(parts: Parts) -> None:
@@ -13,3 +15,8 @@ def die(parts: Parts) -> None:
     if lock is not None and lock._descriptor is not None:
         os.close(lock._descriptor)
         lock._descriptor = None
+
+
+def spend_attempts(store: Store) -> None:
+    """Whatever is carried now, and saves nothing more, is not resumed again: its attempts are spent."""
+    execute(store, "UPDATE runs SET idle_attempts = 99 WHERE status = 'running'")

@@ -14,6 +14,7 @@ from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
 from holdfast.core.run import Run
+from holdfast.engine.attempts import record_attempts
 from holdfast.engine.boots import Life
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.claims import NEVER, Claims
@@ -22,8 +23,10 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.handles import Handle, Holdfast
 from holdfast.engine.live import Place, nanos_of
 from holdfast.engine.rescue import Rescuer
+from holdfast.engine.restarting import RestartAsk
 from holdfast.engine.resume import Resumer
 from holdfast.engine.scopes import load_pasts
+from holdfast.engine.secrets import Secrets
 from holdfast.engine.steady import steady_of
 from holdfast.engine.threads import StepThreads
 from holdfast.store import Store
@@ -40,9 +43,13 @@ class Stage:
         self.store = store
         self.clock = clock
         self.executions: list[Execution] = []
+        # What runs have asked for, and why it is refused, if it is.
         self.restarts: list[str] = []
+        self.refusal: str | None = None
         # How long an effect may take to end that its own program has cancelled.
         self.landing_s = 30.0
+        # What steps get in place of `hf.secret`.
+        self.secrets = Secrets()
         self._locks = locks
         self._life: Life | None = None
 
@@ -70,7 +77,9 @@ class Stage:
             newest=lambda claim: claim,
             sleep=self.clock.sleep,
             landing_s=self.landing_s,
+            secrets=self.secrets,
         )
+        await record_attempts(self.store, self._known)
         await self._rescuer.rescue_dead_boots()
         await self._resumer.resume_all(concurrency=1)
         return self
@@ -121,6 +130,7 @@ class Stage:
                 carried |= await self._take()
                 if not carried:
                     return
+                await self._pause_for_restart()
                 done, carried = await asyncio.wait(carried, timeout=0.01)
                 for child in done:
                     child.result()
@@ -157,11 +167,24 @@ class Stage:
                 claimed,
                 self._known[claimed.task.name],
                 pasts[task_id],
-                on_restart=self.restarts.append,
+                on_restart=self._asked,
             )
             self.executions.append(execution)
             taken.add(asyncio.get_running_loop().create_task(execution.carry()))
         return taken
+
+    async def _asked(self, asked: RestartAsk) -> str | None:
+        self.restarts.append(asked.why)
+        return self.refusal
+
+    async def _pause_for_restart(self) -> None:
+        """What the drain of a process does with runs that wait for their restart."""
+        for live in (one.live for one in self.executions if not one.live.is_over):
+            if live.is_ready_to_pause and self.refusal is None:
+                asking = {str(live.run.id): live.restart_why or ""}
+                reason = ResumeReason.EXPLICIT_RESTART
+                await Checkpoints(self._failing, self.clock).pause([live.claim], reason, asking=asking)
+                live.give_up("draining")
 
     @contextlib.asynccontextmanager
     async def carrying(self, call: Call[Any]) -> AsyncIterator[Handle[Any]]:

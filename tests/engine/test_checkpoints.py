@@ -15,13 +15,15 @@ from holdfast.core.checkpoint import (
     CheckpointKind,
     ResumeReason,
     checkpoint_json_schema,
+    encode_document,
 )
-from holdfast.core.errors import CheckpointNotSaved, ClaimLost, StoreUnavailable
+from holdfast.core.errors import CannotSeal, CheckpointNotSaved, ClaimLost, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.plan import plan_of
 from holdfast.core.step import ArtifactKind
 from holdfast.core.task import Origin, Progress
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
+from holdfast.engine import checkpoints
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.claims import ClaimedRun
 from holdfast.store import Store
@@ -188,6 +190,44 @@ async def test_a_pause_that_cannot_be_made_durable_says_so(parts: Parts, clock: 
 
     assert claimed.run.id in str(error.value)
     assert "the disk is full" in str(error.value)
+
+
+async def test_of_many_runs_the_one_is_named_whose_checkpoint_cannot_be_sealed(
+    parts: Parts, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await parts.ledger.create_many([a_new_task() for _ in range(5)])
+    claimed = await parts.claims.take(5)
+    secret = claimed[3]
+    encode = encode_document
+
+    def refuse(document: CheckpointDocument) -> bytes:
+        if document.run_id == secret.run.id:
+            raise CannotSeal("the service is away")
+        return encode(document)
+
+    monkeypatch.setattr(checkpoints, "encode_document", refuse)
+    with pytest.raises(CheckpointNotSaved) as error:
+        await parts.checkpoints.pause([one.claim for one in claimed], ResumeReason.SIGNAL)
+
+    assert error.value.run_id == secret.run.id
+    assert "the service is away" in error.value.why
+    assert_ledger_is_whole(parts.store)
+
+
+async def test_a_run_that_asked_for_the_restart_says_so_in_its_checkpoint_and_the_others_do_not(
+    parts: Parts,
+) -> None:
+    one, other = await parts.carry(), await parts.carry()
+    asking = {str(one.run.id): "a new driver"}
+
+    paused = await parts.checkpoints.pause(
+        [one.claim, other.claim], ResumeReason.EXPLICIT_RESTART, asking=asking
+    )
+
+    saved = {each.run_id: opened(parts, each) for each in paused.checkpoints}
+    assert (saved[one.run.id].reason, saved[one.run.id].note) == ("requires_restart", "a new driver")
+    assert (saved[other.run.id].reason, saved[other.run.id].note) == ("explicit_restart", None)
+    assert_ledger_is_whole(parts.store)
 
 
 @pytest.mark.parametrize("kind", [CheckpointKind.BATCH, CheckpointKind.MILESTONE, CheckpointKind.PERIODIC])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TypeVar
@@ -390,3 +391,17 @@ async def test_while_resumes_are_held_only_runs_that_were_made_since_are_taken(
     held[0] = None  # a person has accepted it
     clock.advance(seconds=2)
     assert [one.task.id for one in await claims.take(limit=10)] == [older.id]
+
+
+async def test_whether_the_database_has_lost_commits_is_asked_beside_the_loop(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server that is a read, which takes as long as the server is away; the rest goes on meanwhile."""
+    asked_in: list[int] = []
+    monkeypatch.setattr(parts.store, "held_why", lambda: asked_in.append(threading.get_ident()))
+
+    await parts.claims.take(1)
+    await parts.resumer.resume_all()
+
+    assert len(asked_in) == 2
+    assert threading.get_ident() not in asked_in

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.core.jumps import DELETES_AFTER, FIRES_AFTER
-from holdfast.engine.clockwatch import FACT, MOST_MACHINES, ClockWatch, _read
+from holdfast.engine.clockwatch import MOST_MACHINES, ClockWatch
+from holdfast.engine.jumped import FACT, read_kept
 from holdfast.store import Store
 from holdfast.testing import FakeClock, RepeatingStore
 from tests.builders import START
@@ -161,7 +162,7 @@ async def test_many_machines_do_not_fill_the_ledger(store: Store, clock: FakeClo
         clock.advance(seconds=FIRES_AFTER.total_seconds())
         await watch.firing_time()
 
-    kept = _read(store.read_now(lambda tx: tx.boots.fact(FACT)))
+    kept = read_kept(store.read_now(lambda tx: tx.boots.fact(FACT)))
     assert len(kept) == MOST_MACHINES
     assert f"boot {MOST_MACHINES + 2}" in kept
 

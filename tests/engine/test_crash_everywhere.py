@@ -134,6 +134,23 @@ async def test_years_pass_in_no_time() -> None:
     assert report.status is TaskStatus.SUCCEEDED
 
 
+@pytest.mark.parametrize("options", [{}, {"drain": True}, {"twice": True}])
+async def test_a_task_that_asks_for_a_restart_gets_one_wherever_it_is_killed(options: dict[str, Any]) -> None:
+    @hf.task
+    async def upgrades(run: hf.Run) -> list[str]:
+        notes = [await run.step(send, "before")]
+        await run.requires_restart("a new driver")
+        return [*notes, await run.step(send, "after")]
+
+    report = await crash_everywhere(upgrades(), **options)
+
+    assert report.result == ["sent before", "sent after"]
+    if not options:
+        # Two effects of two writes, the request, the drain's pause, what came of it, a look for children, and
+        # the end.
+        assert len(report.points) == 2 * (2 * 2 + 1 + 1 + 1 + 1 + 1)
+
+
 # --- what it finds
 
 

@@ -19,6 +19,7 @@ from holdfast.engine.boots import Life
 from holdfast.engine.carrier import Carrier
 from holdfast.engine.definitions import TaskDefinition, by_name
 from holdfast.engine.drain import Drain
+from holdfast.engine.restarting import CANNOT_RESTART, RestartAsk, calling
 from holdfast.store import Store, Write
 from holdfast.store.journal import SaveStep
 from holdfast.testing import FakeClock, StoreAround
@@ -31,7 +32,6 @@ from tests.engine.carriers import (
     runs_of,
     soon,
     until,
-    until_run,
     waiting_task,
 )
 
@@ -124,22 +124,126 @@ async def test_what_was_paused_before_a_drain_was_taken_back_is_resumed_here(
     assert Counter(stage.notes) == {"quick": 1, "slow": 2, "quick ended": 1, "slow ended": 1}
 
 
-async def test_what_waits_for_a_restart_is_resumed_by_the_next_process_and_not_by_its_own(
-    store: Store, clock: FakeClock
-) -> None:
+def upgrading(stage: Stage) -> hf.TaskDefinition[[], str]:
+    """Asks for a restart, and says which answer it got."""
+    note = note_step(stage)
+
     @hf.task(name="upgrade")
     async def upgrade(run: hf.Run) -> str:
-        if run.resumed is None:
+        try:
             await run.requires_restart("a new driver")
-        return "upgraded"
+        except hf.RestartRefused as refused:
+            return await run.step(note, refused.why)
+        return await run.step(note, "upgraded")
 
+    return upgrade
+
+
+async def test_a_run_that_asked_for_a_restart_is_paused_by_the_drain_and_goes_on_in_the_next_process(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    upgrade, waiting = upgrading(stage), waiting_task(stage)
+    asked: list[str] = []
+
+    # It waits no longer for the run that asks than for one that has stopped.
+    options = {"on_restart": calling(asked.append), "step_patience": 1000.0, "drain_timeout": 1000.0}
+    async with carrying(store, clock, upgrade, waiting, **options) as process:
+        handle = await process.holdfast.start(upgrade())
+        await until(lambda: asked == ["a new driver"])
+        other = await process.holdfast.start(waiting())
+        await soon(stage.entered.wait())
+        process.carrier.stop()
+        stage.open.set()
+        await soon(process.carrier.has_ended.wait())
+    checkpoints = await store.read(lambda tx: tx.checkpoints.page())
+    saved = {one.task_id: one.reason for one in checkpoints}
+    # What one run asks for is not the other one's doing.
+    assert saved == {handle.id: "requires_restart", other.id: "explicit_restart"}
+    (document,) = [one.read_document() for one in checkpoints if one.task_id == handle.id]
+    assert document.note == "a new driver"
+
+    async with carrying(store, clock, upgrade, waiting) as process:
+        assert await soon(process.holdfast.handle(handle.id).result()) == "upgraded"
+        assert await soon(process.holdfast.handle(other.id).result()) == "after"
+    assert asked == ["a new driver"]
+
+
+async def test_a_run_in_a_process_that_cannot_restart_is_refused_at_once(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    upgrade = upgrading(stage)
     async with carrying(store, clock, upgrade) as process:
         handle = await process.holdfast.start(upgrade())
-        await until_run(store, handle.id, RunStatus.PAUSED_FOR_RESTART)
 
-        assert (await process.carrier._resumer.resume_all()).followed_up == {}
-    async with carrying(store, clock, upgrade) as process:
-        assert await soon(process.holdfast.handle(handle.id).result()) == "upgraded"
+        assert await soon(handle.result()) == CANNOT_RESTART
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (hf.RestartRefused("not before noon"), "not before noon"),
+        (KeyError("lost"), "on_restart raised KeyError: 'lost'"),
+    ],
+)
+async def test_a_function_that_restarts_may_refuse(
+    store: Store, clock: FakeClock, stage: Stage, error: Exception, why: str, is_async: bool
+) -> None:
+    upgrade = upgrading(stage)
+
+    def refuse(_why: str) -> None:
+        raise error
+
+    async def refuse_later(_why: str) -> None:
+        raise error
+
+    on_restart = calling(refuse_later if is_async else refuse)
+    async with carrying(store, clock, upgrade, on_restart=on_restart) as process:
+        handle = await process.holdfast.start(upgrade())
+
+        assert await soon(handle.result()) == why
+
+
+async def test_a_drain_that_could_not_save_a_run_refuses_the_restart_to_the_run_that_asked_for_it(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    upgrade = upgrading(stage)
+    decided: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    asked: list[str] = []
+
+    async def decide(one: RestartAsk) -> str:
+        asked.append(one.key)
+        return await asyncio.shield(decided)
+
+    watched = WatchedStore(store)
+    async with carrying(watched, clock, upgrade, on_restart=decide) as process:
+        handle = await process.holdfast.start(upgrade())
+        await until(lambda: len(asked) == 1)
+        watched.is_away = True
+        process.carrier.stop(may_go_on=True)
+        problem = await soon(process.carrier.until_decided())
+        assert problem is not None
+        (run,) = store.read_now(lambda tx: tx.runs.of_task(handle.id))
+        assert problem.run_id == run.id
+        watched.is_away = False
+        decided.set_result(str(problem))
+
+        assert await soon(handle.result()) == str(problem)
+    assert stage.notes == [str(problem)]
+
+
+async def test_a_run_that_waits_for_its_restart_can_be_cancelled(
+    store: Store, clock: FakeClock, stage: Stage
+) -> None:
+    upgrade, asked = upgrading(stage), list[str]()
+    async with carrying(store, clock, upgrade, on_restart=calling(asked.append), grace=1000.0) as process:
+        handle = await process.holdfast.start(upgrade())
+        await until(lambda: len(asked) == 1)
+
+        await handle.cancel("not today")
+
+        with pytest.raises(hf.TaskFailed, match="not today"):
+            await soon(handle.result())
 
 
 async def test_resumes_that_are_held_back_wait_until_somebody_lets_them_go_on(

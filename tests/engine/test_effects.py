@@ -15,6 +15,7 @@ from holdfast.core.effect import Effect
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.engine.handles import Handle
+from holdfast.engine.secrets import Secrets
 from holdfast.testing import Crashed
 from tests.engine.stage import LEASE, Stage
 from tests.engine.tables import execute
@@ -145,6 +146,7 @@ async def test_a_verifiable_effect_is_done_once_whatever_happens(
     ("answer", "why"),
     [
         (hf.Unknown("the archive is away"), b"verify says: the archive is away"),
+        (hf.Unknown("sent password=hunter2!"), b"verify says: sent password=[redacted:assignment]"),
         (ConnectionError("no route"), b"verify says: verify failed: no route"),
         ("yes", b"verify says: verify answered str, not Happened, DidNotHappen or Unknown"),
     ],
@@ -731,8 +733,8 @@ async def test_a_turn_that_goes_on_in_another_life_has_its_steps_in_their_order(
     assert stage.store.read_now(lambda tx: tx.journal.heads([handle.id]))[handle.id].last_step == "act"
 
 
-async def test_a_number_that_is_a_secret_is_not_shown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIN", "83920174")
+async def test_a_number_that_is_a_secret_is_not_shown(stage: Stage) -> None:
+    stage.secrets = Secrets({"PIN": "83920174"})
 
     async def login(_pin: str) -> str:
         return "ok"

@@ -17,6 +17,7 @@ from holdfast.core.transitions import TaskStatus
 from holdfast.engine.forks import forking, kept_of, look_at
 from holdfast.store import Store
 from holdfast.store.blobs import INLINE_BYTES
+from holdfast.store.sealing import CLOSED
 from holdfast.testing import FakeClock, RepeatingStore
 from tests.engine.carriers import Process, carrying, soon
 from tests.engine.tables import dump
@@ -301,7 +302,7 @@ async def test_a_plan_that_nobody_knows_any_more_is_refused(
     source = store.read_now(lambda tx: look_at(tx, first.id, "plan:dig"))
 
     with pytest.raises(hf.Refused, match="nobody knows any more what it was then; fork at a later turn"):
-        kept_of(msgspec.structs.replace(source, plan=None))
+        kept_of(msgspec.structs.replace(source, plan=None), CLOSED)
 
 
 async def test_loops_before_and_after_the_turn_are_told_apart(
@@ -403,7 +404,9 @@ async def test_the_write_of_a_fork_may_run_a_second_time_after_its_own_commit(
         first = await process.holdfast.start(agent("tides"))
         await result_of(process, first)
     source = store.read_now(lambda tx: look_at(tx, first.id, "turn:2"))
-    write = forking(source, kept_of(source), at="turn:2", way="refuse", passed=[], key=None, now=clock.now())
+    write = forking(
+        source, kept_of(source, CLOSED), at="turn:2", way="refuse", passed=[], key=None, now=clock.now()
+    )
 
     task = await RepeatingStore(store).write(write)
 
@@ -494,7 +497,7 @@ async def test_a_clock_that_went_backwards_is_no_reason_to_guess(
     late = msgspec.structs.replace(early, name="later", ended_us=early.started_us)
 
     with pytest.raises(hf.Refused, match="clock went backwards"):
-        kept_of(msgspec.structs.replace(source, steps=[*source.steps, late]))
+        kept_of(msgspec.structs.replace(source, steps=[*source.steps, late]), CLOSED)
 
 
 # --- effects
@@ -668,6 +671,7 @@ async def test_what_raised_before_the_turn_is_not_called_again_because_the_fork_
     async with carrying(store, clock, pays) as process:
         first = await process.holdfast.start(pays())
         await result_of(process, first)
+    async with carrying(store, clock) as process:  # it knows no task, so it does not carry the fork
         forked = await process.holdfast.fork(first, at="turn:2")
     async with carrying(store, clock, fails) as process:
         with pytest.raises(hf.TaskFailed, match="not paid"):

@@ -24,6 +24,12 @@ def payments() -> Iterator[Payments]:
         yield server
 
 
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests whose server answers, which may take a busy machine longer than a test of a timeout waits."""
+    monkeypatch.setitem(globals(), "TIMEOUT_S", 30.0)
+
+
 async def pay_by_httpx(url: str) -> str:
     async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
         answer = await client.post(url, json={"amount": 1})
@@ -73,6 +79,7 @@ async def test_one_payment_stays_one_however_the_server_answers(
     assert (await stage.review()).status is EffectStatus.UNKNOWN
 
 
+@pytest.mark.usefixtures("_patient")
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_an_answer_that_says_no_is_told_to_the_model(
     quick: Stage, payments: Payments, client: Callable[[str], Any]
@@ -92,6 +99,7 @@ async def test_an_answer_that_says_no_is_told_to_the_model(
     assert len(payments.taken) == 1
 
 
+@pytest.mark.usefixtures("_patient")
 @pytest.mark.parametrize("client", CLIENTS)
 async def test_what_the_author_is_certain_of_is_tried_again(
     quick: Stage, payments: Payments, client: Callable[[str], Any]

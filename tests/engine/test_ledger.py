@@ -102,16 +102,55 @@ async def test_a_write_that_fails_in_a_crowd_leaves_no_trace_of_itself(parts: Pa
     }
 
 
+# --- names in which something is redacted
+
+
+async def test_an_owner_whose_name_looks_like_a_secret_finds_its_tasks_and_no_others(parts: Parts) -> None:
+    token = "ghp_" + "0aZ9" * 8  # put together here, so that it is none
+    mine = await parts.create(owner=f"{token}abcd", key="tides")
+    other = await parts.create(owner=f"{token}wxyz", key="tides")
+
+    assert mine.id != other.id
+    assert token not in mine.owner
+    assert [task.id for task in await parts.ledger.page(owner=f"{token}abcd")] == [mine.id]
+    with pytest.raises(NotYours) as refused:
+        await parts.ledger.cancel(other.id, reason="enough", owner=f"{token}abcd")
+    assert token not in str(refused.value)
+    await parts.ledger.cancel(mine.id, reason="enough", owner=f"{token}abcd")
+
+
+async def test_keys_that_differ_in_a_redacted_part_alone_do_not_collide(parts: Parts) -> None:
+    token = "ghp_" + "0aZ9" * 8
+
+    first = await parts.create(key=f"login {token}abcd")
+    second = await parts.create(key=f"login {token}wxyz")
+    again = await parts.create(key=f"login {token}abcd")
+
+    assert again.id == first.id != second.id
+
+
 # --- dedup keys
 
 
 async def test_the_same_key_finds_the_first_task(parts: Parts) -> None:
     first = await parts.create(key="tides", arguments={"n": 1})
 
-    again = await parts.create(key="tides", arguments={"n": 1}, goal="in other words", priority=1)
+    again = await parts.create(key="tides", arguments={"n": 1}, priority=1)
 
     assert again.id == first.id
     assert len(await parts.ledger.page()) == 1
+
+
+async def test_the_same_key_with_another_goal_is_a_conflict_if_somebody_has_said_that_goal(
+    parts: Parts,
+) -> None:
+    first = await parts.create(key="tides")
+
+    with pytest.raises(KeyConflict, match="another goal"):
+        await parts.create(key="tides", goal="in other words")
+
+    again = await parts.create(key="tides", goal="made up from its name", has_own_goal=False)
+    assert again.id == first.id
 
 
 async def test_the_same_key_finds_the_first_task_after_it_has_ended(parts: Parts) -> None:

@@ -21,7 +21,7 @@ from holdfast.engine.retention import Pruner
 from holdfast.store import Store, Tx, Write
 from holdfast.testing import FakeClock, name_of
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.engine.deaths import die
+from tests.engine.deaths import die, spend_attempts
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
 
@@ -129,8 +129,9 @@ async def test_a_recovery_may_lose_every_answer(
 async def test_a_failed_resume_and_its_retry_may_lose_every_answer(
     forgetful: Forgetful, store: Store, clock: FakeClock
 ) -> None:
-    parts = await Parts.begin(forgetful, clock, max_idle_attempts=1)
+    parts = await Parts.begin(forgetful, clock)
     claimed = await parts.carry()
+    spend_attempts(store)
     await parts.checkpoints.pause([claimed.claim], ResumeReason.TIMEOUT, kind=CheckpointKind.TIMEOUT)
     ((failed, _),) = (await parts.resumer.resume_all(concurrency=1)).failed.items()
 

@@ -16,10 +16,12 @@ import pytest
 import holdfast as hf
 from holdfast.core.events import EventKind
 from holdfast.core.run import Queue, Run
+from holdfast.core.step import Step
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.handles import Handle
 from holdfast.store import Tx
-from holdfast.testing import Crashed
+from holdfast.testing import Crashed, crash_everywhere
+from holdfast.tools import write_file
 from tests.engine.stage import Stage
 
 # --- steps
@@ -287,6 +289,26 @@ async def test_a_result_that_cannot_be_stored_names_the_step_and_the_remedy(
     assert problem in await failure_of(handle)
 
 
+async def test_a_result_of_a_task_that_cannot_be_stored_names_the_task(quick: Stage) -> None:
+    @hf.task
+    async def parent(run: hf.Run) -> Any:
+        return Handler()
+
+    await quick.open(parent)
+    handle = await quick.start(parent())
+    await quick.settle()
+
+    assert (await failure_of(handle)).startswith("result of parent: ")
+
+
+@pytest.mark.parametrize("budget", [5, "5m", {"steps": 5}])
+def test_a_budget_that_is_none_is_refused_when_the_task_is_declared(budget: Any) -> None:
+    with pytest.raises(hf.BadInput, match=r"budget: .*hf\.budget\(steps=…, time=…, cost=…\) makes one"):
+
+        @hf.task(budget=budget)
+        async def spends(run: hf.Run) -> None: ...
+
+
 async def test_an_effect_whose_result_cannot_be_stored_is_done_all_the_same(quick: Stage, kept: Kept) -> None:
     @hf.opaque
     async def send() -> Any:
@@ -546,6 +568,146 @@ async def test_ids_of_calls_that_look_like_secrets_are_told_apart_and_not_stored
     assert all(step.occurrence.startswith("id:[redacted:") for step in steps)
 
 
+@pytest.mark.parametrize("item", ["set password=hunter2!", hf.PlanItem(id="token=abc12345", title="log in")])
+async def test_a_plan_item_comes_back_as_it_was_and_its_id_is_stored_as_a_name(
+    quick: Stage, item: str | hf.PlanItem
+) -> None:
+    @hf.task
+    async def planned(run: hf.Run) -> list[str]:
+        return [turn.title async for turn in run.plan([item, "then rest"])]
+
+    await quick.open(planned)
+    handle = await quick.start(planned())
+    await quick.settle()
+
+    title = item if isinstance(item, str) else item.title
+    assert await handle.result() == [title, "then rest"]
+    plan = await quick.store.read(lambda tx: tx.journal.plans([handle.id])[handle.id][1])
+    assert [one.title for one in plan.items] == [title, "then rest"]
+    assert "hunter2" not in plan.items[0].id
+    assert "abc12345" not in plan.items[0].id
+
+
+async def test_a_checkpoint_shows_a_plan_redacted_and_the_program_is_told_its_own(stage: Stage) -> None:
+    @hf.task
+    async def planned(run: hf.Run) -> list[str]:
+        titles = run.list("titles", of=str)
+        async for turn in run.plan([hf.PlanItem(id="a", title="password: hunter2!"), "rest"]):
+            titles.append(turn.title)
+            if turn.id == "rest":
+                await run.requires_restart("a new driver was installed")
+        return list(titles)
+
+    await stage.open(planned)
+    handle = await stage.start(planned())
+    await stage.settle()
+    await stage.open(planned)
+    await stage.settle()
+
+    assert await stage.result(handle) == ["password: hunter2!", "rest"]
+    (checkpoint,) = stage.store.read_now(lambda tx: tx.checkpoints.page())
+    assert b'"title":"password: [redacted:assignment]"' in checkpoint.document
+    resumed = stage.executions[-1].run.resumed
+    assert resumed is not None
+    assert resumed.plan is not None
+    assert [item.title for item in resumed.plan.items] == ["password: hunter2!", "rest"]
+
+
+async def test_a_file_with_a_password_is_written_right_by_an_agent_that_was_interrupted(
+    stage: Stage, tmp_path: Path
+) -> None:
+    settings = f"user: ada\npassword: hunter2\ntoken: ghp_{'a1' * 18}\nurl: https://ada:pw9@host/\n"
+    path = tmp_path / "settings.yaml"
+    calls: list[int] = []
+
+    async def think() -> dict[str, str]:
+        """What a model wants to be done."""
+        return {"path": str(path), "content": settings}
+
+    async def die_once() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise Crashed
+
+    @hf.task
+    async def coding(run: hf.Run) -> str:
+        wanted: hf.DurableValue[dict[str, str]] = run.value("wanted", {}, of=dict[str, str])
+        async for turn in run.turns(max=2):
+            if turn.number == 1:
+                wanted.set(await turn.step(think))
+                continue
+            await turn.step(die_once)
+            await turn.tool(write_file, wanted.get())
+        return wanted.get()["content"]
+
+    await stage.open(coding)
+    handle = await stage.start(coding())
+    await stage.settle()
+    await stage.open(coding)
+    await stage.settle()
+
+    assert await stage.result(handle) == settings
+    assert path.read_text() == settings
+    assert len(calls) == 2
+
+
+async def test_who_was_shown_a_choice_redacted_may_say_it_so(quick: Stage) -> None:
+    @hf.task
+    async def asking(run: hf.Run) -> str:
+        return str(
+            await run.ask("which?", ["password=abc123!", "none", "password=xyz789!", "ghp_" + "a1" * 18])
+        )
+
+    await quick.open(asking)
+    handle = await quick.start(asking())
+    await quick.settle()
+    (question,) = await quick.holdfast.questions()
+    with pytest.raises(hf.BadInput):  # it could be either
+        await quick.holdfast.answer(question.id, "password=[redacted:assignment]")
+    await quick.holdfast.answer(question.id, "[redacted:github]")
+    await quick.settle()
+
+    assert await handle.result() == "ghp_" + "a1" * 18
+
+
+async def test_an_answer_may_be_a_choice_that_looks_like_a_secret(quick: Stage) -> None:
+    @hf.task
+    async def asking(run: hf.Run) -> str:
+        return str(await run.ask("which? password=hunter2!", ["password=abc123!", "none"]))
+
+    await quick.open(asking)
+    handle = await quick.start(asking())
+    await quick.settle()
+    (question,) = await quick.holdfast.questions()
+    with pytest.raises(hf.BadInput) as refused:
+        await quick.holdfast.answer(question.id, "other")
+    await quick.holdfast.answer(question.id, "password=abc123!")
+    await quick.settle()
+
+    assert await handle.result() == "password=abc123!"
+    assert "hunter2" not in question.question
+    assert "abc123" not in str(refused.value)
+
+
+async def test_what_is_left_of_a_step_of_a_finished_turn_is_redacted_before_it_is_cut(quick: Stage) -> None:
+    @hf.task
+    async def turning(run: hf.Run) -> None:
+        async for turn in run.turns(max=1):
+            await turn.step(say_a_secret)
+
+    def say_a_secret() -> list[str]:
+        return ["x" * 90, "--api-key", "hunter2", f"ghp_{'0aZ9' * 9}"]
+
+    await quick.open(turning)
+    handle = await quick.start(turning())
+    await quick.settle()
+
+    turns = await quick.store.read(lambda tx: tx.turns.finished(handle.id))
+    (preview,) = [step.preview for turn in turns for step in turn.steps]
+    assert "hunter2" not in preview
+    assert "ghp_" not in preview
+
+
 async def test_many_steps_outside_turns_are_warned_of_once(
     quick: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -686,6 +848,66 @@ async def test_progress_events_decisions_and_artifacts_are_told_once(stage: Stag
     }
 
 
+async def test_what_a_tool_keeps_is_named_once_in_every_later_checkpoint(stage: Stage) -> None:
+    @hf.task
+    async def browses(run: hf.Run) -> list[str]:
+        await run.refer("browser", "profile 7, tab 3")
+        async for turn in run.turns(max=2):
+            await run.refer("git", f"branch fix-{turn.number}")
+            await turn.step(add, turn.number)
+            if turn.number == 2:
+                await run.requires_restart("a new driver was installed")
+        assert run.resumed is not None
+        return [note.text for note in run.resumed.tool_context]
+
+    await stage.open(browses)
+    handle = await stage.start(browses())
+    await stage.settle()
+    (checkpoint,) = stage.store.read_now(lambda tx: tx.checkpoints.page())
+    await stage.open(browses)
+    await stage.settle()
+
+    told = ["browser: profile 7, tab 3", "git: branch fix-1", "git: branch fix-2"]
+    assert await stage.result(handle) == told
+    notes = stage.store.read_now(lambda tx: tx.journal.notes([handle.id])[handle.id])
+    assert [note.text for note in notes] == told
+    assert [note.text for note in checkpoint.read_document().tool_context] == told
+
+
+async def test_a_reference_that_is_none_is_refused_and_a_secret_in_one_is_hidden(stage: Stage) -> None:
+    @hf.task
+    async def browses(run: hf.Run) -> str:
+        for tool, ref, field in [("", "x", "tool"), ("a\nb", "x", "tool"), ("a", " ", "reference")]:
+            with pytest.raises(hf.BadInput, match=field):
+                await run.refer(tool, ref)
+        with pytest.raises(hf.BadInput, match="reference"):
+            await run.refer("browser", 7)  # type: ignore[arg-type]
+        await run.refer("db", "https://ada:hunter2@host/")
+        return "done"
+
+    await stage.open(browses)
+    handle = await stage.start(browses())
+    await stage.settle()
+
+    assert await stage.result(handle) == "done"
+    (note,) = stage.store.read_now(lambda tx: tx.journal.notes([handle.id])[handle.id])
+    assert note.text.startswith("db: https://")
+    assert "hunter2" not in note.text
+
+
+async def test_a_task_that_names_what_its_tools_keep_survives_every_crash() -> None:
+    @hf.task
+    async def browses(run: hf.Run) -> list[int]:
+        seen = run.list("seen", of=int)
+        async for turn in run.turns(max=2):
+            await run.refer("browser", f"tab {turn.number}")
+            seen.append(await turn.step(add, turn.number))
+        return list(seen)
+
+    await crash_everywhere(browses)
+    await crash_everywhere(browses, twice=True)
+
+
 async def test_a_program_that_wants_a_restart_goes_on_after_it_once(stage: Stage, kept: Kept) -> None:
     @hf.task
     async def upgrades(run: hf.Run) -> int:
@@ -707,6 +929,81 @@ async def test_a_program_that_wants_a_restart_goes_on_after_it_once(stage: Stage
     resumed = stage.executions[-1].run.resumed
     assert resumed is not None
     assert resumed.reason == "requires_restart"
+
+
+async def test_a_refused_restart_is_the_same_refusal_in_every_later_life(stage: Stage, kept: Kept) -> None:
+    @hf.task
+    async def upgrades(run: hf.Run) -> str:
+        async for turn in run.turns(max=2):
+            try:
+                await run.requires_restart(f"driver {turn.number}")
+            except hf.RestartRefused as refused:
+                kept((refused.why, str(refused), refused.code))
+            await run.sleep("1h")
+        return "went on"
+
+    stage.refusal = "not before noon"
+    await stage.open(upgrades)
+    handle = await stage.start(upgrades())
+    await stage.settle()
+    # What another life would say does not count any more.
+    stage.refusal = None
+    await stage.open(upgrades)
+    await stage.settle()
+    assert stage.restarts == ["driver 1"]
+    await stage.pass_time()
+    await stage.settle()
+    await stage.open(upgrades)
+    await stage.settle()
+    await stage.pass_time()
+    await stage.settle()
+
+    assert await stage.result(handle) == "went on"
+    assert stage.restarts == ["driver 1", "driver 2"]
+    refusal = ("not before noon", "the restart was refused: not before noon", "restart_refused")
+    assert set(kept.seen) == {refusal}
+
+
+async def test_a_journal_from_before_there_were_refusals_says_that_the_restart_was_done(stage: Stage) -> None:
+    @hf.task
+    async def upgrades(run: hf.Run) -> str:
+        await run.sleep("1h")
+        await run.requires_restart("a new driver")
+        return "upgraded"
+
+    await stage.open(upgrades)
+    handle = await stage.start(upgrades())
+    await stage.settle()
+    (run,) = await stage.runs(handle)
+    # The reason stood under the key of the call, and nothing beside it.
+    old = Step(
+        task_id=run.task_id,
+        name="requires restart",
+        occurrence="1",
+        run_id=run.id,
+        seq=1,
+        result=b'"a new driver"',
+        started_us=1,
+        ended_us=1,
+    )
+    await stage.store.write(lambda tx: tx.journal.put_step(old))
+    await stage.pass_time()
+    await stage.settle()
+
+    assert await stage.result(handle) == "upgraded"
+    assert stage.restarts == []
+
+
+async def test_a_restart_needs_a_reason(quick: Stage) -> None:
+    @hf.task
+    async def upgrades(run: hf.Run, why: Any) -> None:
+        await run.requires_restart(why)
+
+    await quick.open(upgrades)
+    for why in ("", 7):
+        with pytest.raises(hf.TaskFailed, match="why: "):
+            await quick.run(upgrades(why))
+    assert quick.restarts == []
 
 
 # --- versions

@@ -123,6 +123,8 @@ async def test_a_key_outlives_its_task_as_a_tombstone(parts: Parts, clock: FakeC
     assert await parts.claims.take() == []
     with pytest.raises(KeyConflict):
         await parts.create(key="tides", arguments=["rough"])
+    with pytest.raises(KeyConflict, match="another goal"):
+        await parts.create(key="tides", arguments=["calm"], goal="in other words")
 
 
 async def test_a_tombstone_goes_in_the_end(parts: Parts, clock: FakeClock) -> None:

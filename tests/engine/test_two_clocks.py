@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,7 +23,9 @@ from holdfast.engine import carrier
 from holdfast.engine.rescue import Reaper
 from holdfast.engine.retention import Pruner
 from holdfast.store import Store
+from holdfast.store.outer_keys import VariableKey
 from holdfast.store.postgres import PostgresStore
+from holdfast.store.sealing import Vault
 from tests.engine.carriers import Process, Stage, WatchedStore, carrying, soon, until
 from tests.engine.parts import Parts
 from tests.servers import PostgresServer, move_clock
@@ -57,7 +60,7 @@ def opens(url: str) -> Iterator[Opens]:
     with contextlib.ExitStack() as stores:
 
         def open_one() -> PostgresStore:
-            store = PostgresStore(url, clock=SystemClock())
+            store = PostgresStore(url, clock=SystemClock(), vault=Vault(VariableKey(os.environ)))
             stores.callback(store.close)
             return store
 

@@ -28,12 +28,15 @@ RUNS: dict[str, dict[str, tuple[tuple[Any, ...], object]]] = {
         "read_two": (("a.example", "b.example"), 42),
         "forgetful": ((), 600),
         "mindful": ((), 600),
+        "repair": (("a",), "the page at a"),
         "read_many": ((["a", "b"],), ["the page at a", "the page at b"]),
         "shout": (("hey",), "HEY"),
         "build": ((), "foundation, walls, north wall, south wall, roof"),
         "order": (("tea",), "tea ordered, receipt: none"),
         "one_page": (("a",), 13),
         "all_pages": ((["a", "b"],), 26),
+        # In a script that cannot restart itself; elsewhere it is "upgraded", as another test shows.
+        "upgrade": (("a",), "not upgraded"),
         "careful": (("hey",), "HEY"),
         "with_cleanup": (("a",), "the page at a"),
         "measure": ((["a", "b"],), 26),
@@ -133,6 +136,14 @@ def test_the_test_of_the_guide_finds_what_a_restart_forgets(pages: dict[str, Mod
 
     with pytest.raises(AssertionError, match="local variables"):
         asyncio.run(crash_everywhere(module.forgetful))
+
+
+def test_the_restart_that_the_guide_asks_for_is_had_wherever_the_task_is_killed(
+    pages: dict[str, ModuleType],
+) -> None:
+    report = asyncio.run(crash_everywhere(pages["write-a-task"].upgrade, "a"))
+
+    assert report.result == "upgraded"
 
 
 def test_the_waits_of_the_guide_take_an_answer_and_a_message(pages: dict[str, ModuleType]) -> None:

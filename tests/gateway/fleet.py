@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from holdfast import app
 from holdfast.core.clock import SystemClock
 from holdfast.store import Store
 from tests.architecture.source import ROOT
+from tests.doors.calls import Call
 
+HURRIED = ROOT / "tests" / "gateway" / "hurried"
 # Long enough for a slow machine; nobody waits for it unless something is wrong.
 PATIENCE_S = 60.0
 
@@ -33,9 +36,12 @@ class Fleet:
         settings: Mapping[str, Any],
         store: str | None = None,
         world: Path | None = None,
+        lease: timedelta | None = None,
     ) -> None:
+        """A gateway has leases of 30 seconds, unless the test says otherwise."""
         self.home = home
         self.store = store
+        self.lease = lease
         self.settings = dict(settings)
         self.supervisor: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -52,8 +58,12 @@ class Fleet:
 
     @property
     def environ(self) -> dict[str, str]:
-        python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        given = {**os.environ, "PYTHONPATH": python_path, "HOLDFAST_HOME": str(self.home)}
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        if self.lease is not None:
+            paths.insert(0, str(HURRIED))
+        given = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HOLDFAST_HOME": str(self.home)}
+        if self.lease is not None:
+            given["HURRIED_LEASE_S"] = str(self.lease.total_seconds())
         given.pop("HOLDFAST_STORE", None)
         return given if self.store is None else given | {"HOLDFAST_STORE": self.store}
 
@@ -203,6 +213,24 @@ class Fleet:
         self.start()
 
 
+class Cli:
+    """The program in the home of a fleet, each time in a process of its own."""
+
+    def __init__(self, one: Fleet) -> None:
+        self._fleet = one
+
+    def __call__(self, *arguments: str) -> Call:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", *arguments],
+            env=self._fleet.environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return Call(status=done.returncode, out=done.stdout, err=done.stderr)
+
+
 @contextlib.contextmanager
 def opened_ledger(one: Fleet) -> Iterator[Store]:
     """What its ledger says, once nobody writes any more."""
@@ -220,9 +248,14 @@ def kill(pid: int) -> None:
 
 @contextlib.contextmanager
 def fleet(
-    home: Path, *, settings: Mapping[str, Any], store: str | None = None, world: Path | None = None
+    home: Path,
+    *,
+    settings: Mapping[str, Any],
+    store: str | None = None,
+    world: Path | None = None,
+    lease: timedelta | None = None,
 ) -> Iterator[Fleet]:
-    one = Fleet(home, settings=settings, store=store, world=world)
+    one = Fleet(home, settings=settings, store=store, world=world, lease=lease)
     one.start()
     try:
         yield one

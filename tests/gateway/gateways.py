@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,21 @@ async def hosted(
     config: Config | None = None,
     why_held: str | None = None,
     services: Sequence[Service] = (),
+    why_not: Callable[[], str | None] = lambda: None,
 ) -> AsyncIterator[Hosted]:
-    """A gateway that serves while the block runs. If it has not ended by then it dies: nothing is drained."""
+    """A gateway that serves while the block runs. If it has not ended by then it dies: nothing is drained.
+
+    `why_not` says why the next one could not start."""
     home.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test
     life = await Life.begin(store, clock, locks=home / "boots", role="gateway")
     known = by_name(tasks)
     agents = [name.removeprefix("agent.") for name in known if name.startswith("agent.")]
     conversations = Conversations(store, clock, agents)
     told: list[str] = []
+
+    async def try_next() -> str | None:
+        return why_not()
+
     gateway = Gateway(
         store,
         clock,
@@ -77,6 +84,7 @@ async def hosted(
         held=[conversations],
         why_held=why_held,
         tell=told.append,
+        trial=try_next,
     )
     running = asyncio.get_running_loop().create_task(gateway.run())
     one = Hosted(gateway, life, running)
@@ -85,7 +93,7 @@ async def hosted(
         await soon(_ready_or_over(gateway, running))
         yield one
     finally:
-        if running.done():
+        if running.done() and not getattr(store, "is_dead", False):
             await life.end()
         else:
             await die(one)

@@ -149,6 +149,19 @@ async def sends(run: hf.Run, message: Envelope) -> str:
     return await run.step(hf.step(plant, id="after"), f"{message.text} after")
 
 
+@hf.opaque
+async def post(line: str) -> str:
+    """Nobody can ask whether it happened. Under way until the door opens."""
+    note("posted", line)
+    await until_open("post")
+    return f"posted {line}"
+
+
+@hf.task
+async def posts(run: hf.Run, message: Envelope) -> str:
+    return await run.step(post, message.text)
+
+
 @hf.task
 async def kills(run: hf.Run, message: Envelope) -> str:
     """Ends the whole process, without a word, whenever it is carried; others make no progress meanwhile."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from holdfast.core.events import EventKind
 from holdfast.core.message import Role
+from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES, redact_text
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus, SessionStatus, TaskStatus
 from holdfast.engine.ledger import NewTask, cancelling, creating, prepare
@@ -316,11 +318,9 @@ async def test_starting_and_settling_give_the_same_answer_when_they_run_again(
     await Inbox(store, clock).post(KEY, "hello", ADA)
     session = store.read_now(lambda tx: tx.sessions.of_key(KEY))
     message = store.read_now(lambda tx: tx.messages.after(KEY, limit=1))[0]
-    task, run, packed = prepare(task_for(session, message), START)
+    task, run = prepare(task_for(session, message), START)
 
-    assert RepeatingStore(store).write_now(
-        lambda tx: start(tx, session, message, task, run, packed, now=START)
-    )
+    assert RepeatingStore(store).write_now(lambda tx: start(tx, session, message, task, run, now=START))
     assert not store.write_now(lambda tx: settle(tx, KEY, task.id, now=START))
     store.write_now(lambda tx: end(tx, task.id))
     assert store.write_now(lambda tx: settle(tx, KEY, task.id, now=START))
@@ -496,3 +496,21 @@ async def test_the_origin_of_a_session_is_that_of_who_spoke_last(chat: Chat) -> 
     await chat.say("two", origin=Origin(channel="console", peer="ben"))
 
     assert (await chat.inbox.session(KEY)).origin == Origin(channel="console", peer="ben")
+
+
+async def test_a_long_message_becomes_a_goal_beside_the_loop(
+    chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where: list[threading.Thread] = []
+
+    def noting(text: str) -> str:
+        if len(text) > REDACT_OFF_LOOP_BYTES:
+            where.append(threading.current_thread())
+        return redact_text(text)
+
+    monkeypatch.setattr("holdfast.core.payload.redact_text", noting)
+    await chat.say("a tide " * 20_000)
+    await chat.talk()
+
+    assert where
+    assert threading.main_thread() not in where

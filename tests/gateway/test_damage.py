@@ -11,6 +11,7 @@ import holdfast as hf
 from holdfast.core.claim import Claim
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.task import Origin
+from holdfast.engine import resume
 from holdfast.engine.carrier import Carrier
 from holdfast.engine.ledger import NewTask, creating
 from holdfast.gateway.signals import StopRequest
@@ -18,8 +19,9 @@ from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools import restart_gateway
 from tests.engine.carriers import until
+from tests.engine.deaths import spend_attempts
 from tests.engine.tables import execute, literal
-from tests.gateway.gateways import config_with, hosted
+from tests.gateway.gateways import hosted
 from tests.gateway.test_gateway import ADA, KEY, Stage
 
 
@@ -30,19 +32,27 @@ def stage() -> Stage:
 
 @pytest.mark.parametrize("key", ["agent:main:webhook:j\u00fcrgen", "agent:main:" + "x" * 180])
 async def test_a_session_of_any_name_is_told_that_its_run_was_not_resumed(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, key: str
+    store: Store,
+    clock: FakeClock,
+    tmp_path: Path,
+    stage: Stage,
+    key: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage.saves = False
-    waiting, config = stage.waiting("agent.main"), config_with(max_attempts_without_progress=1)
-    async with hosted(store, clock, tmp_path / "home", waiting, config=config) as one:
+    waiting = stage.waiting("agent.main")
+    # Nobody knows whether it killed its process.
+    monkeypatch.setattr(resume, "_died_alone", lambda _document: False)
+    async with hosted(store, clock, tmp_path / "home", waiting) as one:
         await one.gateway.inbox.post(key, "question", ADA, channel_message_id="m1")
         await stage.entered()
     clock.advance(seconds=1)
-    async with hosted(store, clock, tmp_path / "home", waiting, config=config):
+    async with hosted(store, clock, tmp_path / "home", waiting):
         await stage.entered(2)
+        spend_attempts(store)
     clock.advance(seconds=1)
 
-    async with hosted(store, clock, tmp_path / "home", waiting, config=config) as last:
+    async with hosted(store, clock, tmp_path / "home", waiting) as last:
         await stage.entered(3)  # by the message that tells it
         said = await last.gateway.inbox.messages(key)
 

@@ -4,10 +4,13 @@ is mended the restart goes through and everything is done once."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import shutil
 import subprocess
+import sys
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -189,9 +192,26 @@ def assert_it_serves_reads(one: Fleet, boot: str) -> None:
     assert message["text"] == "sends"
     with urllib.request.urlopen(f"{one.url}/healthz") as answer:
         assert answer.status == 200
+    assert_it_is_said(one, status)
     # What cannot be kept is not acknowledged.
     with pytest.raises(RuntimeError, match="UNAVAILABLE"):
         one.call("chat.send", sessionKey="agent:behaves:late", message="late", idempotencyKey="late")
+
+
+def assert_it_is_said(one: Fleet, status: Any) -> None:
+    """Whoever watches it knows that it cannot work, and why."""
+    assert not status["is_ready"]
+    assert status["ledger_problem"]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{one.url}/readyz")
+    with refused.value as answer:
+        assert (answer.code, json.load(answer)["ledger"]) == (503, "away")
+    shown = subprocess.run(
+        [sys.executable, "-m", "holdfast", "status"], env=one.environ, capture_output=True, text=True
+    )
+    assert shown.returncode == 1
+    assert "serving" in shown.stdout
+    assert status["ledger_problem"].partition(" (")[0] in shown.stdout
 
 
 def check_the_rest(one: Fleet, boot: str, reason: str) -> None:
@@ -221,7 +241,9 @@ def check_the_rest(one: Fleet, boot: str, reason: str) -> None:
             RestartStatus.RECOVERED,
             RestartStatus.BLOCKED,
         ]
-        messages = ledger.read_now(lambda tx: [*map(message_from_row, scan(tx, "messages", 1))])
+        messages = ledger.read_now(
+            lambda tx: [message_from_row(row, tx.sealing) for row in scan(tx, "messages", 1)]
+        )
     asked: list[Any] = [found for found in messages if found.role.value == "user"]
     assert sorted(found.text for found in asked) == sorted(texts)
     assert {found.status for found in asked} == {MessageStatus.ANSWERED}

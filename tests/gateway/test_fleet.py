@@ -23,9 +23,12 @@ import pytest
 
 from holdfast import app
 from holdfast.channels.webhook import SIGNATURE_HEADER, sign, verify
-from holdfast.core.checkpoint import decode_seed
+from holdfast.core.checkpoint import CheckpointDocument, decode_seed
 from holdfast.core.clock import SystemClock
+from holdfast.core.ids import MessageId, TaskId
+from holdfast.core.manifest import Restart
 from holdfast.core.message import Message, Role
+from holdfast.core.step import ArtifactState
 from holdfast.core.transitions import CheckpointStatus, DeliveryStatus, MessageStatus, RestartStatus
 from holdfast.store import Store, Tx
 from holdfast.store.rows.talk import delivery_from_row, message_from_row
@@ -33,7 +36,7 @@ from holdfast.store.rows.work import checkpoint_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet
-from tests.gateway.garden import STEPS
+from tests.gateway.garden import STEPS, left_for
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -44,10 +47,12 @@ SESSIONS = ("main", "group")
 RESTARTS = int(os.environ.get("HOLDFAST_RESTARTS") or 0)
 UNAVAILABLE = 503
 PEERS = ("ada", "group-7")
+# Whose the peers are: two accounts at the other end may know the same peer.
+ACCOUNT = "team-sea"
 SECRET = b"0123456789abcdef0123456789abcdef"
 # In a row: one more, and the supervisor would hold the resumes until a person has looked.
 MAX_CRASHES = 4
-OF_SQLITE, OF_POSTGRES = RESTARTS or 20, RESTARTS or 5
+OF_SQLITE, OF_POSTGRES = RESTARTS or 12, RESTARTS or 5
 
 
 def settings(receiver: Receiver) -> dict[str, Any]:
@@ -130,8 +135,9 @@ class Client:
                     )
                 else:
                     peer = self._random.choice(PEERS)
-                    key = f"agent:a0:hooks:{peer}"
-                    self._post({"messageId": f"id-{number}", "text": f"m{number}", "peer": peer})
+                    key = f"agent:a0:hooks@{ACCOUNT}:{peer}"
+                    said = {"messageId": f"id-{number}", "text": f"m{number}", "peer": peer}
+                    self._post({**said, "accountId": ACCOUNT})
                 self.posted[key].append(f"m{number}")
         except BaseException as error:  # noqa: BLE001 - raised where the test looks
             self.problem = error
@@ -220,13 +226,17 @@ def owed(one: Fleet) -> int:
 
 
 def has_delivered(store: Store) -> bool:
-    owed = store.read_now(lambda tx: [*map(delivery_from_row, scan(tx, "deliveries", 1))])
+    owed = store.read_now(
+        lambda tx: [delivery_from_row(row, tx.sealing) for row in scan(tx, "deliveries", 1)]
+    )
     return all(one.status is DeliveryStatus.DELIVERED for one in owed)
 
 
 def check(store: Store, home: Path, posted: dict[str, list[str]]) -> None:
     """From the ledger and from the world, from nobody's memory."""
-    messages = store.read_now(lambda tx: [*map(message_from_row, scan(tx, "messages", 1))])
+    messages = store.read_now(
+        lambda tx: [message_from_row(row, tx.sealing) for row in scan(tx, "messages", 1)]
+    )
     by_session: dict[str, list[Message]] = defaultdict(list)
     for message in sorted(messages, key=lambda one: one.position):
         by_session[message.session_key].append(message)
@@ -236,8 +246,12 @@ def check(store: Store, home: Path, posted: dict[str, list[str]]) -> None:
     assert [line for line, times in Counter(done).items() if times > 1] == []
     asked = [one for one in messages if one.role is Role.USER and one.status is MessageStatus.ANSWERED]
     assert len(done) == len(asked) * STEPS
-    resumed = store.read_now(check_resumes)
+    check_accounts(messages)
+    message_of = {one.task_id: one.id for one in asked if one.task_id is not None}
+    resumed = store.read_now(lambda tx: check_resumes(tx, message_of))
+    store.read_now(lambda tx: check_artifacts(tx, message_of))
     restarts = store.read_now(lambda tx: tx.restarts.page(1000))
+    check_manifests(restarts)
     assert {one.status for one in restarts} <= {RestartStatus.RECOVERED, RestartStatus.DRAINED}
     assert_ledger_is_whole(store)
     print(f"{len(asked)} messages answered, {len(restarts)} restarts, {resumed} runs resumed")
@@ -245,13 +259,17 @@ def check(store: Store, home: Path, posted: dict[str, list[str]]) -> None:
 
 def check_answers(store: Store, receiver: Receiver) -> None:
     """At the other end of the webhook: every answer, in order for each peer, and no notice twice."""
-    owed = store.read_now(lambda tx: [*map(delivery_from_row, scan(tx, "deliveries", 1))])
+    owed = store.read_now(
+        lambda tx: [delivery_from_row(row, tx.sealing) for row in scan(tx, "deliveries", 1)]
+    )
     hooked = {one.idempotency_key: one for one in owed if one.origin and one.origin.channel == "hooks"}
     assert {one.status for one in hooked.values()} == {DeliveryStatus.DELIVERED}
+    assert {one.origin.account_id for one in hooked.values() if one.origin} == {ACCOUNT}
     first: dict[str, dict[str, Any]] = {}
     for key, body in receiver.got:
         assert first.setdefault(key, body) == body
     assert first.keys() == hooked.keys()
+    assert {body["accountId"] for body in first.values()} == {ACCOUNT}
     for peer in PEERS:
         texts = [body["text"] for body in first.values() if body["peer"] == peer]
         answers = [int(text[1:].partition(":")[0]) for text in texts if text.endswith("beds")]
@@ -274,9 +292,32 @@ def check_session(found: list[Message], texts: list[str]) -> None:
         assert reply.text == f"{by_id[reply.reply_to].text}: {STEPS} beds"
 
 
-def check_resumes(tx: Tx) -> int:
+def check_accounts(messages: list[Message]) -> None:
+    """What came through the webhook has its account in the transcript, and so has each word of the answer."""
+    hooked = [one for one in messages if one.channel == "hooks"]
+    assert {one.role for one in hooked} >= {Role.USER, Role.AGENT}
+    assert {one.account_id for one in hooked} == {ACCOUNT}
+    assert {one.origin.account_id for one in hooked if one.origin is not None} == {ACCOUNT}
+
+
+def check_manifests(restarts: list[Restart]) -> None:
+    """A conversation that a restart cut short is listed with the session of its account and with its peer."""
+    active = [one for restart in restarts for one in restart.manifest.active_sessions]
+    hooked = {(one.key, one.channel_target) for one in active if one.channel == "hooks"}
+    assert hooked <= {(f"agent:a0:hooks@{ACCOUNT}:{peer}", peer) for peer in PEERS}
+    assert hooked != set()
+
+
+def check_artifacts(tx: Tx, message_of: dict[TaskId, MessageId]) -> None:
+    """What every task has left at its end, whoever carried it to there."""
+    left = tx.journal.artifacts(list(message_of))
+    for task_id, message_id in message_of.items():
+        assert {one.name: one.sha256 for one in left[task_id]} == left_for(message_id)
+
+
+def check_resumes(tx: Tx, message_of: dict[TaskId, MessageId]) -> int:
     """Each interruption has exactly one follow-up, with the same goal, place, artifacts and routing."""
-    count = 0
+    count, artifacts = 0, 0
     for row in scan(tx, "checkpoints", 1):
         checkpoint = checkpoint_from_row(row)
         if checkpoint.status is None:
@@ -291,6 +332,26 @@ def check_resumes(tx: Tx) -> int:
         assert (seed.goal, seed.cursor) == (document.goal, document.cursor)
         assert run.resumes_run_id == checkpoint.run_id
         assert document.origin == task.origin
-        assert [one.name for one in seed.artifacts] == [one.name for one in document.artifacts]
+        is_hooked = task.origin is not None and task.origin.channel == "hooks"
+        assert document.account_id == (ACCOUNT if is_hooked else None)
+        check_left(document, message_of[task.id])
+        artifacts += len(document.artifacts)
+        found = [(one.name, one.state, one.expected_sha256, one.found_sha256) for one in seed.artifacts]
+        assert found == [(one.name, ArtifactState.SAME, one.sha256, one.sha256) for one in document.artifacts]
         count += 1
+    # Else all of it compares nothing with nothing.
+    assert artifacts > 0
     return count
+
+
+def check_left(document: CheckpointDocument, message_id: MessageId) -> None:
+    """The checkpoint has what the agent had left by then: something for each bed that is dug, and at most
+    for the one that is being dug."""
+    wanted = left_for(message_id)
+    left = {one.name: one.sha256 for one in document.artifacts}
+    assert left.items() <= wanted.items()
+    done = [] if document.plan is None else [one.id for one in document.plan.items if one.is_done]
+    # The order comes before the plan, and a bed before the next.
+    begun = list(wanted)[: len(left)]
+    assert sorted(left) == sorted(begun)
+    assert len(left) - 1 - len(done) in ((0, 1) if document.plan is not None else (-1, 0))

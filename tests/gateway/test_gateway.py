@@ -17,16 +17,18 @@ from holdfast.core.manifest import Fate, InterruptionKind
 from holdfast.core.message import Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus, RestartStatus, RunStatus, TaskStatus
-from holdfast.engine import carried, drain
+from holdfast.engine import carried, drain, resume
 from holdfast.engine.carried import Carried
 from holdfast.gateway.gateway import UNWIND_S
 from holdfast.gateway.signals import StopRequest
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store, Write
+from holdfast.store.rows.talk import delivery_from_row
 from holdfast.store.verify import scan
 from holdfast.testing import FakeClock, StoreAround, name_of
 from holdfast.tools import restart_gateway
 from tests.engine.carriers import soon, until
+from tests.engine.deaths import spend_attempts
 from tests.gateway.gateways import config_with, document_of, hosted
 
 ADA = Origin(channel="webhook", peer="ada", account_id="one")
@@ -106,7 +108,45 @@ async def test_the_gate_refuses_with_the_list_of_those_who_would_be_interrupted(
             "dig the garden",
         )
         assert not one.running.done()
-        assert await one.restarts() == []
+        (refused,) = await one.restarts()
+        assert (refused.status, refused.manifest.triggered_by) == (RestartStatus.BLOCKED, "ada")
+        assert refused.outcome is not None
+        assert refused.outcome.why_blocked == answer.why
+        assert [found.task_id for found in refused.manifest.interruptions] == [handle.id]
+
+
+async def test_a_restart_that_the_next_gateway_would_not_survive_is_refused_and_stands_among_the_restarts(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    async with hosted(store, clock, tmp_path / "home", why_not=lambda: "no module garden") as one:
+        answer = await one.restart("new tools")
+
+        assert (answer.is_accepted, answer.why) == (
+            False,
+            "the next gateway could not start: no module garden",
+        )
+        (refused,) = await one.restarts()
+        assert (refused.status, refused.manifest.reason) == (RestartStatus.BLOCKED, "new tools")
+        assert refused.outcome is not None
+        assert refused.outcome.why_blocked == answer.why
+        assert not one.running.done()
+
+
+async def test_a_refusal_that_the_ledger_cannot_take_is_shown_from_memory(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    broken = BrokenStore(store)
+    async with hosted(broken, clock, tmp_path / "home", why_not=lambda: "no module garden") as one:
+        broken.refuses = lambda _name: True
+        answer = await one.restart("new tools")
+
+        (refused,) = await one.restarts()
+        assert refused.outcome is not None
+        assert refused.outcome.why_blocked == answer.why
+        broken.refuses = lambda _name: False
+        assert await one.gateway._refusals.run_once() == 1
+        (noted,) = await store.read(lambda tx: tx.restarts.page())
+        assert noted.id == refused.id
 
 
 @pytest.mark.parametrize("restart", [{"readiness_gate_threshold": 1}, {"readiness_gate": False}])
@@ -225,12 +265,14 @@ async def test_several_triggers_become_one_restart_that_keeps_every_reason(
         await stage.entered()
         asking = [asyncio.ensure_future(one.restart(why)) for why in ("first", "second")]
         await until(lambda: one.gateway._carrier._is_stopping)
-        one.gateway.settings_changed(["agents.main"])
+        changing = asyncio.ensure_future(one.gateway.settings_changed(["agents.main"]))
+        await asyncio.sleep(0)  # it is asked for before the signal comes
         one.gateway.put(StopRequest(why="SIGUSR1", wants_restart=True))
         await until(lambda: len(one.gateway._restart.triggers) == 4 if one.gateway._restart else False)
         stage.open.set()
 
         answers = await soon(asyncio.gather(*asking))
+        await soon(changing)
         assert await one.ended()
         (restart,) = await one.restarts()
     assert {answer.restart_id for answer in answers} == {restart.id}
@@ -390,22 +432,29 @@ async def test_a_conversation_goes_on_where_it_was_and_its_message_is_answered_o
 ) -> None:
     waiting, home = stage.waiting("agent.main"), tmp_path / "home"
     async with hosted(store, clock, home, waiting) as one:
-        for number in (1, 2):
+        posted = [
             await one.gateway.inbox.post(KEY, f"question {number}", ADA, channel_message_id=f"m{number}")
+            for number in (1, 2)
+        ]
         await stage.entered()
         asking = asyncio.ensure_future(one.restart("new tools"))
         await until(lambda: one.gateway._carrier._is_stopping)
         stage.open.set()
         await soon(asking)
-    (session,) = document_of(home / "restart-manifest.json")["activeSessions"]
-    assert session == {
-        "key": KEY,
-        "status": "processing",
-        "lastUserMessage": "question 1",
-        "activeSubagents": [],
-        "channel": "webhook",
-        "channelTarget": "ada",
-    }
+    manifest = document_of(home / "restart-manifest.json")
+    answered = posted[0].message
+    assert answered.origin is not None
+    assert manifest["activeSessions"] == [
+        {
+            "key": answered.session_key,
+            "status": "processing",
+            "lastUserMessage": answered.text,
+            "activeSubagents": [],
+            "channel": answered.channel,
+            "channelTarget": answered.origin.peer,
+            "accountId": answered.account_id,
+        }
+    ]
     async with hosted(store, clock, home, waiting) as other:
         await until(lambda: stage.notes.count("after") == 2)
         (restart,) = await other.restarts()
@@ -420,19 +469,20 @@ async def test_a_conversation_goes_on_where_it_was_and_its_message_is_answered_o
 
 
 async def test_a_session_whose_run_cannot_be_resumed_is_told_in_the_words_of_the_seed(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting, home = stage.waiting("agent.main"), tmp_path / "home"
-    config = config_with(max_attempts_without_progress=1)
-    async with hosted(store, clock, home, waiting, config=config) as one:
+    # Nobody knows whether it killed its process.
+    monkeypatch.setattr(resume, "_died_alone", lambda _document: False)
+    async with hosted(store, clock, home, waiting) as one:
         await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
         await stage.entered()
-    # Two crashes without progress, of which one is too many.
     clock.advance(seconds=1)
-    async with hosted(store, clock, home, waiting, config=config):
+    async with hosted(store, clock, home, waiting):
         await stage.entered(2)
+        spend_attempts(store)
     clock.advance(seconds=1)
-    async with hosted(store, clock, home, waiting, config=config) as other:
+    async with hosted(store, clock, home, waiting) as other:
         await until(lambda: stage.notes.count("entered") == 3)
         newest = (await other.restarts())[0]
         messages = await other.gateway.inbox.messages(KEY)
@@ -511,23 +561,74 @@ async def test_an_agent_may_ask_for_a_restart_and_learns_who_is_in_the_way(
         async for turn in run.turns(max=2):
             arguments = {"reason": "new tools", "force": turn.number == 2}
             answer = await turn.tool(restart_gateway, arguments, id="r")
-            answers.append([answer.is_accepted, len(answer.would_interrupt)])
+            answers.append([answer.is_accepted, list(answer.would_interrupt)])
         return list(answers)
 
     home = tmp_path / "home"
     async with hosted(store, clock, home, asks, other) as one:
-        await one.gateway.holdfast.start(other())
+        in_the_way = await one.gateway.holdfast.start(other())
         await stage.entered()
         handle = await one.gateway.holdfast.start(asks())
         await until(lambda: one.gateway._carrier._is_stopping)
         stage.open.set()
         assert await one.ended()
-        (restart,) = await one.restarts()
-        assert restart.manifest.reason == "new tools"
+        found = await one.restarts()
+        assert {(one.status, one.manifest.reason) for one in found} == {
+            (RestartStatus.DRAINED, "new tools"),
+            (RestartStatus.BLOCKED, "new tools"),
+        }
+        # There is no session, so the task is who asked.
+        assert {one.manifest.triggered_by for one in found} == {handle.id}
     async with hosted(store, clock, home, asks, other) as again:
         result = await soon(again.gateway.holdfast.handle(handle.id).result())
-        assert len(await again.restarts()) == 1
-    assert result == [[False, 2], [True, 0]]
+        assert len(await again.restarts()) == 2
+    assert result == [[False, [in_the_way.id]], [True, []]]
+
+
+async def test_an_agent_that_is_alone_in_flight_passes_the_gate(
+    store: Store, clock: FakeClock, tmp_path: Path
+) -> None:
+    @hf.task(name="agent.main")
+    async def agent(run: hf.Run, session_key: str = "", message_id: str = "", until: int = 0) -> str:
+        answer = await run.tool(restart_gateway, {"reason": "new tools"})
+        assert answer.is_accepted
+        await run.sleep("1h")
+        return "restarted"
+
+    async with hosted(store, clock, tmp_path / "home", agent) as one:
+        await one.gateway.inbox.post(KEY, "restart yourself", ADA, channel_message_id="m1")
+
+        assert await one.ended()
+        (restart,) = await one.restarts()
+    assert restart.manifest.triggered_by == KEY
+
+
+async def test_an_agent_learns_the_session_keys_of_those_in_the_way(
+    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+) -> None:
+    """Also of its own child, which has no session of its own: so that one is named by its task."""
+    busy, child, answers = stage.waiting("agent.busy"), stage.waiting("child"), list[Any]()
+    children: set[str] = set()
+
+    @hf.task(name="agent.main")
+    async def agent(run: hf.Run, session_key: str = "", message_id: str = "", until: int = 0) -> str:
+        started = await run.spawn(child())
+        children.add(started.id)
+        await run.receive("go")
+        answers.append(await run.tool(restart_gateway, {"reason": "new tools", "session_key": KEY}))
+        return "asked"
+
+    other_key = "agent:busy:garden"
+    async with hosted(store, clock, tmp_path / "home", agent, busy, child) as one:
+        await one.gateway.inbox.post(other_key, "dig", ADA, channel_message_id="m1")
+        await one.gateway.inbox.post(KEY, "restart yourself", ADA, channel_message_id="m2")
+        await stage.entered(2)
+        session = await store.read(lambda tx: tx.sessions.of_key(KEY))
+        assert session.task_id is not None
+        await one.gateway.holdfast.send(one.gateway.holdfast.handle(session.task_id), "go")
+        await until(lambda: answers != [])
+    assert answers[0].is_accepted is False
+    assert sorted(answers[0].would_interrupt) == sorted([other_key, *children])
 
 
 @pytest.mark.parametrize("is_queued", [True, False])
@@ -639,19 +740,20 @@ async def test_a_session_whose_run_killed_the_gateway_is_not_asked_again_and_ans
     waiting, home = stage.waiting("agent.main"), tmp_path / "home"
     # It dies with each of them before anything was saved; the third time with that one alone.
     stage.saves = False
+    config = config_with(max_attempts_without_progress=3)
     for number in range(3):
-        async with hosted(store, clock, home, waiting) as one:
+        async with hosted(store, clock, home, waiting, config=config) as one:
             if number == 0:
                 await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
             await stage.entered(number + 1)
         clock.advance(seconds=1)
     stage.saves = True
 
-    async with hosted(store, clock, home, waiting) as other:
+    async with hosted(store, clock, home, waiting, config=config) as other:
         stage.open.set()
         (restart, *_) = await other.restarts()
-        messages = await other.gateway.inbox.messages(KEY)
         await until(lambda: status_of(store, "question") is MessageStatus.FAILED)
+        messages = await other.gateway.inbox.messages(KEY)
         assert stage.notes.count("entered") == 3  # nobody is asked to go on where it was
 
         await other.gateway.inbox.post(KEY, "another", ADA, channel_message_id="m2")
@@ -660,13 +762,18 @@ async def test_a_session_whose_run_killed_the_gateway_is_not_asked_again_and_ans
     assert "quarantined" in other.told
     assert restart.outcome is not None
     assert [(found.fate, restart.outcome.notices) for found in restart.outcome.recovered] == [
-        (Fate.FAILED, 1)
+        (Fate.FAILED, 0)
     ]
-    (noted,) = [message for message in messages if "Not resumed" in message.text]
+    # One sentence in the transcript, and the same one as the only letter about it.
+    (noted,) = [message for message in messages if "not resumed" in message.text.lower()]
     assert (noted.role, noted.status) == (Role.SYSTEM, MessageStatus.NOTED)
-    assert noted.text.startswith("[System] Not resumed after a restart: the run was carried alone")
-    letters = await store.read(lambda tx: [row for row in scan(tx, "deliveries", 1) if restart.id in row[2]])
-    assert len(letters) == 1
+    why = "not resumed after a restart: its process died again"
+    assert noted.text.startswith(f"[System] Your last message could not be answered: {why}")
+    letters = store.read_now(
+        lambda tx: [delivery_from_row(row, tx.sealing) for row in scan(tx, "deliveries", 1)]
+    )
+    about = [one for one in letters if b"not resumed" in (one.message or b"").lower()]
+    assert [one.idempotency_key for one in about] == [f"failure:{noted.task_id}"]
     assert stage.notes.count("after") == 1
 
 

@@ -10,8 +10,10 @@ import pytest
 from holdfast.core.errors import BadInput, KeyConflict, NotFound, PayloadTooLarge
 from holdfast.core.events import EventKind
 from holdfast.core.message import MAX_MESSAGE_BYTES, Envelope, Role
+from holdfast.core.redaction import redact_text
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
+from holdfast.engine.transcripts import new_message, post
 from holdfast.gateway.inbox import Inbox
 from holdfast.store import Store
 from holdfast.store.sessions import page_token
@@ -153,10 +155,20 @@ async def test_control_characters_are_taken_out(inbox: Inbox) -> None:
     assert posted.message.text == "ab[31mc\td\ne\N{REPLACEMENT CHARACTER}"
 
 
-async def test_secrets_are_removed_before_anything_is_stored(inbox: Inbox) -> None:
-    posted = await inbox.post(KEY, f"my key is ghp_{'x' * 36}", ADA)
+async def test_what_was_said_comes_back_as_it_was(inbox: Inbox) -> None:
+    posted = await inbox.post(KEY, f"my key is ghp_{'x' * 36}, password: hunter2", ADA)
 
-    assert "ghp_" not in posted.message.text
+    assert posted.message.text == f"my key is ghp_{'x' * 36}, password: hunter2"
+
+
+async def test_a_message_that_an_older_release_redacted_is_still_known(inbox: Inbox, store: Store) -> None:
+    said = f"my key is ghp_{'x' * 36}"
+    old = new_message(KEY, redact_text(said), ADA, channel_message_id="m1", now=START)
+    before = store.write_now(lambda tx: post(tx, old))
+
+    again = await inbox.post(KEY, said, ADA, channel_message_id="m1")
+
+    assert (again.is_duplicate, again.message.id) == (True, before.message.id)
 
 
 @pytest.mark.parametrize(

@@ -130,8 +130,9 @@ def test_whatever_is_killed_everybody_is_answered_once_and_in_order(
 
 
 def until_nobody_is_at_its_last_attempt(url: str) -> None:
-    """A run whose process dies three times without progress is quarantined, and rightly so: one that has
-    lost two has to save something before the next kill. Of that, and of nothing else, the kills take heed."""
+    """A run whose process dies again and again without progress is quarantined, and rightly so: one that has
+    one attempt left has to save something before the next kill. Of that, and of nothing else, the kills take
+    heed."""
     store = open_store(url, clock=SystemClock())
     give_up_at = time.monotonic() + PATIENCE_S
     try:
@@ -171,7 +172,7 @@ def assert_answered_once(url: str, receiver: Receiver) -> None:
     store = open_store(url, clock=SystemClock())
     try:
         # What went wrong tells more than an answer that is missing.
-        tasks = store.read_now(lambda tx: [*map(task_from_row, scan(tx, "tasks", 1))])
+        tasks = store.read_now(lambda tx: [task_from_row(row, tx.sealing) for row in scan(tx, "tasks", 1)])
         assert [one.failure for one in tasks if one.failure is not None] == []
         for session in SESSIONS:
             key = f"agent:scholar:{session}"

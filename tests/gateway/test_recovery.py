@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from holdfast.config.gateway import RestartSettings, ScheduleSettings
 from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.delivery import Delivery, Letter
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_restart_id
 from holdfast.core.manifest import Fate, Restart, Trigger
@@ -20,7 +22,7 @@ from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, RestartStatus, TaskStatus
 from holdfast.engine.claims import ClaimedRun
 from holdfast.engine.rescue import BATCH, Reaper
-from holdfast.gateway.conversations import Conversations
+from holdfast.gateway.conversations import Conversations, settle
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import planning, save_file
 from holdfast.gateway.recovery import CHILDREN_TOPIC, Recovery
@@ -31,14 +33,14 @@ from holdfast.store.verify import scan
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, StoreAround, memory_store
 from tests.builders import FAILURE
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.engine.deaths import die
+from tests.engine.deaths import die, spend_attempts
 from tests.engine.parts import Parts
 from tests.gateway.gateways import document_of
 
 T = TypeVar("T")
 
-ADA = Origin(channel="webhook", peer="ada")
-BEN = Origin(channel="webhook", peer="ben")
+ADA = Origin(channel="webhook", peer="ada", account_id="team-sea")
+BEN = Origin(channel="webhook", peer="ben", account_id="team-land")
 NIGHT = ScheduleSettings(cron="0 0 * * *", agent="main", session="nightly", prompt="water the garden")
 # More than a lease: who carried something then and gave no sign of life has lost it.
 LATER_S = 31
@@ -61,8 +63,7 @@ class House:
     @classmethod
     async def open(cls, store: Store, clock: FakeClock, home: Path, **settings: Any) -> House:
         home.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test
-        # A run that has saved nothing cannot be resumed here.
-        parts = await Parts.begin(store, clock, locks=home / "boots", max_idle_attempts=1)
+        parts = await Parts.begin(store, clock, locks=home / "boots")
         parts.resumer.concurrency = 1
         return cls(parts, home, settings)
 
@@ -100,8 +101,9 @@ class Work:
         await parts.create(goal="child", parent_task_id=parent.id)
         claimed = {one.task.session_key or one.task.goal: one for one in await parts.claims.take(10)}
         assert len(claimed) == 5
+        spend_attempts(store)
         for key, one in claimed.items():
-            # Whoever talks to ben has saved nothing yet.
+            # Whoever talks to ben has saved nothing yet, and is not resumed again.
             if key != "agent:main:ben":
                 await parts.journal.save_step(one.claim, "begin", 1)
         return cls(claimed)
@@ -121,11 +123,8 @@ def check(store: Store, work: Work, *, restarts: int = 1) -> list[Restart]:
     assert [one.status for one in found] == [RestartStatus.RECOVERED] * restarts
     interrupted = sorted(was.task_id for one in found for was in one.manifest.interruptions)
     assert interrupted == sorted(one.task.id for one in work.claimed.values())
-    notices = [row for row in store.read_now(lambda tx: scan(tx, "deliveries", 1)) if "notice:" in row[2]]
-    letters = sorted(delivery_from_row(row).message or b"" for row in notices)
-    assert len(letters) == 2
-    assert b"Not resumed after restart" in letters[0]
-    assert b"Resumed after restart; continuing" in letters[1]
+    notices = [one for one in deliveries(store) if "notice:" in one.idempotency_key]
+    assert [letter_of(one) for one in notices] == [("ada", "Resumed after restart; continuing.")]
     mail = store.read_now(lambda tx: tx.mail.of_task(work.task_id("parent")))
     assert [(one.topic, work.task_id("child").encode() in one.body) for one in mail] == [
         (CHILDREN_TOPIC, True)
@@ -142,7 +141,35 @@ def check(store: Store, work: Work, *, restarts: int = 1) -> list[Restart]:
     ]
     assert len(recovered) == restarts
     assert_ledger_is_whole(store)
+    check_the_only_letter_to_ben(store, work)
     return found
+
+
+def check_the_only_letter_to_ben(store: Store, work: Work) -> None:
+    """His message could not be answered, and he hears of that once, with the reason."""
+    task = store.read_now(lambda tx: tx.tasks.get(work.task_id("agent:main:ben")))
+    assert task.failure is not None
+    now = task.updated_at
+    for _ in range(2):
+        store.write_now(lambda tx: settle(tx, "agent:main:ben", task.id, now=now))
+    (text,) = [text for peer, text in map(letter_of, deliveries(store)) if peer == "ben"]
+    assert text == (
+        f"[System] Your last message could not be answered: not resumed after a restart: "
+        f"{task.failure.message} ({task.id}). The next one begins afresh."
+    )
+
+
+def deliveries(store: Store) -> list[Delivery]:
+    return store.read_now(
+        lambda tx: [delivery_from_row(row, tx.sealing) for row in scan(tx, "deliveries", 1)]
+    )
+
+
+def letter_of(delivery: Delivery) -> tuple[str | None, str]:
+    """To whom, and what."""
+    assert delivery.origin is not None
+    assert delivery.message is not None
+    return delivery.origin.peer, msgspec.json.decode(delivery.message, type=Letter).text
 
 
 def is_recovery(event: Any) -> bool:
@@ -176,6 +203,9 @@ async def test_a_survivor_tells_whoever_the_dead_gateway_would_have_told(
     fates = {one.task_id: one.fate for one in restart.outcome.recovered}
     assert {fates.pop(work.task_id("agent:main:ben"))} == {Fate.TOLD}
     assert set(fates.values()) == {Fate.RESUMED}
+    assert {one.task_id for one in restart.outcome.recovered if one.is_retry} == {
+        work.task_id("agent:main:nightly")
+    }
     assert sorted(one.key for one in restart.manifest.active_sessions) == ["agent:main:ada", "agent:main:ben"]
     assert not (homes("b") / "restart-manifest.json").exists()
 
@@ -567,3 +597,34 @@ async def test_nobody_is_told_what_became_of_it_while_another_gateway_still_resu
 
     assert restart.status is RestartStatus.DRAINING
     check(store, work)
+
+
+async def test_the_account_of_a_message_comes_back_in_its_letter_its_checkpoint_and_the_transcript(
+    store: Store, clock: FakeClock, homes: Callable[[str], Path]
+) -> None:
+    a = await House.open(store, clock, homes("a"))
+    b = await House.open(store, clock, homes("b"))
+    work = await Work.begin(a)
+    a.die()
+    clock.advance(seconds=LATER_S)
+
+    await b.pass_by()
+
+    owed = store.read_now(
+        lambda tx: [delivery_from_row(row, tx.sealing) for row in scan(tx, "deliveries", 1)]
+    )
+    assert {one.origin for one in owed} <= {ADA, BEN}
+    assert ADA in {one.origin for one in owed}
+    for origin in (ADA, BEN):
+        key = f"agent:main:{origin.peer}"
+        said = store.read_now(lambda tx, key=key: tx.messages.after(key, limit=9))  # type: ignore[misc]
+        assert {(one.account_id, one.origin) for one in said if one.origin is not None} == {
+            (origin.account_id, origin)
+        }
+        task_id = work.task_id(key)
+        (found,) = store.read_now(lambda tx, one=task_id: tx.checkpoints.page(task_id=one))  # type: ignore[misc]
+        document = found.read_document()
+        assert (document.account_id, document.origin) == (origin.account_id, origin)
+    (restart,) = store.read_now(lambda tx: tx.restarts.page())
+    routed = {(one.key, one.channel, one.channel_target) for one in restart.manifest.active_sessions}
+    assert routed == {(f"agent:main:{one.peer}", one.channel, one.peer) for one in (ADA, BEN)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from holdfast.config.files import load
 from holdfast.config.gateway import Config
-from holdfast.core.errors import SettingsError
+from holdfast.core.errors import RestartBlocked, SettingsError
 from holdfast.gateway import reload
 from holdfast.gateway.reload import Reload
 from tests.engine.carriers import soon, until
@@ -26,17 +27,38 @@ class Desk:
         self.write(90)
         self.applied: list[float] = []
         self.restarts: list[list[str]] = []
+        self.trials = 0
+        # Why the next gateway could not start, if it could not.
+        self.trouble: Exception | None = None
+        # What happens during a trial.
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.refused: list[str | None] = []
+        self.now = 0.0
         self.service = Reload(
             home,
             {},
             load(home, {}),
             overrides={},
             on_live=self._apply,
-            on_restart=self.restarts.append,
+            on_trial=self._try,
+            on_restart=self._restart,
+            on_refused=self.refused.append,
+            monotonic=lambda: self.now,
         )
 
     def _apply(self, config: Config) -> None:
         self.applied.append(config.gateway.restart.drain_timeout_s)
+
+    async def _try(self) -> None:
+        self.trials += 1
+        if isinstance(self.trouble, SettingsError):
+            raise self.trouble
+        self.meanwhile()
+
+    async def _restart(self, keys: list[str]) -> None:
+        self.restarts.append(keys)
+        if self.trouble is not None:
+            raise self.trouble
 
     def write(self, drain_timeout_s: object, **more: object) -> None:
         lines = "".join(f"{name} = {value}\n" for name, value in more.items())
@@ -170,6 +192,139 @@ async def test_what_cannot_be_applied_is_tried_again_and_told_once(
     await desk.service.look()
 
     assert desk.applied == [20]
+
+
+# --- what is refused
+
+
+def agents_of(desk: Desk, *names: str) -> None:
+    text = "".join(f'[agents.{name}]\ncallable = "garden:{name}"\n' for name in names)
+    (desk.home / "holdfast.toml").write_text(f"[gateway.restart]\ndrain_timeout_s = 90\n{text}")
+
+
+async def test_a_refused_restart_is_tried_again_though_nobody_touches_the_settings(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.trouble = SettingsError("the next gateway could not start: No module named 'garden'")
+    agents_of(desk, "sage")
+    for _ in range(120):  # a minute
+        await desk.service.look()
+        desk.now += 0.5
+    # Less and less often: to find out takes a process.
+    assert 6 <= desk.trials <= 8
+    assert desk.restarts == []
+    assert len(told(caplog)) == 1
+    assert desk.refused[-1] == f"the settings are not applied: {desk.trouble}"
+
+    desk.trouble = None
+    desk.now += reload.LONGEST_PAUSE_S
+    await desk.service.look()
+
+    assert desk.restarts == [["agents.sage"]]
+    assert desk.refused[-1] is None
+    assert "is mended" in caplog.text
+
+
+async def test_settings_that_say_again_what_holds_ask_for_no_restart(desk: Desk) -> None:
+    desk.trouble = SettingsError("the next gateway could not start")
+    agents_of(desk, "sage")
+    await desk.service.look()
+    assert desk.trials == 1
+
+    desk.write(90)
+    await desk.service.look()
+    desk.now += 3600
+    await desk.service.look()
+
+    assert (desk.trials, desk.restarts) == (1, [])
+    assert (desk.applied, desk.refused[-1]) == ([], None)
+
+
+async def test_settings_that_say_again_what_holds_while_others_are_tried_ask_for_no_restart(
+    desk: Desk,
+) -> None:
+    desk.meanwhile = lambda: desk.write(90)
+    agents_of(desk, "sage")
+
+    await desk.service.look()
+
+    assert (desk.trials, desk.restarts) == (1, [])
+
+
+async def test_what_applies_live_is_applied_without_what_was_refused(desk: Desk) -> None:
+    seen: list[Config] = []
+    desk.service._on_live = seen.append
+    desk.trouble = SettingsError("the next gateway could not start")
+    desk.write(20, owner='"somebody else"', rate_limit_per_s=7)
+
+    await desk.service.look()
+
+    (config,) = seen
+    assert (config.gateway.restart.drain_timeout_s, config.gateway.rate_limit_per_s) == (20, 7)
+    assert config.gateway.owner == "system"
+    assert (desk.trials, desk.restarts) == (1, [])
+
+
+async def test_a_schedule_waits_for_the_agent_that_was_refused_with_it(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    desk.trouble = SettingsError("the next gateway could not start")
+    agents_of(desk, "sage")
+    schedule = '[schedules.day]\ncron = "0 0 * * *"\nagent = "sage"\nprompt = "x"\n'
+    (desk.home / "holdfast.toml").write_text((desk.home / "holdfast.toml").read_text() + schedule)
+    for _ in range(20):
+        await desk.service.look()
+        desk.now += 5
+    assert desk.refused[-1] == f"the settings are not applied: {desk.trouble}"
+    assert "settings applied" not in caplog.text
+
+    desk.trouble = None
+    desk.now += reload.LONGEST_PAUSE_S
+    await desk.service.look()
+
+    assert desk.restarts == [["agents.sage"]]
+
+
+async def test_a_token_whose_file_appears_is_applied_though_nobody_touches_the_settings(desk: Desk) -> None:
+    real = desk.service._on_live
+
+    def refuse(_config: Config) -> None:
+        raise SettingsError("tokens.board.token_file is 'board', which is not there")
+
+    desk.service._on_live = refuse
+    desk.write(20)
+    for _ in range(4):
+        await desk.service.look()
+    assert (desk.applied, len(desk.refused)) == ([], 1)
+
+    desk.service._on_live = real
+    desk.now += reload.FIRST_PAUSE_S
+    await desk.service.look()
+
+    assert (desk.applied, desk.refused[-1]) == ([20], None)
+
+
+async def test_a_drain_that_was_taken_back_is_not_asked_for_again_at_once(desk: Desk) -> None:
+    desk.trouble = RestartBlocked("a checkpoint cannot be saved")
+    agents_of(desk, "sage")
+    for _ in range(200):  # 100 seconds
+        await desk.service.look()
+        desk.now += 0.5
+
+    assert len(desk.restarts) == 2
+    assert desk.refused[-1] == "the settings are not applied: a checkpoint cannot be saved"
+
+
+async def test_an_address_that_counts_later_is_said_once(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.write(90, port=4654)
+    await desk.service.look()
+    desk.write(91, port=4654)
+    await desk.service.look()
+
+    assert caplog.text.count("gateway.port counts after the next `holdfast up`") == 1
 
 
 async def test_the_service_looks_until_it_is_stopped(desk: Desk) -> None:

@@ -13,7 +13,8 @@ from holdfast.core.transitions import MessageStatus, TaskStatus
 from holdfast.store.rows.talk import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.gateway.fleet import Fleet, fleet, opened_ledger
+from tests.doors.waiting_page import assert_gone, assert_shown, produces, row_of
+from tests.gateway.fleet import Cli, Fleet, fleet, opened_ledger
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +26,10 @@ BROKEN_AFTER = 5
 
 
 def settings() -> dict[str, Any]:
-    return {"agents": {name: {"callable": f"tests.gateway.nettles:{name}"} for name in ("kills", "creeps")}}
+    return {
+        "agents": {name: {"callable": f"tests.gateway.nettles:{name}"} for name in ("kills", "creeps")},
+        "gateway": {"restart": {"max_attempts_without_progress": IN_COMPANY + 1}},
+    }
 
 
 @pytest.mark.parametrize("killers", [1, 4])
@@ -49,9 +53,11 @@ def test_only_those_who_kill_the_gateway_are_quarantined(tmp_path: Path, killers
     check(one, texts, killers)
 
 
+@produces("held the gateway crashed …")
 def test_a_loop_that_nobody_is_found_to_blame_for_is_broken_until_a_person_has_looked(
-    tmp_path: Path,
+    tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    row = row_of(request)
     with fleet(tmp_path / "home", settings=settings()) as one:
         one.until_ready()
         one.open_door("mended")
@@ -64,11 +70,13 @@ def test_a_loop_that_nobody_is_found_to_blame_for_is_broken_until_a_person_has_l
         one.wait_for(lambda: one.world("planted") == ["new"], "nothing new is done")
         waiting = Counter(found["status"] for found in one.ask("checkpoints.list")["checkpoints"])
         assert waiting["paused_for_restart"] == 1
+        run = Cli(one)
+        assert_shown(run, row)
 
         one.open_door("spared")
-        assert one.ask("gateway.resume")["resumed"] == 1
+        assert run(*row.command("gateway resume"), "--json").json["resumed"] == 1
         one.wait_for(lambda: one.is_quiet(), "what was held is not done")
-        assert not one.ask("gateway.status")["holds_resumes"]
+        assert_gone(run, row)
         assert one.stop() == 0
 
     assert one.world("planted") == ["new", "creeps"]
@@ -92,7 +100,9 @@ def check(one: Fleet, texts: list[str], killers: int) -> None:
     assert Counter(one.world("planted")) == dict.fromkeys(texts[killers:], 1)
     with opened_ledger(one) as ledger:
         contents = assert_ledger_is_whole(ledger, is_at_rest=True)
-        messages = ledger.read_now(lambda tx: [*map(message_from_row, scan(tx, "messages", 1))])
+        messages = ledger.read_now(
+            lambda tx: [message_from_row(row, tx.sealing) for row in scan(tx, "messages", 1)]
+        )
     ended = {task.goal: task for task in contents.tasks.values()}
     assert {ended[text].status for text in texts[killers:]} == {TaskStatus.SUCCEEDED}
     for text in texts[:killers]:

@@ -245,7 +245,7 @@ def test_these_signals_restart_the_gateway(tmp_path: Path, number: signal.Signal
     with staged(tmp_path) as stage:
         stage.read_until("serves")
         stage.signal(number)
-        stage.read_until("got SIGUSR1")
+        stage.read_until(f"got {number.name}")
         stage.read_until("is ready")
 
         assert [life["why"] for life in stage.lives()] == ["start", "restart"]
@@ -375,6 +375,15 @@ def test_restarts_before_the_gateway_was_ready_do_not_count_as_crashes(tmp_path:
         stage.read_until("is ready")
 
         assert stage.lives()[-1]["crashes"] == 0
+        assert not stage.lives()[-1]["holds_resumes"]
+
+
+@pytest.mark.slow
+def test_a_ledger_that_is_away_at_the_start_is_no_crash_however_often_it_is_tried(tmp_path: Path) -> None:
+    with staged(tmp_path, ",".join(["away"] * 7 + ["serve"])) as stage:
+        stage.read_until("is ready")
+
+        assert {life["crashes"] for life in stage.lives()} == {0}
         assert not stage.lives()[-1]["holds_resumes"]
 
 

@@ -19,14 +19,12 @@ def service(
     *,
     command: list[str] | None = None,
     home: str = "/srv/holdfast",
-    directory: str = "/srv/agents",
     user: str | None = "ada",
     drain_timeout_s: float = 90.0,
 ) -> Service:
     return Service(
         command=command or ["/usr/bin/python3", "-m", "holdfast", "up"],
         home=home,
-        directory=directory,
         user=user,
         environment={"HOLDFAST_HOME": home},
         drain_timeout_s=drain_timeout_s,
@@ -51,7 +49,7 @@ def test_the_unit_says_what_the_supervisor_needs() -> None:
             "WatchdogSec": str(WATCHDOG_S),
             "Restart": "always",
             "User": "ada",
-            "WorkingDirectory": "/srv/agents",
+            "WorkingDirectory": "/srv/holdfast",
             "Environment": "HOLDFAST_HOME=/srv/holdfast",
             "ExecStart": "/usr/bin/python3 -m holdfast up",
             "WantedBy": "multi-user.target",
@@ -73,14 +71,14 @@ def test_a_unit_of_the_users_own_names_no_user() -> None:
 def test_signs_that_mean_something_to_systemd_are_escaped() -> None:
     strange = '/srv/my $home/100%/"a"\\b'
 
-    found = settings_of(systemd_unit(service(command=[strange, "up"], home=strange, directory=strange)))
+    found = settings_of(systemd_unit(service(command=[strange, "up"], home=strange)))
 
     assert found["ExecStart"] == '"/srv/my $$home/100%%/\\"a\\"\\\\b" up'
     assert found["Environment"] == '"HOLDFAST_HOME=/srv/my $home/100%%/\\"a\\"\\\\b"'
     assert found["WorkingDirectory"] == '/srv/my $home/100%%/"a"\\b'
 
 
-@pytest.mark.parametrize("field", ["home", "directory", "user"])
+@pytest.mark.parametrize("field", ["home", "user"])
 def test_a_line_cannot_be_smuggled_in(field: str) -> None:
     with pytest.raises(BadInput, match=field):
         service(**{field: "/srv\nExecStartPre=/bin/evil"})  # type: ignore[arg-type]
@@ -92,7 +90,7 @@ def test_a_line_cannot_be_smuggled_in(field: str) -> None:
 def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, directory: str) -> None:
     path = tmp_path / "holdfast.service"
     command = [sys.executable, "-m", "holdfast", "up"]
-    path.write_text(systemd_unit(service(command=command, directory=directory, home=directory, user="root")))
+    path.write_text(systemd_unit(service(command=command, home=directory, user="root")))
 
     done = subprocess.run(
         ["systemd-analyze", "verify", str(path)], capture_output=True, text=True, timeout=60, check=False
@@ -118,7 +116,7 @@ def test_the_command_takes_the_home_and_its_settings(
 ) -> None:
     (tmp_path / "holdfast.toml").write_text("[gateway.restart]\ndrain_timeout_s = 15\n")
 
-    status = main(["--home", str(tmp_path), "gateway", "unit", "--user", "ada", "--directory", str(tmp_path)])
+    status = main(["--home", str(tmp_path), "gateway", "unit", "--user", "ada"])
 
     found = settings_of(capfd.readouterr().out)
     assert status == 0

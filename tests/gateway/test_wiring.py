@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import app
-from holdfast.api.security import Tokens
+from holdfast.api.tokens import Tokens
 from holdfast.cli import child
 from holdfast.config import read_settings
 from holdfast.config.files import load

@@ -17,6 +17,7 @@ import pytest
 from holdfast.core.errors import HoldfastError, SchemaMismatch
 from holdfast.store.migrations import Migration, check_schema, load_migrations
 from holdfast.store.queries import DIALECTS, load_queries
+from holdfast.store.shape import shape_of
 from holdfast.store.sqlite import SqliteStore, migrate_file
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock
@@ -27,13 +28,24 @@ ROOT = Path(__file__).parents[2]
 NEXT = Migration(
     number=9001, name="add_colours", sql="CREATE TABLE colours (name TEXT); CREATE TABLE hues (n TEXT)"
 )
+UNIQUE = Migration(
+    number=9001,
+    name="add_colours",
+    sql="CREATE TABLE colours (name TEXT); CREATE UNIQUE INDEX colours_once ON colours (name)",
+)
 LAST = Migration(number=9002, name="add_shapes", sql="CREATE TABLE shapes (name TEXT)")
 
 
 # Databases with these schemas are in use, and know them by these digests. A change is a migration of its own.
 FROZEN = {
-    "sqlite": {1: "e0585d12fa2360c826a072d600e2274f46c022b00c9dbc72bf7016132cc7e02f"},
-    "postgres": {1: "18a3c71cdf5cbbefab7cf326c24332638b40bfd844c2387045ceed5a59b5069f"},
+    "sqlite": {
+        1: "e0585d12fa2360c826a072d600e2274f46c022b00c9dbc72bf7016132cc7e02f",
+        2: "b524d73fb305879994e6af095c850886d9760581b0fae3c55c5ecad1f5c053db",
+    },
+    "postgres": {
+        1: "18a3c71cdf5cbbefab7cf326c24332638b40bfd844c2387045ceed5a59b5069f",
+        2: "596ef6a8cb857a21e333fabdd41818bda0d81d5416f71e6189a229deb4e73ef0",
+    },
 }
 
 
@@ -96,7 +108,8 @@ class PostgresDatabase:
         import psycopg
 
         with psycopg.connect(self.address, options="-c search_path=holdfast", autocommit=True) as connection:
-            return list(connection.execute(sql.encode()))
+            found = connection.execute(sql.encode())
+            return [] if found.description is None else list(found)
 
 
 @pytest.fixture(params=DIALECTS)
@@ -231,6 +244,57 @@ def test_a_store_opens_only_a_database_that_it_knows(quick_path: Path) -> None:
         SqliteStore(quick_path / "ledger.db", clock=FakeClock(), may_upgrade=True)
 
     assert applied(database) == recorded([*released, NEXT])
+
+
+# --- altered by something else
+
+
+def test_a_database_lacks_nothing_of_what_its_migrations_make(
+    database: Database, released: list[Migration]
+) -> None:
+    """What is read from the schema files is what the database has then."""
+    database.migrate(released)
+
+    assert database.migrate(released) == []
+    assert indexes_of(database) >= {index.name for index in shape_of(released).indexes}
+
+
+def indexes_of(database: Database) -> set[str]:
+    return {str(row[0]) for row in database.ask(load_queries(database.dialect)["schema_indexes"])}
+
+
+@pytest.mark.parametrize("may_upgrade", [False, True])
+def test_a_database_that_lacks_a_column_is_refused(
+    database: Database, released: list[Migration], may_upgrade: bool
+) -> None:
+    database.migrate(released)
+    database.ask("ALTER TABLE tasks DROP COLUMN cancel_reason")
+
+    with pytest.raises(SchemaMismatch, match="lacks the column cancel_reason of the table tasks"):
+        database.migrate(released, may_upgrade=may_upgrade)
+
+
+def test_an_index_is_restored_when_the_caller_says_so(database: Database, released: list[Migration]) -> None:
+    database.migrate(released)
+    for index in ("tasks_by_owner", "runs_alive"):
+        database.ask(f"DROP INDEX {index}")
+
+    with pytest.raises(SchemaMismatch, match=r"lacks the index runs_alive; .*`holdfast store migrate`"):
+        database.migrate(released)
+    database.migrate(released, may_upgrade=True)
+
+    assert {"tasks_by_owner", "runs_alive"} <= indexes_of(database)
+
+
+def test_an_index_that_its_rows_forbid_is_not_restored_and_says_so(
+    database: Database, released: list[Migration]
+) -> None:
+    database.migrate([*released, UNIQUE])
+    database.ask("DROP INDEX colours_once")
+    database.ask("INSERT INTO colours VALUES ('red'), ('red')")
+
+    with pytest.raises(SchemaMismatch, match=r"index colours_once cannot be restored.*restore a backup"):
+        database.migrate([*released, UNIQUE], may_upgrade=True)
 
 
 # --- the list itself
@@ -373,6 +437,45 @@ def test_a_process_killed_while_it_sets_up_a_new_database_leaves_it_new(
 
     assert child.returncode == -signal.SIGKILL, error
     assert database.migrate(released) == released
+
+
+# --- from the schema before
+
+BEFORE = """
+import os, signal, sys
+from holdfast.store import postgres, sqlite
+from tests.migration.test_migrations import PostgresDatabase, SqliteDatabase, load_migrations
+
+dialect, address = sys.argv[1:]
+module = sqlite if dialect == "sqlite" else postgres
+apply = module._Migrating.apply
+
+def apply_and_die(self, migration):
+    apply(self, migration)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+module._Migrating.apply = apply_and_die
+database = SqliteDatabase(address) if dialect == "sqlite" else PostgresDatabase(address)
+database.migrate(load_migrations(dialect), may_upgrade=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_ledger_of_the_first_schema_is_brought_to_the_newest_also_after_a_kill(
+    database: Database, released: list[Migration], start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    database.migrate(released[:1])
+    known = database.ask("SELECT name, value FROM ledger_facts ORDER BY name")
+    tables = database.tables()
+
+    child = start(BEFORE, database.dialect, database.address)
+    _, error = child.communicate(timeout=60)
+
+    assert child.returncode == -signal.SIGKILL, error
+    assert (applied(database), database.tables()) == (recorded(released[:1]), tables)
+    assert database.migrate(released, may_upgrade=True) == released[1:]
+    assert "audit_log" in database.tables()
+    assert database.ask("SELECT name, value FROM ledger_facts ORDER BY name") == known
 
 
 # --- what is never changed again

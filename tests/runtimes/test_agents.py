@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.config.gateway import AgentSettings, ChannelSettings, Config, TokenSettings
+from holdfast.app import declared_secrets
+from holdfast.config.gateway import AgentSettings, ChannelSettings, Config, SecretSettings, TokenSettings
 from holdfast.core.checkpoint import ResumeReason, SeedContext, decode_seed
 from holdfast.core.effect import Decision
 from holdfast.core.errors import SettingsError
@@ -18,9 +19,11 @@ from holdfast.core.ids import CheckpointId, RunId
 from holdfast.core.message import MAX_ANSWER_CHARS, Envelope, Role, clean_answer
 from holdfast.core.plan import Cursor
 from holdfast.core.transitions import MessageStatus
+from holdfast.engine.secrets import Declared, Secrets
 from holdfast.runtimes.agents import define, definitions
 from holdfast.runtimes.command import CommandInput, stdin_of
 from holdfast.store import Store
+from holdfast.store.sealing import FACT, LedgerKey, wrap
 from holdfast.testing import FakeClock
 from tests.builders import START
 from tests.engine.stage import Stage
@@ -54,6 +57,7 @@ def stage(store: Store, clock: FakeClock, tmp_path: Path) -> Iterator[Stage]:
 
 async def chat_with(stage: Stage, tmp_path: Path, **settings: Any) -> Chat:
     config = Config(agents={"scholar": AgentSettings(**settings)})
+    stage.secrets = Secrets(declared=declared_secrets(config))
     return await Chat(stage, *definitions(config, home=tmp_path)).begin()
 
 
@@ -113,8 +117,29 @@ async def test_what_an_agent_says_is_cleaned_and_never_in_the_systems_name(
 ) -> None:
     (said,) = await ask(stage, tmp_path, callable=f"{HERE}:pose")
 
-    assert said.startswith("agent: [not the system] Tides?[0m ")
-    assert "ghp_" not in said
+    assert said == f"agent: [not the system] Tides?[0m ghp_{'x' * 36}"
+
+
+async def test_what_is_said_to_an_agent_and_by_it_stays_as_it_was_also_on_its_channel(
+    stage: Stage, tmp_path: Path
+) -> None:
+    chat = await chat_with(stage, tmp_path, callable=f"{HERE}:remember")
+    await chat.say("password: hunter2!", origin=GROUP)
+    await chat.say(f"and ghp_{'x' * 36}", origin=GROUP)
+
+    await chat.talk()
+
+    answers = [
+        "password: hunter2!",
+        f"user: password: hunter2! | agent: password: hunter2! | and ghp_{'x' * 36}",
+    ]
+    assert await chat.answers() == answers
+    owed = await stage.store.read(lambda tx: tx.deliveries.owed(after="", limit=9))
+    assert sorted(one.letter.text for one in owed) == sorted(answers)
+    # What people see of it: the goals of the tasks that answered.
+    goals = [task.goal for task in await stage.store.read(lambda tx: tx.tasks.page())]
+    assert "hunter2" not in str(goals)
+    assert "ghp_" not in str(goals)
 
 
 async def test_an_agent_that_raises_is_tried_three_times(stage: Stage, tmp_path: Path) -> None:
@@ -210,7 +235,17 @@ async def test_a_command_knows_the_session_and_gets_only_what_is_passed_of_our_s
 async def test_a_command_sees_no_secret_that_the_settings_name_for_others(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("OTHERS_KEY", "HOOK_SECRET", "BOARD_TOKEN", "HOLDFAST_SECRET_X", "MY_KEY", "PLAIN"):
+    ours = ("HOLDFAST_SECRET_X", "HOLDFAST_KEY", "HOLDFAST_NEW_KEY")
+    for name in (
+        "OTHERS_KEY",
+        "HOOK_SECRET",
+        "BOARD_TOKEN",
+        "SHOP_KEY",
+        "LATER_KEY",
+        *ours,
+        "MY_KEY",
+        "PLAIN",
+    ):
         monkeypatch.setenv(name, f"sea {name}")
     monkeypatch.setenv("HOLDFAST_STORE", "postgresql://sea:hunter2@host/ledger")
     code = "import os; print(sorted(name for name, value in os.environ.items() if 'sea' in value))"
@@ -221,7 +256,9 @@ async def test_a_command_sees_no_secret_that_the_settings_name_for_others(
         },
         channels={"hook": ChannelSettings(kind="webhook", secret_env="HOOK_SECRET", agent="other")},
         tokens={"board": TokenSettings(token_env="BOARD_TOKEN")},
+        secrets={"SHOP": SecretSettings(env="SHOP_KEY")},
     )
+    stage.secrets = Secrets(declared=declared_secrets(config) | {"LATER": Declared(variable="LATER_KEY")})
     chat = await Chat(stage, *definitions(config, home=tmp_path)).begin()
     await chat.say("Tides?")
 
@@ -402,5 +439,40 @@ async def test_a_command_of_unknown_outcome_waits_for_a_person_and_then_the_sess
     result = {"exit_code": 0, "stdout": "it was done", "stderr": ""}
     await stage.holdfast.resolve(effect.id, Decision.DONE, result=result, by="ada")
     await chat.talk()
-    assert (await chat.inbox.messages(KEY))[2].text == "it was done"
-    assert (await chat.inbox.messages(KEY))[2].role is Role.AGENT
+    told, answered = (await chat.inbox.messages(KEY))[2:4]
+    assert (told.role, told.text.partition(":")[0]) == (Role.SYSTEM, "[System] This session waits")
+    assert (answered.role, answered.text) == (Role.AGENT, "it was done")
+
+
+# --- a key that is lost
+
+
+async def test_a_message_whose_key_is_lost_is_told_of_and_its_session_goes_on(
+    stage: Stage, tmp_path: Path
+) -> None:
+    chat = await chat_with(stage, tmp_path, callable=f"{HERE}:shout")
+    await chat.say("my password: third-stone", origin=GROUP)
+    forget_key(stage.store)
+
+    for _ in range(4):
+        await chat.talk()
+        chat.clock.advance(minutes=1)
+    await chat.say("Tides?", origin=GROUP)
+    for _ in range(4):
+        await chat.talk()
+        chat.clock.advance(minutes=1)
+
+    first, told, question, answer = await chat.transcript()
+    assert first == "user: [sealed]"
+    assert "could not be answered" in told
+    assert (question, answer) == ("user: Tides?", "agent: TIDES?")
+
+
+def forget_key(store: Store) -> None:
+    """As `holdfast store rekey --lost` does, and a new process."""
+    vault = store.sealing.vault
+    outer = vault.outer.load()
+    assert outer is not None
+    fact = wrap(LedgerKey.new(), outer).write()
+    store.write_now(lambda tx: tx.boots.set_fact(FACT, fact))
+    vault.known = None

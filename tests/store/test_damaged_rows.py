@@ -7,6 +7,7 @@ import pytest
 from holdfast.core.errors import RowDamaged
 from holdfast.store import Store
 from holdfast.store.rows.work import row_from_run, row_from_task, run_from_row, task_from_row
+from holdfast.store.sealing import CLOSED
 from tests.builders import a_run, a_task, stored_run
 
 
@@ -16,7 +17,7 @@ from tests.builders import a_run, a_task, stored_run
     ids=["runtime", "origin", "notify", "status", "progress", "failure"],
 )
 def test_a_task_of_which_a_word_does_not_decode_is_damaged_and_still_shown(place: int, value: object) -> None:
-    row = list(row_from_task(a_task()).values())
+    row = list(row_from_task(a_task(), CLOSED).values())
     row[place] = value
 
     assert task_from_row(row).is_damaged
@@ -31,7 +32,7 @@ def test_a_run_of_which_a_word_does_not_decode_is_damaged_and_still_read(place: 
 
 
 def test_what_cannot_be_mended_is_refused_by_name() -> None:
-    row = list(row_from_task(a_task()).values())
+    row = list(row_from_task(a_task(), CLOSED).values())
     row[12] = "yesterday"
 
     with pytest.raises(RowDamaged, match=str(row[0])):

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
-from holdfast.core.effect import Effect
+from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound, RowDamaged
 from holdfast.core.ids import EffectId
 from holdfast.core.run import Run
@@ -21,6 +21,7 @@ from holdfast.store.effects import FinishEffect, beginning_effect, finishing_eff
 from holdfast.store.journal import saving_step
 from holdfast.store.queries import load_queries, numbered
 from holdfast.store.rows.effects import IN_ORDER
+from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, an_effect, claim_of, later, running_run, stored_run
 from tests.engine.tables import execute
@@ -234,7 +235,7 @@ def step_of(effect: Effect, **changes: Any) -> Step:
 
 
 def finishing(effect: Effect, claim: Claim, outcome: bytes = b'"sent"') -> FinishEffect:
-    return finishing_effect(effect, claim, outcome, micros=to_micros(later(seconds=1)))
+    return finishing_effect(effect, claim, outcome, micros=to_micros(later(seconds=1)), sealing=CLOSED)
 
 
 def test_an_effect_that_is_finished_is_its_own_step(store: Store) -> None:
@@ -270,11 +271,11 @@ def test_effects_and_steps_are_one_journal_in_the_order_of_their_ends(store: Sto
     effect, claim = begun(store)
     effects = [msgspec.structs.replace(effect, id=f"eff_{n}", occurrence=str(n)) for n in (2, 3)]
     for number, one in enumerate(effects):
-        assert store.write_now(beginning_effect(one))
-        assert store.write_now(finishing_effect(one, claim, b"1", micros=10 * number + 10))
+        assert store.write_now(beginning_effect(one, CLOSED))
+        assert store.write_now(finishing_effect(one, claim, b"1", micros=10 * number + 10, sealing=CLOSED))
     for seq in (5, 15, 25):
         step = step_of(effect, name="look", occurrence=str(seq), seq=seq)
-        store.write_now(saving_step(step, claim.fence))
+        store.write_now(saving_step(step, claim.fence, CLOSED))
 
     def read(tx: Tx) -> tuple[list[int], list[int], list[int]]:
         steps, newest = tx.journal.steps(effect.task_id), tx.journal.newest_steps(effect.task_id, limit=2)
@@ -338,7 +339,7 @@ def test_the_effects_of_a_turn_leave_the_journal_with_it(store: Store) -> None:
     # And what has left has its key for ever.
     again = msgspec.structs.replace(done, id="eff_again")
     assert not store.write_now(lambda tx: tx.effects.begin(again, claim))
-    assert not store.write_now(beginning_effect(again))
+    assert not store.write_now(beginning_effect(again, CLOSED))
     assert store.write_now(lambda tx: tx.effects.create(again)).id == done.id
 
 
@@ -365,7 +366,7 @@ def test_an_effect_that_was_settled_otherwise_is_not_simply_finished(
 def test_a_step_that_is_saved_under_its_key_comes_before_the_effect(store: Store) -> None:
     effect, claim = begun(store)
     first = step_of(effect, result=b'"first"')
-    store.write_now(saving_step(first, claim.fence))
+    store.write_now(saving_step(first, claim.fence, CLOSED))
 
     assert store.write_now(finishing(effect, claim))
     assert get(store, effect).status is EffectStatus.DONE
@@ -470,3 +471,20 @@ def test_values_are_given_in_the_order_in_which_sqlite_counts_parameters() -> No
     queries = load_queries("sqlite")
 
     assert {name: numbered(queries[name])[1] for name in IN_ORDER} == IN_ORDER
+
+
+@pytest.mark.parametrize("status", EffectStatus)
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_open_effects_of_tasks_that_are_to_end_are_found_by_their_keys(
+    store: Store, status: EffectStatus, is_cancelled: bool
+) -> None:
+    task = {"cancel_requested_at": START, "cancel_reason": "enough"} if is_cancelled else {}
+    run = stored_run(store, RunStatus.RUNNING, task=task)
+    effect = effect_of(run, status=status, effect_class=EffectClass.VERIFIABLE, idempotency_key="key_a")
+    other = effect_of(run, status=status, effect_class=EffectClass.OPAQUE, idempotency_key="key_b")
+    store.write_now(lambda tx: [tx.effects.create(one) for one in (effect, other)])
+
+    found = store.read_now(lambda tx: tx.effects.to_stop(["key_a", "key_b", "key_c"]))
+
+    is_open = status in (EffectStatus.INTENT, EffectStatus.UNKNOWN)
+    assert found == ([effect] if is_open and is_cancelled else [])

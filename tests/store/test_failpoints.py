@@ -15,6 +15,7 @@ from holdfast.core.errors import ClaimLost
 from holdfast.core.events import EventKind
 from holdfast.store import Store, Tx
 from holdfast.store.journal import saving_step
+from holdfast.store.sealing import CLOSED
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import (
     Call,
@@ -62,7 +63,7 @@ def test_a_recording_names_every_call_and_counts_its_statements(store: Store) ->
 
     recording.write_now(CreateTask())
     asyncio.run(recording.write(end))
-    recording.write_now(saving_step(a_step(run), claim.fence))
+    recording.write_now(saving_step(a_step(run), claim.fence, CLOSED))
 
     assert recording.calls == [
         Call(number=1, name="CreateTask", statements=3),
@@ -183,7 +184,7 @@ def test_a_write_that_fails_by_itself_fails_as_without_failpoints(store: Store) 
     run, _ = running_run(store)
 
     with pytest.raises(ClaimLost):
-        FailingStore(store).write_now(saving_step(a_step(run), 99))
+        FailingStore(store).write_now(saving_step(a_step(run), 99, CLOSED))
 
 
 def test_in_a_crowd_everybody_dies_with_the_one(store: Store) -> None:
@@ -225,7 +226,7 @@ def test_somebody_else_can_interfere_at_a_failpoint(store: Store) -> None:
     )
 
     with pytest.raises(ClaimLost):
-        rob.write_now(saving_step(a_step(run), claim.fence))
+        rob.write_now(saving_step(a_step(run), claim.fence, CLOSED))
 
 
 def test_every_point_of_a_write_is_survived_by_running_it_again(store: Store) -> None:

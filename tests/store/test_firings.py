@@ -133,3 +133,11 @@ def test_the_history_of_a_schedule_is_read_latest_first(store: Store) -> None:
     rest = store.read_now(lambda tx: tx.firings.page("nightly", before=page[-1].occurrence_at))
 
     assert [page, rest] == [[firings[2], firings[1]], [firings[0]]]
+
+
+def test_a_firing_is_found_by_the_message_that_it_posted(store: Store) -> None:
+    firing = a_firing(message_id="msg_1", status=FiringStatus.RUNNING, task_id="task_1")
+    fired(store, firing)
+
+    assert store.read_now(lambda tx: tx.firings.of_message("msg_1")) == firing
+    assert store.read_now(lambda tx: tx.firings.of_message("msg_2")) is None

@@ -18,6 +18,7 @@ from holdfast.core.transitions import RunStatus
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
 from holdfast.store.journal import JournalHead, saving_step
+from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, a_note, a_step, an_artifact, later, running_run, stored_run
 from tests.store.programs import leave_everything
@@ -50,7 +51,7 @@ def test_a_saved_step_is_read_back_as_it_was_written(store: Store) -> None:
         ended_us=to_micros(later(seconds=2)),
     )
 
-    assert store.write_now(saving_step(step, claim.fence)) is None
+    assert store.write_now(saving_step(step, claim.fence, CLOSED)) is None
     assert (
         store.read_now(lambda tx: tx.journal.find_step(run.task_id, "turn:1", "Suche 🔎", "call_7")) == step
     )
@@ -58,7 +59,7 @@ def test_a_saved_step_is_read_back_as_it_was_written(store: Store) -> None:
 
 def test_a_step_that_was_never_saved_is_not_found(store: Store) -> None:
     run, claim = running_run(store)
-    store.write_now(saving_step(a_step(run), claim.fence))
+    store.write_now(saving_step(a_step(run), claim.fence, CLOSED))
 
     def find(*key: str) -> Step | None:
         return store.read_now(lambda tx: tx.journal.find_step(*key))
@@ -73,9 +74,9 @@ def test_a_step_that_was_never_saved_is_not_found(store: Store) -> None:
 def test_the_first_result_stays_and_a_second_save_is_told_so(store: Store) -> None:
     run, claim = running_run(store)
     first, second = a_step(run, result=b"1"), a_step(run, result=b"2", seq=2)
-    store.write_now(saving_step(first, claim.fence))
+    store.write_now(saving_step(first, claim.fence, CLOSED))
 
-    assert store.write_now(saving_step(second, claim.fence)) == first
+    assert store.write_now(saving_step(second, claim.fence, CLOSED)) == first
     assert store.read_now(lambda tx: tx.journal.steps(run.task_id)) == [first]
 
 
@@ -84,7 +85,7 @@ def test_a_step_with_another_fence_is_refused(store: Store, fence: int) -> None:
     run, _ = running_run(store)
 
     with pytest.raises(ClaimLost) as error:
-        store.write_now(saving_step(a_step(run), fence))
+        store.write_now(saving_step(a_step(run), fence, CLOSED))
 
     assert (error.value.record_id, error.value.fence) == (run.id, fence)
     assert store.read_now(lambda tx: tx.journal.steps(run.task_id)) == []
@@ -92,10 +93,10 @@ def test_a_step_with_another_fence_is_refused(store: Store, fence: int) -> None:
 
 def test_a_step_saved_before_is_not_handed_to_a_stranger(store: Store) -> None:
     run, claim = running_run(store)
-    store.write_now(saving_step(a_step(run), claim.fence))
+    store.write_now(saving_step(a_step(run), claim.fence, CLOSED))
 
     with pytest.raises(ClaimLost):
-        store.write_now(saving_step(a_step(run), claim.fence + 1))
+        store.write_now(saving_step(a_step(run), claim.fence + 1, CLOSED))
 
 
 @pytest.mark.parametrize("status", [status for status in RunStatus if status is not RunStatus.RUNNING])
@@ -103,7 +104,7 @@ def test_a_run_that_is_not_running_saves_no_step(store: Store, status: RunStatus
     run = stored_run(store, status, fence=1)
 
     with pytest.raises(ClaimLost):
-        store.write_now(saving_step(a_step(run), 1))
+        store.write_now(saving_step(a_step(run), 1, CLOSED))
 
     assert store.read_now(lambda tx: tx.journal.steps(run.task_id)) == []
 
@@ -113,7 +114,7 @@ def test_a_run_saves_no_step_of_another_task(store: Store) -> None:
     other, _ = running_run(store)
 
     with pytest.raises(ClaimLost):
-        store.write_now(saving_step(a_step(run, task_id=other.task_id), claim.fence))
+        store.write_now(saving_step(a_step(run, task_id=other.task_id), claim.fence, CLOSED))
 
     assert store.read_now(lambda tx: tx.journal.steps(other.task_id)) == []
 
@@ -123,7 +124,7 @@ def test_steps_come_in_the_order_they_were_written(store: Store) -> None:
     steps = [a_step(run, name=f"step {seq % 3}", occurrence=str(seq), seq=seq) for seq in range(1, 8)]
 
     for step in reversed(steps):
-        store.write_now(saving_step(step, claim.fence))
+        store.write_now(saving_step(step, claim.fence, CLOSED))
 
     assert store.read_now(lambda tx: tx.journal.steps(run.task_id)) == steps
     assert store.read_now(lambda tx: tx.journal.steps(run.task_id, limit=2)) == steps[:2]
@@ -132,7 +133,7 @@ def test_steps_come_in_the_order_they_were_written(store: Store) -> None:
 def test_many_steps_saved_at_once_are_all_there(store: Store) -> None:
     runs = [running_run(store) for _ in range(5)]
     writes = [
-        saving_step(a_step(run, name=f"step {number}", seq=number), claim.fence)
+        saving_step(a_step(run, name=f"step {number}", seq=number), claim.fence, CLOSED)
         for run, claim in runs
         for number in range(1, 5)
     ]
@@ -175,7 +176,7 @@ def test_a_crowd_is_read_back_as_it_was_saved_whatever_stands_in_it(store: Store
     ]
 
     answers = store.write_now(
-        lambda tx: tx.journal.save_many([saving_step(step, claim.fence) for step in steps])
+        lambda tx: tx.journal.save_many([saving_step(step, claim.fence, CLOSED) for step in steps])
     )
 
     assert answers == [None] * len(odd)
@@ -189,8 +190,8 @@ def test_the_journals_of_many_tasks_come_in_order_and_are_told_apart(store: Stor
     steps = [a_step(one, name=f"step {seq % 3}", occurrence=str(seq), seq=seq) for seq in range(1, 8)]
     other = a_step(two, scope="main:1")
     for step in reversed(steps):
-        store.write_now(saving_step(step, one_claim.fence))
-    store.write_now(saving_step(other, two_claim.fence))
+        store.write_now(saving_step(step, one_claim.fence, CLOSED))
+    store.write_now(saving_step(other, two_claim.fence, CLOSED))
 
     tasks = [one.task_id, two.task_id, "task_nothing"]
     assert store.read_now(lambda tx: tx.journal.steps_of(tasks)) == {one.task_id: steps, two.task_id: [other]}
@@ -211,7 +212,7 @@ def test_only_the_holder_forgets_a_step_and_no_other_step_goes_with_it(store: St
     stranger = msgspec.structs.replace(claim, fence=claim.fence + 1)
     gone, others = a_step(run), [a_step(run, occurrence="2", seq=2), a_step(run, scope="main:1", seq=3)]
     for step in (gone, *others):
-        store.write_now(saving_step(step, claim.fence))
+        store.write_now(saving_step(step, claim.fence, CLOSED))
 
     with pytest.raises(ClaimLost):
         store.write_now(lambda tx: tx.journal.forget_step(stranger, "", "look", "1"))
@@ -224,11 +225,11 @@ def test_only_the_holder_forgets_a_step_and_no_other_step_goes_with_it(store: St
 def test_a_large_result_becomes_a_blob_and_comes_back_whole(store: Store) -> None:
     run, claim = running_run(store)
     payload = msgspec.json.encode({"text": "ebb and flow 🌊 " * 10_000})
-    packed = pack(payload)
+    packed = pack(payload, CLOSED)
 
     def save(tx: Tx) -> object:
         result = tx.blobs.keep(run.task_id, packed)
-        return saving_step(a_step(run, result=result), claim.fence)(tx)
+        return saving_step(a_step(run, result=result), claim.fence, CLOSED)(tx)
 
     store.write_now(save)
 
@@ -241,14 +242,14 @@ def test_a_large_result_becomes_a_blob_and_comes_back_whole(store: Store) -> Non
 def test_a_small_result_stays_in_its_row(store: Store) -> None:
     payload = b'"' + b"x" * (INLINE_BYTES - 2) + b'"'
 
-    packed = pack(payload)
+    packed = pack(payload, CLOSED)
 
     assert packed.digest is None
     assert store.read_now(lambda tx: tx.blobs.open(packed.stored)) == payload
 
 
 def test_a_reference_to_a_missing_blob_is_damage_not_a_result(store: Store) -> None:
-    packed = pack(b'"' + b"x" * INLINE_BYTES + b'"')
+    packed = pack(b'"' + b"x" * INLINE_BYTES + b'"', CLOSED)
 
     with pytest.raises(RowDamaged, match="missing"):
         store.read_now(lambda tx: tx.blobs.open(packed.stored))
@@ -258,7 +259,7 @@ def test_the_head_of_a_journal_counts_steps_and_names_the_last_and_its_writers(s
     run, claim = running_run(store)
     empty, _ = running_run(store)
     for seq, name in enumerate(("read", "think", "write"), start=1):
-        store.write_now(saving_step(a_step(run, name=name, seq=seq), claim.fence))
+        store.write_now(saving_step(a_step(run, name=name, seq=seq), claim.fence, CLOSED))
 
     heads = store.read_now(lambda tx: tx.journal.heads([run.task_id, empty.task_id]))
 
@@ -270,7 +271,7 @@ def test_the_head_of_a_journal_counts_steps_and_names_the_last_and_its_writers(s
 def test_the_head_of_a_journal_that_several_runs_wrote_adds_them_up(store: Store) -> None:
     run, claim = running_run(store)
     for seq in (1, 3):
-        store.write_now(saving_step(a_step(run, name=f"step {seq}", seq=seq), claim.fence))
+        store.write_now(saving_step(a_step(run, name=f"step {seq}", seq=seq), claim.fence, CLOSED))
     for seq in (2, 4, 5):
         earlier = a_step(run, name=f"step {seq}", seq=seq, run_id="run_before")
         store.write_now(partial(put_step, step=earlier))
@@ -372,7 +373,7 @@ def test_retention_takes_the_journal_of_its_tasks_only(store: Store) -> None:
     gone, gone_claim = running_run(store)
     kept, kept_claim = running_run(store)
     for run, claim in ((gone, gone_claim), (kept, kept_claim)):
-        store.write_now(saving_step(a_step(run), claim.fence))
+        store.write_now(saving_step(a_step(run), claim.fence, CLOSED))
         for write in WRITES.values():
             store.write_now(partial(write, claim=claim))
 

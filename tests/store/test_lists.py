@@ -13,6 +13,7 @@ from holdfast.core.run import Run
 from holdfast.core.scope import StoredValue
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
+from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import later, running_run, write
 from tests.engine.tables import execute
@@ -78,7 +79,7 @@ def test_another_delta_at_the_same_place_is_refused_and_changes_nothing(
 def test_many_items_become_a_blob_and_come_back_whole(store: Store) -> None:
     run, _ = running_run(store)
     delta, packed_before = a_delta(run, items=large()), a_delta(run, 2, items=large("spring tide "))
-    packed = pack(packed_before.items)
+    packed = pack(packed_before.items, CLOSED)
 
     def append(tx: Tx) -> None:
         tx.lists.append(delta)

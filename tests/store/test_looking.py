@@ -8,6 +8,7 @@ from holdfast.core.errors import AmbiguousId, NotFound
 from holdfast.core.transitions import EffectStatus
 from holdfast.store import Store, Tx
 from holdfast.store.journal import saving_step
+from holdfast.store.sealing import CLOSED
 from tests.builders import START, a_step, a_task, an_effect, later, running_run
 from tests.store.programs import a_delta, a_question
 
@@ -18,8 +19,8 @@ def test_the_end_of_a_journal_is_read_without_its_beginning(store: Store) -> Non
 
     def write(tx: Tx) -> None:
         for place in range(5):
-            saving_step(a_step(run, name=f"step {place}", seq=place), claim.fence)(tx)
-        saving_step(a_step(other, seq=9), other.fence)(tx)
+            saving_step(a_step(run, name=f"step {place}", seq=place), claim.fence, CLOSED)(tx)
+        saving_step(a_step(other, seq=9), other.fence, CLOSED)(tx)
 
     store.write_now(write)
 

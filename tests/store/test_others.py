@@ -289,3 +289,4 @@ def test_a_fact_is_kept_until_it_is_replaced(store: Store) -> None:
     store.write_now(lambda tx: tx.boots.set_fact("colour", "green"))
 
     assert store.read_now(lambda tx: tx.boots.fact("colour")) == "green"
+    assert store.read_now(lambda tx: tx.boots.facts(["colour", "shape"])) == {"colour": "green"}

@@ -26,6 +26,7 @@ from holdfast.store import Tx
 from holdfast.store.queries import load_queries
 from holdfast.store.records import Place
 from holdfast.store.rows.work import row_from_task
+from holdfast.store.sealing import CLOSED
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.tasks import LAST
 from holdfast.testing import memory_store
@@ -53,7 +54,9 @@ PEER = Origin(channel="hook", peer="ada")
 QUERIES = load_queries("sqlite")
 
 # To be scanned on purpose: they read everything back, or check the file.
-VERIFICATION = re.compile(r"scan_\w+|count_(tasks|runs|checkpoints)|integrity_check|applied_migrations")
+VERIFICATION = re.compile(
+    r"scan_\w+|count_(tasks|runs|checkpoints)|integrity_check|applied_migrations|schema_\w+"
+)
 
 # These hold only what is in flight or ready, so that walking through them does not depend on history.
 PARTIAL = {
@@ -90,6 +93,7 @@ MAY_SORT = {
     "claims_with_token",
     "done_effects_of_task",
     "effects_of_task",
+    "effects_to_stop",
     "find_delivery",
     "find_firing",
     "find_message",
@@ -129,7 +133,7 @@ def fill(store: SqliteStore, finished: int) -> None:
             a_run(task, id=RunId(f"run_{task.id[5:]}"), status=RunStatus.RESUMED, claimed_by=BOOT)
             for task in tasks
         ]
-        tx.statements.many("insert_task", [row_from_task(task) for task in tasks])
+        tx.statements.many("insert_task", [row_from_task(task, CLOSED) for task in tasks])
         tx.runs.create_many(runs)
         tx.checkpoints.create_many(
             [a_checkpoint(run, status=CheckpointStatus.RESUMED, token="past") for run in runs]

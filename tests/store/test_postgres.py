@@ -33,8 +33,10 @@ from holdfast.store import link as link_module
 from holdfast.store import writer as writer_module
 from holdfast.store.effects import beginning_effect
 from holdfast.store.journal import SaveStep, saving_step
+from holdfast.store.migrations import load_migrations
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.queries import load_queries, numbered
+from holdfast.store.sealing import CLOSED
 from holdfast.testing import FakeClock
 from tests.builders import (
     BOOT,
@@ -220,7 +222,7 @@ def test_a_fence_raised_while_a_step_waits_refuses_the_step(
     run, claim = running_run(store)
     rival.execute("UPDATE runs SET fence = fence + 1 WHERE id = %s", (run.id,))
 
-    saving = threads.submit(store.write_now, saving_step(a_step(run), claim.fence))
+    saving = threads.submit(store.write_now, saving_step(a_step(run), claim.fence, CLOSED))
     until_blocked(url)
     rival.commit()
 
@@ -235,7 +237,9 @@ def test_a_fence_raised_while_a_crowd_of_steps_waits_refuses_only_the_steps_of_t
     held, claim = running_run(store)
     lost, _ = running_run(store)
     rival.execute("UPDATE runs SET fence = fence + 1 WHERE id = %s", (lost.id,))
-    writes = [saving_step(a_step(run, name=name), claim.fence) for run in (held, lost) for name in "abcdef"]
+    writes = [
+        saving_step(a_step(run, name=name), claim.fence, CLOSED) for run in (held, lost) for name in "abcdef"
+    ]
 
     saving = threads.submit(in_one_crowd, store, writes)
     until_blocked(url)
@@ -325,7 +329,7 @@ def test_an_intent_waits_for_a_fence_that_is_being_raised(
 def test_an_effect_that_is_done_is_written_to_no_index_anew(store: PostgresStore, rival: Rival) -> None:
     run, _ = running_run(store)
     effect = an_effect(task_id=run.task_id, run_id=run.id)
-    store.write_now(beginning_effect(effect))
+    store.write_now(beginning_effect(effect, CLOSED))
 
     rival.execute(
         "UPDATE effects SET status = 'done', outcome = 'x', updated_at = 9 WHERE task_id = %s",
@@ -365,7 +369,7 @@ def test_a_step_and_a_pause_that_race_agree_on_who_was_first(
         def save(run: Any = run, claim: Any = claim, start: threading.Barrier = start) -> bool:
             start.wait(SOON_S)
             try:
-                return saver.write_now(saving_step(a_step(run), claim.fence)) is None
+                return saver.write_now(saving_step(a_step(run), claim.fence, CLOSED)) is None
             except ClaimLost:
                 return False
 
@@ -502,10 +506,12 @@ def test_a_lock_that_somebody_holds_does_not_stop_the_event_loop(
 
     async def main() -> tuple[int, object]:
         for number in range(20):  # a lonely caller's writes are run on the loop's own thread
-            await store.write(saving_step(a_step(run, name=f"alone {number}"), claim.fence))
+            await store.write(saving_step(a_step(run, name=f"alone {number}"), claim.fence, CLOSED))
         rival.execute("SELECT 1 FROM runs WHERE id = %s FOR UPDATE", (run.id,))
         async with asyncio.TaskGroup() as group:
-            saving = group.create_task(store.write(saving_step(a_step(run, name="waits"), claim.fence)))
+            saving = group.create_task(
+                store.write(saving_step(a_step(run, name="waits"), claim.fence, CLOSED))
+            )
             ticks = 0
             for _ in range(20):
                 await asyncio.sleep(0.01)
@@ -823,10 +829,10 @@ def test_a_step_whose_answer_was_lost_is_saved_once(
     store = open_store(cutter.url(url))
     run, claim = running_run(store)
     step = a_step(run, name="the one that is cut")
-    store.write_now(saving_step(a_step(run, name="prepares the statement"), claim.fence))
+    store.write_now(saving_step(a_step(run, name="prepares the statement"), claim.fence, CLOSED))
 
     (cutter.cut_after if is_delivered else cutter.cut_before)(b"the one that is cut")
-    answer = store.write_now(saving_step(step, claim.fence))
+    answer = store.write_now(saving_step(step, claim.fence, CLOSED))
 
     assert cutter.has_cut.is_set()
     assert answer is None  # saved now, also when the answer to that was lost
@@ -891,7 +897,7 @@ def test_every_acknowledged_write_survives_crashes_of_the_server_and_none_is_dou
         async def save() -> None:
             while not is_over.is_set():
                 name = unique()
-                await store.write(saving_step(a_step(run, name=name), claim.fence))
+                await store.write(saving_step(a_step(run, name=name), claim.fence, CLOSED))
                 saved.append(name)
 
         async def main() -> None:
@@ -947,7 +953,9 @@ def test_while_the_server_is_gone_callers_are_told_so_and_later_all_goes_on(
         server.stop("immediate")
 
         async def write_many() -> list[object]:
-            writes = [store.write(saving_step(a_step(run, name=unique()), claim.fence)) for _ in range(50)]
+            writes = [
+                store.write(saving_step(a_step(run, name=unique()), claim.fence, CLOSED)) for _ in range(50)
+            ]
             return list(await asyncio.gather(*writes, return_exceptions=True))
 
         started = time.monotonic()
@@ -995,7 +1003,7 @@ def test_connections_that_an_administrator_ended_are_made_again(store: PostgresS
     )
 
     found = store.read_now(lambda tx: tx.runs.get(run.id))
-    store.write_now(saving_step(a_step(run), claim.fence))
+    store.write_now(saving_step(a_step(run), claim.fence, CLOSED))
     emit(store, "alive")
 
     assert found.id == run.id
@@ -1012,7 +1020,8 @@ def test_stores_that_open_an_empty_database_together_set_it_up_once(
     for one in opened:
         one.result(SOON_S)
 
-    assert ask(url, "SELECT number FROM schema_migrations") == [(1,)]
+    numbers = [(one.number,) for one in load_migrations("postgres")]
+    assert ask(url, "SELECT number FROM schema_migrations ORDER BY number") == numbers
     assert ask(url, "SELECT count(*) FROM ledger_facts WHERE name = 'ledger_id'") == [(1,)]
 
 

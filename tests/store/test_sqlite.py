@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import stat
 import subprocess
@@ -19,6 +20,7 @@ from holdfast.core.errors import LedgerReplaced, StoreUnavailable
 from holdfast.store import Tx, Write, sqlite
 from holdfast.store.guard import FileGuard
 from holdfast.store.journal import saving_step
+from holdfast.store.sealing import CLOSED
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock, memory_store
@@ -115,7 +117,7 @@ def test_a_ledger_is_found_again_as_it_was_left(quick_path: Path) -> None:
     path = quick_path / "ledger.db"
     first = SqliteStore(path, clock=FakeClock())
     run, claim = running_run(first)
-    first.write_now(saving_step(a_step(run), claim.fence))
+    first.write_now(saving_step(a_step(run), claim.fence, CLOSED))
     first.close()
 
     second = SqliteStore(path, clock=FakeClock())
@@ -189,7 +191,7 @@ def test_steps_that_no_longer_fit_on_the_disk_are_not_taken_for_saved(store: Sql
     fill(store, pages_left=60)
 
     answers = asyncio.run(
-        crowd(store, *(saving_step(a_step(run, result=result), claim.fence) for run, claim in runs))
+        crowd(store, *(saving_step(a_step(run, result=result), claim.fence, CLOSED) for run, claim in runs))
     )
 
     saved = store.read_now(lambda tx: [len(tx.journal.steps(run.task_id)) == 1 for run, _ in runs])
@@ -203,6 +205,22 @@ def test_a_store_on_a_full_disk_can_be_closed(store: SqliteStore) -> None:
     fill(store, pages_left=0)
 
     store.close()
+
+
+@pytest.mark.timeout(15)  # it used to wait for 20 seconds
+def test_a_store_is_closed_at_once_while_another_process_is_frozen_in_the_middle_of_a_read(
+    quick_path: Path,
+) -> None:
+    store = SqliteStore(quick_path / "ledger.db", clock=FakeClock())
+    with contextlib.closing(apsw.Connection(str(quick_path / "ledger.db"))) as frozen:
+        frozen.execute("BEGIN")
+        frozen.execute("SELECT count(*) FROM tasks").fetchall()
+        store.write_now(lambda tx: tx.boots.set_fact("news", "since then"))
+
+        store.close()
+
+    with contextlib.closing(SqliteStore(quick_path / "ledger.db", clock=FakeClock())) as again:
+        assert again.read_now(lambda tx: tx.boots.fact("news")) == "since then"
 
 
 def test_a_text_that_is_not_utf8_is_damaged_and_hides_no_other_task(tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ import pytest
 
 from holdfast.core.errors import AmbiguousId, BadInput, KeyConflict, NotFound
 from holdfast.core.ids import TaskId
+from holdfast.core.payload import digest_of
+from holdfast.core.redaction import hide_name, redact_json, redact_text
 from holdfast.core.run import Outcome
 from holdfast.core.task import NotifyPolicy, Origin, Progress, RuntimeName, Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
-from holdfast.store.tasks import LAST
+from holdfast.store.sealing import CLOSED
+from holdfast.store.tasks import LAST, Asked
 from holdfast.testing import FakeClock, contents_of
 from tests.builders import (
     FAILURE,
@@ -26,7 +29,7 @@ from tests.builders import (
     running_run,
     write,
 )
-from tests.engine.tables import dump
+from tests.engine.tables import dump, execute, literal
 from tests.store.programs import a_delta, large, leave_everything
 
 DONE = Outcome(status=RunStatus.SUCCEEDED, result=b'"done"')
@@ -246,6 +249,60 @@ def test_a_key_with_something_else_behind_it_is_a_conflict(store: Store, change:
 
     assert error.value.task_id == first.id
     assert ids(store.read_now(lambda tx: tx.tasks.page())) == [first.id]
+
+
+def test_a_key_with_another_goal_behind_it_is_a_conflict_that_says_so(store: Store) -> None:
+    first, second = a_task(dedup_key="tides"), a_task(dedup_key="tides", goal="another")
+    create(store, first)
+
+    with pytest.raises(KeyConflict, match="another goal; use another key, or the goal of that one, or none"):
+        store.write_now(lambda tx: tx.tasks.create(second, Asked(goal=second.goal)))
+
+    assert ids(store.read_now(lambda tx: tx.tasks.page())) == [first.id]
+    # What was only made up may be made up otherwise; and the same goal is the same task.
+    assert store.write_now(lambda tx: tx.tasks.create(second))[0].id == first.id
+    same = a_task(dedup_key="tides")
+    assert store.write_now(lambda tx: tx.tasks.create(same, Asked(goal=same.goal)))[0].id == first.id
+
+
+def test_goals_that_differ_only_in_a_secret_are_two_goals(store: Store) -> None:
+    said = "log in with password=hunter21"
+    first = a_task(dedup_key="tides", goal=redact_text(said))
+    store.write_now(lambda tx: tx.tasks.create(first, Asked(goal=said)))
+    again, other = (a_task(dedup_key="tides", goal=first.goal) for _ in range(2))
+
+    assert store.write_now(lambda tx: tx.tasks.create(again, Asked(goal=said)))[0].id == first.id
+    with pytest.raises(KeyConflict, match="another goal"):
+        store.write_now(lambda tx: tx.tasks.create(other, Asked(goal="log in with password=hunter22")))
+
+
+@pytest.mark.parametrize("is_hidden", [True, False])
+def test_a_key_is_found_by_a_process_that_takes_something_else_for_a_secret(
+    store: Store, *, is_hidden: bool
+) -> None:
+    forms = ["import harbour", hide_name("import harbour")]
+    before, now = forms[::-1] if is_hidden else forms
+    first, second = a_task(dedup_key=before), a_task(dedup_key=now)
+    create(store, first)
+
+    found, is_new = store.write_now(lambda tx: tx.tasks.create(second, Asked(key="import harbour")))
+
+    assert (found.id, is_new) == (first.id, False)
+
+
+def test_a_key_of_an_older_release_is_found_with_any_goal_and_redacted_arguments(store: Store) -> None:
+    given = msgspec.json.encode({"password": "hunter2!"})
+    first = a_task(dedup_key="tides", arguments=redact_json(given))
+    create(store, first)
+    # As it was written: without the goal.
+    old = digest_of(first.runtime.value, first.name, first.arguments)
+    execute(store, f"UPDATE dedup_keys SET arguments_digest = {literal(store, old)}")
+
+    again, is_new = store.write_now(
+        lambda tx: tx.tasks.create(a_task(dedup_key="tides", arguments=given), Asked(goal="any"))
+    )
+
+    assert (again.id, is_new) == (first.id, False)
 
 
 def test_a_key_finds_its_task_also_after_it_has_ended(store: Store) -> None:
@@ -534,7 +591,7 @@ def test_only_ended_tasks_whose_time_is_over_are_pruned_oldest_first(store: Stor
 
 
 def test_pruning_takes_a_task_with_everything_that_hangs_on_it(store: Store, clock: FakeClock) -> None:
-    packed = pack(b'"' + b"x" * INLINE_BYTES + b'"')
+    packed = pack(b'"' + b"x" * INLINE_BYTES + b'"', CLOSED)
     task = a_task(
         status=TaskStatus.SUCCEEDED, cleanup_after=START, arguments=packed.stored, dedup_key="tides"
     )
@@ -560,7 +617,7 @@ def test_pruning_takes_a_task_with_everything_that_hangs_on_it(store: Store, clo
 
 
 def test_a_blob_goes_with_the_last_task_that_needed_it(store: Store, clock: FakeClock) -> None:
-    packed = pack(b'"' + b"x" * INLINE_BYTES + b'"')
+    packed = pack(b'"' + b"x" * INLINE_BYTES + b'"', CLOSED)
     assert packed.digest is not None
     tasks = [a_task(status=TaskStatus.SUCCEEDED, cleanup_after=START) for _ in range(2)]
     create(store, *tasks)
@@ -573,7 +630,7 @@ def test_a_blob_goes_with_the_last_task_that_needed_it(store: Store, clock: Fake
 
 def test_a_large_payload_is_kept_once_and_comes_back_whole(store: Store) -> None:
     payload = msgspec.json.encode(["tides 🌊"] * 5000)
-    packed = pack(payload)
+    packed = pack(payload, CLOSED)
     one, two = a_task(arguments=packed.stored), a_task(arguments=packed.stored)
     create(store, one, two)
 

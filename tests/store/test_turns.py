@@ -11,6 +11,7 @@ from holdfast.core.run import Run
 from holdfast.core.scope import Loop
 from holdfast.store import Store, Tx
 from holdfast.store.journal import JournalHead, saving_step
+from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import a_step, later, running_run
 from tests.store.programs import a_summary, a_turn, flip
@@ -22,7 +23,7 @@ def loops_of(store: Store, run: Run) -> dict[str, Loop]:
 
 def save_steps(store: Store, run: Run, fence: int, *scopes: str) -> None:
     for seq, scope in enumerate(scopes, start=1):
-        store.write_now(saving_step(a_step(run, scope=scope, seq=seq), fence))
+        store.write_now(saving_step(a_step(run, scope=scope, seq=seq), fence, CLOSED))
 
 
 # --- finished turns
@@ -221,13 +222,13 @@ def test_the_head_counts_the_steps_of_finished_turns_and_names_their_writers(sto
 def test_the_last_step_is_that_of_the_newest_turn_unless_a_newer_step_was_saved(store: Store) -> None:
     run, claim = running_run(store)
     store.write_now(
-        saving_step(a_step(run, name="prepare", ended_us=to_micros(later(seconds=1))), claim.fence)
+        saving_step(a_step(run, name="prepare", ended_us=to_micros(later(seconds=1))), claim.fence, CLOSED)
     )
     store.write_now(lambda tx: tx.turns.commit(a_turn(run, 2), "main:2", is_over=False))
     after_the_turn = head_of(store, run)
 
     newer = a_step(run, name="report", seq=2, ended_us=to_micros(later(seconds=3)))
-    store.write_now(saving_step(newer, claim.fence))
+    store.write_now(saving_step(newer, claim.fence, CLOSED))
 
     after_the_step = head_of(store, run)
     assert after_the_turn is not None

@@ -28,6 +28,7 @@ from holdfast.core.transitions import (
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
 from holdfast.store.journal import saving_step
+from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import (
     BOOT,
@@ -223,7 +224,7 @@ def delete_everything_of_a_task(store: Store) -> Write:
 
 def save_step(store: Store) -> Write:
     run, claim = running_run(store)
-    return saving_step(a_step(run), claim.fence)
+    return saving_step(a_step(run), claim.fence, CLOSED)
 
 
 def write_journal(store: Store) -> Write:
@@ -244,14 +245,14 @@ def put_step(store: Store) -> Write:
 
 def forget_step(store: Store) -> Write:
     run, claim = running_run(store)
-    store.write_now(saving_step(a_step(run), claim.fence))
+    store.write_now(saving_step(a_step(run), claim.fence, CLOSED))
     return lambda tx: tx.journal.forget_step(claim, "", "look", "1")
 
 
 def commit_turn(store: Store) -> Write:
     run, claim = running_run(store)
     for scope in ("main:1", "main:1/inner:1"):
-        store.write_now(saving_step(a_step(run, scope=scope), claim.fence))
+        store.write_now(saving_step(a_step(run, scope=scope), claim.fence, CLOSED))
     store.write_now(
         lambda tx: tx.turns.commit(a_turn(run, loop="main:1/inner"), "main:1/inner:1", is_over=True)
     )
@@ -379,7 +380,7 @@ def prune_events(store: Store) -> Write:
 
 
 def keep_blob(store: Store) -> Write:
-    packed = pack(b'"' + b"x" * INLINE_BYTES + b'"')
+    packed = pack(b'"' + b"x" * INLINE_BYTES + b'"', CLOSED)
     task = stored_task(store)
     return lambda tx: tx.blobs.keep(task.id, packed)
 

@@ -16,9 +16,11 @@ from holdfast.core.events import EventKind
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.live import shielded
 from holdfast.store import Store, Tx, Write
+from holdfast.store.contract import Busy
 from holdfast.store.journal import saving_step
+from holdfast.store.sealing import CLOSED
 from holdfast.store.transaction import Tx as RealTx
-from holdfast.store.writer import MAX_GROUP, Busy, Session, Writer
+from holdfast.store.writer import MAX_GROUP, Session, Writer
 from holdfast.testing import FakeClock, contents_of, memory_store
 from tests.builders import START, a_step, a_task, running_run, stored_run
 
@@ -158,9 +160,9 @@ def test_each_write_of_a_crowd_sees_those_before_it(store: Store) -> None:
 
 def test_steps_of_a_crowd_are_saved_once_each_and_strangers_are_told(store: Store) -> None:
     runs = [running_run(store) for _ in range(10)]
-    good = [saving_step(a_step(run), claim.fence) for run, claim in runs]
-    again = [saving_step(a_step(run, result=b'"other"'), claim.fence) for run, claim in runs[:3]]
-    strangers = [saving_step(a_step(run, name="steal"), claim.fence + 1) for run, claim in runs[:2]]
+    good = [saving_step(a_step(run), claim.fence, CLOSED) for run, claim in runs]
+    again = [saving_step(a_step(run, result=b'"other"'), claim.fence, CLOSED) for run, claim in runs[:3]]
+    strangers = [saving_step(a_step(run, name="steal"), claim.fence + 1, CLOSED) for run, claim in runs[:2]]
 
     answers = asyncio.run(crowd(store, *good, *again, *strangers))
 
@@ -177,7 +179,7 @@ def test_steps_and_other_writes_of_one_crowd_do_not_disturb_each_other(store: St
     runs = [running_run(store) for _ in range(5)]
     writes: list[Write[Any]] = []
     for number, (run, claim) in enumerate(runs):
-        writes += [saving_step(a_step(run), claim.fence), remember(f"fact {number}", "x"), fail]
+        writes += [saving_step(a_step(run), claim.fence, CLOSED), remember(f"fact {number}", "x"), fail]
 
     answers = asyncio.run(crowd(store, *writes))
 
@@ -450,7 +452,7 @@ class FakeSession:
     """One connection to a database that keeps a list of words."""
 
     def __init__(self) -> None:
-        self.tx = RealTx(FakeStatements(self))
+        self.tx = RealTx(FakeStatements(self), CLOSED.vault)
         self.pending: list[str] = []
         self.committed: list[str] = []
         self.commits = 0

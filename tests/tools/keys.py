@@ -7,9 +7,14 @@ from typing import Any, ParamSpec, TypeVar
 
 from holdfast.core.effect_class import Verdict, options_of
 from holdfast.engine import effects
+from holdfast.store.sealing import LedgerKey, MemoryKey, Sealing, Vault
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+VAULT = Vault(MemoryKey())
+VAULT.known = LedgerKey.new()
+SEALING = Sealing(VAULT)
 
 KEY = "0123456789abcdef0123456789abcdef"
 
@@ -18,7 +23,7 @@ async def call(
     fn: Callable[P, Coroutine[Any, Any, T]], key: str = KEY, /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """What the tool does under this key."""
-    with effects.keyed_by("tool", key):
+    with effects.keyed_by("tool", key, SEALING):
         return await fn(*args, **kwargs)
 
 
@@ -27,6 +32,6 @@ async def verify(fn: Callable[..., Any], key: str = KEY, /, *args: Any, **kwargs
     spec = options_of(fn).effect
     assert spec is not None
     assert spec.verify is not None
-    with effects.keyed_by("tool", key):
+    with effects.keyed_by("tool", key, SEALING):
         verdict: Verdict = await spec.verify(*args, **kwargs)  # type: ignore[misc]
         return verdict

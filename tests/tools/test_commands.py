@@ -31,7 +31,7 @@ async def end_of(fifo: Path) -> str:
 
 
 def witness_of(receipts: str) -> int:
-    pid: int = json.loads(Path(receipts, f"{KEY}.started").read_bytes())["pid"]
+    pid: int = json.loads(Path(receipts, f"{KEY}.started").read_bytes())["witness"]["pid"]
     return pid
 
 
@@ -207,14 +207,25 @@ async def test_a_command_that_does_not_end_is_waited_for_only_so_long(quick_path
     assert outcome == CutShort("the command is still running after 0.02 s of waiting for its end")
 
 
-def test_a_receipt_is_for_its_owner_alone_and_holds_no_secret(receipts: str) -> None:
+def test_a_program_gets_what_a_command_said_as_it_was(receipts: str) -> None:
     secret = "ghp_" + "0aZ9" * 9  # put together here, so that it is none
 
-    result = asyncio.run(call(shell, KEY, f"echo {secret}", receipts=receipts))
+    result = asyncio.run(call(shell, KEY, f"echo {secret}; echo password=hunter2! >&2", receipts=receipts))
 
-    written = Path(receipts, f"{KEY}.done")
-    assert result.stdout == "[redacted:github]\n"
-    assert secret not in written.read_text()
+    assert (result.stdout, result.stderr) == (f"{secret}\n", "password=hunter2!\n")
+
+
+def test_the_words_of_a_command_that_failed_are_redacted_in_the_error(receipts: str) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        asyncio.run(call(shell, KEY, "echo password=hunter2! >&2; exit 3", receipts=receipts, check=True))
+
+    assert "hunter2" not in str(failed.value)
+    assert failed.value.stderr == "password=hunter2!\n"
+
+
+def test_a_receipt_is_for_its_owner_alone(receipts: str) -> None:
+    asyncio.run(call(shell, KEY, "echo", receipts=receipts))
+
     assert stat.S_IMODE(Path(receipts).stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in Path(receipts).iterdir()} == {0o600}
 
@@ -349,3 +360,29 @@ def test_a_place_for_receipts_that_cannot_be_made_is_named(quick_path: Path) -> 
 
     with pytest.raises(BadInput, match=r"receipts: .*/file/below"):
         make_directory(quick_path / "file" / "below")
+
+
+def _kept(receipts: str) -> bytes:
+    kept = [path.read_bytes() for path in Path(receipts).iterdir()]
+    assert kept
+    return b"".join(kept)
+
+
+async def test_what_a_command_says_comes_whole_and_its_receipt_is_sealed(receipts: str) -> None:
+    password = "-".join(["correct", "horse", "battery"])
+
+    done = await call(shell, KEY, f"echo 'password: {password}'", receipts=receipts)
+    again = await verify(shell, KEY, "whatever it was", receipts=receipts)
+
+    assert done.stdout == f"password: {password}\n"
+    assert again == Happened(done)
+    assert b"horse" not in _kept(receipts)
+
+
+async def test_a_receipt_whose_key_is_gone_leaves_the_outcome_open(receipts: str) -> None:
+    await call(shell, KEY, "echo 'password: correct-horse'", receipts=receipts)
+
+    outcome = await find_outcome(KEY, Path(receipts), patience_s=0, seal_key=bytes(32))
+
+    assert isinstance(outcome, CutShort)
+    assert "sealed with a key that is not at hand" in outcome.why

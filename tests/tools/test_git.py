@@ -95,7 +95,7 @@ def test_what_git_refuses_is_said_in_its_own_words(repo: Path) -> None:
     (repo / "a").touch()
 
     with pytest.raises(GitFailed, match=r"git commit failed \(exit status 1\): tides are wrong") as refusal:
-        asyncio.run(call(git_commit, KEY, str(repo), "No", all=True))
+        asyncio.run(call(git_commit, KEY, str(repo), "No", all=True, trust_repo=True))
 
     assert refusal.value.exit_code == 1
 
@@ -106,7 +106,7 @@ def test_a_commit_that_takes_too_long_is_stopped_and_leaves_no_lock(repo: Path) 
     git(repo, "add", "a")
 
     with pytest.raises(TimeoutError, match="took more than"):
-        asyncio.run(call(git_commit, KEY, str(repo), "Slow", timeout_s=0.1))
+        asyncio.run(call(git_commit, KEY, str(repo), "Slow", timeout_s=0.1, trust_repo=True))
 
     assert asyncio.run(verify(git_commit, KEY, str(repo), "Slow")) == DidNotHappen()
 

@@ -14,6 +14,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.transitions import CheckpointStatus, TaskStatus
 from holdfast.store.tasks import LAST
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
+from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +91,37 @@ def read_page(
 
 
 def read_checkpoint(tx: Tx, prefix: str) -> CheckpointView:
-    return CheckpointView.of(_opened(tx, tx.checkpoints.resolve(prefix)))
+    checkpoint = _opened(tx, tx.checkpoints.resolve(prefix))
+    view = CheckpointView.of(checkpoint)
+    if checkpoint.status is not CheckpointStatus.FAILED_RESUME:
+        return view
+    why_not = _why_no_retry(tx, checkpoint, view.problem)
+    retry = f"to try again, once its cause is mended: holdfast checkpoints retry {view.id}"
+    return msgspec.structs.replace(view, can_retry=why_not is None, advice=why_not or retry)
+
+
+def _why_no_retry(tx: Tx, checkpoint: Checkpoint, problem: str | None) -> str | None:
+    """Why `checkpoints retry` would not help, and the command that does; None when it would."""
+    retried = tx.checkpoints.that_retries(checkpoint.id)
+    if retried is not None:
+        return f"it was retried: holdfast checkpoints show {retried.id}"
+    task = tx.tasks.get_many([checkpoint.task_id]).get(checkpoint.task_id)
+    if task is None:
+        return (
+            f"its task {one_line(checkpoint.task_id)} is not in the ledger any more, so it cannot be retried"
+        )
+    if task.status is TaskStatus.CANCELLED:
+        return f"its task was cancelled; to go on with it: holdfast tasks retry {task.id} --cancelled"
+    if task.status is not TaskStatus.FAILED:
+        return f"its task is {task.status.value}, so it cannot be retried: holdfast tasks show {task.id}"
+    if problem is not None:
+        return (
+            f"it cannot be retried, because it cannot be read; to begin the task anew: "
+            f"holdfast tasks fork {task.id} --at start"
+        )
+    if tx.runs.last_of_task(task.id).id != checkpoint.run_id:
+        return f"its task went on and failed otherwise since: holdfast tasks retry {task.id}"
+    return None
 
 
 def _opened(tx: Tx, checkpoint_id: str) -> Checkpoint:

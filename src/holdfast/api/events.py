@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.params import IdText, PageSize, Params
 from holdfast.core.errors import BadInput
 from holdfast.store.events import START
@@ -26,13 +27,13 @@ class EventsAsked(Params, frozen=True, kw_only=True):
     limit: PageSize = 50
 
 
-def read_page(tx: Tx, asked: EventsAsked, *, owner: str | None = None) -> EventPageView:
-    """Whoever is bound to an owner hears of one task of that owner at a time."""
-    if owner is not None and asked.task_id is None:
-        raise BadInput("taskId", "this token is bound to an owner; name one of the owner's tasks")
+def read_page(tx: Tx, asked: EventsAsked, *, reach: Reach = EVERYTHING) -> EventPageView:
+    """A caller that is bound to an owner, or to names of tasks, hears of one of these tasks at a time."""
+    if reach.is_bound and asked.task_id is None:
+        raise BadInput("taskId", "this token is bound to an owner or to tasks; name one of these tasks")
     task_id = asked.task_id
-    if task_id is not None and owner is not None:
-        task_id = tx.tasks.resolve(task_id, owner=owner)
+    if task_id is not None and reach.is_bound:
+        task_id = reach.resolve(tx, task_id)
     found = read_events(tx, task_id, asked.after, asked.limit)
     return EventPageView(
         events=[EventView.of(event) for event in found],

@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
+from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.core.errors import FeedGap, HoldfastError
-from holdfast.core.task import Task
+from holdfast.engine.troubles import Troubles
 from holdfast.store import Store, Tx
 from holdfast.store.events import START
 from holdfast.views.wire import TaskSummary
 
-log = logging.getLogger("holdfast")
-
 LOOK_EVERY_S = 1.0
 _AT_ONCE = 500
+_NAME = "the feed"
 # A listener that does not keep up hears of so many tasks at most, each as it is at last.
 MAX_WAITING = 1000
+
+
+class Changed(NamedTuple):
+    """A task that changed, with the owner and the name by which a listener reaches it or not."""
+
+    owner: str
+    name: str
+    summary: TaskSummary
 
 
 class Listener:
     """What one connection has not been told yet: the last look of each task, however often it changed."""
 
-    def __init__(self, owner: str | None = None) -> None:
-        # Whose tasks it hears of; None for those of everybody.
-        self.owner = owner
-        self._waiting: OrderedDict[str, TaskSummary] = OrderedDict()
+    def __init__(self, reach: Callable[[], Reach | None] = lambda: EVERYTHING) -> None:
+        # Which tasks it hears of now; None when it may hear of nothing any more.
+        self._reach = reach
+        self._waiting: OrderedDict[str, Changed] = OrderedDict()
         self._some = asyncio.Event()
 
-    def tell(self, summaries: list[TaskSummary]) -> None:
-        for summary in summaries:
-            self._waiting[summary.id] = summary
-            self._waiting.move_to_end(summary.id)
+    def tell(self, changes: Iterable[Changed]) -> None:
+        """Those that it reaches. One that reaches nothing any more is woken, so that it finds out."""
+        reach = self._reach()
+        found = [one for one in changes if reach is not None and reach.covers(one.owner, one.name)]
+        for change in found:
+            self._waiting[change.summary.id] = change
+            self._waiting.move_to_end(change.summary.id)
         while len(self._waiting) > MAX_WAITING:
             self._waiting.popitem(last=False)
-        self._some.set()
+        if found or reach is None:
+            self._some.set()
 
-    async def next(self) -> list[TaskSummary]:
+    async def next(self) -> list[Changed]:
+        """The connection decides about each once more: it may reach less than when the task changed."""
         await self._some.wait()
         self._some.clear()
         found = list(self._waiting.values())
@@ -48,13 +62,14 @@ class Listener:
 class Feed:
     """Follows the ledger while anybody listens."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, troubles: Troubles) -> None:
         self._store = store
+        self._troubles = troubles
         self._listeners: set[Listener] = set()
         self._position: str | None = None
 
-    def listen(self, owner: str | None = None) -> Listener:
-        listener = Listener(owner)
+    def listen(self, reach: Callable[[], Reach | None] = lambda: EVERYTHING) -> Listener:
+        listener = Listener(reach)
         self._listeners.add(listener)
         return listener
 
@@ -67,8 +82,10 @@ class Feed:
             try:
                 has_more = await self.run_once()
             except HoldfastError as error:
-                log.warning("the feed: %s (%s)", error, error.code)
+                self._troubles.met(_NAME, error, again_in_s=LOOK_EVERY_S)
                 has_more = False
+            else:
+                self._troubles.worked(_NAME)
             if not has_more:
                 await self._store.wait_for("events", LOOK_EVERY_S)
 
@@ -79,21 +96,20 @@ class Feed:
             return False
         position = self._position
         try:
-            position, tasks, has_more = await self._store.read(lambda tx: _look(tx, position))
+            # Shaped in the reader's thread: to redact many long goals takes its time.
+            position, changes, has_more = await self._store.read(lambda tx: _look(tx, position))
         except FeedGap:
             self._position = None
             return True
         self._position = position
-        if tasks:
-            summaries = [(task.owner, TaskSummary.of(task)) for task in tasks]
+        if changes:
             for listener in self._listeners:
-                theirs = [one for owner, one in summaries if listener.owner in (None, owner)]
-                if theirs:
-                    listener.tell(theirs)
+                listener.tell(changes)
         return has_more
 
 
-def _look(tx: Tx, position: str | None) -> tuple[str, list[Task], bool]:
+def _look(tx: Tx, position: str | None) -> tuple[str, list[Changed], bool]:
+    """Where the feed ends, which tasks have changed, and whether there may be more."""
     if position is None:
         newest = tx.events.newest(limit=1)
         return (newest[-1].position if newest else START), [], False
@@ -102,4 +118,5 @@ def _look(tx: Tx, position: str | None) -> tuple[str, list[Task], bool]:
         return position, [], False
     ids = list(dict.fromkeys(event.task_id for event in found if event.task_id is not None))
     tasks = tx.tasks.get_many(ids) if ids else {}
-    return found[-1].position, list(tasks.values()), len(found) == _AT_ONCE
+    changes = [Changed(task.owner, task.name, TaskSummary.of(task)) for task in tasks.values()]
+    return found[-1].position, changes, len(found) == _AT_ONCE

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import pwd
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
@@ -21,8 +20,7 @@ from holdfast.api.contract import ALL_SCOPES, Caller, Gateway
 from holdfast.api.crowd import ACCEPT_AT_ONCE, Listening
 from holdfast.api.frames import Request, Response, encode, read_request
 from holdfast.api.rpc import INVALID_REQUEST, REFUSED, UNAVAILABLE, RpcError, dispatch
-
-log = logging.getLogger("holdfast")
+from holdfast.core.audit import STRANGER, Actor, Door
 
 # A command has one connection; so many at once is a mistake of somebody's.
 MAX_CONNECTIONS = 256
@@ -36,8 +34,12 @@ _MACOS_LOCAL_PEERCRED = 1
 class LocalDoor:
     """Answers the connections of one listening unix socket until it is closed."""
 
-    def __init__(self, gateway: Gateway, *, max_frame_bytes: int) -> None:
+    def __init__(
+        self, gateway: Gateway, *, max_frame_bytes: int, refuses: Callable[[str, str], None]
+    ) -> None:
         self._gateway = gateway
+        # Told which user was refused, and why.
+        self._refuses = refuses
         self._max_frame_bytes = max_frame_bytes
         self._connections: set[asyncio.StreamWriter] = set()
         self._busy = 0
@@ -85,13 +87,17 @@ class LocalDoor:
     def _caller(self, writer: asyncio.StreamWriter) -> Caller:
         uid = peer_uid(writer.get_extra_info("socket"))
         if uid is None or uid not in (os.geteuid(), 0):
-            log.warning("a process of user %s asked at the unix socket, and was not heard", uid)
+            self._refuses(f"user {uid}", "the unix socket is for the gateway's own user")
+            stranger = Actor(who=STRANGER if uid is None else _name_of(uid), door=Door.SOCKET)
+            self._gateway.audit.refuse(
+                stranger, "socket.refused", "the unix socket is for the gateway's own user"
+            )
             raise RpcError(
                 REFUSED, "this socket is for the gateway's own user", details={"code": "not_yours"}
             )
         if len(self._connections) > MAX_CONNECTIONS:
             raise RpcError(UNAVAILABLE, "too many connections; close some", retryable=True)
-        return Caller(who=_name_of(uid), scopes=ALL_SCOPES)
+        return Caller(who=_name_of(uid), scopes=ALL_SCOPES, door=Door.SOCKET)
 
     async def _answer_all(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: Caller

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,10 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.api import (
+    audit,
     checkpoints,
     deliveries,
     events,
+    issued,
     openclaw,
+    overview,
     questions,
     restart,
     reviews,
@@ -23,6 +27,8 @@ from holdfast.api import (
 )
 from holdfast.api.contract import ADMIN, READ, WRITE, Caller, Gateway
 from holdfast.api.params import Nothing, Params
+from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
+from holdfast.views.audit import AuditPageView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigView
 from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView
@@ -48,13 +54,25 @@ from holdfast.views.sessions import (
     SessionPageView,
     TranscriptView,
 )
-from holdfast.views.tasks import CancelView, CreatedView, TaskDetailView, TaskPageView
+from holdfast.views.status import OverviewView
+from holdfast.views.tasks import (
+    CancelView,
+    CreatedView,
+    ForkedView,
+    ResultView,
+    RetriedPageView,
+    RetriedView,
+    TaskDetailView,
+    TaskPageView,
+)
+from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksDismissed, TasksRetried
 
 if TYPE_CHECKING:
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
 
+T = TypeVar("T")
 P = TypeVar("P", bound=Params)
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -70,8 +88,13 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     answer: type[msgspec.Struct]
     call: Called
     summary: str
-    # Whether those may call it who are bound to an owner: then it shows and touches only what is the owner's.
+    # Whether a token may call it that is bound to an owner or to names of tasks: it shows and touches only
+    # what the token reaches.
     is_owned: bool = False
+    # Whether it is answered at the unix socket alone: no token makes another one.
+    is_local: bool = False
+    # Whether the audit log tells who called it.
+    is_audited: bool = False
 
 
 def _reads(name: str, params: type[P], answer: type[V], read: Callable[[Tx, P], V], summary: str) -> Method:
@@ -88,17 +111,17 @@ def _writes(
 ) -> Method:
     """A method that is one write: durable before it is answered, the same when it is run again."""
 
-    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:  # noqa: ARG001 - as every method has it
-        return await gateway.store.write(writing(asked, now=gateway.clock.now()))
+    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
+        return await _write(gateway, name, writing, asked, caller)
 
-    return Method(name=name, scope=WRITE, params=params, answer=answer, call=call, summary=summary)
+    return _audited(name, params, answer, call, summary)
 
 
 def _reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
     """A method that looks at what is the caller's; at everything when the caller is bound to no owner."""
 
     async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
-        return await gateway.store.read(lambda tx: read(tx, asked, owner=caller.owner))
+        return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach))
 
     return Method(
         name=name, scope=READ, params=params, answer=answer, call=call, summary=summary, is_owned=True
@@ -111,11 +134,9 @@ def _writes_own(
     """The same for one write."""
 
     async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
-        return await gateway.store.write(writing(asked, owner=caller.owner, now=gateway.clock.now()))
+        return await _write(gateway, name, writing, asked, caller, reach=caller.reach)
 
-    return Method(
-        name=name, scope=WRITE, params=params, answer=answer, call=call, summary=summary, is_owned=True
-    )
+    return _audited(name, params, answer, call, summary, is_owned=True)
 
 
 def _decides(
@@ -124,9 +145,41 @@ def _decides(
     """The same for what a person decides: who it was is recorded, as the server knows them."""
 
     async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
-        return await gateway.store.write(writing(asked, by=caller.who, now=gateway.clock.now()))
+        return await _write(gateway, name, writing, asked, caller, by=caller.who)
 
-    return Method(name=name, scope=WRITE, params=params, answer=answer, call=call, summary=summary)
+    return _audited(name, params, answer, call, summary)
+
+
+async def _write(
+    gateway: Gateway,
+    name: str,
+    writing: Callable[..., Write[T]],
+    asked: Params,
+    caller: Caller,
+    **more: object,
+) -> T:
+    """What the write of a method gives, durable together with the entry of the audit log.
+
+    It never runs on the event loop: it may search a long value for secrets, to store it or to show it.
+    Long parameters are checked in a thread, for the same reason.
+    """
+    now = gateway.clock.now()
+    checked = partial(writing, asked, now=now, **more)
+    write = await asyncio.to_thread(checked) if _is_long(asked) else checked()
+    write = audit.recorded(write, caller.actor, name, asked, now=now)
+
+    def write_beside(tx: Tx) -> T:
+        tx.sealing.leave_loop()
+        return write(tx)
+
+    return await gateway.store.write(write_beside)
+
+
+def _is_long(asked: Params) -> bool:
+    try:
+        return len(msgspec.json.encode(asked)) > REDACT_OFF_LOOP_BYTES
+    except (ValueError, OverflowError, RecursionError):
+        return True  # the check says what is wrong with it
 
 
 def _calls(
@@ -138,20 +191,91 @@ def _calls(
     summary: str,
     *,
     is_owned: bool = False,
+    is_local: bool = False,
 ) -> Method:
     return Method(
-        name=name, scope=scope, params=params, answer=answer, call=call, summary=summary, is_owned=is_owned
+        name=name,
+        scope=scope,
+        params=params,
+        answer=answer,
+        call=call,
+        summary=summary,
+        is_owned=is_owned,
+        is_local=is_local,
     )
 
 
-async def _prune(gateway: Gateway, asked: checkpoints.PruneAsked, caller: Caller) -> PrunedView:  # noqa: ARG001
-    import asyncio
+def _audited(
+    name: str,
+    params: type[Params],
+    answer: type[msgspec.Struct],
+    call: Called,
+    summary: str,
+    *,
+    scope: str = WRITE,
+    is_owned: bool = False,
+    is_local: bool = False,
+) -> Method:
+    return Method(
+        name=name,
+        scope=scope,
+        params=params,
+        answer=answer,
+        call=call,
+        summary=summary,
+        is_owned=is_owned,
+        is_local=is_local,
+        is_audited=True,
+    )
 
+
+def _acts(
+    name: str,
+    scope: str,
+    params: type[Params],
+    answer: type[msgspec.Struct],
+    act: Called,
+    summary: str,
+    *,
+    is_owned: bool = False,
+    is_local: bool = False,
+) -> Method:
+    """A method of several writes, or one that ends the process: the log tells who asked, before it begins."""
+
+    async def call(gateway: Gateway, asked: Any, caller: Caller) -> msgspec.Struct:
+        if not getattr(asked, "is_dry_run", False):
+            await gateway.audit.record(audit.asking(caller.actor, name, asked, now=gateway.clock.now()))
+        return await act(gateway, asked, caller)
+
+    return _audited(name, params, answer, call, summary, scope=scope, is_owned=is_owned, is_local=is_local)
+
+
+async def _answer(gateway: Gateway, asked: questions.AnswerAsked, caller: Caller) -> AnsweredView:
+    answered = await _write(
+        gateway, "questions.answer", questions.recording_answer, asked, caller, by=caller.who
+    )
+    # After the commit, because other writes need not wait for it; in a thread, because answers may be long.
+    return await asyncio.to_thread(AnsweredView.of, *answered, has_gateway=True)
+
+
+async def _prune(gateway: Gateway, asked: checkpoints.PruneAsked, caller: Caller) -> PrunedView:  # noqa: ARG001
     moment = checkpoints.moment_of(asked, gateway.clock.now())
     if asked.is_dry_run:
         return await gateway.store.read(lambda tx: checkpoints.prunable(tx, moment))
-    # In a thread: it is many writes, and nobody else waits for it.
+    # In a thread: it is many writes, and the loop does not wait for it.
     return await asyncio.to_thread(checkpoints.prune, gateway.store.write_now, moment)
+
+
+async def _retry_page(gateway: Gateway, asked: tasks.RetryPageAsked, caller: Caller) -> RetriedPageView:
+    # In a thread: it is many writes, and the loop does not wait for it.
+    return await asyncio.to_thread(tasks.retry_page, gateway.store, asked, reach=caller.reach)
+
+
+async def _fork(gateway: Gateway, asked: tasks.ForkAsked, caller: Caller) -> ForkedView:
+    # In a thread: the past of a task may be long.
+    return await asyncio.to_thread(
+        tasks.fork_task, gateway.store, asked, now=gateway.clock.now(), reach=caller.reach
+    )
 
 
 async def _describe(gateway: Gateway, asked: Nothing, caller: Caller) -> DescriptionView:  # noqa: ARG001
@@ -165,6 +289,7 @@ def describe(method: Method) -> MethodView:
         summary=method.summary,
         params=msgspec.json.schema(method.params),
         is_owned=method.is_owned,
+        is_local=method.is_local,
         answer=method.answer.__name__,
     )
 
@@ -214,15 +339,60 @@ _TABLE = [
         tasks.read_asked_page,
         "A page of tasks, newest first, with how many there are in each status.",
     ),
-    _reads_own(
-        "ledger.show",
-        tasks.TaskAsked,
-        TaskDetailView,
-        lambda tx, asked, owner: tasks.read_detail(tx, tx.tasks.resolve(asked.task_id, owner=owner)),
-        "One task with everything about it.",
+    Method(
+        name="ledger.show",
+        scope=READ,
+        params=tasks.TaskAsked,
+        answer=TaskDetailView,
+        call=tasks.show,
+        summary="One task with everything about it.",
+        is_owned=True,
+    ),
+    _calls(
+        "ledger.overview",
+        READ,
+        Nothing,
+        OverviewView,
+        overview.overview,
+        "How many there are of what a person may have to look at.",
+    ),
+    _calls(
+        "ledger.result",
+        # Not for those who only look: they are shown what `ledger.show` shows.
+        WRITE,
+        tasks.ResultAsked,
+        ResultView,
+        tasks.result,
+        "How a task ended, with its result whole; may wait a while for it.",
+        is_owned=True,
     ),
     _writes_own(
         "ledger.cancel", tasks.CancelAsked, CancelView, tasks.cancelling_task, "Ask for the end of a task."
+    ),
+    _writes_own(
+        "ledger.retry",
+        tasks.RetryAsked,
+        RetriedView,
+        tasks.retrying_one,
+        "Go on with a task that ended without success, from its last good place.",
+    ),
+    _acts(
+        "ledger.retry_page",
+        WRITE,
+        tasks.RetryPageAsked,
+        RetriedPageView,
+        _retry_page,
+        "The same for several: a page of those in some statuses, by name or owner.",
+        is_owned=True,
+    ),
+    _acts(
+        "ledger.fork",
+        WRITE,
+        tasks.ForkAsked,
+        ForkedView,
+        _fork,
+        "A new task with the past of another, up to the end of one of its turns.",
+        is_owned=True,
     ),
     _writes_own(
         "ledger.create",
@@ -259,13 +429,7 @@ _TABLE = [
         lambda tx, asked: questions.read_page(tx, after=asked.after or "", limit=asked.limit),
         "What tasks ask a person, oldest first.",
     ),
-    _decides(
-        "questions.answer",
-        questions.AnswerAsked,
-        AnsweredView,
-        questions.answering_question,
-        "Answer a question, once.",
-    ),
+    _audited("questions.answer", questions.AnswerAsked, AnsweredView, _answer, "Answer a question, once."),
     _reads(
         "deliveries.list",
         deliveries.DeliveriesAsked,
@@ -312,7 +476,7 @@ _TABLE = [
         checkpoints.retrying_checkpoint,
         "Open a failed resume again.",
     ),
-    _calls(
+    _acts(
         "checkpoints.prune",
         ADMIN,
         checkpoints.PruneAsked,
@@ -326,6 +490,13 @@ _TABLE = [
         EventPageView,
         events.read_page,
         "What happened, in order: the newest, or what came after a position.",
+    ),
+    _reads(
+        "audit.list",
+        audit.AuditAsked,
+        AuditPageView,
+        audit.read_page,
+        "Who did what, newest first.",
     ),
     # Conversations.
     _calls(
@@ -374,7 +545,7 @@ _TABLE = [
         restart.preflight,
         "The same in the protocol's words.",
     ),
-    _calls(
+    _acts(
         "gateway.restart",
         ADMIN,
         restart.RestartAsked,
@@ -390,7 +561,7 @@ _TABLE = [
         restart.restarts,
         "Each restart: what it interrupted, and what became of it.",
     ),
-    _calls(
+    _acts(
         "gateway.resume",
         ADMIN,
         Nothing,
@@ -398,7 +569,7 @@ _TABLE = [
         restart.let_resume,
         "Let go on what the gateway holds back after a crash loop.",
     ),
-    _calls(
+    _acts(
         "store.accept",
         ADMIN,
         Nothing,
@@ -406,7 +577,7 @@ _TABLE = [
         upkeep.accept_store,
         "Take a database that is older than its mark as it is.",
     ),
-    _calls("gateway.stop", ADMIN, restart.StopAsked, StoppingView, restart.stop, "Drain, and end."),
+    _acts("gateway.stop", ADMIN, restart.StopAsked, StoppingView, restart.stop, "Drain, and end."),
     _calls(
         "config.get",
         READ,
@@ -414,6 +585,42 @@ _TABLE = [
         ConfigView,
         settings.get,
         "The settings that hold now, without secrets.",
+    ),
+    _calls(
+        "tokens.list",
+        ADMIN,
+        Nothing,
+        TokenPageView,
+        issued.page,
+        "All tokens, with their last use.",
+        is_local=True,
+    ),
+    _acts(
+        "tokens.create",
+        ADMIN,
+        issued.TokenCreateAsked,
+        TokenMadeView,
+        issued.create,
+        "One more token; its text is in the answer, and nowhere else.",
+        is_local=True,
+    ),
+    _acts(
+        "tokens.revoke",
+        ADMIN,
+        issued.TokenAsked,
+        TokenRevokedView,
+        issued.revoke,
+        "Let a token open nothing any more.",
+        is_local=True,
+    ),
+    _acts(
+        "tokens.rotate",
+        ADMIN,
+        issued.TokenRotateAsked,
+        TokenMadeView,
+        issued.rotate,
+        "Another text for a token; the one before opens nothing any more.",
+        is_local=True,
     ),
     _calls("rpc.describe", READ, Nothing, DescriptionView, _describe, "This table.", is_owned=True),
 ]

@@ -29,11 +29,16 @@ class Metrics:
         self._all.register(self._ledger)
 
     async def text(self, gateway: Gateway) -> bytes:
-        status = gateway.status()
-        counts = await gateway.store.read(lambda tx: {noun: tx.events.counts(noun) for noun in NOUNS})
-        self._ledger.counts = counts
+        status = await gateway.look()
+        self._ledger.counts = {}
+        if status.ledger_problem is None:  # what the gateway itself knows is told without it
+            self._ledger.counts = await gateway.store.read(
+                lambda tx: {noun: tx.events.counts(noun) for noun in NOUNS}
+            )
         self._ledger.gateway = {
             "holdfast_ready": float(status.is_ready),
+            "holdfast_ledger_up": float(status.ledger_problem is None),
+            "holdfast_settings_refused": float(status.settings_refused is not None),
             "holdfast_resumes_held": float(status.holds_resumes),
             "holdfast_runs_in_flight": float(status.in_flight),
             "holdfast_started_at_seconds": status.started_at.timestamp(),

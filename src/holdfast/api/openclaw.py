@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 
+from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.deliveries import dismiss_delivery, may_be_dismissed
-from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, ShortText
+from holdfast.api.params import IdText, NameText, PageToken, Params, ShortText
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
 from holdfast.core.transitions import (
     CheckpointStatus,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 # However rare what is asked for, one call looks at no more tasks than this; its page token goes on there.
 LOOKED_AT = 5000
+# As the protocol has it.
+MAX_WIRE_PAGE = 500
 _BATCH = 500
 _AGE_TOKEN = re.compile(r"(\d{1,19})\.([a-z0-9_-]{1,64})")
 _ID_TOKEN = re.compile(r"[a-z0-9_-]{1,64}")
@@ -53,7 +56,7 @@ class ListAsked(Params, frozen=True, kw_only=True):
     status: WireStatus | list[WireStatus] | None = None
     agent_id: NameText | None = None
     session_key: NameText | None = None
-    limit: PageSize = 100
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_WIRE_PAGE)] = 100
     cursor: PageToken | None = None
     sort_by: Literal["updatedAt", "endedAt"] | None = None
 
@@ -80,15 +83,17 @@ class SeveralAsked(Params, frozen=True, kw_only=True):
 class NoSuchTask(BadInput):
     """The protocol calls it a wrong request, in these words."""
 
+    code = NotFound.code
+
     def __init__(self, task_id: str) -> None:
         super().__init__("taskId", "no such task")
         self.args = (f"task not found: {task_id}",)
 
 
-def list_tasks(tx: Tx, asked: ListAsked, *, owner: str | None = None) -> TaskListed:
+def list_tasks(tx: Tx, asked: ListAsked, *, reach: Reach = EVERYTHING) -> TaskListed:
     found: list[TaskSummary] = []
     statuses = _statuses(asked.status)
-    for number, (task, token) in enumerate(_in_order(tx, asked, statuses, owner), 1):
+    for number, (task, token) in enumerate(_in_order(tx, asked, statuses, reach), 1):
         if _fits(task, asked, statuses):
             found.append(TaskSummary.of(task))
         if len(found) == asked.limit or number == LOOKED_AT:
@@ -96,20 +101,20 @@ def list_tasks(tx: Tx, asked: ListAsked, *, owner: str | None = None) -> TaskLis
     return TaskListed(tasks=found)
 
 
-def get_task(tx: Tx, asked: GetAsked, *, owner: str | None = None) -> TaskFound:
-    return TaskFound(task=TaskSummary.of(_find(tx, asked.task_id, owner)))
+def get_task(tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING) -> TaskFound:
+    return TaskFound(task=TaskSummary.of(_find(tx, asked.task_id, reach)))
 
 
 def cancelling_wire_task(
-    asked: WireCancelAsked, *, now: datetime, owner: str | None = None
+    asked: WireCancelAsked, *, now: datetime, reach: Reach = EVERYTHING
 ) -> Write[TaskCancelled]:
     """A task that is not there is no error of the protocol, but an answer."""
     from holdfast.engine.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
 
     def cancel(tx: Tx) -> TaskCancelled:
         try:
-            task_id = _find(tx, asked.task_id, owner).id
-        except NoSuchTask:
+            task_id = _find(tx, asked.task_id, reach).id
+        except BadInput:
             return TaskCancelled(found=False, cancelled=False, reason="Task not found.")
         reason = asked.reason or "cancelled by an operator"
         match cancelling(task_id, reason=reason, owner=None, now=now)(tx):
@@ -125,13 +130,13 @@ def cancelling_wire_task(
     return cancel
 
 
-def retrying_tasks(asked: SeveralAsked, *, now: datetime, owner: str | None = None) -> Write[TasksRetried]:
+def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[TasksRetried]:
     """Each task whose resume failed is opened again from its checkpoint; nothing else can be retried."""
     from holdfast.engine.resume import retrying
 
     def retry_one(tx: Tx, task_id: str) -> TaskRetried:
         try:
-            task = _find(tx, task_id, owner)
+            task = _find(tx, task_id, reach)
             checkpoint = next(
                 (
                     one
@@ -155,7 +160,7 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime, owner: str | None = No
 
 
 def dismissing_tasks(
-    asked: SeveralAsked, *, now: datetime, owner: str | None = None
+    asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTHING
 ) -> Write[TasksDismissed]:
     """What is owed because of each task, or could not be delivered, is nobody's concern any more.
 
@@ -164,7 +169,7 @@ def dismissing_tasks(
 
     def dismiss_one(tx: Tx, task_id: str) -> TaskDismissed:
         try:
-            task = _find(tx, task_id, owner)
+            task = _find(tx, task_id, reach)
             _dismiss(tx, task, now)
         except HoldfastError as error:
             return TaskDismissed(task_id=task_id, ok=False, reason=str(error))
@@ -187,10 +192,10 @@ def _dismiss(tx: Tx, task: Task, now: datetime) -> None:
     raise IllegalMove("delivery", found[-1].id if found else task.id, status, DeliveryStatus.DISMISSED.value)
 
 
-def _find(tx: Tx, task_id: str, owner: str | None) -> Task:
+def _find(tx: Tx, task_id: str, reach: Reach) -> Task:
     try:
-        return tx.tasks.look(tx.tasks.resolve(task_id, owner=owner))
-    except (NotFound, BadInput) as error:
+        return tx.tasks.look(reach.resolve(tx, task_id))
+    except NotFound as error:
         raise NoSuchTask(task_id) from error
 
 
@@ -210,15 +215,15 @@ def _fits(task: Task, asked: ListAsked, statuses: frozenset[TaskStatus]) -> bool
 
 
 def _in_order(
-    tx: Tx, asked: ListAsked, statuses: frozenset[TaskStatus], owner: str | None
+    tx: Tx, asked: ListAsked, statuses: frozenset[TaskStatus], reach: Reach
 ) -> Iterator[tuple[Task, str]]:
     """Each task with the page token of what comes after it."""
-    if owner is not None and asked.sort_by is not None:
-        yield from _own_by_age(tx, asked, owner)
+    if reach.is_bound and asked.sort_by is not None:
+        yield from _own_by_age(tx, asked, reach)
         return
     match asked.sort_by:
         case None:
-            yield from _newest_first(tx, asked.cursor, statuses, owner)
+            yield from _newest_first(tx, asked.cursor, statuses, reach)
         case "endedAt":
             yield from _last_ended_first(tx, asked.cursor)
         case "updatedAt":
@@ -226,13 +231,13 @@ def _in_order(
 
 
 def _newest_first(
-    tx: Tx, token: str | None, statuses: frozenset[TaskStatus], owner: str | None
+    tx: Tx, token: str | None, statuses: frozenset[TaskStatus], reach: Reach
 ) -> Iterator[tuple[Task, str]]:
     before = LAST if token is None else token
     if token is not None and not _ID_TOKEN.fullmatch(token):
         raise _bad_token()
     wanted = () if len(statuses) == len(TaskStatus) else tuple(statuses)
-    while page := tx.tasks.page(statuses=wanted, owner=owner, before=before, limit=_BATCH):
+    while page := reach.page(tx, statuses=wanted, before=before, limit=_BATCH):
         for task in page:
             before = task.id
             yield task, before
@@ -249,13 +254,13 @@ def _last_ended_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:
             return
 
 
-def _own_by_age(tx: Tx, asked: ListAsked, owner: str) -> Iterator[tuple[Task, str]]:
-    """One owner's by their end or their last change. Only the newest are put in order, if there are many.
+def _own_by_age(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, str]]:
+    """Those that a bound caller reaches, by their end or their last change; of many, only the newest.
 
     Not those of everybody, with the others left out: a page token would then name a task of somebody else.
     """
     place = _read_age(asked.cursor)
-    own = tx.tasks.page(owner=owner, limit=LOOKED_AT)
+    own = reach.page(tx, before=LAST, limit=LOOKED_AT)
     placed = [(_place_of(one), one) for one in own if one.has_ended or asked.sort_by == "updatedAt"]
     for key, task in sorted((one for one in placed if one[0] < place), key=lambda one: one[0], reverse=True):
         yield task, f"{key[0]}.{key[1]}"

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.payload import MAX_NAME_CHARS
 
 MAX_TEXT_CHARS = 4000
-MAX_PAGE = 500
+MAX_PAGE = 1000
 _MAX_NAMED_CHARS = 100
 
 # A whole id, or a beginning of one that fits only one record.

@@ -1,45 +1,127 @@
-"""uvicorn's protocols, with an end for clients that send nothing, send too slowly, or take nothing."""
+"""uvicorn's protocols, with bounds for peers without a token and an end for those that are too slow."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
+import h11
+import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from holdfast.api.crowd import Crowd
+from holdfast.api.frames import ErrorBody
+from holdfast.api.peers import peer_of
+from holdfast.api.rpc import INVALID_REQUEST
+from holdfast.api.strangers import HOLD_S, Refusals, WaitingRoom
+from holdfast.api.strict import StrictConnection
 
 # Looked at so often: what was so twice in a row has been so for at least as long.
 LOOK_EVERY_S = 10.0
+MAX_HEAD_BYTES = 32 * 1024
+# Read at once from a stranger, and nothing more until the application asks; and from others, as in asyncio.
+STRANGER_READ_BYTES = 16 * 1024
+READ_BYTES = 256 * 1024
+# Before `connect` was answered: all frames together, and how long that may take in all.
+BEFORE_CONNECT_FRAMES = 8
+BEFORE_CONNECT_BYTES = 64 * 1024
+BEFORE_CONNECT_S = 20.0
+# So long a client may go on sending after it was told why its WebSocket ends.
+LINGER_S = 1.0
+# Of RFC 6455.
+BAD_TEXT, POLICY, TOO_BIG = 1007, 1008, 1009
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 )
+_BAD_REQUEST = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n"
+)
+_GUEST = "holdfast.guest"
+
+
+def show_token(scope: MutableMapping[str, Any]) -> None:
+    """The client of this request or WebSocket has shown a right token: it is no stranger any more."""
+    guest = (scope.get("extensions") or {}).get(_GUEST)
+    if guest is not None:
+        guest.shows_token()
 
 
 class PatientHttp(H11Protocol):
     """Ends a connection whose request does not come, or whose answer is not taken; and one too many."""
 
-    def __init__(self, *given: Any, crowd: Crowd, **named: Any) -> None:
+    def __init__(self, *given: Any, crowd: Crowd, refusals: Refusals, **named: Any) -> None:
         super().__init__(*given, **named)
         self._crowd = crowd
+        self._refusals = refusals
+        self._is_stranger = True
+        self._is_refused = False
+        self.conn: StrictConnection = StrictConnection(max_head_bytes=MAX_HEAD_BYTES)
+        self.app = functools.partial(_announce, self.app, self)
         # The whole head of its first request is due at the first look.
         self._seen: object = ("no request", id(None))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        if not self._crowd.has_room(len(self.connections), now=self.loop.time()):
+        if not self._crowd.enter(self, now=self.loop.time()):
             self.transport = transport
             transport.write(_FULL)
             transport.close()
             return
         super().connection_made(transport)
-        self._crowd.waits(self)
+        _read_at_once(transport, STRANGER_READ_BYTES)
         self.loop.call_later(LOOK_EVERY_S, self._look)
+
+    def shows_token(self) -> None:
+        if self._is_stranger:
+            self._is_stranger = False
+            self._crowd.is_known(self)
+            _read_at_once(self.transport, READ_BYTES)
 
     def handle_events(self) -> None:
         super().handle_events()
-        if self.transport.get_protocol() is not self or not self._is_idle:
-            self._crowd.is_busy(self)
+        if self.transport.get_protocol() is not self or self._is_idle:
+            return
+        self._crowd.is_busy(self)
+        if self._is_stranger and self.cycle.more_body:
+            # Its headers are looked at first; `receive` goes on reading.
+            self.flow.pause_reading()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        super().handle_websocket_upgrade(event)
+        self._crowd.leave(self)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - h11 says better what is wrong
+        self._refusals.add(peer_of({"client": self.client}, ()), self.conn.why)
+        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.transport.abort()  # an answer is under way, and cannot be taken back
+            return
+        body = msgspec.json.encode({"error": ErrorBody(code=INVALID_REQUEST, message=self.conn.why)})
+        # Not through h11, which would have to know what was asked.
+        self._is_refused = True
+        self.flow.pause_reading()
+        self.loop.call_later(HOLD_S, self._end_with, _BAD_REQUEST % len(body) + body)
+        if self.cycle is not None:
+            # Its request will not come to its end.
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def shutdown(self) -> None:
+        if self._is_refused:
+            # h11 knows nothing of its answer, and would not end the connection.
+            self.transport.close()
+        else:
+            super().shutdown()
+
+    def _end_with(self, answer: bytes) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(answer)
+            self.transport.close()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """It is answered as if it had asked for no upgrade; that is nothing to log for each."""
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -47,7 +129,7 @@ class PatientHttp(H11Protocol):
             self._crowd.waits(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._crowd.is_busy(self)
+        self._crowd.leave(self)
         super().connection_lost(exc)
 
     @property
@@ -71,12 +153,135 @@ class PatientHttp(H11Protocol):
 
 
 class PatientWebSocket(WebSocketsSansIOProtocol):
-    """Ends a connection whose client takes nothing."""
+    """Ends a connection whose client takes nothing; and takes little of one that has not shown its token."""
+
+    def __init__(
+        self, *given: Any, crowd: Crowd, room: WaitingRoom, refusals: Refusals, **named: Any
+    ) -> None:
+        super().__init__(*given, **named)
+        self._crowd = crowd
+        self._room = room
+        self._refusals = refusals
+        self.app = functools.partial(_announce, self.app, self)
+        self._is_stranger = True
+        self._is_over = False
+        self._frames_before, self._bytes_before = 0, 0
+        self.conn.max_message_size = min(BEFORE_CONNECT_BYTES, self.config.ws_max_size)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._crowd.replace(transport.get_protocol(), self)
+        self._room.enter(self, peer_of({"client": self.client}, ()))
         self._was_paused = False
         self.loop.call_later(LOOK_EVERY_S, self._look)
+        self.loop.call_later(BEFORE_CONNECT_S, self._look_for_token)
+
+    def shows_token(self) -> None:
+        if self._is_stranger:
+            self._is_stranger = False
+            self._room.leave(self)
+            self._crowd.is_known(self)
+            self.conn.max_message_size = self.config.ws_max_size
+            _read_at_once(self.transport, READ_BYTES)
+
+    def give_up(self) -> None:
+        """Others wait for its place."""
+        self._refusals.add(peer_of({"client": self.client}, ()), "too many WebSockets wait for `connect`")
+        self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_over:
+            return  # taken from the kernel, so that the client can read why
+        if self._is_stranger and self.handshake_initiated:
+            self._bytes_before += len(data)
+            if self._bytes_before > BEFORE_CONNECT_BYTES + STRANGER_READ_BYTES:
+                self._refuse(TOO_BIG, "too much was sent before connect")
+                return
+        super().data_received(data)
+
+    def handle_connect(self, event: Any) -> None:
+        # `receive` goes on reading, just before the application accepts: no frame comes earlier.
+        self.read_paused = True
+        self.transport.pause_reading()
+        super().handle_connect(event)
+
+    # --- frames: until the token was shown, a few whole ones of text or bytes, and the closing one
+
+    def handle_text(self, event: Any) -> None:
+        if self._is_fit(event):
+            super().handle_text(event)
+
+    def handle_bytes(self, event: Any) -> None:
+        if self._is_fit(event):
+            super().handle_bytes(event)
+
+    def handle_cont(self, event: Any) -> None:
+        if self._is_fit(event):
+            super().handle_cont(event)
+
+    def handle_ping(self) -> None:
+        if self._is_stranger:
+            self._refuse(POLICY, "no ping before connect")
+        elif not self._is_over:
+            super().handle_ping()
+
+    def handle_pong(self, event: Any) -> None:
+        if self._is_stranger and self.pending_ping_payload is None:
+            self._refuse(POLICY, "no pong before connect")
+        else:
+            super().handle_pong(event)
+
+    def handle_close(self, event: Any) -> None:
+        if not self._is_over:
+            super().handle_close(event)
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self._refuse(BAD_TEXT, "a text frame is UTF-8")
+                return
+        super().send_receive_event_to_app()
+
+    def _is_fit(self, event: Any) -> bool:
+        if self._is_over:
+            return False
+        if not self._is_stranger:
+            return True
+        self._frames_before += 1
+        if not event.fin:
+            self._refuse(POLICY, "no fragments before connect")
+        elif self._frames_before > BEFORE_CONNECT_FRAMES:
+            self._refuse(POLICY, "too many frames before connect")
+        else:
+            return True
+        return False
+
+    def _refuse(self, code: int, why: str) -> None:
+        if self._is_over or self.close_sent:
+            return
+        if self._is_stranger:
+            self._refusals.add(peer_of({"client": self.client}, ()), why)
+        self.conn.data_to_send()  # the answers to its pings are not sent
+        self.conn.fail(code, why)
+        self.handle_parser_exception()
+
+    def handle_parser_exception(self) -> None:
+        """Closed with data unread, the connection would be reset before the client has read why."""
+        self._is_over = True
+        if self.conn.close_sent is None:
+            self.transport.abort()
+            return
+        said = self.conn.close_sent
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": said.code, "reason": said.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.transport.write_eof()
+        self.close_sent = True
+        self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
+
+    # --- time
 
     def _look(self) -> None:
         is_paused = not self.writable.is_set() or self.transport.is_closing()
@@ -86,7 +291,25 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         self._was_paused = is_paused
         self.loop.call_later(LOOK_EVERY_S, self._look)
 
+    def _look_for_token(self) -> None:
+        if self._is_stranger and not self.disconnected:
+            self.transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
-        # Nobody looks any more.
+        # Nothing has to be looked at any more.
         self._was_paused = True
+        self._room.leave(self)
+        self._crowd.leave(self)
         super().connection_lost(exc)
+
+
+async def _announce(app: Callable[..., Any], guest: object, scope: Any, receive: Any, send: Any) -> None:
+    """The application may say of this connection that its client has shown a token."""
+    scope["extensions"] = {**(scope.get("extensions") or {}), _GUEST: guest}
+    await app(scope, receive, send)
+
+
+def _read_at_once(transport: asyncio.Transport, count: int) -> None:
+    """How much asyncio asks the kernel for; a transport of another loop may have its own idea."""
+    if hasattr(transport, "max_size"):
+        transport.max_size = count

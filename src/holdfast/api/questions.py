@@ -8,8 +8,8 @@ from holdfast.api.pages import read_sound
 from holdfast.api.params import IdText, NameText, PageSize, Params, credited
 from holdfast.api.tasks import place_of
 from holdfast.core.errors import IllegalMove, NotFound
+from holdfast.core.secret import refuse_references
 from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
-from holdfast.views.waits import what_next
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -59,13 +59,13 @@ def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
     )
 
 
-def answering_question(
-    asked: AnswerAsked, *, by: str, now: datetime, has_gateway: bool = True
-) -> Write[AnsweredView]:
+def recording_answer(asked: AnswerAsked, *, by: str, now: datetime) -> Write[tuple[Question, Task | None]]:
     """The write of an answer; the first one stays. Raises IllegalMove when its task has ended."""
-    from holdfast.engine.waits import answering
+    from holdfast.engine.questions import answering
 
-    def answer(tx: Tx) -> AnsweredView:
+    refuse_references("answer", asked.answer)
+
+    def answer(tx: Tx) -> tuple[Question, Task | None]:
         question_id = tx.questions.resolve(asked.question_id)
         question = tx.questions.get(question_id)
         task = _task_of(tx, question)
@@ -73,12 +73,21 @@ def answering_question(
         if question.answered_at is None and task is not None and task.has_ended:
             raise IllegalMove("task", task.id, task.status.value, "one that hears an answer")
         answered = answering(question_id, asked.answer, by=credited(asked.by, by), now=now)(tx)
-        task = _task_of(tx, answered)
-        return AnsweredView(
-            question=QuestionView.of(answered, task), next=what_next(task, has_gateway=has_gateway)
-        )
+        return answered, _task_of(tx, answered)
 
     return answer
+
+
+def answering_question(
+    asked: AnswerAsked, *, by: str, now: datetime, has_gateway: bool = True
+) -> Write[AnsweredView]:
+    """The same with its view, for a command: it has no event loop, and other writers that wait are few."""
+    answer = recording_answer(asked, by=by, now=now)
+
+    def answer_and_show(tx: Tx) -> AnsweredView:
+        return AnsweredView.of(*answer(tx), has_gateway=has_gateway)
+
+    return answer_and_show
 
 
 def _task_of(tx: Tx, question: Question) -> Task | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from holdfast.api.contract import Caller, Gateway
 from holdfast.api.params import Nothing, Params, ShortText
-from holdfast.core.errors import NotReady, RestartBlocked
+from holdfast.core.errors import HoldfastError, NotReady, RestartBlocked
 from holdfast.views.errors import ErrorView
 from holdfast.views.gateway import (
     MAX_REASON_CHARS,
@@ -24,6 +25,9 @@ from holdfast.views.gateway import (
 )
 from holdfast.views.text import one_line
 from holdfast.views.wire import millis
+
+if TYPE_CHECKING:
+    from holdfast.core.manifest import Restart
 
 
 class RestartAsked(Params, frozen=True, kw_only=True):
@@ -48,17 +52,20 @@ class RestartsAsked(Params, frozen=True, kw_only=True):
 
 
 async def status(gateway: Gateway, asked: Nothing, caller: Caller) -> GatewayView:  # noqa: ARG001 - a method
-    found = gateway.status()
-    # The ledger may not be there yet while the gateway starts.
-    newest = [] if found.status == "starting" else await gateway.restarts(1)
+    found = await gateway.look()
+    newest: list[Restart] = []
+    # The ledger may not be there yet while the gateway starts. One that is away would be waited for.
+    if found.status != "starting" and found.ledger_problem is None:
+        with contextlib.suppress(HoldfastError):  # damaged: the rest is known all the same
+            newest = await gateway.restarts(1)
     return GatewayView.of(found, newest[0] if newest else None)
 
 
 async def health(gateway: Gateway, asked: Nothing, caller: Caller) -> HealthView:  # noqa: ARG001 - a method
-    found = gateway.status()
+    found = await gateway.look()
     now = millis(gateway.clock.now())
     assert now is not None
-    return HealthView(ok=True, status=found.status, is_ready=found.is_ready, ts=now)
+    return HealthView(ok=found.ledger_problem is None, status=found.status, is_ready=found.is_ready, ts=now)
 
 
 async def preflight(gateway: Gateway, asked: Nothing, caller: Caller) -> PreflightView:  # noqa: ARG001 - a method
@@ -81,6 +88,8 @@ async def restart(gateway: Gateway, asked: RestartAsked, caller: Caller) -> Rest
             continuation=asked.continuation,
         )
     )
+    if not answer.is_accepted:
+        gateway.audit.refuse(caller.actor, "gateway.restart", answer.why or "")
     return RestartAnswerView(
         is_accepted=answer.is_accepted,
         why=answer.why,
@@ -93,9 +102,12 @@ async def restart(gateway: Gateway, asked: RestartAsked, caller: Caller) -> Rest
 
 
 def _refusal(why: str | None, *, is_ready: bool) -> ErrorView:
-    """By the gate; or because something in flight could not be saved."""
-    kind = RestartBlocked if is_ready else NotReady
-    return ErrorView(code=kind.code, message=one_line(why or "", MAX_REASON_CHARS))
+    """By the gate; or because something could not be saved, or the next gateway could not start."""
+    if not is_ready:
+        return ErrorView(code=NotReady.code, message=one_line(why or "", MAX_REASON_CHARS))
+    return ErrorView(
+        code=RestartBlocked.code, message=one_line(str(RestartBlocked(why or "?")), MAX_REASON_CHARS)
+    )
 
 
 async def stop(gateway: Gateway, asked: StopAsked, caller: Caller) -> StoppingView:

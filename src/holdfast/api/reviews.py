@@ -11,6 +11,7 @@ from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText, c
 from holdfast.api.tasks import SHOWN_AT_MOST, place_of
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
 from holdfast.core.events import EventKind
+from holdfast.core.secret import refuse_references
 from holdfast.core.transitions import EffectStatus
 from holdfast.views.effects import (
     DecisionView,
@@ -129,6 +130,8 @@ def resolving_effect(
         raise BadInput(
             "result", f"it says what the step returned, so it goes with `done`, not {asked.decision}"
         )
+    if has_result:
+        refuse_references("result", asked.result)
 
     def resolve(tx: Tx) -> ResolvedView:
         effect_id = tx.effects.resolve(asked.effect_id)

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.api.audit import subject_of
 from holdfast.api.contract import Caller, Gateway
 from holdfast.api.frames import ErrorBody
 from holdfast.api.methods import METHODS, Method
+from holdfast.api.openclaw import NoSuchTask
 from holdfast.core.errors import (
     AmbiguousId,
     BadInput,
@@ -24,6 +26,7 @@ from holdfast.core.errors import (
     SettingsError,
     StoreUnavailable,
 )
+from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
 from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
@@ -86,11 +89,15 @@ class RpcError(Exception):
         details: dict[str, Any] | None = None,
         retryable: bool | None = None,
         retry_after_ms: int | None = None,
+        code_over_http: str | None = None,
     ) -> None:
         super().__init__(message)
+        # Where OpenClaw's protocol has another word for it than HTTP has.
+        self.code_over_http = code_over_http or code
         self.body = ErrorBody(
             code=code,
-            message=one_line(message, MAX_MESSAGE_CHARS),
+            # On the event loop, so that of a long one only the beginning is looked at.
+            message=one_line(message[:REDACT_OFF_LOOP_BYTES], MAX_MESSAGE_CHARS),
             details=details,
             retryable=retryable,
             retry_after_ms=retry_after_ms,
@@ -103,18 +110,38 @@ async def dispatch(
     """The answer of a method. Raises RpcError and nothing else."""
     method = METHODS.get(name)
     if method is None:
-        shown = one_line(name, 80)
-        raise RpcError(INVALID_REQUEST, f"unknown method: {shown}", details={"code": "unknown_method"})
+        raise unknown_method(name)
+    asked: Any = None
+    try:
+        _check_rights(method, caller)
+        asked = read_params(method, params)
+        if name not in ANSWERED_AT_START and gateway.status().status == "starting":
+            raise starting()
+        return await _called(method, gateway, asked, caller)
+    except RpcError as error:
+        if method.is_audited or error.body.code == FORBIDDEN:
+            gateway.audit.refuse(
+                caller.actor,
+                name,
+                error.body.message,
+                subject=subject_of(asked),
+                is_failure=error.body.code in {FAILED, UNAVAILABLE},
+            )
+        raise
+
+
+def _check_rights(method: Method, caller: Caller) -> None:
     if method.scope not in caller.scopes:
         raise RpcError(
             FORBIDDEN, f"missing scope: {method.scope}", details={"code": "forbidden", "scope": method.scope}
         )
-    if caller.owner is not None and not method.is_owned:
-        why = "that is not for a token that is bound to an owner"
-        raise RpcError(FORBIDDEN, why, details={"code": "forbidden", "owner": caller.owner})
-    asked = read_params(method, params)
-    if name not in ANSWERED_AT_START and gateway.status().status == "starting":
-        raise starting()
+    check_reach(caller, method.name, is_owned=method.is_owned)
+    if method.is_local and not caller.is_local:
+        why = f"{method.name} is answered at the unix socket alone; use `holdfast tokens` on that machine"
+        raise RpcError(FORBIDDEN, why, details={"code": "forbidden"})
+
+
+async def _called(method: Method, gateway: Gateway, asked: Any, caller: Caller) -> msgspec.Struct:
     try:
         return await method.call(gateway, asked, caller)
     except RpcError:
@@ -123,9 +150,26 @@ async def dispatch(
         raise translated(error) from error
     except Exception as error:
         # The door's outermost edge: whatever nobody foresaw is the log's, never the client's.
-        log.exception("%s failed", name)
+        log.exception("%s failed", method.name)
         why = "the gateway failed on this request; its log says more"
         raise RpcError(FAILED, why, details={"code": "internal"}) from error
+
+
+def check_reach(caller: Caller, name: str, *, is_owned: bool) -> None:
+    """Raises RpcError for a method, or what is like it, that the caller's token does not reach."""
+    if not caller.may_call(name):
+        why = f"this token may not call {name}: the methods that it may call are limited"
+        raise RpcError(FORBIDDEN, why, details={"code": "forbidden", "method": name})
+    if caller.reach.is_bound and not is_owned:
+        why = "that is not for a token that is bound to an owner or to names of tasks"
+        raise RpcError(FORBIDDEN, why, details={"code": "forbidden"})
+
+
+def check_still(before: Caller, now: Caller) -> None:
+    """Raises RpcError if the token became worth less, or another, while a request of it was under way."""
+    if before != now:
+        why = "the token changed while the request was under way, which may have been done; ask again"
+        raise RpcError(FORBIDDEN, why, details={"code": "token_changed"}, retryable=True)
 
 
 def read_params(method: Method, params: bytes | msgspec.Raw) -> Any:
@@ -142,6 +186,15 @@ def read_params(method: Method, params: bytes | msgspec.Raw) -> Any:
     raise RpcError(INVALID_REQUEST, message, details={"code": "bad_input"})
 
 
+def unknown_method(name: str) -> RpcError:
+    return RpcError(
+        INVALID_REQUEST,
+        f"unknown method: {one_line(name, 80)}",
+        details={"code": "unknown_method"},
+        code_over_http=NOT_FOUND,
+    )
+
+
 def translated(error: HoldfastError) -> RpcError:
     """What an error of ours is on the wire. The one place where that is decided."""
     code = next((code for kind, code in _CODE_OF if isinstance(error, kind)), FAILED)
@@ -152,6 +205,7 @@ def translated(error: HoldfastError) -> RpcError:
         details={"code": error.code},
         retryable=True if is_away else None,
         retry_after_ms=RETRY_AFTER_MS if is_away else None,
+        code_over_http=NOT_FOUND if isinstance(error, NoSuchTask) else None,
     )
 
 

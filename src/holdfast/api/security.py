@@ -7,8 +7,6 @@ header or in the frame `connect`, never in a URL, where logs and histories would
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
 import time
 from collections import OrderedDict
@@ -18,14 +16,14 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from holdfast.api.contract import ALL_SCOPES, Caller, with_implied
+from holdfast.api.contract import Caller, with_implied
+from holdfast.api.peers import Network, address_of, networks_of, peer_of
 from holdfast.api.rpc import FORBIDDEN, INVALID_REQUEST, RATE_LIMITED, UNAUTHORIZED, RpcError
-from holdfast.core.errors import SettingsError
+from holdfast.api.tokens import Tokens
+from holdfast.core.audit import Door
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from holdfast.config.gateway import Config, GatewaySettings
+    from holdfast.config.gateway import GatewaySettings
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]", "*"})  # noqa: S104 - recognised, not listened on
@@ -38,7 +36,7 @@ MAX_PEERS = 4096
 SECRET_NAMES = frozenset(
     {"token", "access_token", "auth", "authorization", "password", "secret", "apikey", "api_key"}
 )
-OPERATOR = "operator"
+REVOKED = "that token was replaced, has expired, or was revoked"
 
 
 class Bucket:
@@ -65,7 +63,7 @@ class Bucket:
 
 
 class Buckets:
-    """One for each address; the one that came longest ago is forgotten first."""
+    """One for each address or token; the one that came longest ago is forgotten first."""
 
     def __init__(self, capacity: Callable[[], float], per_s: Callable[[], float]) -> None:
         self._capacity, self._per_s = capacity, per_s
@@ -83,61 +81,13 @@ class Buckets:
         self._of.clear()
 
 
-class Tokens:
-    """The tokens that open the doors, each with who bears it; only their digests are kept."""
-
-    def __init__(self, tokens: Mapping[str, Caller]) -> None:
-        self._callers = {_digest(token): caller for token, caller in tokens.items()}
-
-    @classmethod
-    def of(cls, token: str, others: Mapping[str, Caller] | None = None) -> Tokens:
-        """The operator's token, and those of others. Raises SettingsError when two are the same."""
-        found = {token: Caller(who=OPERATOR, scopes=ALL_SCOPES)}
-        for one, caller in (others or {}).items():
-            if one in found:
-                raise SettingsError(
-                    f"tokens.{caller.who} holds the token of {found[one].who}: give each its own"
-                )
-            found[one] = caller
-        return cls(found)
-
-    @classmethod
-    def read(cls, config: Config, home: Path, environ: Mapping[str, str]) -> Tokens:
-        """All that the home, the environment and the settings name. Raises SettingsError."""
-        from holdfast.config.token import read_named_token, read_token
-
-        others: dict[str, Caller] = {}
-        for name, settings in config.tokens.items():
-            token = read_named_token(name, settings, home, environ)
-            if token in others:
-                raise SettingsError(
-                    f"tokens.{name} holds the token of {others[token].who}: give each its own"
-                )
-            others[token] = Caller(who=name, scopes=frozenset(settings.scopes), owner=settings.owner)
-        return cls.of(read_token(home, environ), others)
-
-    def replace(self, other: Tokens) -> None:
-        """From now on those hold; whoever came in with an old one is refused at the next request."""
-        self._callers = dict(other._callers)
-
-    def find(self, presented: str) -> bytes | None:
-        """The digest by which a right token is known; in a time that says nothing about the wrong ones."""
-        digest, found = _digest(presented), None
-        for known in self._callers:
-            if hmac.compare_digest(digest, known):
-                found = known
-        return found
-
-    def caller_of(self, digest: bytes) -> Caller | None:
-        """Read at every request: a token that was taken away has none."""
-        return self._callers.get(digest)
-
-
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who presented a right token: which, and what they asked to be limited to."""
 
     digest: bytes
     wanted: frozenset[str] | None = None
+    door: Door = Door.HTTP
+    address: str | None = None
 
 
 class Doorkeeper:
@@ -154,8 +104,11 @@ class Doorkeeper:
         self._settings = settings
         self._monotonic = monotonic
         self._rates = Buckets(lambda: settings().burst, lambda: settings().rate_limit_per_s)
+        self._rates_of_tokens = Buckets(lambda: settings().burst, lambda: settings().rate_limit_per_s)
         self._guesses = Buckets(lambda: GUESSES, lambda: GUESSES_PER_S)
         self._rate = settings().rate_limit_per_s
+        # As they stand in the settings, and as they are compared.
+        self._proxies: tuple[list[str], list[Network]] = ([], [])
 
     def check_place(self, scope: Mapping[str, Any]) -> None:
         """Host, Origin and the query: for every request, whatever it asks for."""
@@ -187,17 +140,53 @@ class Doorkeeper:
                 details={"code": "token_in_url"},
             )
 
+    def peer_of(self, scope: Mapping[str, Any]) -> str:
+        """The address that a request counts for."""
+        return peer_of(scope, self._trusted())
+
+    def address_of(self, scope: Mapping[str, Any]) -> str | None:
+        """The address that the audit log names."""
+        found = address_of(scope, self._trusted())
+        return None if found is None else str(found)
+
+    def _trusted(self) -> list[Network]:
+        texts = self._settings().trusted_proxies
+        if texts is not self._proxies[0]:
+            self._proxies = (texts, networks_of(texts))
+        return self._proxies[1]
+
+    def recognise(self, token: str | None) -> Admitted | None:
+        """Looked for before anything is counted: strangers at the same address cost an operator nothing."""
+        digest = self._tokens.find(token) if token else None
+        return None if digest is None else Admitted(digest=digest)
+
     def check_rate(self, peer: str) -> None:
-        """Loopback is no exception: a page in a browser is on loopback, too."""
+        """Of an address without a right token; also on loopback, where the pages of a browser are."""
+        self._take(self._rates, peer)
+
+    def check_rate_of(self, admitted: Admitted) -> None:
+        """Of a token."""
+        self._take(self._rates_of_tokens, admitted.digest.hex())
+
+    def _take(self, buckets: Buckets, key: str) -> None:
         if self._settings().rate_limit_per_s != self._rate:
             self._rate = self._settings().rate_limit_per_s
             self._rates.forget()
+            self._rates_of_tokens.forget()
         now = self._monotonic()
-        wait_s = self._rates.of(peer, now).take(now)
+        wait_s = buckets.of(key, now).take(now)
         if wait_s:
             raise too_many("too many requests", wait_s)
 
-    def admit(self, peer: str, token: str | None, wanted: Iterable[str] | None = None) -> Admitted:
+    def admit(
+        self,
+        peer: str,
+        token: str | None,
+        wanted: Iterable[str] | None = None,
+        *,
+        door: Door = Door.HTTP,
+        address: str | None = None,
+    ) -> Admitted:
         """Who presents a right token. Guessing is slowed, and whoever knows it never waits for one who
         guesses from the same address: there are too many tokens for a guess to be right."""
         if not token:
@@ -215,17 +204,26 @@ class Doorkeeper:
             raise RpcError(
                 UNAUTHORIZED, "that token is not the gateway's", details={"code": "AUTH_TOKEN_MISMATCH"}
             )
-        return Admitted(digest=digest, wanted=None if wanted is None else frozenset(wanted))
+        self._tokens.note_use(digest)
+        return Admitted(
+            digest=digest, wanted=None if wanted is None else frozenset(wanted), door=door, address=address
+        )
+
+    def readmit(self, admitted: Admitted) -> Caller:
+        """One more request with a token that was admitted before."""
+        caller = self.caller(admitted)
+        self._tokens.note_use(admitted.digest)
+        return caller
 
     def caller(self, admitted: Admitted) -> Caller:
         """What they may do now: never more than their token, whatever they asked for."""
         caller = self._tokens.caller_of(admitted.digest)
         if caller is None:
-            raise RpcError(UNAUTHORIZED, "that token was replaced", details={"code": "AUTH_TOKEN_MISMATCH"})
+            raise RpcError(UNAUTHORIZED, REVOKED, details={"code": "AUTH_TOKEN_MISMATCH"})
         scopes = with_implied(caller.scopes)
         if admitted.wanted is not None:
             scopes &= with_implied(admitted.wanted)
-        return msgspec.structs.replace(caller, scopes=scopes)
+        return msgspec.structs.replace(caller, scopes=scopes, door=admitted.door, address=admitted.address)
 
     def _is_our_host(self, host: str, scope: Mapping[str, Any]) -> bool:
         host = host.lower()
@@ -287,7 +285,3 @@ def _without_port(host: str) -> str:
     """The name; what has no name and port is whole, and so is nobody's name."""
     found = _HOST.fullmatch(host)
     return host if found is None else found[1]
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

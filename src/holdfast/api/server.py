@@ -7,6 +7,7 @@ import contextlib
 import functools
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,27 +25,38 @@ from holdfast.api.feed import Feed
 from holdfast.api.local import LocalDoor
 from holdfast.api.methods import METHODS
 from holdfast.api.metrics import CONTENT_TYPE, Metrics
-from holdfast.api.protocols import PatientHttp, PatientWebSocket
+from holdfast.api.protocols import PatientHttp, PatientWebSocket, show_token
 from holdfast.api.rpc import (
     FAILED,
     FORBIDDEN,
     HTTP_STATUS,
     INVALID_REQUEST,
     NOT_FOUND,
+    RATE_LIMITED,
     UNAVAILABLE,
     RpcError,
+    check_reach,
+    check_still,
     dispatch,
     starting,
     translated,
+    unknown_method,
 )
-from holdfast.api.security import Admitted, Doorkeeper, Tokens, bearer
+from holdfast.api.security import Admitted, Doorkeeper, bearer
+from holdfast.api.strangers import HOLD_S, Budget, Refusals, WaitingRoom
+from holdfast.api.tokens import Tokens
 from holdfast.api.websocket import Connection
+from holdfast.core.audit import STRANGER, WRONG, Actor, Door
 from holdfast.core.errors import FeedGap, HoldfastError
 from holdfast.store.events import START, parse_position
 from holdfast.views.events import EventView
+from holdfast.views.gateway import ReadyView
+from holdfast.views.wire import TaskCancelled
 
 if TYPE_CHECKING:
     from starlette.types import Message, Receive, Scope, Send
+
+    from holdfast.store.transaction import Tx
 
 log = logging.getLogger("holdfast")
 
@@ -53,6 +65,8 @@ BODY_TIMEOUT_S = 10.0
 REST_BYTES = 256 * 1024
 REST_S = 1.0
 KEEP_ALIVE_S = 30
+# Every client may ask whether we are ready, and that needs a write: so it is done no more often than this.
+PROBED_S = 1.0
 # What is under way when the doors close is answered, for at most so long.
 GRACE_S = 5
 MAX_WEBSOCKETS = 1000
@@ -70,32 +84,46 @@ SAFE_HEADERS = {
 # Asked for by whoever starts and watches processes, before and beside any client.
 PROBES = frozenset({"/healthz", "/readyz"})
 
-# Takes a webhook: the channel's name, its headers and its body. Raises HoldfastError.
-Receives = Callable[[str, Sequence[tuple[bytes, bytes]], bytes], Awaitable[msgspec.Struct]]
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Webhooks(msgspec.Struct, frozen=True, kw_only=True):
+    """What lets webhooks in. Both get the channel's name and the headers, and raise HoldfastError."""
+
+    # Before a body is read: whether there is such a channel, and a signature that may be right.
+    check: Callable[[str, Headers], None]
+    # Durable when it returns.
+    receive: Callable[[str, Headers, bytes], Awaitable[msgspec.Struct]]
 
 
 class Doors:
     """Everything that is reached over TCP, as one ASGI application."""
 
-    def __init__(self, gateway: Gateway, tokens: Tokens, *, webhook: Receives | None = None) -> None:
+    def __init__(
+        self, gateway: Gateway, tokens: Tokens, *, refusals: Refusals, webhooks: Webhooks | None = None
+    ) -> None:
         self._gateway = gateway
-        self._webhook = webhook
+        self._webhooks = webhooks
+        self._refusals = refusals
+        self._budget = Budget()
         self._keeper = Doorkeeper(tokens, lambda: gateway.config.gateway)
         self._metrics = Metrics()
         self._websockets = 0
         self._listeners = 0
         self._document: bytes | None = None
         self.stopping = asyncio.Event()
-        self.feed = Feed(gateway.store)
+        self.feed = Feed(gateway.store, gateway.troubles)
         self._router = Router(
             routes=[
-                Route("/healthz", self._healthz, methods=["GET"]),
-                Route("/readyz", self._readyz, methods=["GET"]),
-                Route("/metrics", self._read(self._show_metrics), methods=["GET"]),
-                Route("/events", self._read(self._events), methods=["GET"]),
-                Route("/openapi.json", self._read(self._openapi, is_owned=True), methods=["GET"]),
-                Route("/rpc/{method}", self._rpc, methods=["POST"]),
-                Route("/channels/{name}", self._receive, methods=["POST"]),
+                _Route("/healthz", self._healthz, methods=["GET"]),
+                _Route("/readyz", self._readyz, methods=["GET"]),
+                _Route("/metrics", self._read(self._show_metrics, "ledger.overview"), methods=["GET"]),
+                _Route("/events", self._read(self._events, "events.list"), methods=["GET"]),
+                _Route(
+                    "/openapi.json", self._read(self._openapi, "rpc.describe", is_owned=True), methods=["GET"]
+                ),
+                _Route("/rpc/{method}", self._rpc, methods=["POST"]),
+                _Route("/channels/{name}", self._receive, methods=["POST"]),
                 WebSocketRoute("/", self._websocket),
                 WebSocketRoute("/rpc", self._websocket),
             ],
@@ -104,45 +132,90 @@ class Doors:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Every request passes here: place and rate are checked before any route is looked for."""
+        """Every request passes here: place, token and rate are checked before any route is looked for."""
         if scope["type"] not in {"http", "websocket"}:
             return
-        body = _Body(scope, receive)
+        body, peer = _Body(scope, receive), self._keeper.peer_of(scope)
+        known = self._keeper.recognise(bearer(scope["headers"]))
         try:
-            self._keeper.check_place(scope)
-            if scope.get("path") not in PROBES:
-                self._keeper.check_rate(_peer(scope))
-        except RpcError as error:
-            await _refuse(error, scope, body, send)
-            return
-        try:
+            await self._check(scope, peer, known)
             await self._router(scope, body.receive, _with_safe_headers(send))
         except RpcError as error:
+            self._record_stranger(error, scope)
+            if known is None:
+                self._refusals.add(peer, error.body.message)
+                await self._hold(error)
             await _refuse(error, scope, body, send)
         except ClientDisconnect:
             pass
+
+    async def _check(self, scope: Scope, peer: str, known: Admitted | None) -> None:
+        """Host, Origin and rate. Raises RpcError."""
+        try:
+            self._keeper.check_place(scope)
+        except RpcError:
+            self._keeper.check_rate(peer)
+            raise
+        if scope["type"] == "websocket":
+            await self._let_in_slowly(peer)
+        elif scope.get("path") in PROBES:
+            await self._let_in_slowly(f"{peer} for probes")
+        elif known is None:
+            self._keeper.check_rate(peer)
+        else:
+            show_token(scope)
+            self._keeper.check_rate_of(known)
+
+    async def _let_in_slowly(self, peer: str) -> None:
+        """Probes are answered to all, and a WebSocket shows its token in `connect`: too many just wait."""
+        try:
+            self._keeper.check_rate(peer)
+        except RpcError as error:
+            await self._hold(error)
+
+    async def _hold(self, error: RpcError) -> None:
+        """A stranger that comes too fast is answered slowly: its next request comes later, and costs less."""
+        if error.body.code == RATE_LIMITED:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HOLD_S):
+                    await self.stopping.wait()
+
+    def _record_stranger(self, error: RpcError, scope: Scope) -> None:
+        """A wrong token, and a webhook with a wrong signature, are in the audit log."""
+        if action := WRONG.get(str((error.body.details or {}).get("code"))):
+            stranger = Actor(who=STRANGER, door=Door.HTTP, address=self._keeper.address_of(scope))
+            self._gateway.audit.refuse(stranger, action, error.body.message, subject=scope.get("path"))
 
     # --- health
 
     async def _healthz(self, request: Request) -> Response:  # noqa: ARG002 - as every route has it
         return _json({"status": "ok"})
 
-    async def _readyz(self, request: Request) -> Response:  # noqa: ARG002 - as every route has it
-        status = self._gateway.status()
-        return _json({"status": str(status.status)}, status=200 if status.is_ready else 503)
+    async def _readyz(self, request: Request) -> Response:
+        """What is wrong is told to every client, and why to those with a token that may read."""
+        status = await self._gateway.look(at_most_old_s=PROBED_S)
+        view = ReadyView.of(status, has_reasons=self._may_read_all(request))
+        return _json(view, status=200 if status.is_ready else 503)
+
+    def _may_read_all(self, request: Request) -> bool:
+        """A wrong token is as good as none here: a load balancer is answered all the same."""
+        if bearer(request.scope["headers"]) is None:
+            return False
+        try:
+            caller = self._caller(request)
+        except RpcError:
+            return False
+        return READ in caller.scopes and not caller.reach.is_bound
 
     # --- what needs the scope to read
 
     def _read(
-        self, answer: Callable[[Request], Awaitable[Response]], *, is_owned: bool = False
+        self, answer: Callable[[Request], Awaitable[Response]], method: str, *, is_owned: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
+        """For a token that may call that method, which tells the same in other words."""
+
         async def route(request: Request) -> Response:
-            caller = self._caller(request)
-            if READ not in caller.scopes:
-                raise RpcError(FORBIDDEN, f"missing scope: {READ}", details={"code": "forbidden"})
-            if caller.owner is not None and not is_owned:
-                why = "that is not for a token that is bound to an owner"
-                raise RpcError(FORBIDDEN, why, details={"code": "forbidden"})
+            _check_reads(self._caller(request), method, is_owned=is_owned)
             return await answer(request)
 
         return route
@@ -165,53 +238,62 @@ class Doors:
         if self._gateway.status().status == "starting":
             raise starting()
         position = request.headers.get("last-event-id") or request.query_params.get("after")
-        if position is not None:
-            try:
+        task_id = request.query_params.get("task")
+        try:
+            if position is not None:
                 parse_position(position)
-            except HoldfastError as error:
-                raise translated(error) from error
+            if task_id is not None:
+                prefix = task_id
+                task_id = await self._gateway.store.read(lambda tx: tx.tasks.resolve(prefix))
+        except HoldfastError as error:
+            raise translated(error) from error
         if self._listeners >= MAX_LISTENERS:
             raise RpcError(UNAVAILABLE, "too many listeners; close some", retryable=True)
         if request.method == "HEAD":  # it has no body, and this one has no end
             return Response(media_type="text/event-stream")
         admitted = self._admit(request)
-        return StreamingResponse(self._stream(position, admitted), media_type="text/event-stream")
+        return StreamingResponse(self._stream(position, task_id, admitted), media_type="text/event-stream")
 
-    async def _stream(self, position: str | None, admitted: Admitted) -> AsyncIterator[bytes]:
-        """From the position on, or from now on. What was pruned meanwhile is said, and then it goes on."""
+    async def _stream(
+        self, position: str | None, task_id: str | None, admitted: Admitted
+    ) -> AsyncIterator[bytes]:
+        """From the position on, or from now on; of one task, or of all.
+
+        What was pruned meanwhile is said, and then it goes on.
+        """
         self._listeners += 1
         store = self._gateway.store
         try:
             if position is None:
                 newest = await store.read(lambda tx: tx.events.newest(limit=1))
                 position = newest[-1].position if newest else START
-            quiet_s = 0.0
+            told_at, at = time.monotonic(), position
             yield b": holdfast\n\n"
             while not self.stopping.is_set():
-                self._keeper.caller(admitted)
-                at = position
+                _check_reads(self._keeper.caller(admitted), "events.list", is_owned=False)
                 try:
-                    found = await store.read(lambda tx: tx.events.after(at, limit=_AT_ONCE))  # noqa: B023 - read at once
+                    # Shaped in the reader's thread: to redact many long facts takes its time.
+                    found, then = await store.read(lambda tx: _shown_after(tx, at, task_id))  # noqa: B023 - read at once
                 except FeedGap as gap:
-                    position = START
+                    at = START
                     yield _sse("feed_gap", {"position": gap.position, "oldest": gap.oldest})
                     continue
                 for event in found:
-                    position = event.position
-                    yield _sse(event.kind.value, EventView.of(event), position)
+                    yield _sse(event.kind, event, event.position)
                 if found:
-                    quiet_s = 0.0
-                    continue
-                heard = await store.wait_for("events", _LOOK_EVERY_S)
-                quiet_s = 0.0 if heard else quiet_s + _LOOK_EVERY_S
-                if quiet_s >= PING_S:
-                    quiet_s = 0.0
+                    told_at = time.monotonic()
+                elif time.monotonic() - told_at >= PING_S:
+                    told_at = time.monotonic()
                     yield b": still here\n\n"
+                if then == at:
+                    await store.wait_for("events", _LOOK_EVERY_S)
+                at = then
         except RpcError:
-            pass  # its token was taken away
+            pass  # its token was taken away, or may not hear all of this any more
         except HoldfastError as error:
             # The client comes back with the last position it saw.
-            log.warning("a stream of events ended: %s (%s)", error, error.code)
+            words = f"a stream of events ended: {error} ({error.code})"
+            self._gateway.troubles.met("a stream of events", error, words=words)
         finally:
             self._listeners -= 1
 
@@ -220,25 +302,37 @@ class Doors:
     async def _rpc(self, request: Request) -> Response:
         name = request.path_params["method"]
         try:
-            caller = self._caller(request)
-            body = await _body(request, self._gateway.config.gateway.max_body_bytes, must_be_json=True)
-            payload = await dispatch(self._gateway, name, body, caller)
+            admitted = self._admit(request)
+            self._keeper.caller(admitted)  # a body is read for no one else
+            max_bytes = self._gateway.config.gateway.max_body_bytes
+            _check_body(request, max_bytes)
+            body = await _body(request, max_bytes)
+            # A body may be slow: what counts is what the token is worth when the request begins.
+            caller = self._keeper.caller(admitted)
+            payload = _found(await dispatch(self._gateway, name, body, caller))
+            check_still(caller, self._keeper.caller(admitted))
         except RpcError as error:
-            self._count(name, error.body.code)
+            self._count(name, error.code_over_http)
             raise
         self._count(name, "OK")
         return _json(payload)
 
     async def _receive(self, request: Request) -> Response:
         """The channel's secret is what lets a webhook in; the answer comes when the message is durable."""
-        name = request.path_params["name"]
-        body = await _body(request, self._gateway.config.gateway.max_body_bytes, must_be_json=True)
-        if self._webhook is None:
+        name, headers = request.path_params["name"], request.scope["headers"]
+        max_bytes = self._gateway.config.gateway.max_body_bytes
+        _check_body(request, max_bytes)
+        if self._webhooks is None:
             raise RpcError(NOT_FOUND, "no such channel", details={"code": "not_found"})
         if self._gateway.status().status == "starting":
             raise starting()
         try:
-            return _json(await self._webhook(name, request.scope["headers"], body), status=202)
+            self._webhooks.check(name, headers)
+            with self._budget.share(self._keeper.peer_of(request.scope), max_body_bytes=max_bytes) as take:
+                body = await _body(request, max_bytes, take=take)
+                return _json(await self._webhooks.receive(name, headers, body), status=202)
+        except (RpcError, ClientDisconnect):
+            raise
         except HoldfastError as error:
             raise translated(error) from error
         except Exception as error:
@@ -246,9 +340,17 @@ class Doors:
             raise RpcError(FAILED, "the gateway failed on this request; its log says more") from error
 
     async def _websocket(self, socket: WebSocket) -> None:
+        # Those that have not shown their token yet have a waiting room of their own.
         if self._websockets >= MAX_WEBSOCKETS:
             raise RpcError(UNAVAILABLE, "too many connections; close some", retryable=True)
-        self._websockets += 1
+        peer, is_known = self._keeper.peer_of(socket.scope), False
+
+        def knows() -> None:
+            nonlocal is_known
+            is_known = True
+            self._websockets += 1
+            show_token(socket.scope)
+
         self._metrics.connections.inc()
         try:
             connection = Connection(
@@ -257,24 +359,64 @@ class Doors:
                 self._keeper,
                 self.feed,
                 self.stopping,
-                peer=_peer(socket.scope),
+                peer=peer,
                 max_frame_bytes=self._gateway.config.gateway.max_body_bytes,
                 count=self._count,
+                refuses=functools.partial(self._refusals.add, peer),
+                knows=knows,
             )
             await connection.serve()
         finally:
-            self._websockets -= 1
+            self._websockets -= is_known
             self._metrics.connections.dec()
 
     def _caller(self, request: Request) -> Caller:
         return self._keeper.caller(self._admit(request))
 
     def _admit(self, request: Request) -> Admitted:
-        return self._keeper.admit(_peer(request.scope), bearer(request.scope["headers"]))
+        peer, address = self._keeper.peer_of(request.scope), self._keeper.address_of(request.scope)
+        return self._keeper.admit(peer, bearer(request.scope["headers"]), address=address)
 
     def _count(self, name: str, code: str) -> None:
         # A stranger's words are no labels: there would be no end of them.
         self._metrics.requests.labels(name if name in METHODS else "other", code).inc()
+
+
+def _check_reads(caller: Caller, method: str, *, is_owned: bool) -> None:
+    if READ not in caller.scopes:
+        raise RpcError(FORBIDDEN, f"missing scope: {READ}", details={"code": "forbidden"})
+    check_reach(caller, method, is_owned=is_owned)
+
+
+def _found(payload: msgspec.Struct) -> msgspec.Struct:
+    """That a task is not there may be an answer of the protocol; over HTTP the status must tell, too."""
+    if isinstance(payload, TaskCancelled) and not payload.found:
+        raise RpcError(NOT_FOUND, payload.reason or "Task not found.", details={"code": "not_found"})
+    return payload
+
+
+def _shown_after(tx: Tx, position: str, task_id: str | None) -> tuple[list[EventView], str]:
+    """What happened after a position, to one task or to all; and up to where that was looked for."""
+    found = tx.events.after(position, limit=_AT_ONCE)
+    shown = [EventView.of(event) for event in found if task_id in (None, event.task_id)]
+    return shown, found[-1].position if found else position
+
+
+class _Route(Route):
+    """A route that refuses other HTTP methods as everything is refused here: with JSON."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.methods is not None and scope["method"] not in self.methods:
+            name = scope["path_params"].get("method")
+            if name is not None and name not in METHODS:
+                raise unknown_method(name)
+            allowed = ", ".join(sorted(self.methods))
+            raise RpcError(
+                INVALID_REQUEST,
+                f"{scope['path']} takes {allowed}, not {scope['method']}",
+                details={"code": "method_not_allowed", "status": 405, "allow": allowed},
+            )
+        await super().handle(scope, receive, send)
 
 
 class _Server(uvicorn.Server):
@@ -292,26 +434,30 @@ async def serve_doors(
     unix_socket: socket.socket | None,
     tokens: Tokens,
     stop: asyncio.Event,
-    webhook: Receives | None = None,
+    webhooks: Webhooks | None = None,
 ) -> None:
     """Answer on sockets that are listening already, until `stop` is set.
 
     Then nothing new is taken, and what is under way is answered first. The sockets are closed at the end;
     who else holds them goes on listening.
     """
-    doors = Doors(gateway, tokens, webhook=webhook)
+    loop = asyncio.get_running_loop()
+    refusals = Refusals(loop.call_later)
+    doors = Doors(gateway, tokens, refusals=refusals, webhooks=webhooks)
     max_bytes = gateway.config.gateway.max_body_bytes
+    crowd, room = Crowd(most_connections()), WaitingRoom()
     server = _Server(
         uvicorn.Config(
             doors,
-            http=functools.partial(PatientHttp, crowd=Crowd(most_connections())),  # type: ignore[arg-type]
-            ws=PatientWebSocket,
+            http=functools.partial(PatientHttp, crowd=crowd, refusals=refusals),  # type: ignore[arg-type]
+            ws=functools.partial(PatientWebSocket, crowd=crowd, room=room, refusals=refusals),  # type: ignore[arg-type]
             ws_max_size=max_bytes,
             ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
-            # Nothing at this level has a path in it, and so no token that somebody put into one.
-            log_level="warning",
+            # Nothing at this level has a path in it, and so no token that a client put into one; and nothing
+            # at this level can be had by a stranger, as often as it likes.
+            log_level="error",
             access_log=False,
             server_header=False,
             date_header=False,
@@ -322,10 +468,12 @@ async def serve_doors(
         )
     )
     async with contextlib.AsyncExitStack() as opened:
-        opened.enter_context(few_complaints(asyncio.get_running_loop()))
+        opened.enter_context(few_complaints(loop))
         group = await opened.enter_async_context(asyncio.TaskGroup())
         if unix_socket is not None:
-            await opened.enter_async_context(LocalDoor(gateway, max_frame_bytes=max_bytes).open(unix_socket))
+            await opened.enter_async_context(
+                LocalDoor(gateway, max_frame_bytes=max_bytes, refuses=refusals.add).open(unix_socket)
+            )
         follows = group.create_task(doors.feed.run())
         listening: list[socket.socket] = [Listening.of(one) for one in tcp_sockets]
         serves = group.create_task(server.serve(sockets=listening)) if listening else None
@@ -345,36 +493,42 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:  # noqa:
     )
 
 
-async def _body(request: Request, max_bytes: int, *, must_be_json: bool) -> bytes:
-    """The whole body, if it comes in time and is no larger than it may be."""
+def _check_body(request: Request, max_bytes: int) -> None:
+    """What the headers say about a body, before any of it is read."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if must_be_json and kind != "application/json":
+    if kind != "application/json":
         raise RpcError(INVALID_REQUEST, "send application/json", details={"code": "not_json", "status": 415})
-    too_large = RpcError(
-        INVALID_REQUEST,
-        f"a body has at most {max_bytes:,} bytes",
-        details={"code": "payload_too_large", "status": 413},
-    )
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
-        raise too_large
+        raise _too_large(max_bytes)
+
+
+async def _body(request: Request, max_bytes: int, *, take: Callable[[int], None] | None = None) -> bytes:
+    """The whole body, if it comes in time and is no larger than it may be.
+
+    `take` is asked before each piece is kept, and raises when there is no room for it.
+    """
     found = bytearray()
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for chunk in request.stream():
+                if len(found) + len(chunk) > max_bytes:
+                    raise _too_large(max_bytes)
+                if take is not None:
+                    take(len(chunk))
                 found += chunk
-                if len(found) > max_bytes:
-                    raise too_large
     except TimeoutError as error:
         why = f"the body did not come within {BODY_TIMEOUT_S:g} s"
         raise RpcError(INVALID_REQUEST, why, details={"code": "too_slow", "status": 408}) from error
     return bytes(found)
 
 
-def _peer(scope: Scope) -> str:
-    """The address at the other end; never what a header claims it to be."""
-    client = scope.get("client")
-    return "unknown" if client is None else str(client[0])
+def _too_large(max_bytes: int) -> RpcError:
+    return RpcError(
+        INVALID_REQUEST,
+        f"a body has at most {max_bytes:,} bytes",
+        details={"code": "payload_too_large", "status": 413},
+    )
 
 
 def _json(payload: Any, status: int = 200) -> Response:
@@ -387,9 +541,11 @@ def _sse(event: str, payload: object, position: str | None = None) -> bytes:
 
 
 async def _refuse(error: RpcError, scope: Scope, body: _Body, send: Send) -> None:
-    why = error.body
+    why = msgspec.structs.replace(error.body, code=error.code_over_http)
     status = int((why.details or {}).get("status", HTTP_STATUS.get(why.code, 500)))
     headers = dict(SAFE_HEADERS)
+    if "allow" in (why.details or {}):
+        headers["allow"] = str((why.details or {})["allow"])
     if why.retry_after_ms is not None:
         headers["retry-after"] = str(-(-why.retry_after_ms // 1000))
     if status == HTTP_STATUS["UNAUTHORIZED"]:
@@ -412,8 +568,11 @@ class _Body:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
         self._is_whole: bool = scope["type"] != "http"
+        # A client that asks whether it may send its body is told no, and has sent none of it.
+        self._is_held_back = any(name == b"expect" for name, _ in scope["headers"])
 
     async def receive(self) -> Message:
+        self._is_held_back = False
         message = await self._receive()
         if message["type"] != "http.request" or not message.get("more_body", False):
             self._is_whole = True
@@ -421,7 +580,7 @@ class _Body:
 
     async def read_rest(self) -> bool:
         """Whether it came to its end. A client that still sends would be cut off before it hears us."""
-        left = REST_BYTES
+        left = 0 if self._is_held_back else REST_BYTES
         try:
             async with asyncio.timeout(REST_S):
                 while left > 0 and not self._is_whole:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
-from holdfast.api.contract import Caller, Gateway
+from holdfast.api.contract import WRITE, Caller, Gateway
 from holdfast.api.params import KeyText, NameText, Nothing, PageSize, PageToken, Params
 from holdfast.core.errors import NotFound
-from holdfast.core.message import MAX_MESSAGE_BYTES
+from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES
 from holdfast.core.session import agent_of, session_key
 from holdfast.core.task import Origin
 from holdfast.store.messages import LAST_POSITION
 from holdfast.store.sessions import page_token
+from holdfast.views.gateway import MAX_REASON_CHARS
 from holdfast.views.sessions import (
     AgentPageView,
     AgentView,
@@ -27,6 +28,7 @@ from holdfast.views.sessions import (
     SessionView,
     TranscriptView,
 )
+from holdfast.views.text import maybe_line
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,9 +37,10 @@ if TYPE_CHECKING:
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
 
-CONSOLE = "console"
 SHOWN_MESSAGES = 50
 MAX_WAIT_MS = 25_000
+# So old no session is.
+MAX_ACTIVE_MINUTES = 10_000_000
 _LOOK_EVERY_S = 1.0
 
 # `agent:<agent>:<name>`, or the name of an agent for its main session.
@@ -65,7 +68,7 @@ class SessionsAsked(Params, frozen=True, kw_only=True):
     """Which sessions, last spoken in first."""
 
     agent_id: NameText | None = None
-    active_minutes: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] | None = None
+    active_minutes: Annotated[float, msgspec.Meta(ge=0, le=MAX_ACTIVE_MINUTES)] | None = None
     limit: PageSize = 50
     # The `next_page_token` of the page before.
     before: PageToken | None = None
@@ -87,17 +90,27 @@ async def send(gateway: Gateway, asked: ChatAsked, caller: Caller) -> PostedView
     posted = await gateway.inbox.post(
         key,
         asked.message,
-        Origin(channel=CONSOLE, peer=caller.who),
+        Origin(channel=CONSOLE_CHANNEL, peer=caller.who),
         channel_message_id=_message_id(key, asked),
     )
     return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
 
 
-async def history(gateway: Gateway, asked: HistoryAsked, caller: Caller) -> TranscriptView:  # noqa: ARG001 - a method
-    key = full_key(gateway.config, asked.session_key)
+async def history(gateway: Gateway, asked: HistoryAsked, caller: Caller) -> TranscriptView:
+    """Whole for those who may speak there: it is the console's way to hear an answer.
+
+    Empty for a session without messages yet; NotFound for one whose agent is not known.
+    """
+    key, is_whole = full_key(gateway.config, asked.session_key), WRITE in caller.scopes
+    if agent_of(key) not in gateway.config.agents:
+        await gateway.store.read(
+            lambda tx: tx.sessions.of_key(key)
+        )  # an agent of before may have spoken there
     give_up_at = time.monotonic() + asked.wait_ms / 1000
     while True:
-        view = await gateway.store.read(lambda tx: read_transcript(tx, key, asked.after, asked.limit))
+        view = await gateway.store.read(
+            lambda tx: read_transcript(tx, key, asked.after, asked.limit, is_whole=is_whole)
+        )
         left = give_up_at - time.monotonic()
         if view.messages or left <= 0:
             return view
@@ -124,7 +137,7 @@ async def get(gateway: Gateway, asked: SessionAsked, caller: Caller) -> SessionD
 
 
 async def agents(gateway: Gateway, asked: Nothing, caller: Caller) -> AgentPageView:  # noqa: ARG001 - a method
-    return list_agents(gateway.config)
+    return list_agents(gateway.config, settings_refused=gateway.status().settings_refused)
 
 
 # --- what commands do and read, too
@@ -134,7 +147,7 @@ def posting(asked: ChatAsked, *, by: str, now: datetime) -> Write[PostedView]:
     """The write of a message while no gateway runs: it is answered when one does. The key is a whole one."""
     from holdfast.engine.transcripts import new_message, post
 
-    origin = Origin(channel=CONSOLE, peer=by)
+    origin = Origin(channel=CONSOLE_CHANNEL, peer=by)
     message_id = _message_id(asked.session_key, asked)
     message = new_message(asked.session_key, asked.message, origin, channel_message_id=message_id, now=now)
 
@@ -163,7 +176,9 @@ def read_session(tx: Tx, key: str, limit: int = SHOWN_MESSAGES) -> SessionDetail
     )
 
 
-def read_transcript(tx: Tx, key: str, after: int | None, limit: int) -> TranscriptView:
+def read_transcript(
+    tx: Tx, key: str, after: int | None, limit: int, *, is_whole: bool = False
+) -> TranscriptView:
     """The end of it, or what follows a position; empty for a session that nobody has spoken in yet."""
     session = tx.sessions.find(key)
     if after is None:
@@ -172,13 +187,13 @@ def read_transcript(tx: Tx, key: str, after: int | None, limit: int) -> Transcri
         found = tx.messages.after(key, after, limit=limit)
     return TranscriptView(
         session_key=key,
-        messages=[MessageView.of(message) for message in found],
+        messages=[MessageView.of(message, is_whole=is_whole) for message in found],
         next_after=found[-1].position if found else after or 0,
         status=None if session is None else session.status.value,
     )
 
 
-def list_agents(config: Config) -> AgentPageView:
+def list_agents(config: Config, *, settings_refused: str | None = None) -> AgentPageView:
     shown = [
         AgentView(
             name=name,
@@ -188,7 +203,7 @@ def list_agents(config: Config) -> AgentPageView:
         )
         for name, agent in sorted(config.agents.items())
     ]
-    return AgentPageView(agents=shown)
+    return AgentPageView(agents=shown, settings_refused=maybe_line(settings_refused, MAX_REASON_CHARS))
 
 
 def full_key(config: Config, text: str) -> str:

@@ -1,16 +1,20 @@
-"""Tasks for every door: a page of them, one in full, cancel; and the same as OpenClaw's clients read them."""
+"""Tasks for every door: a page of them, one in full, cancel, retry and fork."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 
+from holdfast.api.contract import EVERYTHING, Caller, Gateway, Reach
 from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText
-from holdfast.core.errors import BadInput, HoldfastError, NotFound, RowDamaged
-from holdfast.core.ids import is_whole_id
+from holdfast.core.errors import BadInput, HoldfastError, KeyConflict, NotFound, RowDamaged, StoreUnavailable
+from holdfast.core.ids import is_whole_id, new_run_id
+from holdfast.core.message import CRON_CHANNEL
+from holdfast.core.task import Task as TaskRecord
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.tasks import LAST
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
@@ -19,9 +23,21 @@ from holdfast.views.payloads import PayloadView
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
 from holdfast.views.runs import RunView, StepView
-from holdfast.views.tasks import CancelView, TaskDetailView, TaskPageView, TaskView, WaitedView
+from holdfast.views.tasks import (
+    CancelView,
+    FiringView,
+    ForkedView,
+    NotRetriedView,
+    ResultView,
+    RetriedPageView,
+    RetriedView,
+    TaskDetailView,
+    TaskPageView,
+    TaskView,
+    WaitedView,
+)
 from holdfast.views.text import one_line
-from holdfast.views.waits import WaitView, kind_of
+from holdfast.views.waits import WaitView, kind_of, queued_wait
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,7 +45,7 @@ if TYPE_CHECKING:
     from holdfast.core.effect import Effect
     from holdfast.core.scope import Question
     from holdfast.core.task import Task
-    from holdfast.store.contract import Write
+    from holdfast.store.contract import Store, Write
     from holdfast.store.transaction import Tx
 
 T = TypeVar("T")
@@ -37,6 +53,11 @@ T = TypeVar("T")
 LATEST_STEPS = 10
 # Of anything that a task may have thousands of, one that is shown has so many at most.
 SHOWN_AT_MOST = 20
+MAX_WAIT_MS = 25_000
+# However rare a name is, one call looks at no more tasks than this to find those that it retries.
+LOOKED_AT = 5000
+_BATCH = 500
+_LOOK_EVERY_S = 1.0
 # A wait without a due time has one in the year 9999.
 NEVER_YEAR = 9999
 
@@ -47,11 +68,37 @@ _OUTCOMES = {
 }
 
 
+class ResultAsked(Params, frozen=True, kw_only=True):
+    """The end of one task; may wait a while for it."""
+
+    task_id: IdText
+    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)] = 0
+
+
+async def result(gateway: Gateway, asked: ResultAsked, caller: Caller) -> ResultView:
+    """For those who may start tasks. Raises RowDamaged rather than hand out what was not returned."""
+    from holdfast.engine.ledger import opened
+
+    task_id = await gateway.store.read(lambda tx: caller.reach.resolve(tx, asked.task_id))
+    give_up_at = time.monotonic() + asked.wait_ms / 1000
+    while True:
+        view = await gateway.store.read(lambda tx: ResultView.of(opened(tx, tx.tasks.get(task_id))))
+        left = give_up_at - time.monotonic()
+        if view.has_ended or left <= 0:
+            return view
+        await gateway.store.wait_for("events", min(left, _LOOK_EVERY_S))
+
+
 def read_page(
-    tx: Tx, *, statuses: tuple[TaskStatus, ...], owner: str | None, before: str | None, limit: int
+    tx: Tx,
+    *,
+    statuses: tuple[TaskStatus, ...],
+    reach: Reach = EVERYTHING,
+    before: str | None,
+    limit: int,
 ) -> TaskPageView:
-    end = LAST if before is None else place_of("task", before, partial(tx.tasks.resolve, owner=owner))
-    found = tx.tasks.page(statuses=statuses, owner=owner, before=end, limit=limit + 1)
+    end = LAST if before is None else place_of("task", before, partial(reach.resolve, tx))
+    found = reach.page(tx, statuses=statuses, before=end, limit=limit + 1)
     return TaskPageView(
         tasks=[TaskView.of(task) for task in found[:limit]],
         counts=tx.events.counts("task"),
@@ -59,15 +106,14 @@ def read_page(
     )
 
 
-def read_asked_page(tx: Tx, asked: TasksAsked, *, owner: str | None) -> TaskPageView:
-    """The page that was asked for. Whoever is bound to an owner hears of that one's tasks alone."""
-    if owner is None:
-        return read_page(tx, statuses=asked.status, owner=asked.owner, before=asked.before, limit=asked.limit)
-    if asked.owner not in (None, owner):
+def read_asked_page(tx: Tx, asked: TasksAsked, *, reach: Reach) -> TaskPageView:
+    """The page that was asked for. A caller that is bound hears of the tasks alone that it reaches."""
+    if reach.owner is not None and asked.owner not in (None, reach.owner):
         return TaskPageView(tasks=[], counts={}, next_page_token=None)
-    page = read_page(tx, statuses=asked.status, owner=owner, before=asked.before, limit=asked.limit)
-    # How many others there are is not theirs to know.
-    return msgspec.structs.replace(page, counts={})
+    wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
+    page = read_page(tx, statuses=asked.status, reach=wanted, before=asked.before, limit=asked.limit)
+    # How many others there are is not for a bound caller to know.
+    return msgspec.structs.replace(page, counts={}) if reach.is_bound else page
 
 
 def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
@@ -84,7 +130,12 @@ def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
         raise BadInput("page token", why) from None
 
 
-def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
+async def show(gateway: Gateway, asked: TaskAsked, caller: Caller) -> TaskDetailView:
+    now, reach = gateway.clock.now(), caller.reach
+    return await gateway.store.read(lambda tx: read_detail(tx, reach.resolve(tx, asked.task_id), now, reach))
+
+
+def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) -> TaskDetailView:
     """Everything that can be read; a damaged part is named and does not hide the others.
 
     Of what may be endless only the newest is read, and `more` says so.
@@ -92,8 +143,10 @@ def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
     problems: list[str] = []
     more: list[str] = []
     task = tx.tasks.look(task_id)
-    if task.is_damaged:
-        problems.append(str(RowDamaged("task", task_id)))
+    try:
+        task.checked()
+    except RowDamaged as damage:
+        problems.append(str(damage))
     view = TaskDetailView(
         task=TaskView.of(task),
         arguments=_payload(tx, task.arguments, problems),
@@ -111,6 +164,12 @@ def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
         if len(found) > SHOWN_AT_MOST:
             more.append(what)
         return found[:SHOWN_AT_MOST][::-1]
+
+    def read_firing() -> dict[str, object]:
+        if task.origin is None or task.origin.channel != CRON_CHANNEL:
+            return {}
+        firing = tx.firings.of_message((task.dedup_key or "").removeprefix("message:"))
+        return {"firing": None if firing is None else FiringView.of(firing)}
 
     def read_runs() -> dict[str, object]:
         return {"runs": [RunView.of(run) for run in tx.runs.of_task(task_id)]}
@@ -151,10 +210,12 @@ def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
 
     def read_children() -> dict[str, object]:
         found = tx.tasks.newest_children(task_id, limit=SHOWN_AT_MOST + 1)
+        found = [child for child in found if reach.covers(child.owner, child.name)]
         return {"children": [ChildView.of(child) for child in newest("children", found)]}
 
     for part in (
-        lambda: {"waits_for": read_wait(tx, task)},
+        lambda: {"waits_for": read_wait(tx, task, now, reach)},
+        read_firing,
         read_runs,
         read_checkpoints,
         read_plan,
@@ -171,15 +232,19 @@ def read_detail(tx: Tx, task_id: str) -> TaskDetailView:
     return view
 
 
-def read_wait(tx: Tx, task: Task) -> WaitView | None:
+def read_wait(tx: Tx, task: Task, now: datetime, reach: Reach = EVERYTHING) -> WaitView | None:
     """What it waits for, with the question, the effect or the child looked up."""
-    if task.waits_on is None:
+    if task.waits_on is None and task.status is not TaskStatus.QUEUED:
         return None
     run = tx.runs.live_of_task(task.id)
+    if task.waits_on is None:
+        return None if run is None else queued_wait(task, run, now)
     until = None if run is None or run.waits_on is None or run.due_at.year >= NEVER_YEAR else run.due_at
     try:
         about = _waited_for(tx, *kind_of(task.waits_on))
     except HoldfastError:  # damaged or gone: its id is all there is to say
+        about = None
+    if isinstance(about, TaskRecord) and not reach.covers(about.owner, about.name):
         about = None
     return WaitView.of(task, about, until=until)
 
@@ -236,13 +301,128 @@ class CancelAsked(Params, frozen=True, kw_only=True):
     reason: ShortText = "cancelled by an operator"
 
 
-def cancelling_task(asked: CancelAsked, *, now: datetime, owner: str | None = None) -> Write[CancelView]:
+def cancelling_task(asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[CancelView]:
     """The write that cancels, with what it did as its answer."""
     from holdfast.engine.ledger import cancelling
 
     def cancel(tx: Tx) -> CancelView:
-        task_id = tx.tasks.resolve(asked.task_id, owner=owner)
+        task_id = reach.resolve(tx, asked.task_id)
         outcome = cancelling(task_id, reason=asked.reason, owner=None, now=now)(tx)
         return CancelView(outcome=_OUTCOMES[type(outcome).__name__], task=TaskView.of(outcome.task))
 
     return cancel
+
+
+# --- retry
+
+
+class RetryAsked(Params, frozen=True, kw_only=True):
+    """One task that ended without success; a cancelled one only if that is said."""
+
+    task_id: IdText
+    cancelled: bool = False
+
+
+class RetryPageAsked(Params, frozen=True, kw_only=True):
+    """Several of them, newest first: all in these statuses, or those among them with this name or owner."""
+
+    status: Annotated[
+        tuple[Literal["failed", "timed_out", "lost", "cancelled"], ...], msgspec.Meta(min_length=1)
+    ]
+    name: NameText | None = None
+    owner: NameText | None = None
+    cancelled: bool = False
+    limit: PageSize = 50
+    # The `next_page_token` of the page before.
+    before: IdText | None = None
+
+
+def retrying_one(asked: RetryAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RetriedView]:
+    """The write of a person's retry, with what it did as its answer."""
+    from holdfast.engine.retried import absent, retrying_task
+
+    # Made here, so that the write gives the same answer when it runs again.
+    run_id = new_run_id(now)
+
+    def retry(tx: Tx) -> RetriedView:
+        try:
+            task_id = reach.resolve(tx, asked.task_id)
+        except NotFound:
+            if reach.is_bound:  # what was pruned is not for every caller to know
+                raise
+            raise absent(tx, asked.task_id, owner=None) from None
+        write = retrying_task(task_id, now=now, may_be_cancelled=asked.cancelled, run_id=run_id)
+        done = write(tx)
+        return RetriedView(task=TaskView.of(done.task), run_id=done.run_id)
+
+    return retry
+
+
+def retry_page(store: Store, asked: RetryPageAsked, *, reach: Reach = EVERYTHING) -> RetriedPageView:
+    """Each in a write of its own, so that one that is refused stops no other. Raises StoreUnavailable."""
+    if "cancelled" in asked.status and not asked.cancelled:
+        raise BadInput("status", "cancelled tasks go on only if `cancelled` says so, too (--cancelled)")
+    found, token = store.read_now(lambda tx: _to_retry(tx, asked, reach))
+    retried: list[str] = []
+    refused: list[NotRetriedView] = []
+    for task_id in found:
+        one = RetryAsked(task_id=task_id, cancelled=asked.cancelled)
+        try:
+            store.write_now(retrying_one(one, now=store.clock.now(), reach=reach))
+        except StoreUnavailable:
+            raise
+        except HoldfastError as error:
+            refused.append(NotRetriedView(task_id=task_id, code=error.code, why=one_line(str(error), 1000)))
+        else:
+            retried.append(task_id)
+    return RetriedPageView(count=len(retried), task_ids=retried, refused=refused, next_page_token=token)
+
+
+def _to_retry(tx: Tx, asked: RetryPageAsked, reach: Reach) -> tuple[list[str], str | None]:
+    """The ids of a page, and where the next one begins. No index has names, so they are looked through."""
+    if reach.owner is not None and asked.owner not in (None, reach.owner):
+        return [], None
+    wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
+    statuses = tuple(TaskStatus(status) for status in asked.status)
+    before = LAST if asked.before is None else place_of("task", asked.before, partial(reach.resolve, tx))
+    found: list[str] = []
+    for _ in range(LOOKED_AT // _BATCH):
+        page = wanted.page(tx, statuses=statuses, before=before, limit=_BATCH)
+        for task in page:
+            before = task.id
+            if asked.name in (None, task.name):
+                found.append(task.id)
+            if len(found) == asked.limit:
+                return found, before
+        if len(page) < _BATCH:
+            return found, None
+    return found, before
+
+
+# --- fork
+
+
+class ForkAsked(Params, frozen=True, kw_only=True):
+    """A new task with the past of this one, up to the end of a turn."""
+
+    task_id: IdText
+    # `turn:12`, `<loop>:<turn>`, or `start`.
+    at: NameText
+    # Only a program can undo effects, so there is no "compensate" here.
+    effects: Literal["refuse", "keep", "acknowledge"] = "refuse"
+    key: NameText | None = None
+
+
+def fork_task(store: Store, asked: ForkAsked, *, now: datetime, reach: Reach = EVERYTHING) -> ForkedView:
+    """Durable when this returns. The same key again gives the first fork."""
+    from holdfast.engine.forks import fork_now
+
+    task_id = store.read_now(lambda tx: reach.resolve(tx, asked.task_id))
+    try:
+        task = fork_now(store, task_id, at=asked.at, effects=asked.effects, key=asked.key, now=now)
+    except KeyConflict as error:
+        taken = error
+        raise store.read_now(lambda tx: reach.conflict(tx, taken)) from None
+    return ForkedView(
+        task=TaskView.of(task), source_task_id=task_id, at=asked.at, is_new=task.created_at >= now
+    )

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from holdfast.api.contract import Caller, Gateway
+from holdfast.api.contract import EVERYTHING, KEY_TAKEN, Caller, Gateway, Reach
 from holdfast.api.params import NameText, Nothing, Params
-from holdfast.core.errors import BadInput
+from holdfast.core.errors import BadInput, KeyConflict, Refused
 from holdfast.core.events import EventKind
 from holdfast.core.payload import MAX_GOAL_BYTES
+from holdfast.core.secret import refuse_references
+from holdfast.core.session import AGENT_PREFIX
 from holdfast.views.health import AcceptedView
 from holdfast.views.tasks import CreatedView
 
@@ -31,15 +33,30 @@ class CreateAsked(Params, frozen=True, kw_only=True):
 
     name: NameText
     goal: Annotated[str, msgspec.Meta(max_length=MAX_GOAL_BYTES)]
+    # False for a goal that was made up from the name: another one under the same key is no conflict then.
+    has_own_goal: bool = True
     arguments: Any = None
     owner: NameText | None = None
     key: NameText | None = None
 
 
-def creating_task(asked: CreateAsked, *, now: datetime, owner: str | None = None) -> Write[CreatedView]:
-    """The write that records it. Whoever is bound to an owner records tasks of that one alone."""
+def creating_task(asked: CreateAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[CreatedView]:
+    """The write that records it. A caller that is bound to an owner, or to names, records no others."""
+    owner = reach.owner
     if owner is not None and asked.owner not in (None, owner):
         raise BadInput("owner", f"this token is bound to {owner!r}; leave the owner out")
+    if asked.name.startswith(AGENT_PREFIX):
+        agent = asked.name.removeprefix(AGENT_PREFIX)
+        why = (
+            f"only the inbox makes tasks of agents; post a message to {agent!r} instead, with `holdfast "
+            f"sessions send {agent} TEXT` or the method chat.send"
+        )
+        raise BadInput("name", why)
+    if reach.names is not None and asked.name not in reach.names:
+        raise Refused(
+            f"this token may not start tasks of the name {asked.name!r}; `tasks` of it lists others"
+        )
+    refuse_references("arguments", asked.arguments)
     from holdfast.engine.ledger import NewTask, creating
 
     create = creating(
@@ -47,6 +64,7 @@ def creating_task(asked: CreateAsked, *, now: datetime, owner: str | None = None
             NewTask(
                 name=asked.name,
                 goal=asked.goal,
+                has_own_goal=asked.has_own_goal,
                 owner=owner or asked.owner or NOBODY,
                 arguments={} if asked.arguments is None else asked.arguments,
                 key=asked.key,
@@ -56,7 +74,12 @@ def creating_task(asked: CreateAsked, *, now: datetime, owner: str | None = None
     )
 
     def create_one(tx: Tx) -> CreatedView:
-        (task,) = create(tx)
+        try:
+            (task,) = create(tx)
+        except KeyConflict as taken:
+            raise reach.conflict(tx, taken) from None
+        if not reach.covers(task.owner, task.name):
+            raise Refused(KEY_TAKEN)
         return CreatedView(task_id=task.id, is_new=task.created_at >= now)
 
     return create_one

@@ -11,17 +11,17 @@ from typing import Any, Literal
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from holdfast.api.contract import READ, Gateway, our_version
+from holdfast.api.contract import READ, Gateway, Reach, our_version
 from holdfast.api.feed import Feed
 from holdfast.api.frames import PROTOCOL, EventFrame, Request, Response, encode, read_request
 from holdfast.api.methods import METHODS
-from holdfast.api.rpc import INVALID_REQUEST, UNAUTHORIZED, RpcError, dispatch, starting
-from holdfast.api.security import OPERATOR, Admitted, Doorkeeper
+from holdfast.api.rpc import INVALID_REQUEST, UNAUTHORIZED, RpcError, check_still, dispatch, starting
+from holdfast.api.security import REVOKED, Admitted, Doorkeeper
+from holdfast.core.audit import STRANGER, WRONG, Actor, Door
 from holdfast.views.text import one_line
 from holdfast.views.wire import TaskEvent, millis
 
 HANDSHAKE_S = 15.0
-MAX_HANDSHAKE_BYTES = 64 * 1024
 TICK_S = 15.0
 MAX_BUFFERED_BYTES = 52_428_800
 # A client that takes nothing for so long is let go.
@@ -31,6 +31,8 @@ AT_ONCE = 16
 # Their order is the order of a conversation.
 IN_ORDER = frozenset({"chat.send", "sessions.send"})
 EVENTS = ("connect.challenge", "tick", "task")
+# How soon a connection is closed that asks nothing and whose token was taken away.
+LOOK_EVERY_S = 1.0
 
 # Of RFC 6455: a message of a kind that we cannot take, and one that breaks our rules.
 UNSUPPORTED, POLICY, GOING_AWAY = 1003, 1008, 1012
@@ -69,6 +71,8 @@ class Connection:
         peer: str,
         max_frame_bytes: int,
         count: Callable[[str, str], None],
+        refuses: Callable[[str], None],
+        knows: Callable[[], None],
     ) -> None:
         self._socket = socket
         self._gateway = gateway
@@ -76,8 +80,12 @@ class Connection:
         self._feed = feed
         self._stopping = stopping
         self._peer = peer
+        self._address = keeper.address_of(socket.scope)
         self._max_frame_bytes = max_frame_bytes
         self._count = count
+        # Told why a client without a right token was refused, and when one has shown it.
+        self._refuses = refuses
+        self._knows = knows
         self._sending = asyncio.Lock()
         self._in_order = asyncio.Lock()
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -104,21 +112,23 @@ class Connection:
             async with asyncio.timeout(HANDSHAKE_S):
                 frame = await self._receive()
         except TimeoutError as error:
+            self._refuses("no connect in time")
             await self._close(POLICY, "no connect in time")
             raise _Closed from error
-        if len(frame) > MAX_HANDSHAKE_BYTES:
-            await self._close(1009, "the first frame is too large")
-            raise _Closed
         request = await self._read(frame)
         try:
             return await self._connect(request)
         except RpcError as error:
             body = error.body
+            if action := WRONG.get(str((body.details or {}).get("code"))):
+                stranger = Actor(who=STRANGER, door=Door.WEBSOCKET, address=self._address)
+                self._gateway.audit.refuse(stranger, action, body.message)
             if body.code == UNAUTHORIZED:
                 # The protocol knows no code of its own for it.
                 body = msgspec.structs.replace(
                     body, code=INVALID_REQUEST, message=f"unauthorized: {body.message}"
                 )
+            self._refuses(body.message)
             await self._send(Response(id=request.id, ok=False, error=body))
             await self._close(POLICY, one_line(body.message, 100))
             raise _Closed from error
@@ -126,7 +136,6 @@ class Connection:
     async def _connect(self, request: Request) -> Admitted:
         if request.method != "connect":
             raise RpcError(INVALID_REQUEST, "the first request must be connect")
-        self._keeper.check_rate(self._peer)
         try:
             asked = msgspec.json.decode(request.params, type=_Connect)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -139,7 +148,14 @@ class Connection:
             )
         if self._gateway.status().status == "starting":
             raise starting()
-        admitted = self._keeper.admit(self._peer, asked.auth.token, asked.scopes)
+        if (known := self._keeper.recognise(asked.auth.token)) is None:
+            self._keeper.check_rate(self._peer)
+        else:
+            self._keeper.check_rate_of(known)
+        admitted = self._keeper.admit(
+            self._peer, asked.auth.token, asked.scopes, door=Door.WEBSOCKET, address=self._address
+        )
+        self._knows()
         await self._send(Response(id=request.id, ok=True, payload=self._hello(admitted)))
         return admitted
 
@@ -159,7 +175,7 @@ class Connection:
                 "stateVersion": {"presence": 0, "health": 0},
                 "uptimeMs": max(0, int(uptime.total_seconds() * 1000)),
             },
-            "auth": {"role": OPERATOR, "scopes": sorted(caller.scopes)},
+            "auth": {"role": "operator", "scopes": sorted(caller.scopes)},
             "policy": {
                 "maxPayload": self._max_frame_bytes,
                 "maxBufferedBytes": MAX_BUFFERED_BYTES,
@@ -170,11 +186,13 @@ class Connection:
     # --- the conversation
 
     async def _converse(self, admitted: Admitted) -> None:
-        may_read = READ in self._keeper.caller(admitted).scopes
         async with asyncio.TaskGroup() as group:
-            beside = [group.create_task(self._tick()), group.create_task(self._until_stop())]
-            if may_read:
-                beside.append(group.create_task(self._tell_tasks(admitted)))
+            beside = [
+                group.create_task(self._tick()),
+                group.create_task(self._until_stop()),
+                group.create_task(self._until_revoked(admitted)),
+                group.create_task(self._tell_tasks(admitted)),
+            ]
             try:
                 while True:
                     await self._room.acquire()
@@ -202,9 +220,10 @@ class Connection:
             again = RpcError(INVALID_REQUEST, "this connection is connected already")
             return Response(id=request.id, ok=False, error=again.body)
         try:
-            self._keeper.check_rate(self._peer)
-            caller = self._keeper.caller(admitted)
+            self._keeper.check_rate_of(admitted)
+            caller = self._keeper.readmit(admitted)
             payload = await dispatch(self._gateway, request.method, request.params, caller)
+            check_still(caller, self._keeper.caller(admitted))
         except RpcError as error:
             self._count(request.method, error.body.code)
             return Response(id=request.id, ok=False, error=error.body)
@@ -217,17 +236,37 @@ class Connection:
             await self._event("tick", {"ts": self._now_ms()})
 
     async def _tell_tasks(self, admitted: Admitted) -> None:
-        listener = self._feed.listen(self._keeper.caller(admitted).owner)
+        listener = self._feed.listen(lambda: self._reach(admitted))
         try:
             while True:
-                summaries = await listener.next()
+                changes = await listener.next()
                 self._keeper.caller(admitted)
-                for summary in summaries:
-                    await self._event("task", TaskEvent(action="upserted", task=summary))
+                for change in changes:
+                    reach = self._reach(admitted)
+                    if reach is not None and reach.covers(change.owner, change.name):
+                        await self._event("task", TaskEvent(action="upserted", task=change.summary))
         except RpcError:
-            await self._close(POLICY, "that token was replaced")
+            await self._close(POLICY, REVOKED)
         finally:
             self._feed.leave(listener)
+
+    def _reach(self, admitted: Admitted) -> Reach | None:
+        """Of which tasks it may hear now; None if it may not hear of any, or not any more."""
+        try:
+            caller = self._keeper.caller(admitted)
+        except RpcError:
+            return None
+        return caller.reach if READ in caller.scopes and caller.may_call("events.list") else None
+
+    async def _until_revoked(self, admitted: Admitted) -> None:
+        """A connection that asks nothing is closed, too, soon after its token was taken away."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            try:
+                self._keeper.caller(admitted)
+            except RpcError:
+                await self._close(POLICY, REVOKED)
+                return
 
     async def _until_stop(self) -> None:
         await self._stopping.wait()

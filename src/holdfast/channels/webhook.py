@@ -37,6 +37,8 @@ TOLERANCE = timedelta(minutes=5)
 TIMEOUT_S = 20.0
 
 _MAX_ANSWER_BYTES = 64 * 1024
+# One for each secret of a channel that is being replaced, and some for those to come.
+_MAX_SIGNATURES = 8
 # A longer one is told by its digest: a session key has at most 200 characters, with the agent's name in it.
 _MAX_NAME_CHARS = 120
 _MAX_WAIT_S = 3600.0
@@ -53,6 +55,34 @@ def sign(secret: bytes, body: bytes, at: datetime) -> str:
     return f"t={seconds},v1={_digest(secret, seconds, body)}"
 
 
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
+    """What the signature's header says; whether it is right only the body tells."""
+
+    seconds: int
+    given: tuple[str, ...]
+
+
+def read_signature(
+    channel: str, header: str | None, now: datetime, *, tolerance: timedelta = TOLERANCE
+) -> Signature:
+    """A signature of the right form, made a short time ago: all that is known of it before there is a body.
+
+    Raises BadSignature.
+    """
+    if not header:
+        raise BadSignature(channel, f"it is not signed; send {SIGNATURE_HEADER}: t=<seconds>,v1=<hex>")
+    parts = [part.strip().partition("=") for part in header.split(",")]
+    times = [value for name, _, value in parts if name == "t"]
+    given = tuple(value for name, _, value in parts if name == "v1")
+    is_time = len(times) == 1 and times[0].isascii() and times[0].isdigit() and len(times[0]) <= 15
+    if not is_time or not 0 < len(given) <= _MAX_SIGNATURES:
+        raise BadSignature(channel, f"its {SIGNATURE_HEADER} is not of the form t=<seconds>,v1=<hex>")
+    seconds = int(times[0])
+    if abs(now.timestamp() - seconds) > tolerance.total_seconds():
+        raise BadSignature(channel, "it was signed too long ago, or by a clock that is wrong; sign it again")
+    return Signature(seconds=seconds, given=given)
+
+
 def verify(
     channel: str,
     secrets: Sequence[bytes],
@@ -66,21 +96,12 @@ def verify(
 
     Several secrets hold while one is being replaced by another.
     """
-    if not header:
-        raise BadSignature(channel, f"it is not signed; send {SIGNATURE_HEADER}: t=<seconds>,v1=<hex>")
-    parts = [part.strip().partition("=") for part in header.split(",")]
-    times = [value for name, _, value in parts if name == "t"]
-    given = [value for name, _, value in parts if name == "v1"]
-    if len(times) != 1 or not times[0].isascii() or not times[0].isdigit() or len(times[0]) > 15 or not given:
-        raise BadSignature(channel, f"its {SIGNATURE_HEADER} is not of the form t=<seconds>,v1=<hex>")
-    seconds = int(times[0])
-    wanted = [_digest(secret, seconds, body).encode() for secret in secrets]
+    signature = read_signature(channel, header, now, tolerance=tolerance)
+    wanted = [_digest(secret, signature.seconds, body).encode() for secret in secrets]
     # All of them are compared, so that the time it takes tells nothing.
-    matches = [hmac.compare_digest(one, value.encode()) for one in wanted for value in given]
+    matches = [hmac.compare_digest(one, value.encode()) for one in wanted for value in signature.given]
     if not any(matches):
         raise BadSignature(channel, "it was signed with another secret, or changed on the way")
-    if abs(now.timestamp() - seconds) > tolerance.total_seconds():
-        raise BadSignature(channel, "it was signed too long ago, or by a clock that is wrong; sign it again")
 
 
 def _digest(secret: bytes, seconds: int, body: bytes) -> str:

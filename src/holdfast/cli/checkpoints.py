@@ -9,6 +9,7 @@ import click
 from holdfast.api.checkpoints import (
     MAX_PREVIEWED,
     CheckpointAsked,
+    CheckpointsAsked,
     PruneAsked,
     moment_of,
     prunable,
@@ -58,12 +59,12 @@ def list_checkpoints(
 ) -> None:
     """Newest first, a page at a time."""
     wanted = None if status is None else CheckpointStatus(status)
-    with call.listing() as ledger:
-        view = CheckpointPageView()
-        if ledger is not None:
-            view = ledger.read_now(
-                lambda tx: read_page(tx, status=wanted, task_id=task_id, before=before, limit=limit)
-            )
+    view = call.look_at_list(
+        "checkpoints.list",
+        CheckpointsAsked(status=wanted, task_id=task_id, before=before, limit=limit),
+        lambda tx: read_page(tx, status=wanted, task_id=task_id, before=before, limit=limit),
+        CheckpointPageView(),
+    )
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
 
 
@@ -87,8 +88,12 @@ def show_checkpoint(call: Invocation, checkpoint_id: str) -> None:
 
     With --json it is a document of docs/schemas/checkpoint-view.v1.json.
     """
-    with call.reading() as ledger:
-        view = ledger.read_now(lambda tx: read_checkpoint(tx, checkpoint_id))
+    view = call.look(
+        "checkpoints.show",
+        CheckpointAsked(checkpoint_id=checkpoint_id),
+        lambda tx: read_checkpoint(tx, checkpoint_id),
+        CheckpointView,
+    )
     call.output.show(view, lambda: _print(call.output, view))
 
 
@@ -131,8 +136,8 @@ def _print(output: Output, view: CheckpointView) -> None:
                 ("note", document.note),
             ]
         )
-    if view.status is CheckpointStatus.FAILED_RESUME:
-        output.say(f"to try again: holdfast checkpoints retry {view.id}")
+    if view.advice is not None:
+        output.say(view.advice)
 
 
 # --- retry
@@ -169,6 +174,8 @@ def prune_checkpoints(call: Invocation, older_than: timedelta, *, is_dry_run: bo
 
 
 def _preview(call: Invocation, asked: PruneAsked) -> PrunedView:
+    if call.gateway_url is not None:
+        return call.ask("checkpoints.prune", asked, PrunedView)
     with call.listing() as ledger:
         moment = moment_of(asked, call.clock.now())
         if ledger is not None:
@@ -181,6 +188,7 @@ def _prune(call: Invocation, asked: PruneAsked) -> PrunedView:
         with call.writing_or_asking() as ledger:
             if ledger is None:
                 return call.ask("checkpoints.prune", asked, PrunedView)
+            call.record(ledger, "checkpoints.prune", asked)
             return prune(ledger.write_now, moment_of(asked, call.clock.now()))
     except NoLedger as error:
         call.output.say(str(error))

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +23,8 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.errors import (
     BadInput,
     HomeInUse,
+    KeyProblem,
+    NoLedger,
     PageDamaged,
     SchemaMismatch,
     SettingsError,
@@ -31,8 +33,8 @@ from holdfast.core.errors import (
 from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
-    from holdfast.api.security import Tokens
-    from holdfast.api.server import Receives
+    from holdfast.api.server import Webhooks
+    from holdfast.api.tokens import Tokens
     from holdfast.config import Settings
     from holdfast.config.files import Loaded
     from holdfast.config.gateway import Config
@@ -58,19 +60,23 @@ def child(context: click.Context, *, is_trial: bool) -> None:
 
     call: Invocation = context.find_root().obj
     log_to_stderr()
+    supervised: Supervised | None = None
     try:
         if is_trial:
             _prepare(call.settings, os.environ)
+            _try_key(call.settings)
             return
-        status = _be_gateway(call.settings, read_supervised(os.environ), dict(os.environ))
-    except (SettingsError, HomeInUse, SchemaMismatch) as error:
+        supervised = read_supervised(os.environ)
+        status = _be_gateway(call.settings, supervised, dict(os.environ))
+    except (SettingsError, HomeInUse, SchemaMismatch, KeyProblem) as error:
         report(error, as_json=False)
         status = SETTINGS_UNUSABLE
     except (StoreUnavailable, PageDamaged, ExceptionGroup) as error:
         away = _away(error)
         if away is None:
             raise
-        report(away, as_json=False)
+        if supervised is None or not supervised.is_quiet:
+            report(away, as_json=False)
         status = LEDGER_AWAY
     context.exit(status)
 
@@ -103,15 +109,13 @@ def _be_gateway(settings: Settings, supervised: Supervised | None, environ: Mapp
 
 def _prepare(settings: Settings, environ: Mapping[str, str]) -> tuple[Loaded, Definitions]:
     """All that a start needs besides the ledger. Raises SettingsError."""
-    from holdfast.api.security import Tokens
+    from holdfast.api.tokens import Tokens
+    from holdfast.cli.search import places_of, search
     from holdfast.config.files import load
     from holdfast.delivery.channels import secrets_of
 
     loaded = load(settings.home, environ)
-    for place in (Path.cwd(), settings.home):
-        if str(place) not in sys.path:
-            # Behind what is installed: a file there must not be taken for a part of us.
-            sys.path.append(str(place))
+    search(places_of(loaded.config, settings.home))
     try:
         tasks = _tasks(loaded, settings)
     except BadInput as error:
@@ -121,6 +125,17 @@ def _prepare(settings: Settings, environ: Mapping[str, str]) -> tuple[Loaded, De
         if channel.kind == "webhook":
             secrets_of(name, channel, home=settings.home, environ=environ)
     return loaded, tasks
+
+
+def _try_key(settings: Settings) -> None:
+    """The gateway that runs knows the key of its ledger: while the next one could not open it, it stays."""
+    vault = app.vault_of(settings)
+    try:
+        ledger = app.open_reader(settings.store, must_be_current=False)
+    except (NoLedger, StoreUnavailable):  # which the next one may wait for
+        return
+    with contextlib.closing(ledger), contextlib.suppress(StoreUnavailable):
+        ledger.read_now(vault.begin)
 
 
 async def _try_next() -> str | None:
@@ -158,13 +173,13 @@ async def _try_next() -> str | None:
 
 def _tasks(loaded: Loaded, settings: Settings) -> Definitions:
     """Those that the settings name, and one for each agent."""
-    from holdfast.cli.programs import load_program, split_place
+    from holdfast.cli.programs import load_installed, split_place
     from holdfast.runtimes.agents import definitions
 
     found: dict[str, Any] = {}
     for spec in loaded.config.tasks:
         place, name = split_place(spec)
-        program = load_program(place, goes_first=False)
+        program = load_installed(place)
         chosen = program.known if name is None else [program.find(name), *program.known]
         found |= {one.name: one for one in chosen}
     return [*found.values(), *definitions(loaded.config, home=settings.home)]
@@ -178,7 +193,7 @@ async def _live(
     environ: Mapping[str, str],
 ) -> int:
     """From the ledger to the exit status; doors answer from the moment the ledger is open."""
-    from holdfast.api.security import Tokens
+    from holdfast.api.tokens import Tokens
     from holdfast.engine.definitions import by_name
     from holdfast.gateway.serving import end_soon
     from holdfast.gateway.signals import StopRequest, heard
@@ -189,13 +204,13 @@ async def _live(
     # From the beginning, so that a process that has hardly started stops well, too.
     early: list[StopRequest] = []
     puts: list[Callable[[StopRequest], None]] = [early.append]
-    with heard(lambda request: puts[-1](request)):
+    with heard(lambda request: puts[-1](request), is_gateway=True):
         async with app.open_parts(settings, role="gateway", names=sorted(known)) as parts:
             gateway = _wire(settings, loaded, parts, known, supervised, environ, tokens)
             puts.append(gateway.put)
             for request in early:
                 gateway.put(request)
-            receives = _receives(settings, gateway, environ)
+            receives = _webhooks(settings, gateway, environ)
             doors = _doors(gateway, supervised, tokens, receives)
             async with _told_of_death(supervised.life_fd, gateway.put), doors:
                 await gateway.run()
@@ -215,16 +230,21 @@ def _wire(
     tokens: Tokens,
 ) -> Gateway:
     """The gateway with its services, over an open ledger."""
+    from holdfast.api.tokens import TokenWatch
     from holdfast.config import default_home
+    from holdfast.config.keys import changed as differing
+    from holdfast.core.audit import AuditOutcome
     from holdfast.delivery.channels import mouths_of
     from holdfast.delivery.outbox import Outbox
     from holdfast.engine.clockwatch import ClockWatch
     from holdfast.engine.retention import Pruner
+    from holdfast.engine.secrets import Secrets
     from holdfast.gateway.conversations import Conversations
     from holdfast.gateway.gateway import Gateway
     from holdfast.gateway.inbox import Inbox
     from holdfast.gateway.reload import Reload
     from holdfast.schedule.cron import Cron
+    from holdfast.tools.cancelled import CommandEnder
     from holdfast.tools.upkeep import ReceiptPruner
 
     store, clock, config = parts.store, parts.clock, loaded.config
@@ -238,7 +258,15 @@ def _wire(
     cron = Cron(store, clock, config.schedules, watch=watch)
     # Where commands of agents leave them, and where tools of programs do that were given no other place.
     homes = {settings.home, default_home(environ)}
-    receipts = ReceiptPruner(store, machine, [home / "receipts" for home in homes], watch=watch)
+    places = [home / "receipts" for home in homes]
+    receipts = ReceiptPruner(store, machine, places, watch=watch)
+    ender = CommandEnder(store, clock, parts.life, places)
+    secrets = Secrets(
+        environment=environ,
+        declared=app.declared_secrets(config),
+        is_gateway=True,
+        is_own=_own_values(settings, config, environ, tokens),
+    )
     gateway = Gateway(
         store,
         clock,
@@ -247,20 +275,33 @@ def _wire(
         known,
         home=settings.home,
         inbox=Inbox(store, clock, agents=lambda: agents),
-        services=[conversations, outbox, cron, Pruner(store, clock, watch=watch), receipts],
+        services=[conversations, outbox, cron, Pruner(store, clock, watch=watch), receipts, ender],
         held=[conversations, cron],
-        secrets=environ.get,
+        secrets=secrets,
         why_held=_why_held(supervised),
-        tell=_teller(supervised.tell_fd),
+        tell=_teller(supervised),
         trial=_try_next,
     )
 
     def apply(changed: Config) -> None:
-        # First, because it may be refused: a token that cannot be read changes nothing.
-        tokens.replace(type(tokens).read(changed, settings.home, environ))
+        # First, because it may be refused. A token that cannot be read opens nothing, and keeps no other
+        # change from being applied: one that was taken away must not stay.
+        tokens.replace(type(tokens).read(changed, settings.home, environ, is_strict=False))
+        secrets.declare(app.declared_secrets(changed))
+        gateway.audit.note("settings.applied", why=", ".join(differing(gateway.config, changed).live))
         gateway.apply(changed)
         cron.schedules = changed.schedules
 
+    # Of the settings as a whole, and of the files of tokens.
+    problems: dict[str, str | None] = {}
+
+    def told(where: str, why: str | None) -> None:
+        if why is not None and why != problems.get(where):
+            gateway.audit.note(f"{where}.applied", outcome=AuditOutcome.REFUSED, why=why)
+        problems[where] = why
+        gateway.settings_refused = "; ".join(one for one in problems.values() if one) or None
+
+    gateway.add_service(TokenWatch(tokens, settings.home, on_problem=partial(told, "tokens")))
     gateway.add_service(
         Reload(
             settings.home,
@@ -268,10 +309,26 @@ def _wire(
             loaded,
             overrides={},
             on_live=apply,
+            on_trial=gateway.try_settings,
             on_restart=gateway.settings_changed,
+            on_refused=partial(told, "settings"),
         )
     )
     return gateway
+
+
+def _own_values(
+    settings: Settings, config: Config, environ: Mapping[str, str], tokens: Tokens
+) -> Callable[[str], bool]:
+    """Knows the values that callers and channels prove themselves with, whatever variable holds them."""
+    from holdfast.core.secret import is_own_variable
+    from holdfast.delivery.channels import secrets_of
+
+    own = {value for name, value in environ.items() if is_own_variable(name)}
+    for name, channel in config.channels.items():
+        if channel.kind == "webhook":
+            own |= {one.decode() for one in secrets_of(name, channel, home=settings.home, environ=environ)}
+    return lambda value: value in own or tokens.find(value) is not None
 
 
 def _why_held(supervised: Supervised) -> str | None:
@@ -280,19 +337,26 @@ def _why_held(supervised: Supervised) -> str | None:
     return f"the gateway crashed {supervised.crashes} times in a row"
 
 
-def _teller(tell_fd: int) -> Callable[[str], None]:
+def _teller(supervised: Supervised) -> Callable[[str], None]:
     from holdfast.gateway.supervised import Word, line_of
+
+    announcements = [supervised.announcement] if supervised.announcement else []
 
     def tell(word: str) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more
-            os.write(tell_fd, line_of(Word(word)))
+            os.write(supervised.tell_fd, line_of(Word(word)))
+        if word == Word.READY and announcements:
+            with contextlib.suppress(OSError, ValueError):  # the reader is gone
+                sys.stdout.write(announcements.pop())
+                sys.stdout.flush()
 
-    os.set_blocking(tell_fd, False)
+    os.set_blocking(supervised.tell_fd, False)
     return tell
 
 
-def _receives(settings: Settings, gateway: Gateway, environ: Mapping[str, str]) -> Receives:
+def _webhooks(settings: Settings, gateway: Gateway, environ: Mapping[str, str]) -> Webhooks:
     """How webhooks come in; their secrets are read once, at the start."""
+    from holdfast.api.server import Webhooks
     from holdfast.delivery.channels import secrets_of
     from holdfast.gateway.hooks import Hooks
     from holdfast.views.sessions import PostedView
@@ -308,12 +372,12 @@ def _receives(settings: Settings, gateway: Gateway, environ: Mapping[str, str]) 
         posted = await hooks.receive(name, headers, body)
         return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
 
-    return receive
+    return Webhooks(check=hooks.check, receive=receive)
 
 
 @contextlib.asynccontextmanager
 async def _doors(
-    gateway: Gateway, supervised: Supervised, tokens: Tokens, receives: Receives
+    gateway: Gateway, supervised: Supervised, tokens: Tokens, webhooks: Webhooks
 ) -> AsyncIterator[None]:
     from holdfast.api.server import serve_doors
 
@@ -327,7 +391,7 @@ async def _doors(
                 unix_socket=None if unix is None else socket.socket(fileno=unix),
                 tokens=tokens,
                 stop=stop,
-                webhook=receives,
+                webhooks=webhooks,
             )
         )
         try:

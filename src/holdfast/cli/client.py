@@ -110,7 +110,9 @@ def call_url(
         why = f"it has not answered for {timeout_s:g} s, and may still do what was asked"
         raise GatewaySilent(where, why) from error
     except (OSError, http.client.HTTPException) as error:
-        raise GatewaySilent(where, f"{type(error).__name__}: {error}") from error
+        # Through a restart the port stays open: if it is closed, no gateway comes back.
+        was_there = not isinstance(error, (ConnectionRefusedError, socket.gaierror))
+        raise GatewaySilent(where, f"{type(error).__name__}: {error}", was_there=was_there) from error
     finally:
         way.close()
     try:

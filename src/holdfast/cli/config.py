@@ -19,6 +19,7 @@ from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.modules import look_for
 from holdfast.cli.output import Output, counted
+from holdfast.cli.search import places_of
 from holdfast.config import in_home, read_home
 from holdfast.config.files import Loaded, camel, load
 from holdfast.config.gateway import (
@@ -26,10 +27,11 @@ from holdfast.config.gateway import (
     ChannelSettings,
     Config,
     ScheduleSettings,
+    SecretSettings,
     TokenSettings,
 )
 from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token
-from holdfast.core.errors import BadInput, SettingsError
+from holdfast.core.errors import BadInput, HoldfastError, SettingsError
 from holdfast.views.config import ConfigCheckView, ExplainedView, SettingView
 from holdfast.views.health import CheckView, Verdict
 from holdfast.views.text import one_line
@@ -64,7 +66,7 @@ def check_config(context: click.Context) -> None:
     """
     call: Invocation = context.obj
     home, loaded = read(call)
-    checks = list(_look(home, loaded, call.clock.now()))
+    checks = [*_look(home, loaded, call.clock.now()), *_key(call, loaded.config), *_gateway(call)]
     view = ConfigCheckView(
         verdict=worst(checks),
         home=one_line(str(home), 1000),
@@ -86,7 +88,6 @@ def _print_checked(output: Output, view: ConfigCheckView) -> None:
 def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
     settings = loaded.config
     yield check("settings", OK, f"{counted(len(loaded.sources), 'key')} set, all others have their defaults")
-    yield from _documents(loaded.paths)
     yield from _token(home)
     yield from _address(settings)
     if settings.gateway.alert_urls:
@@ -94,15 +95,47 @@ def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
         urls = [url for url in settings.gateway.alert_urls if not url.lower().startswith(WEB)]
         yield from _safely("gateway.alert_urls", partial(_places, "gateway.alert_urls", urls))
     for module in settings.tasks:
-        yield from _safely("tasks", partial(look_for, module, home))
+        yield from _safely("tasks", partial(_module, settings, home, module))
     for name, agent in settings.agents.items():
-        yield from _safely(f"agents.{name}", partial(_agent, home, agent))
+        yield from _safely(f"agents.{name}", partial(_agent, settings, home, agent))
     for name, schedule in settings.schedules.items():
         yield from _safely(f"schedules.{name}", partial(_schedule, schedule, now))
     for name, channel in settings.channels.items():
         yield from _safely(f"channels.{name}", partial(_channel, name, channel, home))
     for name, token in settings.tokens.items():
         yield from _safely(f"tokens.{name}", partial(_named_token, name, token, home))
+    for name, secret in settings.secrets.items():
+        yield from _safely(f"secrets.{name}", partial(_secret, name, secret))
+
+
+def _key(call: Invocation, settings: Config) -> Iterator[CheckView]:
+    """The key of sealed values, as a gateway would find it. A command is only looked for: it may ask a
+    person, or a service that writes down who asks."""
+    from holdfast.cli.doctor import look_at_key
+    from holdfast.cli.keys import read_wanted
+    from holdfast.store.outer_keys import KEY_VARIABLE
+
+    if settings.store.key_command and KEY_VARIABLE not in os.environ:
+        yield from _safely("store.key_command", partial(_program, settings.store.key_command[0]))
+        return
+    try:
+        yield from look_at_key(call, read_wanted(call))
+    except HoldfastError as error:  # the ledger itself is looked at by `holdfast doctor`
+        yield check("key", WARN, str(error), "holdfast doctor")
+
+
+def _gateway(call: Invocation) -> Iterator[CheckView]:
+    """Whether a gateway that runs here has applied them; its environment is not ours."""
+    from holdfast.cli.gateway import ask_status
+
+    view, _ = ask_status(call)
+    if view is None:
+        return
+    if view.settings_refused is None:
+        yield check("gateway", OK, f"it runs with these settings (process {view.pid})")
+    else:
+        remedy = "mend the cause; the gateway tries again by itself, and `holdfast status` says how it went"
+        yield check("gateway", FAIL, f"it goes on with those from before: {view.settings_refused}", remedy)
 
 
 def _safely(name: str, look: Callable[[], str]) -> Iterator[CheckView]:
@@ -112,13 +145,6 @@ def _safely(name: str, look: Callable[[], str]) -> Iterator[CheckView]:
     except SettingsError as error:
         what, _, remedy = str(error).rpartition(": ")
         yield check(name, FAIL, what, remedy)
-
-
-def _documents(paths: list[Path]) -> Iterator[CheckView]:
-    """Whoever may write them may have us start any command; what anyone may write was not even read."""
-    for path in paths:
-        if path.stat().st_uid not in (os.geteuid(), 0):
-            yield check("documents", WARN, f"{path} belongs to another user", f"ls -l {path}")
 
 
 def _token(home: Path) -> Iterator[CheckView]:
@@ -142,7 +168,7 @@ def _address(settings: Config) -> Iterator[CheckView]:
         yield check("address", WARN, what, "listen on 127.0.0.1, behind a proxy that speaks TLS")
 
 
-def _agent(home: Path, agent: AgentSettings) -> str:
+def _agent(settings: Config, home: Path, agent: AgentSettings) -> str:
     directory = in_home(home, agent.directory or ".", key="directory")
     if agent.directory is not None and not directory.is_dir():
         raise SettingsError(f"there is no directory {directory}: make it, or name another")
@@ -156,7 +182,17 @@ def _agent(home: Path, agent: AgentSettings) -> str:
         if shutil.which(where) is None:
             raise SettingsError(f"no program {program!r} can be started: install it, or name its whole path")
         return f"the command {program}"
-    return look_for(agent.callable or agent.pydantic_ai or "", home)
+    return _module(settings, home, agent.callable or agent.pydantic_ai or "")
+
+
+def _module(settings: Config, home: Path, spec: str) -> str:
+    return look_for(spec, places_of(settings, home))
+
+
+def _program(program: str) -> str:
+    if shutil.which(program) is None:
+        raise SettingsError(f"no program {program!r} can be started: install it, or name its whole path")
+    return f"the command {program}"
 
 
 def _schedule(schedule: ScheduleSettings, now: datetime) -> str:
@@ -177,9 +213,24 @@ def _channel(name: str, channel: ChannelSettings, home: Path) -> str:
 
 
 def _named_token(name: str, token: TokenSettings, home: Path) -> str:
+    from holdfast.api.tokens import unknown_method_in
+
+    problem = unknown_method_in(token.methods or ())
+    if problem is not None:
+        raise SettingsError(f"tokens.{name}.methods: {problem}")
     read_named_token(name, token, home, os.environ)
     whose = "" if token.owner is None else f", for the tasks of {token.owner}"
     return f"it is private, and may {', '.join(token.scopes)}{whose}"
+
+
+def _secret(name: str, secret: SecretSettings) -> str:
+    if secret.env not in os.environ:
+        fix = "set it before the start of the gateway"
+        raise SettingsError(f"secrets.{name}.env is {secret.env!r}, which is not set here: {fix}")
+    users = [*(secret.tasks or ()), *(f"agent {one}" for one in secret.agents or ())]
+    if secret.tasks is None and secret.agents is None:
+        users = ["every task"]
+    return f"{secret.env} is set; {', '.join(users) or 'no task'} may use it"
 
 
 def _places(key: str, urls: list[str]) -> str:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
+from typing import Literal
 
 import click
 
-from holdfast.api.deliveries import DeliveryAsked, dismissing_delivery, read_page, retrying_delivery
+from holdfast.api.deliveries import (
+    DeliveriesAsked,
+    DeliveryAsked,
+    dismissing_delivery,
+    read_page,
+    retrying_delivery,
+)
 from holdfast.cli.invocation import Invocation, delivery_prefix, shared_options, whoever
 from holdfast.cli.output import Output, ago
 from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView, DeliveryView
@@ -32,11 +39,13 @@ def deliveries() -> None:
 @click.pass_obj
 def list_deliveries(call: Invocation, limit: int, page: str | None, *, owed: bool) -> None:
     """What was given up, with the reason, oldest first; with --owed what is still to be sent."""
-    which = "owed" if owed else "failed"
-    with call.listing() as ledger:
-        view = DeliveryPageView()
-        if ledger is not None:
-            view = ledger.read_now(lambda tx: read_page(tx, which=which, after=page or "", limit=limit))
+    which: Literal["owed", "failed"] = "owed" if owed else "failed"
+    view = call.look_at_list(
+        "deliveries.list",
+        DeliveriesAsked(which=which, limit=limit, after=page),
+        lambda tx: read_page(tx, which=which, after=page or "", limit=limit),
+        DeliveryPageView(),
+    )
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now(), owed=owed))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast import app
+from holdfast import app, trust
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted, size
@@ -24,6 +24,7 @@ from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
     from holdfast.store.contract import Reader
+    from holdfast.store.sealing import WrappedKey
     from holdfast.store.transaction import Tx
 
 SAMPLE = 200
@@ -39,6 +40,7 @@ OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 def doctor(context: click.Context) -> None:
     """Look at the home and the ledger, and say what is wrong. Status 1 when something fails."""
     call: Invocation = context.obj
+    call.must_be_here()
     checks = [
         *_look_at_home(call),
         *_look_at_settings(call),
@@ -92,7 +94,12 @@ def _look_at_home(call: Invocation) -> Iterator[CheckView]:
     if not home.exists():
         yield check("home", OK, f"{home} is not there yet; the first start makes it")
         return
-    yield _check_private("home", home, 0o700)
+    problem = trust.why_not_trusted(home)
+    if problem is not None:
+        what, _, remedy = problem.rpartition(": ")
+        yield check("home", FAIL, what, remedy)
+    else:
+        yield _check_private("home", home, 0o700)
     try:
         holder = holder_of(home)
     except HoldfastError as error:
@@ -134,7 +141,7 @@ def _look_at_ledger(call: Invocation) -> Iterator[CheckView]:
     try:
         with call.reading() as ledger:
             yield check("ledger", OK, "it answers")
-            for look in (_schema, _facts, _clock, _held, _boots, _owners, _damage, _work):
+            for look in (_schema, _facts, _key, _clock, _held, _boots, _owners, _damage, _work):
                 yield from _safely(look, call, ledger)
     except NoLedger as error:
         yield check("ledger", OK, str(error))
@@ -159,7 +166,20 @@ def _safely(
         yield check(look.__name__.lstrip("_"), FAIL, str(error), "holdfast store verify")
 
 
-def _schema(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+def _schema(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    missing = ledger.missing_indexes()
+    if missing:
+        names = ", ".join(index.name for index in missing)
+        one = len(missing) == 1
+        message = f"{'the index' if one else 'the indexes'} {names} {'is' if one else 'are'} missing: " + (
+            "what must not happen twice is not forbidden"
+            if any(index.is_unique for index in missing)
+            else "what is looked for is found slowly"
+        )
+        verdict = FAIL if any(index.is_unique for index in missing) else WARN
+        stopped = "stop every process that uses the ledger, then: "
+        yield check("schema", verdict, message, stopped + call.command("store", "migrate"))
+        return
     applied = ledger.applied_migrations()
     yield check("schema", OK, f"version {max(number for number, _ in applied)}, the newest that we know")
 
@@ -196,9 +216,33 @@ def check_checksums(found: object, remedy: str) -> CheckView:
     return check("checksums", WARN, message, remedy)
 
 
+def _key(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
+    from holdfast.store.rekey import read_wrapped
+
+    yield from look_at_key(call, ledger.read_now(read_wrapped))
+
+
+def look_at_key(call: Invocation, wanted: WrappedKey | None) -> Iterator[CheckView]:
+    """Whether the key of sealed values is here and can be used."""
+    from holdfast.cli.keys import look_at_key as look
+
+    found = look(call, wanted)
+    if found.problem is not None:
+        yield check("key", FAIL, found.problem, "holdfast store key show")
+    elif found.seal == "never":
+        message = "store.seal is never: secrets in values of programs are stored readable"
+        yield check("key", WARN, message, "leave store.seal at secrets")
+    elif found.wanted is None:
+        yield check("key", OK, "nothing is sealed yet; the first secret makes the key")
+    else:
+        yield check(
+            "key", OK, f"{found.where} opens sealed values ({found.fingerprint}); keep a copy elsewhere"
+        )
+
+
 def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     """A file has the clock of its machine, which may have jumped; a server has one of its own."""
-    from holdfast.engine.clockwatch import FACT, in_words, jumped_by
+    from holdfast.engine.jumped import FACT, jump_in_words, jumped_by
 
     if isinstance(ledger.clock, LedgerClock):
         skew = ledger.clock.skew
@@ -211,11 +255,9 @@ def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     if ahead is None:
         yield check("clock", OK, "no jump of the wall clock is known")
         return
-    message = (
-        f"the wall clock jumped {in_words(ahead)}; schedules follow the new time after 5 minutes, deletions "
-        "after an hour"
+    yield check(
+        "clock", WARN, jump_in_words(ahead), "if it is wrong, have NTP set it: timedatectl set-ntp true"
     )
-    yield check("clock", WARN, message, "if it is wrong, have NTP set it: timedatectl set-ntp true")
 
 
 def _held(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:

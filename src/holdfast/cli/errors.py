@@ -21,6 +21,7 @@ from holdfast.core.errors import (
     GatewaySilent,
     HoldfastError,
     HomeInUse,
+    KeyProblem,
     NotFound,
     Refused,
     SettingsError,
@@ -41,6 +42,7 @@ _STATUS_OF: tuple[tuple[type[HoldfastError], int], ...] = (
     (AmbiguousId, USAGE),
     (BadInput, USAGE),
     (SettingsError, USAGE),
+    (KeyProblem, USAGE),
     (Conflict, REFUSED),
     (Refused, REFUSED),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from holdfast.api.events import read_events
+from holdfast.api.events import EventsAsked, read_events, read_page
 from holdfast.cli.invocation import Invocation, shared_options, task_prefix
 from holdfast.cli.output import Output
 from holdfast.store.events import START, parse_position
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from holdfast.store.contract import Reader
 
 LOOK_EVERY_S = 0.25
+# A gateway that is not here is asked less often: it answers only so many requests a second.
+LOOK_ELSEWHERE_EVERY_S = 1.0
 FOLLOWED_AT_ONCE = 1000
 
 
@@ -41,18 +43,17 @@ def events(call: Invocation, task_id: str | None, after: str | None, limit: int,
     if follow:
         _follow(call, task_id, after, limit)
         return
-    with call.listing() as ledger:
-        view = EventPageView(next_position=after or START)
-        if ledger is not None:
-            found = ledger.read_now(lambda tx: read_events(tx, task_id, after, limit))
-            view = EventPageView(
-                events=[EventView.of(event) for event in found],
-                next_position=found[-1].position if found else after or START,
-            )
+    asked = EventsAsked(task_id=task_id, after=after, limit=limit)
+    view = call.look_at_list(
+        "events.list", asked, lambda tx: read_page(tx, asked), EventPageView(next_position=after or START)
+    )
     call.output.show(view, lambda: _print_page(call.output, view))
 
 
 def _follow(call: Invocation, task_id: str | None, after: str | None, limit: int) -> None:
+    if call.gateway_url is not None:
+        _follow_elsewhere(call, EventsAsked(task_id=task_id, after=after, limit=limit))
+        return
     with call.reading() as ledger:
         found = ledger.read_now(lambda tx: read_events(tx, task_id, after, limit))
         position = after or START
@@ -63,6 +64,18 @@ def _follow(call: Invocation, task_id: str | None, after: str | None, limit: int
             if not found:
                 time.sleep(LOOK_EVERY_S)
             found = _more(ledger, task_id, position)
+
+
+def _follow_elsewhere(call: Invocation, asked: EventsAsked) -> None:
+    """The same through a gateway that is not here. If it does not answer at first, that is told at once."""
+    page = call.ask("events.list", asked, EventPageView)
+    while True:
+        for event in page.events:
+            _stream(call.output, event)
+        if not page.events:
+            time.sleep(LOOK_ELSEWHERE_EVERY_S)
+        more = EventsAsked(task_id=asked.task_id, after=page.next_position, limit=FOLLOWED_AT_ONCE)
+        page = call.ask_patiently("events.list", more, EventPageView)
 
 
 def _more(ledger: Reader, task_id: str | None, position: str) -> list[Event]:

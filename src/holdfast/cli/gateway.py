@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
 
 import click
 
 from holdfast.api.params import Nothing
-from holdfast.api.restart import RestartAsked, StopAsked
+from holdfast.api.restart import RestartAsked, RestartsAsked, StopAsked
 from holdfast.cli.errors import REFUSED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, ago, clock_time, counted
-from holdfast.core.errors import GatewaySilent
+from holdfast.core.errors import GatewaySilent, HoldfastError
 from holdfast.core.transitions import RestartStatus
 from holdfast.views.gateway import (
+    FateView,
     GatewayView,
+    HoldView,
     InterruptionView,
     LetResumeView,
     ReadinessView,
@@ -24,11 +27,44 @@ from holdfast.views.gateway import (
     RestartView,
     StoppingView,
 )
+from holdfast.views.text import one_line
 
 # A drain takes its time; whoever asked hears how it ended.
 DRAIN_PATIENCE_S = 3600.0
 BACK_PATIENCE_S = 60.0
 _ASK_AGAIN_S = 0.2
+# A screen does not wait long for a gateway that may be frozen.
+PATIENCE_S = 5.0
+_NOT_RUNNING = "not running; `holdfast up` starts it"
+
+
+def ask_status(call: Invocation) -> tuple[GatewayView | None, str | None]:
+    """How the gateway fares, or why that is not known."""
+    if call.gateway_url is None and not (call.settings.home / "gateway.sock").exists():
+        return None, _NOT_RUNNING
+    try:
+        return call.ask("gateway.status", Nothing(), GatewayView, timeout_s=PATIENCE_S), None
+    except GatewaySilent as silent:
+        # If a process listens there, another `holdfast up` would be refused.
+        return None, f"silent: {silent.why}" if silent.was_there else _NOT_RUNNING
+    except HoldfastError as error:
+        return None, one_line(str(error))
+
+
+def held_in_words(call: Invocation, holds: Sequence[HoldView]) -> str:
+    """Each reason, with the command that ends it as a person may copy it."""
+    return "\n".join(
+        f"{one.why}; interrupted work waits: look at it (`{call.command('tasks', 'list')}`), then "
+        f"`{call.command(*one.remedy.split()[1:])}`"
+        for one in holds
+    )
+
+
+def refused_in_words(call: Invocation, view: GatewayView | None) -> str | None:
+    """What became of a change of the settings that the gateway did not take."""
+    if view is None or view.settings_refused is None:
+        return None
+    return f"{view.settings_refused}; look with `{call.command('config', 'check')}`"
 
 
 # --- restart
@@ -56,7 +92,7 @@ def restart(context: click.Context, reason: str, *, force: bool, is_plan: bool) 
     view = call.ask("gateway.restart", asked, RestartAnswerView, timeout_s=DRAIN_PATIENCE_S)
     call.output.show(view, lambda: _print_answer(call.output, view))
     if not view.is_accepted:
-        call.output.say(f"holdfast: {view.why}")
+        call.output.say(f"holdfast: {view.why if view.error is None else view.error.message}")
         context.exit(REFUSED)
     _wait_until_back(call, before)
 
@@ -129,21 +165,21 @@ def resume(call: Invocation) -> None:
 def status(call: Invocation) -> None:
     """How the gateway of this home fares. Status 5 when none answers."""
     view = call.ask("gateway.status", Nothing(), GatewayView)
-    call.output.show(view, lambda: print_gateway(call.output, view, call.clock.now()))
+    call.output.show(view, lambda: print_gateway(call, view, call.clock.now()))
 
 
-def print_gateway(output: Output, view: GatewayView, now: datetime) -> None:
-    output.fields(
+def print_gateway(call: Invocation, view: GatewayView, now: datetime) -> None:
+    call.output.fields(
         [
             ("gateway", view.status),
             ("process", f"{view.pid} ({view.boot_id}), up for {ago(view.started_at, now)}"),
             ("in flight", counted(view.in_flight, "run")),
-            ("held", view.why_held),
+            ("ledger", view.ledger_problem),
+            ("settings", refused_in_words(call, view)),
+            ("held", held_in_words(call, view.holds)),
             last_restart(view.last_restart, now, gateway=view.status),
         ]
     )
-    if view.holds_resumes:
-        output.say("interrupted work is held back; look at it, then `holdfast gateway resume`")
 
 
 def last_restart(view: RestartView | None, now: datetime, *, gateway: str | None) -> tuple[str, str | None]:
@@ -152,6 +188,8 @@ def last_restart(view: RestartView | None, now: datetime, *, gateway: str | None
         return "restarted", None
     is_going_on = view.status == RestartStatus.DRAINING and gateway == "draining" and view.kind != "crash"
     name = (_ENDING if is_going_on else _ENDED).get(view.kind, view.kind)
+    if view.status == RestartStatus.BLOCKED:
+        return f"not {name}", f"{ago(view.requested_at, now)} ago ({view.reason}): {view.why_blocked}"
     return (
         name,
         f"{ago(view.requested_at, now)} ago, {_how_far(view, gateway)}: {view.reason}{_fates(view, gateway)}",
@@ -175,8 +213,6 @@ def _how_far(view: RestartView, gateway: str | None) -> str:
 
 
 def _fates(view: RestartView, gateway: str | None) -> str:
-    if view.status == RestartStatus.BLOCKED:
-        return ""
     if view.fates:
         return f" ({', '.join(f'{number} {fate}' for fate, number in view.fates.items())})"
     if not view.interrupted:
@@ -191,18 +227,30 @@ def _fates(view: RestartView, gateway: str | None) -> str:
 # --- restarts
 
 
-@click.command("restarts", short_help="Each restart, and what became of what it interrupted.")
+@click.command("restarts", short_help="Each restart or refusal, and what became of what it interrupted.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many at most.")
 @shared_options
 @click.pass_obj
 def restarts(call: Invocation, limit: int) -> None:
-    """Restarts and crashes, newest first: why, whom they interrupted, and what became of each."""
-    with call.listing() as ledger:
-        view = RestartPageView()
-        if ledger is not None:
-            found = ledger.read_now(lambda tx: tx.restarts.page(limit))
-            view = RestartPageView(restarts=[RestartView.of(one) for one in found])
+    """Restarts, refusals and crashes, newest first: why, whom they interrupted, and what became of each."""
+    asked = RestartsAsked(limit=limit)
+    view = _ask_restarts(call, asked) or call.look_at_list(
+        "gateway.restarts",
+        asked,
+        lambda tx: RestartPageView(restarts=[RestartView.of(one) for one in tx.restarts.page(limit)]),
+        RestartPageView(),
+    )
     call.output.show(view, lambda: _print_restarts(call.output, view))
+
+
+def _ask_restarts(call: Invocation, asked: RestartsAsked) -> RestartPageView | None:
+    """A gateway that runs here knows also what it could not write into its ledger. None if none answers."""
+    if call.gateway_url is not None or not (call.settings.home / "gateway.sock").exists():
+        return None
+    try:
+        return call.ask("gateway.restarts", asked, RestartPageView, timeout_s=PATIENCE_S)
+    except HoldfastError:  # the ledger is there all the same
+        return None
 
 
 def _print_restarts(output: Output, view: RestartPageView) -> None:
@@ -225,10 +273,14 @@ def _print_restarts(output: Output, view: RestartPageView) -> None:
         )
         if one.interrupted:
             rows = [
-                (found.kind, found.task_id, found.fate or "-", found.run_id or "-", found.why or found.title)
+                (found.kind, found.task_id, _became(found), found.run_id or "-", found.why or found.title)
                 for found in one.interrupted
             ]
             output.table(("KIND", "TASK", "BECAME", "RUN", "WHY, OR ITS TITLE"), rows)
+
+
+def _became(found: FateView) -> str:
+    return f"{found.fate or '-'}, retry" if found.is_retry else found.fate or "-"
 
 
 def _is_unfinished_crash(view: RestartView) -> bool:

@@ -15,16 +15,23 @@ import click
 from holdfast import app
 from holdfast.cli.output import Output
 from holdfast.core.clock import Clock, SystemClock
-from holdfast.core.errors import BadInput, HoldfastError, HomeInUse, NoLedger
+from holdfast.core.errors import BadInput, GatewaySilent, HoldfastError, HomeInUse, NoLedger, Refused
 
 if TYPE_CHECKING:
     import msgspec
 
     from holdfast.app import Settings
+    from holdfast.core.audit import Actor
     from holdfast.store.contract import Reader, Store, Write
+    from holdfast.store.transaction import Tx
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V", bound="msgspec.Struct")
+
+# While the gateway restarts, a conversation and a wait go on when it is back.
+AWAY_PATIENCE_S = 180.0
+WAIT_TIMEOUT_S = 35.0
+_ASK_AGAIN_S = 0.5
 
 # Five digits: a moment before the first year cannot be computed.
 _DURATION = re.compile(r"(\d{1,5})([smhdw])")
@@ -52,8 +59,32 @@ class Invocation:
 
     @property
     def gateway_url(self) -> str | None:
-        """A gateway that is asked over HTTP, with its token, because its home is not here."""
-        return os.environ.get("HOLDFAST_URL") or None
+        """A gateway that is asked over HTTP, with its token, because its home is not here.
+
+        Then its ledger is the only one that is looked at and written. Raises UsageError for a --store beside.
+        """
+        url = os.environ.get("HOLDFAST_URL") or None
+        if url is not None and self.store is not None:
+            raise click.UsageError(
+                "--store names one ledger and HOLDFAST_URL the gateway of another; leave out --store, or "
+                "unset HOLDFAST_URL"
+            )
+        return url
+
+    @property
+    def place(self) -> str:
+        """Where the ledger of this call is, for people: a home, or the address of a gateway."""
+        from holdfast.config import without_password
+
+        return str(self.settings.home) if self.gateway_url is None else without_password(self.gateway_url)
+
+    def must_be_here(self) -> None:
+        """Raises Refused when the ledger is that of a gateway elsewhere, and this needs the ledger itself."""
+        if self.gateway_url is not None:
+            raise Refused(
+                f"HOLDFAST_URL is set, and this command needs the ledger itself, not the gateway at "
+                f"{self.place}: run it on the host of that gateway, or unset HOLDFAST_URL for the ledger here"
+            )
 
     def command(self, *words: str) -> str:
         """A command that a person may copy: about the same home and the same ledger as this one."""
@@ -66,9 +97,13 @@ class Invocation:
         return " ".join(word if "|" in word else shlex.quote(word) for word in ("holdfast", *words, *where))
 
     @contextlib.contextmanager
-    def reading(self, *, must_be_current: bool = True) -> Iterator[Reader]:
-        """The ledger, to be looked at beside whoever writes it. Raises NoLedger."""
-        reader = app.open_reader(self.settings.store, must_be_current=must_be_current)
+    def reading(self, *, must_be_current: bool = True, may_be_damaged: bool = False) -> Iterator[Reader]:
+        """The ledger, to be looked at beside the process that writes it. Raises NoLedger, Refused."""
+        self.must_be_here()
+        vault = app.vault_of(self.settings, is_lenient=True)
+        reader = app.open_reader(
+            self.settings.store, must_be_current=must_be_current, may_be_damaged=may_be_damaged, vault=vault
+        )
         self.clock = reader.clock
         try:
             yield reader
@@ -78,8 +113,9 @@ class Invocation:
     @contextlib.contextmanager
     def listing(self) -> Iterator[Reader | None]:
         """The same for a list: where there is no ledger yet, there is nothing in it, and it says so."""
+        self.must_be_here()
         try:
-            reader = app.open_reader(self.settings.store)
+            reader = app.open_reader(self.settings.store, vault=app.vault_of(self.settings, is_lenient=True))
         except NoLedger as error:
             self.output.say(str(error))
             yield None
@@ -93,6 +129,7 @@ class Invocation:
     @contextlib.contextmanager
     def writing(self, *, may_upgrade: bool = False) -> Iterator[Store]:
         """The ledger, to be changed while no gateway runs in this home. Raises HomeInUse when one does."""
+        self.must_be_here()
         with app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade) as store:
             self.clock = store.clock
             yield store
@@ -127,14 +164,59 @@ class Invocation:
         # What is left of a gateway that died: whoever holds the home is another command.
         return held.enter_context(app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade))
 
+    def look(self, method: str, asked: msgspec.Struct, read: Callable[[Tx], V], answer: type[V]) -> V:
+        """One read: here, beside the writer; or by the gateway at HOLDFAST_URL. Raises NoLedger."""
+        if self.gateway_url is not None:
+            return self.ask(method, asked, answer)
+        with self.reading() as ledger:
+            return ledger.read_now(read)
+
+    def look_at_list(self, method: str, asked: msgspec.Struct, read: Callable[[Tx], V], empty: V) -> V:
+        """The same for a list: where there is no ledger yet, there is nothing in it, and it says so."""
+        if self.gateway_url is not None:
+            return self.ask(method, asked, type(empty))
+        with self.listing() as ledger:
+            return empty if ledger is None else ledger.read_now(read)
+
     def change(
-        self, method: str, asked: msgspec.Struct, writing: Callable[..., Write[V]], answer: type[V]
+        self,
+        method: str,
+        asked: msgspec.Struct,
+        writing: Callable[..., Write[V]],
+        answer: type[V],
+        *,
+        is_audited: bool = True,
     ) -> V:
-        """One write: here while nobody holds the home, else through the gateway that does."""
+        """One write, with its entry in the audit log: here while no process holds the home, else through the
+        gateway that does."""
         with self.writing_or_asking() as store:
             if store is not None:
-                return store.write_now(writing(asked, now=self.clock.now()))
+                from holdfast.api.audit import recorded
+
+                now = self.clock.now()
+                write = writing(asked, now=now)
+                return store.write_now(
+                    recorded(write, self.actor, method, asked, now=now) if is_audited else write
+                )
         return self.ask(method, asked, answer)
+
+    @property
+    def actor(self) -> Actor:
+        """The user of this process, as the audit log names them."""
+        from holdfast.core.audit import Actor, Door
+
+        return Actor(who=whoever(None), door=Door.COMMAND)
+
+    def record(self, store: Store, action: str, asked: msgspec.Struct) -> None:
+        """Who asked, before an act of several writes that is done here."""
+        from holdfast.api.audit import asking
+
+        entry = asking(self.actor, action, asked, now=self.clock.now())
+
+        def record(tx: Tx) -> None:
+            tx.audit.add(entry)
+
+        store.write_now(record)
 
     def ask(
         self, method: str, asked: msgspec.Struct, answer: type[V], *, timeout_s: float | None = None
@@ -151,6 +233,29 @@ class Invocation:
         return client.call(
             self.settings.home, method, asked, answer, ledger=self._ledger_id(), timeout_s=patience
         )
+
+    def ask_patiently(self, method: str, asked: msgspec.Struct, answer: type[V]) -> V:
+        """A request that may be repeated, also through a restart of the gateway."""
+        import time
+
+        from holdfast.cli.client import Relayed
+
+        give_up_at = time.monotonic() + AWAY_PATIENCE_S
+        has_said = False
+        while True:
+            try:
+                return self.ask(method, asked, answer, timeout_s=WAIT_TIMEOUT_S)
+            except GatewaySilent as silent:
+                # If no supervisor keeps the socket, no gateway comes back.
+                if time.monotonic() >= give_up_at or not silent.was_there:
+                    raise
+            except Relayed as refusal:
+                if time.monotonic() >= give_up_at or refusal.code != "starting":
+                    raise
+            if not has_said:
+                has_said = True
+                self.output.say("the gateway is away for a moment; waiting for it")
+            time.sleep(_ASK_AGAIN_S)
 
     def _ledger_id(self) -> str | None:
         try:

@@ -41,10 +41,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "holdfast.cli.checkpoints:checkpoints",
         "Saved places to go on from: list, show, retry, prune.",
     ),
+    "audit": ("holdfast.cli.audit:audit", "Who did what: log."),
     "events": ("holdfast.cli.events:events", "What happened, in order."),
     "store": ("holdfast.cli.store:store", "The ledger itself: migrate, backup, verify, accept."),
     "doctor": ("holdfast.cli.doctor:doctor", "Look at the home and the ledger, and say what is wrong."),
     "config": ("holdfast.cli.config:config", "The settings of the home: check, explain."),
+    "tokens": ("holdfast.cli.tokens:tokens", "Tokens for the doors: list, create, revoke, rotate."),
     "demo": (
         "holdfast.cli.demo:demo",
         "Kill a process full of work, and watch each task go on exactly once.",

@@ -13,15 +13,18 @@ from pathlib import Path
 from holdfast.core.errors import SettingsError
 
 
-def look_for(spec: str, home: Path) -> str:
-    """That it is there. Raises SettingsError, which says what is not: the module, the name, or its sense."""
+def look_for(spec: str, places: Sequence[Path]) -> str:
+    """That it is there, among what is installed or in these directories.
+
+    Raises SettingsError, which says what is not there: the module, the name, or its sense.
+    """
     place, _, name = spec.partition(":")
     if place.endswith(".py") or os.sep in place:
         path = Path(place).absolute()
         if not path.is_file():
             raise SettingsError(f"there is no file {path}: name its whole path")
     else:
-        found = _source_of(place, [str(home), str(Path.cwd()), *sys.path])
+        found = _source_of(place, [*sys.path, *map(str, places)])
         if found is None:  # no source that could be read: compiled, or a package without a file
             return f"{spec} is there"
         path = found
@@ -41,7 +44,10 @@ def _source_of(module: str, search: Sequence[str] | None) -> Path | None:
         name = ".".join(parts[: place + 1])
         spec = importlib.machinery.PathFinder.find_spec(name, search)
         if spec is None:
-            raise SettingsError(f"no module {name!r}, from {module!r}: install it, or put it into the home")
+            raise SettingsError(
+                f"no module {name!r}, from {module!r}: install it, put it into the home, or name its "
+                "directory in gateway.python_path"
+            )
         search = spec.submodule_search_locations
         if search is None and place + 1 < len(parts):
             raise SettingsError(f"{name} is no package, so there is no {module!r}: check the name")

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import msgspec
 
+from holdfast.views.payloads import PayloadView
 from holdfast.views.text import one_line
 
 _RESET = "\x1b[0m"
@@ -188,6 +189,13 @@ def ago(moment: datetime | None, now: datetime) -> str:
 def clock_time(moment: datetime | None) -> str | None:
     """A moment as people read it; always UTC."""
     return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def brief(payload: PayloadView) -> str:
+    """A stored value in one line, with its size; one that no key opens says which command names its key."""
+    if payload.is_sealed:
+        return "[sealed]  (`holdfast store key show` names the key that opens it)"
+    return f"{one_line(payload.preview, 300)}  ({size(payload.size_bytes)})"
 
 
 def size(size_bytes: float) -> str:

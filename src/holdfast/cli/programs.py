@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 import typing
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.cli.invocation import read_json
 from holdfast.core.errors import BadInput
+from holdfast.core.secret import refuse_references
 from holdfast.engine.definitions import TaskDefinition, by_name
 
 Definition = TaskDefinition[..., Any]
@@ -60,15 +61,27 @@ def split_place(spec: str) -> tuple[str, str | None]:
     return place, name or None
 
 
-def load_program(place: str, *, goes_first: bool = True) -> Program:
+def load_program(place: str) -> Program:
     """Import the module or the file. Raises BadInput for whatever keeps it from being imported.
 
-    Its directory comes before what is installed, or, in a process that is not only its own, behind.
+    Its directory comes before what is installed: the person who runs it has named it.
     """
     before = set(sys.modules)
     is_file = place.endswith(".py") or os.sep in place
-    _put_on_path(Path(place).absolute().parent if is_file else Path.cwd(), goes_first=goes_first)
-    module = _import_file(place) if is_file else _import_module(place)
+    directory = Path(place).absolute().parent if is_file else Path.cwd()
+    if sys.path[:1] != [str(directory)]:
+        sys.path.insert(0, str(directory))
+    module = _import_file(place) if is_file else _import_module(place, f"in {directory} or")
+    return _program(place, module, before)
+
+
+def load_installed(place: str) -> Program:
+    """Import a module from where this process finds its modules already. Raises BadInput as above."""
+    before = set(sys.modules)
+    return _program(place, _import_module(place, "in the home, in gateway.python_path or"), before)
+
+
+def _program(place: str, module: ModuleType, before: Set[str]) -> Program:
     tasks = _tasks_in(module)
     known = by_name(list(tasks.values()))
     for name in sorted(set(sys.modules) - before):
@@ -77,14 +90,14 @@ def load_program(place: str, *, goes_first: bool = True) -> Program:
     return Program(place=place, module=module, tasks=tasks, known=list(known.values()))
 
 
-def _import_module(name: str) -> ModuleType:
+def _import_module(name: str, searched: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise BadInput(
                 name,
-                f"there is no such module in {Path.cwd()} or among what is installed; "
+                f"there is no such module {searched} among what is installed; "
                 "for a file write path/to/file.py:task",
             ) from error
         raise _broken(name, error) from error
@@ -109,14 +122,6 @@ def _import_file(place: str) -> ModuleType:
         del sys.modules[name]
         raise _broken(place, error) from error
     return module
-
-
-def _put_on_path(directory: Path, *, goes_first: bool) -> None:
-    text = str(directory)
-    if goes_first and sys.path[:1] != [text]:
-        sys.path.insert(0, text)
-    elif text not in sys.path:
-        sys.path.append(text)
 
 
 def _broken(place: str, error: BaseException) -> BadInput:
@@ -163,11 +168,15 @@ def read_arguments(definition: Definition, plain: Sequence[str], as_json: Sequen
                 raise BadInput(f"{option} {name}", "it is given twice")
             field = f"{option} {name}"
             arguments[name] = (
-                read_json(field, text)
-                if option == "--json-arg"
-                else _convert(field, text, hints.get(name, str))
+                _plain(field, text) if option == "--json-arg" else _convert(field, text, hints.get(name, str))
             )
     return arguments
+
+
+def _plain(field: str, text: str) -> object:
+    value = read_json(field, text)
+    refuse_references(field, value)
+    return value
 
 
 def _known(parameters: list[str]) -> str:
@@ -195,6 +204,7 @@ def _convert(field: str, text: str, hint: Any) -> object:
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         shown = inspect.formatannotation(hint)
         raise BadInput(field, f"{text!r:.100} cannot be read as {shown}; write it as JSON") from error
+    refuse_references(field, value)
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as error:

@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from holdfast.api.questions import AnswerAsked, answering_question, read_page
+from holdfast.api.questions import AnswerAsked, QuestionsAsked, answering_question, read_page
 from holdfast.cli.invocation import Invocation, question_prefix, read_json, shared_options, whoever
 from holdfast.cli.output import Output, ago
 from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
@@ -31,10 +31,12 @@ def questions() -> None:
 @click.pass_obj
 def list_questions(call: Invocation, limit: int, page: str | None) -> None:
     """What tasks that have not ended ask, oldest first, a page at a time."""
-    with call.listing() as ledger:
-        view = QuestionPageView()
-        if ledger is not None:
-            view = ledger.read_now(lambda tx: read_page(tx, after=page or "", limit=limit))
+    view = call.look_at_list(
+        "questions.list",
+        QuestionsAsked(limit=limit, after=page),
+        lambda tx: read_page(tx, after=page or "", limit=limit),
+        QuestionPageView(),
+    )
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
 
 

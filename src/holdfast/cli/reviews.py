@@ -9,14 +9,19 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.api.reviews import ResolveAsked, read_detail, read_page, resolving_effect
+from holdfast.api.reviews import (
+    ResolveAsked,
+    ReviewAsked,
+    ReviewsAsked,
+    read_detail,
+    read_page,
+    resolving_effect,
+)
 from holdfast.cli.invocation import Invocation, effect_prefix, read_json, shared_options, whoever
-from holdfast.cli.output import Output, ago, clock_time, size
+from holdfast.cli.output import Output, ago, brief, clock_time
 from holdfast.cli.tasks import step_place
 from holdfast.core.transitions import EffectStatus
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
-from holdfast.views.payloads import PayloadView
-from holdfast.views.text import one_line
 from holdfast.views.waits import DECISIONS
 
 
@@ -38,10 +43,12 @@ def reviews() -> None:
 @click.pass_obj
 def list_reviews(call: Invocation, limit: int, page: str | None) -> None:
     """What waits for a decision, oldest first, a page at a time."""
-    with call.listing() as ledger:
-        view = ReviewPageView()
-        if ledger is not None:
-            view = ledger.read_now(lambda tx: read_page(tx, after=page or "", limit=limit))
+    view = call.look_at_list(
+        "reviews.list",
+        ReviewsAsked(limit=limit, after=page),
+        lambda tx: read_page(tx, after=page or "", limit=limit),
+        ReviewPageView(),
+    )
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
 
 
@@ -80,8 +87,12 @@ def _print_page(output: Output, view: ReviewPageView, now: datetime) -> None:
 @click.pass_obj
 def show_review(call: Invocation, effect_id: str) -> None:
     """One effect: what was asked of the world, why it is in doubt, and everything that was seen of it."""
-    with call.reading() as ledger:
-        view = ledger.read_now(lambda tx: read_detail(tx, tx.effects.resolve(effect_id)))
+    view = call.look(
+        "reviews.show",
+        ReviewAsked(effect_id=effect_id),
+        lambda tx: read_detail(tx, tx.effects.resolve(effect_id)),
+        ReviewDetailView,
+    )
     call.output.show(view, lambda: _print(call.output, view))
 
 
@@ -104,7 +115,7 @@ def _print(output: Output, view: ReviewDetailView) -> None:
             ("run", effect.run_id),
             ("begun", clock_time(effect.begun_at)),
             ("changed", clock_time(effect.updated_at)),
-            ("result", None if view.result is None else _brief(view.result)),
+            ("result", None if view.result is None else brief(view.result)),
             ("failure", _failure(view)),
             ("decision", None if decision is None else f"{decision.decision}, by {decision.by}"),
             ("note", None if decision is None else decision.note),
@@ -126,10 +137,6 @@ def _failure(view: ReviewDetailView) -> str | None:
     if view.failure is None or view.review.why is not None:
         return None
     return f"{view.failure.kind}: {view.failure.message}"
-
-
-def _brief(payload: PayloadView) -> str:
-    return f"{one_line(payload.preview, 300)}  ({size(payload.size_bytes)})"
 
 
 # --- resolve

@@ -18,25 +18,29 @@ from holdfast import app
 from holdfast.cli.errors import DONE, FAILED
 from holdfast.cli.follow import Follower, Seen, look
 from holdfast.cli.invocation import Invocation, shared_options, task_prefix, whoever
-from holdfast.cli.output import Output, counted
+from holdfast.cli.output import Output, counted, is_terminal
 from holdfast.cli.programs import Program, load_program, read_arguments, split_place
 from holdfast.cli.screen import Screen, restore_cursor, screen_for
-from holdfast.config import MemoryPlace, SqlitePlace
-from holdfast.core.errors import BadInput, HoldfastError, NoLedger, NotFound, RowDamaged
+from holdfast.config import HOME_VARIABLE, MemoryPlace, SqlitePlace
+from holdfast.core.errors import BadInput, HoldfastError, NoLedger, NotFound, SettingsError
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.events import START
 from holdfast.views.tasks import FollowedView
-from holdfast.views.text import one_line
+from holdfast.views.text import one_line, safe
 from holdfast.views.waits import brief_wait
 
 if TYPE_CHECKING:
+    from holdfast.api.upkeep import CreateAsked
     from holdfast.core.task import Task
     from holdfast.engine.claims import Family
     from holdfast.engine.definitions import Call
     from holdfast.engine.handles import Holdfast
+    from holdfast.engine.secrets import Secrets
     from holdfast.store.transaction import Tx
 
 DEFAULT_OWNER = "system"
+# What --resume goes on with although it has ended.
+_RETRIED = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.LOST})
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -74,7 +78,10 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--owner", help=f"On whose behalf. [default: {DEFAULT_OWNER}]")
 @click.option("--detach", is_flag=True, help="Only record it; a process that carries such tasks takes it.")
 @click.option(
-    "--resume", callback=task_prefix, metavar="ID", help="Go on with this task instead of starting one."
+    "--resume",
+    callback=task_prefix,
+    metavar="ID",
+    help="Go on with this task instead of starting one, also if it failed.",
 )
 @shared_options
 @click.pass_context
@@ -94,7 +101,8 @@ def run(
 
     MODULE is a module that Python finds from here, or path/to/file.py; TASK is what has @hf.task on it.
     This process carries that task and what it starts; other work in the ledger is left to whoever serves it.
-    A task of the same --key that was interrupted before goes on.
+    A task of the same --key that was interrupted before goes on. With --resume, one that failed is tried
+    again from its last good place.
 
     \b
     holdfast run agents.research:research --arg topic=tides --arg depth=3
@@ -105,14 +113,25 @@ def run(
     1 when it failed, timed out or was cancelled, or when it needs a review and nobody is there to ask.
     """
     call: Invocation = context.obj
+    if call.home is not None:
+        # Tools of the program look there for the home: for their receipts, and for what they must not touch.
+        os.environ[HOME_VARIABLE] = str(call.settings.home)
     given = {"--arg": plain, "--json-arg": as_json_args, "--key": key, "--goal": goal, "--owner": owner}
     if resume is not None:
         clashing = [name for name, value in (given | {"--detach": detach}).items() if value]
         if clashing:
             raise click.UsageError(f"{', '.join(clashing)} belongs to a new task, not to one that is resumed")
+    if not detach:
+        call.must_be_here()  # this process carries the task, over the ledger itself
     with _stdout_kept(), _failures_told_here():
         asked = _ask(place, plain, as_json_args, key=key, goal=goal, owner=owner, resume=resume)
-        followed = _record(call, asked) if detach else _carried(call, asked)
+        if call.gateway_url is not None:
+            recorded = _record_elsewhere(call, asked)
+        else:
+            followed = _record(call, asked) if detach else _carried(call, asked)
+    if call.gateway_url is not None:
+        call.output.show(recorded, lambda: call.output.line(recorded.id))
+        return
     _show(call, place, followed, is_detached=detach)
     status = _exit_status(followed, is_detached=detach)
     if status:
@@ -178,25 +197,58 @@ def _failures_told_here() -> Iterator[None]:
 # --- only recorded
 
 
-def _record(call: Invocation, asked: Asked) -> Followed:
-    from holdfast.api.upkeep import CreateAsked, creating_task
+def _creation(asked: Asked) -> CreateAsked:
+    from holdfast.api.upkeep import CreateAsked
     from holdfast.core.payload import decode_payload, encode_payload
-    from holdfast.views.tasks import CreatedView
 
     assert asked.call is not None
-    if isinstance(call.settings.store, MemoryPlace):
-        raise BadInput("--detach", "a ledger in memory ends with this process; name a --store that stays")
     arguments = encode_payload("arguments", asked.call.arguments)
-    create = CreateAsked(
+    return CreateAsked(
         name=asked.call.name,
         goal=asked.call.goal if asked.goal is None else asked.goal,
+        has_own_goal=asked.goal is not None,
         owner=asked.owner,
         arguments=decode_payload(arguments),
         key=asked.key,
     )
+
+
+def _record_elsewhere(call: Invocation, asked: Asked) -> FollowedView:
+    """In the ledger of the gateway at HOLDFAST_URL."""
+    from holdfast.api.tasks import ResultAsked, TaskAsked
+    from holdfast.views.tasks import CreatedView, ResultView, TaskDetailView
+
+    made = call.ask("ledger.create", _creation(asked), CreatedView)
+    found = call.ask("ledger.show", TaskAsked(task_id=made.task_id), TaskDetailView)
+    # One that was found by its key may have ended.
+    ended = call.ask("ledger.result", ResultAsked(task_id=made.task_id), ResultView)
+    return FollowedView(
+        id=found.task.id,
+        status=ended.status,
+        result=ended.result,
+        failure=ended.failure,
+        steps=found.steps_saved,
+        name=found.task.name,
+        goal=found.task.goal,
+        key=found.task.key,
+        waits_on=found.task.waits_on,
+        is_new=made.is_new,
+    )
+
+
+def _record(call: Invocation, asked: Asked) -> Followed:
+    from holdfast.api.audit import recorded
+    from holdfast.api.upkeep import creating_task
+    from holdfast.views.tasks import CreatedView
+
+    if isinstance(call.settings.store, MemoryPlace):
+        raise BadInput("--detach", "a ledger in memory ends with this process; name a --store that stays")
+    create = _creation(asked)
     with call.writing_or_asking(may_upgrade=_is_new(call)) as store:
         if store is not None:
-            made = store.write_now(creating_task(create, now=store.clock.now()))
+            now = store.clock.now()
+            write = creating_task(create, now=now)
+            made = store.write_now(recorded(write, call.actor, "ledger.create", create, now=now))
             seen = store.read_now(lambda tx: _look_at(tx, made.task_id, asked))
             return Followed(seen=seen, is_new=made.is_new)
     made = call.ask("ledger.create", create, CreatedView)
@@ -241,6 +293,18 @@ def _carried(call: Invocation, asked: Asked) -> Followed:
         raise expected from group
 
 
+def _secrets(call: Invocation) -> Secrets:
+    """Those of the settings, as in the gateway of this home, and HOLDFAST_SECRET_… of the environment."""
+    from holdfast.config.files import load
+    from holdfast.engine.secrets import Secrets  # heavy
+
+    try:
+        return Secrets(declared=app.declared_secrets(load(call.settings.home, os.environ).config))
+    except SettingsError as error:  # most programs need none of them
+        call.output.say(f"{error} (until then no secret of the settings is declared here)")
+        return Secrets()
+
+
 async def _follow(call: Invocation, asked: Asked) -> Followed:
     from holdfast.engine.claims import Family  # heavy
 
@@ -259,6 +323,7 @@ async def _follow(call: Invocation, asked: Asked) -> Followed:
             owner=asked.owner,
             role="run",
             family=family,
+            secrets=_secrets(call),
         ) as holdfast:
             try:
                 followed = await _begin_and_follow(call, asked, holdfast, family, screen, leaving, after)
@@ -303,9 +368,9 @@ async def _begin_and_follow(
 ) -> Followed:
     began_at = holdfast.store.clock.now()
     task = await _begin(asked, holdfast)
-    family.choose(task.id)
     is_new = asked.call is not None and task.created_at >= began_at
-    how = "" if is_new else f" ({'its key was used before' if asked.call is not None else 'resumed'})"
+    how = "" if is_new else f" ({await _gone_on(asked, holdfast, task)})"
+    family.choose(task.id)
     screen.say(f"{task.id}: {one_line(task.goal)}{how}")
     follower = Follower(
         holdfast,
@@ -334,6 +399,18 @@ async def _begin(asked: Asked, holdfast: Holdfast) -> Task:
         )
     asked.program.find(task.name)
     return task
+
+
+async def _gone_on(asked: Asked, holdfast: Holdfast, task: Task) -> str:
+    """How a task that was found goes on, in a word or two. With --resume one that failed is tried again."""
+    if asked.call is not None:
+        return "its key was used before"
+    if not task.has_ended:
+        return "resumed"
+    if task.status is TaskStatus.SUCCEEDED:
+        return "it has succeeded before"
+    await holdfast.retry(task.id)
+    return "retried"
 
 
 class Leaving:
@@ -381,9 +458,7 @@ class Leaving:
 
 
 def _show(call: Invocation, spec: str, followed: Followed, *, is_detached: bool) -> None:
-    task = followed.seen.task
-    if task.is_damaged:
-        raise RowDamaged("task", task.id)
+    task = followed.seen.task.checked()
     result = None if task.result is None else msgspec.json.decode(task.result)
     view = FollowedView.of(task, result=result, steps=followed.seen.steps, is_new=followed.is_new)
     output = call.output
@@ -397,10 +472,14 @@ def _show(call: Invocation, spec: str, followed: Followed, *, is_detached: bool)
 
 def _print_result(output: Output, view: FollowedView) -> None:
     """A text as it is, anything else as JSON; nothing for a task that returns nothing."""
+    if view.result is None:
+        return
     if isinstance(view.result, str):
-        output.line(view.result)
-    elif view.result is not None:
-        output.line(msgspec.json.format(msgspec.json.encode(view.result), indent=2).decode())
+        text = view.result
+    else:
+        text = msgspec.json.format(msgspec.json.encode(view.result), indent=2).decode()
+    # A terminal would obey what stands in it; a file or a program gets it as it is.
+    output.line(safe(text) if is_terminal(sys.stdout) else text)
 
 
 def _remarks(
@@ -413,6 +492,8 @@ def _remarks(
             yield from (f"at {place}" for place in view.failure.places)
         if task.status is not TaskStatus.SUCCEEDED:
             yield f"the whole story: {call.command('tasks', 'show', view.id)}"
+        if task.status in _RETRIED:
+            yield f"to go on with it when its cause is fixed: {_go_on(call, spec, view)}"
         return
     if is_detached:
         how = "recorded" if followed.is_new else f"it was recorded before, and is {view.status}"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from holdfast.api.params import Nothing
 from holdfast.api.sessions import (
+    MAX_ACTIVE_MINUTES,
     ChatAsked,
     HistoryAsked,
+    SessionAsked,
+    SessionsAsked,
     list_agents,
     posting,
     read_page,
@@ -26,7 +27,7 @@ from holdfast.api.tasks import TaskAsked
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, maybe_minutes, shared_options, whoever
 from holdfast.cli.output import Output, ago, clock_time, is_terminal
-from holdfast.core.errors import GatewaySilent, NotFound, SettingsError
+from holdfast.core.errors import HoldfastError, NotFound, SettingsError
 from holdfast.core.ids import new_token
 from holdfast.core.message import Role, clean_message
 from holdfast.core.session import agent_of, session_key
@@ -39,16 +40,15 @@ from holdfast.views.sessions import (
     TranscriptView,
 )
 from holdfast.views.tasks import TaskDetailView
-from holdfast.views.text import clean, one_line
+from holdfast.views.text import clean, one_line, safe
 
-V = TypeVar("V", bound=msgspec.Struct)
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
 
-# While the gateway restarts, a conversation waits for it.
-AWAY_PATIENCE_S = 180.0
-ANSWER_TIMEOUT_S = 35.0
+# A list does not wait long for a gateway that may be frozen.
+PATIENCE_S = 5.0
 # How soon whoever talks is told that the agent waits for a person, or has nothing to say.
 LOOK_EVERY_MS = 2_000
-_ASK_AGAIN_S = 0.5
 
 
 def _agents(call: Invocation) -> AgentPageView:
@@ -56,10 +56,12 @@ def _agents(call: Invocation) -> AgentPageView:
     from holdfast.cli.client import is_listening
     from holdfast.config.files import load
 
+    if call.gateway_url is not None:
+        return call.ask("agents.list", Nothing(), AgentPageView)
     try:
         return list_agents(load(call.settings.home, os.environ).config)
     except SettingsError as error:
-        if call.gateway_url is None and not is_listening(call.settings.home):
+        if not is_listening(call.settings.home):
             raise
         view = call.ask("agents.list", Nothing(), AgentPageView)
         call.output.say(f"{error} (the gateway goes on with the settings that it has)")
@@ -68,6 +70,8 @@ def _agents(call: Invocation) -> AgentPageView:
 
 def _key(call: Invocation, session: str, *, must_be_known: bool = False) -> str:
     """The key of a session; an agent's name alone is its main session."""
+    if call.gateway_url is not None:
+        return session  # the gateway there knows its agents, and refuses what it does not know
     main = {one.name: one.main_session for one in _agents(call).agents}
     if ":" in session:
         key, agent = session, agent_of(session)
@@ -109,13 +113,18 @@ def list_sessions(
     """Last spoken in first, a page at a time."""
     if all_agents and agent is not None:
         raise click.UsageError("--agent and --all-agents exclude each other")
-    with call.listing() as ledger:
+    minutes = None if active is None else min(active.total_seconds() / 60, MAX_ACTIVE_MINUTES)
+
+    def read(tx: Tx) -> SessionPageView:
         since = None if active is None else call.clock.now() - active
-        view = SessionPageView()
-        if ledger is not None:
-            view = ledger.read_now(
-                lambda tx: read_page(tx, agent=agent, active_since=since, before=before, limit=limit)
-            )
+        return read_page(tx, agent=agent, active_since=since, before=before, limit=limit)
+
+    view = call.look_at_list(
+        "sessions.list",
+        SessionsAsked(agent_id=agent, active_minutes=minutes, before=before, limit=limit),
+        read,
+        SessionPageView(),
+    )
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
 
 
@@ -142,8 +151,12 @@ def _print_page(output: Output, view: SessionPageView, now: datetime) -> None:
 def show_session(call: Invocation, session: str, limit: int) -> None:
     """One session, by its key or by its agent's name, and what was said last."""
     key = _key(call, session)
-    with call.reading() as ledger:
-        view = ledger.read_now(lambda tx: read_session(tx, key, limit))
+    view = call.look(
+        "sessions.get",
+        SessionAsked(session_key=key, limit=limit),
+        lambda tx: read_session(tx, key, limit),
+        SessionDetailView,
+    )
     call.output.show(view, lambda: _print_session(call.output, view))
 
 
@@ -192,7 +205,7 @@ def send(call: Invocation, session: str, message: str, key: str | None) -> None:
     Without a running gateway it is answered when one starts.
     """
     asked = _asked(call, session, message, key)
-    view = call.change("chat.send", asked, partial(posting, by=whoever(None)), PostedView)
+    view = call.change("chat.send", asked, partial(posting, by=whoever(None)), PostedView, is_audited=False)
     call.output.show(view, lambda: call.output.line(clean(_posted(view))))
 
 
@@ -225,7 +238,7 @@ def chat(context: click.Context, session: str, message: str | None) -> None:
     has_answer = True
     for line in [message] if message is not None else _lines(call.output):
         if line.strip() or message is not None:
-            has_answer = _exchange(call, session, line)
+            has_answer = _exchange(call, session, line, is_only=message is not None)
     if not has_answer:
         context.exit(FAILED)
 
@@ -242,22 +255,33 @@ def _lines(output: Output) -> Iterator[str]:
         yield line.rstrip("\n")
 
 
-def _exchange(call: Invocation, session: str, text: str) -> bool:
-    """One message and what is answered to it; whether an agent answered."""
+def _exchange(call: Invocation, session: str, text: str, *, is_only: bool) -> bool:
+    """One message and what is answered to it; whether an agent answered.
+
+    A question of the agent is shown, and the next message answers it. If there is none, the answer comes
+    from elsewhere, and the exchange goes on.
+    """
     asked = _asked(call, session, text, None)
-    posted = _patiently(call, "chat.send", asked, PostedView)
+    posted = call.ask_patiently("chat.send", asked, PostedView)
     after, said = posted.position, ""
+    # It answered a question of the agent, which goes on with the message that it was answering.
+    task_id = _message_at(call, asked.session_key, posted).task_id if posted.status == "noted" else None
     while True:
-        told = _patiently(
-            call,
+        told = call.ask_patiently(
             "chat.history",
             HistoryAsked(session_key=asked.session_key, after=after, wait_ms=LOOK_EVERY_MS),
             TranscriptView,
         )
         after = told.next_after
         for message in told.messages:
-            if message.reply_to == posted.message_id:
-                call.output.stream(message, lambda: call.output.line(clean(message.text)))  # noqa: B023 - called at once
+            is_reply = message.reply_to == posted.message_id
+            if is_reply and message.role == "system" and _is_remark(call, asked.session_key, posted):
+                call.output.say(safe(message.text))
+                continue
+            if is_only and is_reply and _message_at(call, asked.session_key, posted).status == "taken":
+                continue
+            if is_reply or (task_id is not None and message.task_id == task_id):
+                call.output.stream(message, lambda: call.output.line(safe(message.text)))  # noqa: B023 - called at once
                 return message.role == "agent"
         if told.messages:
             continue
@@ -275,37 +299,26 @@ def _exchange(call: Invocation, session: str, text: str) -> bool:
             call.output.say(waits)
 
 
+def _is_remark(call: Invocation, key: str, posted: PostedView) -> bool:
+    """Whether what the gateway says about a message is not the end of it, because the agent goes on."""
+    message = _message_at(call, key, posted)
+    return message.status != "failed" and not _waits(call, message.task_id)
+
+
 def _message_at(call: Invocation, key: str, posted: PostedView) -> MessageView:
     asked = HistoryAsked(session_key=key, after=posted.position - 1, limit=1)
-    return _patiently(call, "chat.history", asked, TranscriptView).messages[0]
+    return call.ask_patiently("chat.history", asked, TranscriptView).messages[0]
 
 
 def _waits(call: Invocation, task_id: str | None) -> str:
     """What the agent waits for, if a person can do something about it."""
     if task_id is None:
         return ""
-    task = _patiently(call, "ledger.show", TaskAsked(task_id=task_id), TaskDetailView)
+    task = call.ask_patiently("ledger.show", TaskAsked(task_id=task_id), TaskDetailView)
     wait = task.waits_for
     if wait is None or wait.command is None:
         return ""
     return wait.words if wait.command in wait.words else f"{wait.words} (`{wait.command}`)"
-
-
-def _patiently(call: Invocation, method: str, asked: msgspec.Struct, answer: type[V]) -> V:
-    """A request that may be repeated, also through a restart of the gateway."""
-    give_up_at = time.monotonic() + AWAY_PATIENCE_S
-    has_said = False
-    while True:
-        try:
-            return call.ask(method, asked, answer, timeout_s=ANSWER_TIMEOUT_S)
-        except GatewaySilent as silent:
-            # Where no supervisor keeps the socket, nobody comes back.
-            if time.monotonic() >= give_up_at or not silent.was_there:
-                raise
-        if not has_said:
-            has_said = True
-            call.output.say("the gateway is away for a moment; waiting for it")
-        time.sleep(_ASK_AGAIN_S)
 
 
 # --- agents
@@ -321,9 +334,28 @@ def agents() -> None:
 @shared_options
 @click.pass_obj
 def list_them(call: Invocation) -> None:
-    """The agents of the settings, by name."""
+    """The agents of the settings, by name; those of the gateway that runs, if it refused the settings."""
     view = _agents(call)
+    refused = _those_of_gateway(call)
+    if refused is not None:
+        view = refused
+        call.output.say(
+            f"{refused.settings_refused}; the gateway goes on with these agents (`holdfast config check`)"
+        )
     call.output.show(view, lambda: _print_agents(call.output, view))
+
+
+def _those_of_gateway(call: Invocation) -> AgentPageView | None:
+    """The agents of a gateway that has refused the settings as they are written; else None."""
+    from holdfast.cli.client import is_listening
+
+    if call.gateway_url is None and not is_listening(call.settings.home):
+        return None
+    try:
+        view = call.ask("agents.list", Nothing(), AgentPageView, timeout_s=PATIENCE_S)
+    except HoldfastError:  # one that is silent has said nothing about them
+        return None
+    return None if view.settings_refused is None else view
 
 
 def _print_agents(output: Output, view: AgentPageView) -> None:

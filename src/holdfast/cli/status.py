@@ -2,123 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
-from holdfast.api.checkpoints import count_failed_resumes
+from holdfast import app
+from holdfast.api.overview import COUNTED_AT_MOST, read_overview
+from holdfast.api.overview import FAILED as FAILED_TASKS
 from holdfast.api.params import Nothing
-from holdfast.api.questions import read_page as read_questions
-from holdfast.cli.gateway import last_restart
+from holdfast.cli.errors import FAILED
+from holdfast.cli.gateway import PATIENCE_S, ask_status, held_in_words, last_restart, refused_in_words
 from holdfast.cli.invocation import Invocation, shared_options
-from holdfast.cli.output import Output, ago, counted
-from holdfast.core.errors import GatewaySilent, HoldfastError
+from holdfast.cli.output import ago, counted
+from holdfast.core.errors import RowDamaged, StoreUnavailable
+from holdfast.core.hold import ACCEPT, Hold
 from holdfast.core.transitions import TaskStatus
-from holdfast.views.gateway import GatewayView, RestartView
-from holdfast.views.status import StatusView
+from holdfast.views.gateway import MAX_REASON_CHARS, GatewayView, HoldView
+from holdfast.views.status import OverviewView, StatusView
 from holdfast.views.text import one_line
-from holdfast.views.waits import waits_for_person
+from holdfast.views.waits import brief_kind
 
 if TYPE_CHECKING:
-    from holdfast.store.transaction import Tx
+    from holdfast.store.contract import Reader
 
 MAX_PATH_CHARS = 4096
-# A screen does not wait long for somebody who may be frozen.
-PATIENCE_S = 5.0
-COUNTED_AT_MOST = 100
-A_DAY = timedelta(days=1)
 
 
 @click.command("status")
 @shared_options
-@click.pass_obj
-def status(call: Invocation) -> None:
+@click.pass_context
+def status(context: click.Context) -> None:
     """One screen: the gateway, sessions, tasks, what waits for a person, and the last restart.
 
-    Status 0 also when no gateway answers; `holdfast gateway status` then ends with 5.
+    Status 0 also when no gateway answers; `holdfast gateway status` then ends with 5. Status 1 when the
+    ledger cannot be used.
     """
-    gateway, why = _ask(call)
-    facts: dict[str, object] = {}
-    with call.listing() as ledger:
-        if ledger is not None:
-            now = call.clock.now()
-            facts = ledger.read_now(lambda tx: _read(tx, now))
+    call: Invocation = context.obj
+    gateway, why = ask_status(call) if call.gateway_url is None else (_ask_elsewhere(call), None)
+    facts = _read_ledger(call)
+    if gateway is not None:
+        # The gateway writes, and knows more than who only reads.
+        facts["holds"] = gateway.holds
+        facts["ledger_problem"] = facts.get("ledger_problem") or gateway.ledger_problem
     view = StatusView(
-        home=one_line(str(call.settings.home), MAX_PATH_CHARS),
-        store=one_line(call.settings.store.shown, MAX_PATH_CHARS),
+        home=one_line(call.place, MAX_PATH_CHARS),
+        store="the gateway's" if call.gateway_url else one_line(call.settings.store.shown, MAX_PATH_CHARS),
         gateway=gateway,
         why_no_gateway=why,
         **facts,  # type: ignore[arg-type]
     )
-    call.output.show(view, lambda: _print(call.output, view, call.clock.now()))
+    call.output.show(view, lambda: _print(call, view, call.clock.now()))
+    if view.ledger_problem is not None:
+        context.exit(FAILED)
 
 
-_NOT_RUNNING = "not running; `holdfast up` starts it"
-
-
-def _ask(call: Invocation) -> tuple[GatewayView | None, str | None]:
-    if call.gateway_url is None and not (call.settings.home / "gateway.sock").exists():
-        return None, _NOT_RUNNING
+def _read_ledger(call: Invocation) -> dict[str, object]:
+    """What is known without it is shown all the same."""
+    if call.gateway_url is not None:
+        return _read_elsewhere(call)
     try:
-        return call.ask("gateway.status", Nothing(), GatewayView, timeout_s=PATIENCE_S), None
-    except GatewaySilent as silent:
-        # Where somebody listens, another `holdfast up` would be refused.
-        return None, f"silent: {silent.why}" if silent.was_there else _NOT_RUNNING
-    except HoldfastError as error:
-        return None, one_line(str(error))
+        with call.listing() as ledger:
+            if ledger is None:
+                return {}
+            held = ledger.held_why()
+            holds = [] if held is None else [HoldView.of(Hold(why=held, remedy=ACCEPT))]
+            found = ledger.read_now(lambda tx: read_overview(tx, call.clock))
+            return msgspec.structs.asdict(found) | {"holds": holds, "key_problem": _key_problem(call, ledger)}
+    except (StoreUnavailable, RowDamaged) as error:
+        return {"ledger_problem": one_line(str(error), MAX_REASON_CHARS), "is_counted": False}
 
 
-def _read(tx: Tx, now: datetime) -> dict[str, object]:
-    newest = tx.restarts.page(1)
-    busy = tx.sessions.busy(limit=COUNTED_AT_MOST)
-    tasks = tx.tasks.get_many([one.task_id for one in busy if one.task_id is not None])
-    return {
-        "tasks": tx.events.counts("task"),
-        "busy_sessions": len(busy),
-        "sessions_waiting_for_person": sum(waits_for_person(task.waits_on) for task in tasks.values()),
-        "open_reviews": _at_most(lambda: len(tx.effects.reviews(limit=COUNTED_AT_MOST, after=""))),
-        "open_questions": _at_most(lambda: _asked(tx)),
-        "failed_deliveries": _at_most(lambda: len(tx.deliveries.failed(limit=COUNTED_AT_MOST))),
-        "failed_resumes": count_failed_resumes(tx, at_most=COUNTED_AT_MOST),
-        "tasks_failed_in_last_day": _failed_since(tx, now - A_DAY),
-        "last_restart": RestartView.of(newest[0]) if newest else None,
-    }
+def _key_problem(call: Invocation, ledger: Reader) -> str | None:
+    """As far as that can be told without running a command."""
+    from holdfast.cli.keys import look_at_key
+    from holdfast.store.outer_keys import CommandKey
+    from holdfast.store.rekey import read_wrapped
+
+    if isinstance(app.outer_key_of(call.settings, is_reader=True), CommandKey):
+        return None
+    return look_at_key(call, ledger.read_now(read_wrapped)).problem
 
 
-def _asked(tx: Tx) -> int:
-    """As `questions list` has it: nobody waits for the answer to a question of a task that has ended."""
-    return len(read_questions(tx, after="", limit=COUNTED_AT_MOST).questions)
+def _ask_elsewhere(call: Invocation) -> GatewayView:
+    """The gateway at HOLDFAST_URL; without it nothing is known. Raises GatewaySilent."""
+    return call.ask("gateway.status", Nothing(), GatewayView, timeout_s=PATIENCE_S)
 
 
-def _failed_since(tx: Tx, moment: datetime) -> int:
-    """Of the newest that failed."""
-    found = tx.tasks.page(statuses=(TaskStatus.FAILED,), limit=COUNTED_AT_MOST)
-    return sum(task.ended_at is not None and task.ended_at >= moment for task in found)
+def _read_elsewhere(call: Invocation) -> dict[str, object]:
+    from holdfast.cli.client import Relayed
 
-
-def _at_most(count: Callable[[], int]) -> int:
-    """A damaged one among them is the doctor's concern, not this screen's."""
     try:
-        return count()
-    except HoldfastError:
-        return 0
+        return msgspec.structs.asdict(call.ask("ledger.overview", Nothing(), OverviewView))
+    except Relayed as error:
+        if error.wire_code not in ("UNAVAILABLE", "FAILED"):
+            raise
+        return {"ledger_problem": one_line(str(error), MAX_REASON_CHARS), "is_counted": False}
 
 
-def _print(output: Output, view: StatusView, now: datetime) -> None:
+def _print(call: Invocation, view: StatusView, now: datetime) -> None:
     gateway = view.gateway
-    output.fields(
+    call.output.fields(
         [
             ("home", view.home),
             ("store", view.store),
+            ("ledger", view.ledger_problem),
             ("gateway", _gateway(view, now)),
-            ("held", None if gateway is None else gateway.why_held),
-            ("sessions", _sessions(view)),
-            ("tasks", _counts(view.tasks)),
+            ("settings", refused_in_words(call, gateway)),
+            ("key", _key(view)),
+            ("clock", view.clock_problem),
+            ("held", held_in_words(call, view.holds)),
+            ("sessions", _sessions(view) if view.is_counted else None),
+            ("tasks", _counts(view.tasks) if view.is_counted else None),
+            ("waiting", _waiting(view)),
+            ("messages", _messages(view)),
             ("reviews", _open(view.open_reviews, "effect", "holdfast reviews list")),
             ("questions", _open(view.open_questions, "question", "holdfast questions list")),
             ("given up", _open(view.failed_deliveries, "message", "holdfast deliveries list")),
+            ("owed", _open(view.owed_deliveries, "message", "holdfast deliveries list --owed")),
             ("failed", "\n".join(_failed(view))),
             last_restart(view.last_restart, now, gateway=None if gateway is None else gateway.status),
         ]
@@ -138,13 +141,40 @@ def _failed(view: StatusView) -> Iterator[str]:
         yield _open(view.failed_resumes, "resume", "holdfast checkpoints list --status failed_resume") or ""
     if view.tasks_failed_in_last_day:
         number, more = view.tasks_failed_in_last_day, _or_more(view.tasks_failed_in_last_day)
-        yield f"{counted(number, 'task')}{more} in the last day: `holdfast tasks list --status failed`"
+        statuses = " ".join(f"--status {one.value}" for one in FAILED_TASKS if view.tasks.get(one.value))
+        yield f"{counted(number, 'task')}{more} in the last day: `holdfast tasks list {statuses}`"
 
 
 def _sessions(view: StatusView) -> str:
     waiting = view.sessions_waiting_for_person
     how = "being answered" if view.gateway is not None else "to be answered by the gateway"
     return f"{view.busy_sessions - waiting} {how}" + (f", {waiting} waiting for a person" if waiting else "")
+
+
+def _waiting(view: StatusView) -> str | None:
+    """What is waited for, most of it first, and where to look."""
+    if not view.waiting:
+        return None
+    kinds = sorted(view.waiting.items(), key=lambda one: (-one[1], one[0]))
+    words = ", ".join(f"{number}{_or_more(number)} for {brief_kind(kind)}" for kind, number in kinds)
+    statuses = sorted({_STATUS_OF_WAIT.get(kind, TaskStatus.WAITING).value for kind in view.waiting})
+    return f"{words}: `holdfast tasks list {' '.join(f'--status {one}' for one in statuses)}`"
+
+
+_STATUS_OF_WAIT = {
+    "review": TaskStatus.NEEDS_REVIEW,
+    "resume": TaskStatus.PAUSED,
+    **dict.fromkeys(("retry", "alone", "worker", "producer"), TaskStatus.QUEUED),
+}
+
+
+def _messages(view: StatusView) -> str | None:
+    names = ", ".join(view.messages_wait_for)
+    return f"wait for {names}: `holdfast agents list`" if names else None
+
+
+def _key(view: StatusView) -> str | None:
+    return None if view.key_problem is None else f"{view.key_problem}: `holdfast store key show`"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -1,31 +1,63 @@
-"""tasks list, show, wait, cancel."""
+"""tasks list, show, wait, cancel, retry, fork."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
-from holdfast.api.tasks import CancelAsked, cancelling_task, look_at, read_detail, read_page
+from holdfast.api.contract import Reach
+from holdfast.api.tasks import (
+    CancelAsked,
+    ForkAsked,
+    RetryAsked,
+    RetryPageAsked,
+    TaskAsked,
+    TasksAsked,
+    cancelling_task,
+    fork_task,
+    look_at,
+    read_detail,
+    read_page,
+    retry_page,
+    retrying_one,
+)
 from holdfast.cli.errors import FAILED, REFUSED
 from holdfast.cli.invocation import Invocation, maybe_duration, shared_options, task_prefix
-from holdfast.cli.output import Output, ago, clock_time, counted, size
-from holdfast.core.transitions import TaskStatus
+from holdfast.cli.output import Output, ago, brief, clock_time, counted
+from holdfast.core.transitions import TaskStatus, is_terminal
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.payloads import PayloadView
 from holdfast.views.programs import LoopView
 from holdfast.views.runs import RunView
-from holdfast.views.tasks import CancelView, TaskDetailView, TaskPageView, TaskView, WaitedView
+from holdfast.views.tasks import (
+    CancelView,
+    FiringView,
+    ForkedView,
+    RetriedPageView,
+    RetriedView,
+    TaskDetailView,
+    TaskPageView,
+    TaskView,
+    WaitedView,
+)
 from holdfast.views.text import one_line
 from holdfast.views.waits import WaitView, brief_wait
 
 if TYPE_CHECKING:
-    from holdfast.store.contract import Reader
+    from holdfast.store.contract import Store
 
 STATUSES = [status.value for status in TaskStatus]
+RETRIED = ["failed", "timed_out", "lost", "cancelled"]
+# So many in one call, each in a write of its own; then it says how far it is.
+RETRIED_AT_ONCE = 50
 LOOK_EVERY_S = 0.25
+# A gateway that is not here is asked less often: it answers only so many requests a second.
+LOOK_ELSEWHERE_EVERY_S = 1.0
 
 
 @click.group("tasks")
@@ -53,12 +85,12 @@ def list_tasks(
 ) -> None:
     """Newest first, a page at a time."""
     wanted = tuple(TaskStatus(status) for status in statuses)
-    with call.listing() as ledger:
-        view = TaskPageView()
-        if ledger is not None:
-            view = ledger.read_now(
-                lambda tx: read_page(tx, statuses=wanted, owner=owner, before=before, limit=limit)
-            )
+    view = call.look_at_list(
+        "ledger.list",
+        TasksAsked(status=wanted, owner=owner, before=before, limit=limit),
+        lambda tx: read_page(tx, statuses=wanted, reach=Reach(owner=owner), before=before, limit=limit),
+        TaskPageView(),
+    )
     call.output.show(view, lambda: print_page(call.output, view, call.clock.now()))
 
 
@@ -109,9 +141,20 @@ def show_task(call: Invocation, task_id: str) -> None:
     """One task: what it waits for, its runs, checkpoints and plan, its turns, lists, effects and children,
     and the end of its journal.
     """
-    with call.reading() as ledger:
-        view = ledger.read_now(lambda tx: read_detail(tx, tx.tasks.resolve(task_id)))
+    view = call.look(
+        "ledger.show",
+        TaskAsked(task_id=task_id),
+        lambda tx: read_detail(tx, tx.tasks.resolve(task_id), call.clock.now()),
+        TaskDetailView,
+    )
     call.output.show(view, lambda: print_detail(call.output, view, call.clock.now()))
+
+
+def _firing(view: FiringView | None) -> str | None:
+    if view is None:
+        return None
+    retry = "; a retry: it was interrupted and queued again" if view.is_retry else ""
+    return f"{view.schedule} at {clock_time(view.occurrence_at)}, {view.status}{retry}"
 
 
 def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
@@ -126,6 +169,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             ("runtime", task.runtime),
             ("key", task.key),
             ("parent", task.parent_task_id),
+            ("firing", _firing(view.firing)),
             ("waits", _waits(view.waits_for)),
             ("progress", _progress(task)),
             ("plan", _plan(view.plan)),
@@ -198,6 +242,8 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
         output.table(("STEP", "SAVED BY", "SAVED", "RESULT"), lines)
     for problem in view.problems:
         output.say(f"damaged: {problem}")
+    if task.status in RETRIED[:3] and task.session_key is None:
+        output.say(f"to go on with it when its cause is fixed: holdfast tasks retry {task.id}")
 
 
 def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: datetime) -> None:
@@ -282,7 +328,7 @@ def _cancel(task: TaskView) -> str | None:
 def _brief(payload: PayloadView | None) -> str | None:
     if payload is None or payload.preview in {"{}", "null"}:
         return None
-    return f"{one_line(payload.preview, 300)}  ({size(payload.size_bytes)})"
+    return brief(payload)
 
 
 def _why(run: RunView) -> str:
@@ -312,9 +358,13 @@ def wait_for_task(context: click.Context, task_id: str, timeout: timedelta | Non
     It only looks: whoever carries the task goes on carrying it, and nothing changes when the time is up.
     """
     call: Invocation = context.obj
-    with call.reading() as ledger:
-        whole_id = ledger.read_now(lambda tx: tx.tasks.resolve(task_id))
-        view = _wait(ledger, whole_id, None if timeout is None else timeout.total_seconds())
+    timeout_s = None if timeout is None else timeout.total_seconds()
+    if call.gateway_url is not None:
+        view = _wait_elsewhere(call, task_id, timeout_s)
+    else:
+        with call.reading() as ledger:
+            whole_id = ledger.read_now(lambda tx: tx.tasks.resolve(task_id))
+            view = _wait(lambda: ledger.read_now(lambda tx: look_at(tx, whole_id)), timeout_s, LOOK_EVERY_S)
     call.output.show(view, lambda: _print_waited(call.output, view))
     if not view.has_ended:
         context.exit(REFUSED)
@@ -322,14 +372,27 @@ def wait_for_task(context: click.Context, task_id: str, timeout: timedelta | Non
         context.exit(FAILED)
 
 
-def _wait(ledger: Reader, task_id: str, timeout_s: float | None) -> WaitedView:
+def _wait(look: Callable[[], WaitedView], timeout_s: float | None, look_every_s: float) -> WaitedView:
     give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
-        view = ledger.read_now(lambda tx: look_at(tx, task_id))
-        left = LOOK_EVERY_S if give_up_at is None else give_up_at - time.monotonic()
+        view = look()
+        left = look_every_s if give_up_at is None else give_up_at - time.monotonic()
         if view.has_ended or left <= 0:
             return view
-        time.sleep(min(LOOK_EVERY_S, left))
+        time.sleep(min(look_every_s, left))
+
+
+def _wait_elsewhere(call: Invocation, task_id: str, timeout_s: float | None) -> WaitedView:
+    """Through a gateway that is not here. If it does not answer at first, that is told at once."""
+    first = call.ask("ledger.show", TaskAsked(task_id=task_id), TaskDetailView)
+    asked = TaskAsked(task_id=first.task.id)
+
+    def look() -> WaitedView:
+        found = call.ask_patiently("ledger.show", asked, TaskDetailView)
+        has_ended = is_terminal(TaskStatus(found.task.status))
+        return WaitedView(has_ended=has_ended, task=found.task, result=found.result)
+
+    return _wait(look, timeout_s, LOOK_ELSEWHERE_EVERY_S)
 
 
 def _print_waited(output: Output, view: WaitedView) -> None:
@@ -370,3 +433,158 @@ def _cancelled(view: CancelView) -> str:
             return f"{view.task.id} is being carried; its holder is told at its next call"
         case _:
             return f"{view.task.id} had ended before as {view.task.status}; nothing changed"
+
+
+# --- retry
+
+
+@tasks.command("retry", short_help="Go on with tasks that ended without success.")
+@click.argument("task_id", metavar="[ID]", required=False, callback=task_prefix)
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(RETRIED),
+    help="Instead of ID: all in this status; may be repeated.",
+)
+@click.option("--name", help="Of those, only tasks with this name.")
+@click.option("--owner", help="Of those, only tasks of this owner.")
+@click.option("--cancelled", is_flag=True, help="Also if it was cancelled.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="How many at most."
+)
+@click.option("--before", callback=task_prefix, metavar="ID", help="Only those older than this one.")
+@shared_options
+@click.pass_context
+def retry_tasks(
+    context: click.Context,
+    task_id: str | None,
+    statuses: tuple[str, ...],
+    name: str | None,
+    owner: str | None,
+    limit: int,
+    before: str | None,
+    *,
+    cancelled: bool,
+) -> None:
+    """Go on with a task that failed, timed out or is lost, after its cause is fixed.
+
+    It keeps its id and its key. A follow-up run begins at the last good place with the code of today: what
+    the task has done stays done, the steps that made it fail are tried again, and its attempts and its time
+    are counted anew. A process that carries tasks of its name takes it.
+
+    \b
+    holdfast tasks retry task_01h8
+    holdfast tasks retry --status failed --name report
+
+    Status 3 when it has not ended, or cannot be retried; with --status, when none of them could.
+    """
+    call: Invocation = context.obj
+    if task_id is None:
+        if not statuses:
+            raise click.UsageError("give the ID of a task, or --status for all in one")
+        asked = RetryPageAsked(
+            status=statuses,  # type: ignore[arg-type]
+            name=name,
+            owner=owner,
+            cancelled=cancelled,
+            before=before,
+        )
+        several = _retry_several(call, asked, limit)
+        call.output.show(several, lambda: _print_retried(call.output, several))
+        if several.refused and not several.count:
+            context.exit(REFUSED)
+        return
+    if statuses or name is not None or owner is not None or before is not None:
+        raise click.UsageError(
+            "--status, --name, --owner and --before choose several tasks; leave out the ID"
+        )
+    one = RetryAsked(task_id=task_id, cancelled=cancelled)
+    view = call.change("ledger.retry", one, retrying_one, RetriedView)
+    call.output.show(view, lambda: call.output.line(_retried(view)))
+
+
+def _retried(view: RetriedView) -> str:
+    how = "resumed at the next chance" if view.task.status == TaskStatus.PAUSED else view.task.status
+    return f"{view.task.id} goes on: {view.run_id} is {how}"
+
+
+def _retry_several(call: Invocation, asked: RetryPageAsked, limit: int) -> RetriedPageView:
+    """Page by page, and it says after each how far it is: thousands take a while."""
+    done = RetriedPageView()
+    with call.writing_or_asking() as store:
+        while True:
+            left = limit - done.count - len(done.refused)
+            wanted = min(left, RETRIED_AT_ONCE)
+            page = _retry_page(call, store, msgspec.structs.replace(asked, limit=wanted))
+            done = RetriedPageView(
+                count=done.count + page.count,
+                task_ids=done.task_ids + page.task_ids,
+                refused=done.refused + page.refused,
+                next_page_token=page.next_page_token,
+            )
+            if page.next_page_token is None or done.count + len(done.refused) >= limit:
+                return done
+            call.output.say(f"{counted(done.count, 'task')} so far")
+            asked = msgspec.structs.replace(asked, before=page.next_page_token)
+
+
+def _retry_page(call: Invocation, store: Store | None, asked: RetryPageAsked) -> RetriedPageView:
+    if store is None:
+        return call.ask("ledger.retry_page", asked, RetriedPageView)
+    call.record(store, "ledger.retry_page", asked)
+    return retry_page(store, asked)
+
+
+def _print_retried(output: Output, view: RetriedPageView) -> None:
+    for task_id in view.task_ids:
+        output.line(task_id)
+    for one in view.refused:
+        output.say(f"not retried: {one.task_id}: {one.why}")
+    refused = f", {view.count + len(view.refused):,} looked at" if view.refused else ""
+    output.say(f"{counted(view.count, 'task')} {'goes' if view.count == 1 else 'go'} on{refused}")
+    if view.next_page_token is not None:
+        output.say(f"there may be more: --before {view.next_page_token}")
+
+
+# --- fork
+
+
+@tasks.command("fork", short_help="A new task from the past of another.")
+@click.argument("task_id", metavar="ID", callback=task_prefix)
+@click.option(
+    "--at", required=True, metavar="PLACE", help="After which turn: turn:3, LOOP:TURN, plan:ITEM, or start."
+)
+@click.option(
+    "--effects",
+    type=click.Choice(["refuse", "keep", "acknowledge"]),
+    default="refuse",
+    show_default=True,
+    help="What becomes of effects that have happened since.",
+)
+@click.option("--key", help="The same key again finds the first fork.")
+@shared_options
+@click.pass_obj
+def fork_one(call: Invocation, task_id: str, at: str, effects: str, key: str | None) -> None:
+    """Make a new task with the past of another, up to the end of one of its turns; the other is not changed.
+
+    Refused, with their names, while effects have happened since: `keep` lets the fork find their results,
+    `acknowledge` lets it do them once more. The guide "Fork a task" says what cannot be forked.
+    """
+    asked = ForkAsked(task_id=task_id, at=at, effects=effects, key=key)  # type: ignore[arg-type]
+    view = _fork(call, asked)
+    call.output.show(view, lambda: _print_forked(call.output, view))
+
+
+def _fork(call: Invocation, asked: ForkAsked) -> ForkedView:
+    with call.writing_or_asking() as store:
+        if store is not None:
+            call.record(store, "ledger.fork", asked)
+            return fork_task(store, asked, now=call.clock.now())
+    return call.ask("ledger.fork", asked, ForkedView)
+
+
+def _print_forked(output: Output, view: ForkedView) -> None:
+    output.line(view.task.id)
+    how = "is a fork" if view.is_new else f"was forked before, is {view.task.status}, and is a fork"
+    output.say(f"it {how} of {view.source_task_id} at {view.at}")

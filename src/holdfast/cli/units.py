@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -21,18 +20,9 @@ if TYPE_CHECKING:
 @click.option("--launchd", "is_launchd", is_flag=True, help="A plist for launchd instead.")
 @click.option("--user", metavar="NAME", help="Who runs it; the present user if not given.")
 @click.option("--user-unit", "is_users_own", is_flag=True, help="For the user's own systemd or launchd.")
-@click.option(
-    "--directory",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    default=".",
-    help="Where modules of agents and tasks are found; the present directory if not given.",
-)
 @shared_options
 @click.pass_obj
-def unit(
-    call: Invocation, *, is_launchd: bool, user: str | None, is_users_own: bool, directory: Path
-) -> None:
+def unit(call: Invocation, *, is_launchd: bool, user: str | None, is_users_own: bool) -> None:
     """Print a systemd unit that keeps `holdfast up` running in this home, or with --launchd a plist.
 
     It changes nothing: put what it prints into the file that its first line names.
@@ -41,7 +31,7 @@ def unit(
 
     if is_users_own and user is not None:
         raise click.UsageError("--user names a user of the system's own; --user-unit has none to name")
-    service = _service(call, None if is_users_own else whoever(user), directory)
+    service = _service(call, None if is_users_own else whoever(user))
     if is_launchd:  # a plist has no room for such words
         where = "~/Library/LaunchAgents" if is_users_own else "/Library/LaunchDaemons"
         call.output.say(f"put it into {where}/holdfast.gateway.plist, and make {service.home}/log first")
@@ -49,7 +39,7 @@ def unit(
     call.output.show(UnitView(kind=kind, text=text), lambda: call.output.line(text.rstrip("\n")))
 
 
-def _service(call: Invocation, user: str | None, directory: Path) -> Service:
+def _service(call: Invocation, user: str | None) -> Service:
     from holdfast.config.files import load
     from holdfast.gateway.units import Service
 
@@ -66,7 +56,6 @@ def _service(call: Invocation, user: str | None, directory: Path) -> Service:
     return Service(
         command=[sys.executable, "-P", "-m", "holdfast", "up"],
         home=str(home),
-        directory=str(directory),
         user=user,
         environment=environment,
         drain_timeout_s=load(home, os.environ).config.gateway.restart.drain_timeout_s,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import resource
@@ -17,8 +18,10 @@ from holdfast import app
 from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output
+from holdfast.cli.search import leave_working_directory
 from holdfast.config import HOME_VARIABLE, STORE_VARIABLE
-from holdfast.core.errors import SettingsError
+from holdfast.core.errors import HomeUnusable, SettingsError
+from holdfast.core.redaction import redact_text
 from holdfast.views.text import one_line
 from holdfast.views.up import UpView
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from holdfast.gateway.supervisor import Terms
 
 MAX_PATH_CHARS = 4096
+# Of one line of the log, tracebacks included.
+MAX_LOGGED_CHARS = 64 * 1024
 # Enough for every connection that the doors keep; more is refused on macOS.
 MAX_OPEN_FILES = 10_240
 # Without a supervisor the same program runs, in the place of this one.
@@ -46,6 +51,7 @@ COMMAND = ("-P", "-m", "holdfast", "gateway", "child")
 def up(context: click.Context, *, host: str | None, port: int | None, is_alone: bool) -> None:
     """Start the gateway in the foreground, and start it again when it crashes or wants to.
 
+    Where it listens is printed when it serves.
     Ctrl-C or SIGTERM stops it: it drains, and what is unfinished goes on at the next start. SIGHUP or SIGUSR1
     restarts the gateway; nobody who connects meanwhile is refused. Status 78: the settings are unusable.
     """
@@ -54,6 +60,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     from holdfast.gateway.supervised import SETTINGS_UNUSABLE
     from holdfast.gateway.supervisor import Supervisor, become_gateway
 
+    leave_working_directory(os.environ)
     call: Invocation = context.obj
     overrides = {"gateway.host": None if host is None else host.strip("[]"), "gateway.port": port}
     try:
@@ -62,6 +69,8 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
         settings = _read(home, overrides)
         # Whoever reads where we listen finds the token there, too.
         read_token(home, os.environ)
+    except HomeUnusable:
+        raise
     except SettingsError as error:
         report(error, as_json=call.as_json)
         context.exit(SETTINGS_UNUSABLE)
@@ -72,8 +81,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     with contextlib.closing(sockets):
         command = [sys.executable, *COMMAND]
         if is_alone:
-            _show(call.output, home, sockets)
-            become_gateway(sockets, command, environ)
+            become_gateway(sockets, command, environ, announcement=_text(call.output, home, sockets))
         log_to_stderr()
         supervisor = Supervisor(sockets, command, environ=environ, terms=_Terms(home, overrides).read)
         status = supervisor.run(announce=lambda: _show(call.output, home, sockets))
@@ -142,6 +150,13 @@ def _show(output: Output, home: Path, sockets: Sockets) -> None:
     output.stream(view, lambda: _print(output, view))
 
 
+def _text(output: Output, home: Path, sockets: Sockets) -> str:
+    """The same as text, for the gateway to print."""
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        _show(output, home, sockets)
+    return text.getvalue()
+
+
 def _print(output: Output, view: UpView) -> None:
     output.fields(
         [
@@ -156,4 +171,14 @@ def log_to_stderr() -> None:
     """With the time, unless somebody who adds it reads along."""
     has_journal = "JOURNAL_STREAM" in os.environ
     form = "%(message)s" if has_journal else "%(asctime)s %(levelname)s %(message)s"
-    logging.basicConfig(level=logging.INFO, format=form, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(RedactingFormatter(form))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class RedactingFormatter(logging.Formatter):
+    """Lines without secrets: an error may quote what a program has stored, and a traceback its source."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        # Redacted before it is cut: half of a secret looks like none.
+        return redact_text(super().format(record))[:MAX_LOGGED_CHARS]

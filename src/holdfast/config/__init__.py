@@ -9,6 +9,7 @@ from __future__ import annotations
 from holdfast.config.places import (
     HOME_VARIABLE,
     LEDGER_NAME,
+    SEAL_VARIABLE,
     STORE_VARIABLE,
     MemoryPlace,
     PostgresPlace,
@@ -18,6 +19,7 @@ from holdfast.config.places import (
     default_home,
     in_home,
     read_home,
+    read_seal,
     read_settings,
     read_store_url,
     without_password,
@@ -26,6 +28,7 @@ from holdfast.config.places import (
 __all__ = [
     "HOME_VARIABLE",
     "LEDGER_NAME",
+    "SEAL_VARIABLE",
     "STORE_VARIABLE",
     "MemoryPlace",
     "PostgresPlace",
@@ -35,6 +38,7 @@ __all__ = [
     "default_home",
     "in_home",
     "read_home",
+    "read_seal",
     "read_settings",
     "read_store_url",
     "without_password",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast import trust
 from holdfast.core.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".toml", ".json", ".yaml", ".yml")
 MAIN = "holdfast"
 MAX_BYTES = 1024**2
+# Of one YAML document, with its aliases written out.
+MAX_VALUES = 100_000
 
 
 def find(directory: Path, stem: str) -> Path | None:
@@ -31,9 +33,9 @@ def read(path: Path) -> dict[str, Any]:
     """The whole document. Raises SettingsError with the place of what cannot be read."""
     parse = {".toml": _read_toml, ".json": _read_json}.get(path.suffix, _read_yaml)
     try:
-        with path.open("rb") as file:
-            # Looked at after it was opened: between two looks at a name, somebody may put another file there.
-            check_writers(path, os.fstat(file.fileno()))
+        # Without waiting: a FIFO would keep us until another process writes into it.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            check_trusted(path, os.fstat(file.fileno()))
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}; let its owner and us read it") from error
@@ -51,24 +53,11 @@ def read(path: Path) -> dict[str, Any]:
     return value
 
 
-def check_writers(path: Path, found: os.stat_result) -> None:
-    """Whoever may write settings may have us start any command. Raises SettingsError when that is anyone."""
-    mode = stat.S_IMODE(found.st_mode)
-    if mode & stat.S_IWOTH:
-        raise SettingsError(f"{path} can be written by anyone (mode {mode:04o}): chmod go-w {path}")
-    if mode & stat.S_IWGRP and not _is_own_group(found):
-        raise SettingsError(f"{path} can be written by its group (mode {mode:04o}): chmod go-w {path}")
-
-
-def _is_own_group(found: os.stat_result) -> bool:
-    """Many systems give each user a group of the same name, and let it write by default."""
-    import grp
-    import pwd
-
-    try:
-        return grp.getgrgid(found.st_gid).gr_name == pwd.getpwuid(found.st_uid).pw_name
-    except KeyError:  # no such name here
-        return False
+def check_trusted(path: Path, opened: os.stat_result | None = None) -> None:
+    """A user who can write settings can have us start any command. Raises SettingsError if others can."""
+    problem = trust.why_not_trusted(path, opened=opened)
+    if problem is not None:
+        raise SettingsError(f"the settings in {path} are not obeyed: {problem}")
 
 
 def _is_file(path: Path) -> bool:
@@ -80,9 +69,28 @@ def _is_file(path: Path) -> bool:
 
 def _parse(parse: Callable[[str], Any], content: bytes) -> Any:
     try:
-        return parse(content.decode("utf-8-sig"))
+        value = parse(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from error
+    if any(_is_half(text) for text in _texts(value)):
+        raise ValueError("it holds half of a surrogate pair, such as \\ud800; write the whole character")
+    return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All keys and values that are texts, those of what YAML shares only once."""
+    waiting, seen = [value], set()
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, (dict, list)) and id(one) not in seen:
+            seen.add(id(one))
+            waiting += [*one, *one.values()] if isinstance(one, dict) else one
+
+
+def _is_half(text: str) -> bool:
+    return any("\ud800" <= sign <= "\udfff" for sign in text) if not text.isascii() else False
 
 
 def _read_toml(text: str) -> Any:
@@ -114,14 +122,22 @@ def _read_yaml(text: str) -> Any:
         """As safe as its parent, and no key may stand twice."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for key in keys:
-                if keys.count(key) > 1 and key != "<<":
+            known: set[Hashable] = set()
+            for pair, _ in node.value:
+                key = self.construct_object(pair, deep=True)
+                if not isinstance(key, Hashable):
+                    continue  # which its parent refuses
+                if key in known and key != "<<":
                     raise ValueError(f"the key {key!r} stands twice below line {node.start_mark.line + 1}")
+                known.add(key)
             return super().construct_mapping(node, deep)
 
     try:
-        value = yaml.load(text, Loader)  # noqa: S506 - it is a safe loader
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is not None:
+            _count(node, {}, set())
+        value = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         # Without the line itself, which the whole message quotes: it may hold a password.
         place = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
@@ -129,3 +145,20 @@ def _read_yaml(text: str) -> Any:
     except yaml.YAMLError as error:
         raise ValueError("it holds signs that no YAML may hold") from error
     return {} if value is None else value
+
+
+def _count(node: yaml.Node, counts: dict[int, int], above: set[int]) -> int:
+    """How many values there are with every alias written out: a few lines can stand for billions of them."""
+    if id(node) in above:
+        raise ValueError(f"an alias holds itself, below line {node.start_mark.line + 1}")
+    if id(node) in counts:
+        return counts[id(node)]
+    above.add(id(node))
+    inner = node.value if isinstance(node.value, list) else []
+    parts = [part for one in inner for part in (one if isinstance(one, tuple) else (one,))]
+    count = 1 + sum(_count(part, counts, above) for part in parts)
+    above.discard(id(node))
+    if count > MAX_VALUES:
+        raise ValueError(f"its aliases stand for more than {MAX_VALUES:,} values: write them out, or fewer")
+    counts[id(node)] = count
+    return count

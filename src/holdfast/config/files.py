@@ -10,8 +10,9 @@ import msgspec
 
 from holdfast.config import documents
 from holdfast.config.gateway import Config, Unusable
-from holdfast.config.keys import ENTRIES, SECTIONS, Changes, changed, key_of, values
-from holdfast.config.places import STORE_VARIABLE, read_store_url
+from holdfast.config.keys import ENTRIES, SECTIONS, SHORT_FORMS, Changes, changed, key_of, values
+from holdfast.config.known import keep_secrets
+from holdfast.config.places import SEAL_VARIABLE, STORE_VARIABLE, read_store_url
 from holdfast.config.refusals import expected, meaning, refusal, unknown
 from holdfast.core.errors import SettingsError
 
@@ -43,12 +44,15 @@ def load(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]
     """
     reading = _Reading(home)
     reading.take_documents()
-    if environ.get(STORE_VARIABLE):
-        reading.take("store", environ[STORE_VARIABLE], STORE_VARIABLE)
+    for variable, key in ((STORE_VARIABLE, "store.url"), (SEAL_VARIABLE, "store.seal")):
+        if environ.get(variable):
+            reading.take(key, environ[variable], variable)
     for key, value in (overrides or {}).items():
         if value is not None:
             reading.take(key, value, COMMAND_LINE)
-    return reading.finish()
+    loaded = reading.finish()
+    keep_secrets(loaded.config, environ)
+    return loaded
 
 
 def is_settings_file(home: Path, path: Path) -> bool:
@@ -80,6 +84,7 @@ class _Reading:
 
     def take(self, key: str, value: object, where: str) -> None:
         """One value that takes the place of any that was found before."""
+        key = SHORT_FORMS.get(key, key)
         if key_of(key) is None:
             raise SettingsError(f"{key} in {where} is no setting; `holdfast config explain` lists them")
         table = self._tree
@@ -127,6 +132,9 @@ class _Reading:
                 name: self._spell(ENTRIES[key], one, f"{key}.{name}.", where) for name, one in value.items()
             }
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            if key in SHORT_FORMS and not isinstance(value, dict):
+                self._sources[SHORT_FORMS[key]] = where
+                return {SHORT_FORMS[key].rpartition(".")[2]: value}
             return self._spell(kind, value, f"{key}.", where)
         self._sources[key] = where
         return value
@@ -137,10 +145,10 @@ class _Reading:
         for name, entry in self._tree["schedules"].items():
             entry.setdefault("session", f"cron-{name}")
         config = self._build(Config, self._tree, "")
-        if config.store is not None:
-            where = self._sources["store"]
+        if config.store.url is not None:
+            where = self._sources["store.url"]
             base = self._home if where in map(str, self._paths) else None
-            read_store_url(config.store, key=f"store in {where}", base=base)
+            read_store_url(config.store.url, key=f"store.url in {where}", base=base)
         return Loaded(config=config, sources=self._sources, paths=self._paths)
 
     def _build(self, kind: type[S], table: Tree, prefix: str) -> S:
@@ -184,7 +192,7 @@ class _Reading:
 def _section_files(folder: Path) -> dict[str, Path]:
     """The documents of single sections. One that nobody reads would seem to count, and is refused."""
     try:
-        documents.check_writers(folder, folder.stat())
+        documents.check_trusted(folder)
         names = {path.stem for path in folder.iterdir() if path.suffix in documents.SUFFIXES}
     except (FileNotFoundError, NotADirectoryError):
         return {}

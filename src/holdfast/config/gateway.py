@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn, TypeAlias
 
 import msgspec
 
 from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
+from holdfast.core.secret import is_own_variable
 
 DEFAULT_PORT = 4653
 MAX_TIMEOUT_S = 10 * 366 * 86_400.0  # ten years: more is a mistake in the unit
@@ -64,6 +67,14 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         except RuntimeError:
             self._refuse(field, "there is no such user; write the whole path")
 
+    def _check_networks(self, field: str) -> None:
+        for text in getattr(self, field):
+            try:
+                ipaddress.ip_network(text)
+            except ValueError:
+                fix = "write each as an address or a network, such as 10.0.0.5, 10.0.0.0/24 or fd00::/64"
+                self._refuse(field, fix)
+
     def _check_finite(self, *fields: str) -> None:
         for field in fields:
             value = getattr(self, field)
@@ -97,12 +108,14 @@ class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = DEFAULT_PORT
     allowed_hosts: list[str] = []
     allowed_origins: list[str] = []
+    trusted_proxies: list[str] = []
     rate_limit_per_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 50.0
     max_body_bytes: Annotated[int, msgspec.Meta(ge=1024, le=64 * 1024**2)] = 1024**2
     capacity: _Positive = 1000
     alert_urls: list[str] = []
     alert_after_s: _Seconds = 60.0
     owner: str = "system"
+    python_path: list[str] = []
     restart: RestartSettings = RestartSettings()
 
     def __post_init__(self) -> None:
@@ -113,8 +126,16 @@ class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
         self._check_all(re.compile(r"[\w.-]+(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)?"), fix, "allowed_hosts")
         fix = "write each as a browser sends it: https://name or https://name:port, nothing after it"
         self._check_all(re.compile(r"https?://[^\s/?#]+"), fix, "allowed_origins")
+        self._check_networks("trusted_proxies")
         self._check_all(_URL, "write each as a URL: https://… or one that apprise knows", "alert_urls")
         self._check_all(re.compile(r"\S(.{0,198}\S)?"), "name who owns what nobody else owns", "owner")
+        for place in self.python_path:
+            if not place.strip() or "\0" in place:
+                self._refuse("python_path", "name directories; a relative path begins at the home")
+            try:
+                Path(place).expanduser()
+            except RuntimeError:
+                self._refuse("python_path", "there is no such user; write the whole path")
 
     @property
     def burst(self) -> float:
@@ -154,6 +175,8 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
                 # What stands there may be the secret itself.
                 fix = 'write the name of a variable of ours, in capitals: OPENAI_API_KEY = "OPENAI_API_KEY"'
                 raise Unusable("env", "…", fix)
+            if is_own_variable(ours):
+                raise Unusable("env", {name: ours}, f"{ours} is the gateway's own: pass on another variable")
         _check_session(self)
 
 
@@ -184,7 +207,7 @@ class ScheduleSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fiel
             self._refuse("tz", "name a time zone of the IANA list, such as Europe/Berlin or UTC")
 
     def _check_cron(self) -> None:
-        from datetime import UTC, datetime
+        from datetime import UTC
 
         from cronsim import CronSim, CronSimError
 
@@ -247,6 +270,10 @@ class TokenSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     scopes: list[Scope] = msgspec.field(default_factory=lambda: ["operator.read"])
     # Whose tasks its bearer sees and touches, and nothing else; None for those of everybody.
     owner: str | None = None
+    # The names of the tasks that its bearer sees and touches, and the methods that it may call; None for all.
+    tasks: list[str] | None = None
+    methods: list[str] | None = None
+    expires_at: datetime | None = None
 
     def __post_init__(self) -> None:
         if (self.token_env is None) == (self.token_file is None):
@@ -257,20 +284,62 @@ class TokenSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         if not self.scopes:
             self._refuse("scopes", "name at least one of operator.read, operator.write and operator.admin")
         self._check_all(re.compile(r"\S(.{0,198}\S)?"), "name the owner of the tasks", "owner")
-        if self.owner is not None and "operator.admin" in self.scopes:
-            self._refuse("scopes", "whoever is bound to an owner cannot administer; leave operator.admin out")
+        if self.expires_at is not None and self.expires_at.tzinfo is None:
+            self._refuse("expires_at", "write the moment with its offset, such as 2030-01-31T00:00:00Z")
+        self._check_all(re.compile(r"\S(.{0,198}\S)?"), "write names of tasks", "tasks")
+        fix = "write names of methods, such as ledger.create; the guide to RPC lists them"
+        self._check_all(re.compile(r"[a-z_]+(\.[a-z_]+)*"), fix, "methods")
+        if (self.owner is not None or self.tasks is not None) and "operator.admin" in self.scopes:
+            fix = "a token that is bound to an owner or to tasks cannot administer; leave operator.admin out"
+            self._refuse("scopes", fix)
+
+
+class SecretSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One secret that programs may use by its name: the variable that holds it, and which tasks may."""
+
+    env: str
+    # Names of tasks and of agents. Without both, every task of the gateway's own code may use it.
+    tasks: list[str] | None = None
+    agents: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not _VARIABLE.fullmatch(self.env):
+            raise Unusable("env", "…", "write the name of a variable; never the secret itself")
+        if is_own_variable(self.env):
+            self._refuse("env", "that variable is the gateway's own, and no program gets it: name another")
+        self._check_all(re.compile(r"\S(.{0,198}\S)?"), "write names of tasks", "tasks")
+        self._check_all(_NAME, "write names of agents", "agents")
+
+    def is_for(self, agent: str) -> bool:
+        if self.tasks is None and self.agents is None:
+            return True
+        return agent in (self.agents or ()) or f"agent.{agent}" in (self.tasks or ())
+
+
+class StoreSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the ledger is, and how what holds a secret is kept there. `store = "URL"` is its short form."""
+
+    url: str | None = None
+    seal: Literal["secrets", "all", "never"] = "secrets"
+    key_command: list[str] = []
+
+    def __post_init__(self) -> None:
+        argv = self.key_command
+        if argv and (not argv[0].strip() or any("\0" in word for word in argv)):
+            self._refuse("key_command", "begin with the program, then one text for each argument")
 
 
 class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that may be set."""
 
-    store: str | None = None
+    store: StoreSettings = StoreSettings()
     tasks: list[str] = []
     gateway: GatewaySettings = GatewaySettings()
     agents: dict[str, AgentSettings] = {}
     schedules: dict[str, ScheduleSettings] = {}
     channels: dict[str, ChannelSettings] = {}
     tokens: dict[str, TokenSettings] = {}
+    secrets: dict[str, SecretSettings] = {}
 
     def __post_init__(self) -> None:
         self._check_all(
@@ -288,6 +357,34 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 if part.agent is not None and part.agent not in self.agents:
                     known = ", ".join(sorted(self.agents)) or "none is declared"
                     self._refuse(f"{section}.{name}.agent", f"name one of the agents ({known})")
+        self._check_secrets()
+
+    def _check_secrets(self) -> None:
+        """Programs get none of the variables by which the gateway knows its callers and its channels."""
+        own = {one.token_env: f"tokens.{name}.token_env" for name, one in self.tokens.items()}
+        own |= {one.secret_env: f"channels.{name}.secret_env" for name, one in self.channels.items()}
+        for name, one in self.secrets.items():
+            if not _SECRET.fullmatch(name):
+                fix = 'a secret\'s name is in capitals, as in hf.secret("NAME"): letters, digits and _'
+                raise Unusable(f"secrets.{name}", "…", fix)
+            if is_own_variable(name):
+                raise Unusable(f"secrets.{name}", name, "that name is the gateway's own: choose another")
+            if one.env in own:
+                fix = f"{own[one.env]} names it, so it is the gateway's own: name another variable"
+                self._refuse(f"secrets.{name}.env", fix)
+            if unknown := set(one.agents or ()) - set(self.agents):
+                known = ", ".join(sorted(self.agents)) or "none is declared"
+                fix = f"there is no agent {min(unknown)!r}; name one of the agents ({known})"
+                self._refuse(f"secrets.{name}.agents", fix)
+        for name, agent in self.agents.items():
+            for ours in agent.env.values():
+                if ours in own:
+                    fix = f"{own[ours]} names {ours}, so it is the gateway's own: pass on another variable"
+                    self._refuse(f"agents.{name}.env", fix)
+                secret = self.secrets.get(ours)
+                if secret is not None and not secret.is_for(name):
+                    fix = f"secrets.{ours}.agents does not name {name}; add it there if it may use the secret"
+                    self._refuse(f"agents.{name}.env", fix)
 
 
 def _check_session(part: AgentSettings | ScheduleSettings) -> None:

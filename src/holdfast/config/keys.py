@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.config.commands import command_to_show
 from holdfast.config.gateway import (
     AgentSettings,
     ChannelSettings,
     Config,
     ScheduleSettings,
+    SecretSettings,
     TokenSettings,
 )
 from holdfast.config.places import without_password
 from holdfast.core.redaction import redact
 
-# What stands for the name of an agent, a schedule, a channel or a token.
+# A key that may be written alone, for the one below it that is set most often.
+SHORT_FORMS = {"store": "store.url"}
+# What stands for the name of an agent, a schedule, a channel, a token or a secret.
 ANY = "*"
 # What one entry of each section is made of.
 ENTRIES: dict[str, type[msgspec.Struct]] = {
@@ -26,8 +32,11 @@ ENTRIES: dict[str, type[msgspec.Struct]] = {
     "schedules": ScheduleSettings,
     "channels": ChannelSettings,
     "tokens": TokenSettings,
+    "secrets": SecretSettings,
 }
 SECTIONS = tuple(ENTRIES)
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class Applies(StrEnum):
@@ -56,22 +65,47 @@ _LIVE, _RESTART, _UP = Applies.LIVE, Applies.RESTART, Applies.UP
 # In the order of the structs; a test compares the two.
 KEYS: tuple[Key, ...] = (
     Key(
-        "store",
+        "store.url",
         _RESTART,
         "The ledger's URL; a relative path begins at the home. Without it, `ledger.db` there",
         is_secret=True,
+    ),
+    Key(
+        "store.seal",
+        _RESTART,
+        "Which values of programs are sealed: those that hold `secrets`, `all`, or `never` any",
+    ),
+    Key(
+        "store.key_command",
+        _RESTART,
+        "A program and its arguments that prints the key of sealed values; without it, a file holds the key",
     ),
     Key("tasks", _RESTART, "Python modules, or `module:task`, whose tasks the gateway carries"),
     Key("gateway.host", _UP, "The address to listen on"),
     Key("gateway.port", _UP, "The port to listen on; 0 lets the system choose"),
     Key("gateway.allowed_hosts", _LIVE, "Host headers that are answered besides those of the loopback"),
     Key("gateway.allowed_origins", _LIVE, "Origins of web pages that may call besides our own"),
-    Key("gateway.rate_limit_per_s", _LIVE, "Requests per second from one caller; four times as many at once"),
+    Key(
+        "gateway.trusted_proxies",
+        _LIVE,
+        "Addresses and networks of proxies whose `X-Forwarded-For` or `Forwarded` header is believed",
+    ),
+    Key(
+        "gateway.rate_limit_per_s",
+        _LIVE,
+        "Requests per second with one token, or from one address without a token; four times as many at once",
+    ),
     Key("gateway.max_body_bytes", _LIVE, "The largest body or frame that is read"),
     Key("gateway.capacity", _RESTART, "How many runs the gateway carries at a time"),
     Key("gateway.alert_urls", _LIVE, "Where alerts go: webhooks, or URLs that apprise knows", is_secret=True),
     Key("gateway.alert_after_s", _LIVE, "How long the gateway may be away before the supervisor alerts"),
     Key("gateway.owner", _RESTART, "Who owns what nobody else owns"),
+    Key(
+        "gateway.python_path",
+        _RESTART,
+        "Directories of modules of agents and tasks, searched after what is installed and before the home; "
+        "relative to the home",
+    ),
     Key(
         "gateway.restart.session_recovery",
         _LIVE,
@@ -94,7 +128,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "gateway.restart.max_attempts_without_progress",
         _RESTART,
-        "After so many attempts that saved nothing a run is not resumed again",
+        "After so many attempts one after another that saved nothing a run is not resumed again, if its task "
+        "names no `attempts`; never before it was carried alone",
     ),
     Key(
         "gateway.restart.resume_concurrency",
@@ -106,7 +141,9 @@ KEYS: tuple[Key, ...] = (
     Key("agents.*.stdin", _RESTART, "What a command reads: the message as `text`, or one `json` document"),
     Key("agents.*.pydantic_ai", _RESTART, "A pydantic-ai agent, as `module:name`"),
     Key("agents.*.timeout_s", _RESTART, "How long one answer may take; without it there is no limit"),
-    Key("agents.*.directory", _RESTART, "Where the agent works; relative to the home"),
+    Key(
+        "agents.*.directory", _RESTART, "Where the agent works; relative to the home, and without it the home"
+    ),
     Key("agents.*.env", _RESTART, "Variables that a command sees, each with the name of ours that it gets"),
     Key("agents.*.session", _RESTART, "The session of messages that name none"),
     Key("schedules.*.cron", _LIVE, "When it fires: minute, hour, day, month, weekday"),
@@ -131,6 +168,24 @@ KEYS: tuple[Key, ...] = (
         "What its bearer may do: `operator.read`, `operator.write`, `operator.admin`",
     ),
     Key("tokens.*.owner", _LIVE, "Whose tasks its bearer sees and touches, and nothing else"),
+    Key("tokens.*.tasks", _LIVE, "The names of the tasks that its bearer sees and touches, and nothing else"),
+    Key(
+        "tokens.*.methods",
+        _LIVE,
+        "The methods that its bearer may call; without it all that its scopes allow",
+    ),
+    Key("tokens.*.expires_at", _LIVE, "From when on it opens nothing: a moment with its offset"),
+    Key(
+        "secrets.*.env",
+        _LIVE,
+        'A secret that programs use as `hf.secret("NAME")`: the name of the variable that holds it',
+    ),
+    Key(
+        "secrets.*.tasks",
+        _LIVE,
+        "Which tasks may use it; without `tasks` and `agents`, every task of the gateway may",
+    ),
+    Key("secrets.*.agents", _LIVE, "Which agents may use it"),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 
@@ -156,6 +211,30 @@ def changed(old: Config, new: Config) -> Changes:
     for name in [*keys, *moved]:
         found[applies(name)].append(name)
     return Changes(live=found[_LIVE], restart=found[_RESTART], up=found[_UP])
+
+
+def with_live(old: Config, new: Config) -> Config:
+    """The old settings, with all that applies live as the new ones have it.
+
+    A schedule of an agent that comes only with a restart comes with it.
+    """
+    late = {name for name, one in new.schedules.items() if one.agent not in old.agents}
+    schedules = {name: one for name, one in new.schedules.items() if name not in late}
+    schedules |= {name: one for name, one in old.schedules.items() if name in late}
+    # Whole settings are checked, and so they are whole before they are taken apart.
+    whole = msgspec.structs.replace(new, agents=old.agents, channels=old.channels, schedules=schedules)
+    return _with_live(old, whole, "")
+
+
+def _with_live(old: _S, new: _S, prefix: str) -> _S:
+    taken: dict[str, Any] = {}
+    for field in old.__struct_fields__:
+        name, mine, theirs = f"{prefix}{field}", getattr(old, field), getattr(new, field)
+        if isinstance(mine, msgspec.Struct):
+            taken[field] = _with_live(mine, theirs, f"{name}.")
+        elif applies(f"{name}.{ANY}" if not prefix and field in SECTIONS else name) is _LIVE:
+            taken[field] = theirs
+    return msgspec.structs.replace(old, **taken)
 
 
 def key_of(name: str) -> Key | None:
@@ -198,13 +277,21 @@ def defaults() -> dict[str, Any]:
 def fit_to_show(name: str, value: Any) -> Any:
     """The value of a key without what nobody should see: passwords, tokens, whatever looks like one."""
     key = key_of(name)
+    what = name.rpartition(".")[2]
+    if what.endswith("command") and isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return command_to_show(value)
+    if what == "env" and isinstance(value, dict):
+        # The names of variables; whatever else stands there may be a value.
+        return {one: ours if _VARIABLE.fullmatch(str(ours)) else "…" for one, ours in value.items()}
+    if isinstance(value, datetime):
+        return value.isoformat()
     if key is None or not key.is_secret:
         return redact(value)
     if isinstance(value, list):
         return [fit_to_show(name, one) for one in value]
     if not isinstance(value, str):
         return value if value is None else "…"
-    if name == "store":
+    if name == "store.url":
         return without_password(value)
     # For many services the whole rest of the URL is the secret.
     scheme, sign, _ = value.partition("://")

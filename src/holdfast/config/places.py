@@ -10,12 +10,15 @@ from typing import TypeAlias
 
 import msgspec
 
+from holdfast import trust
 from holdfast.config import documents
-from holdfast.core.errors import SettingsError
+from holdfast.core.errors import HomeUnusable, SettingsError
 from holdfast.core.redaction import redact_text
+from holdfast.core.sealing import SealMode
 
 HOME_VARIABLE = "HOLDFAST_HOME"
 STORE_VARIABLE = "HOLDFAST_STORE"
+SEAL_VARIABLE = "HOLDFAST_SEAL"
 LEDGER_NAME = "ledger.db"
 
 # Up to the last @: a password that was not percent-encoded may hold any sign.
@@ -67,25 +70,78 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     home: Path
     store: StorePlace
+    # Which values are sealed, and the command that prints the key for it.
+    seal: SealMode = SealMode.SECRETS
+    key_command: tuple[str, ...] = ()
+    # Why the home's document could not be read, where the ledger was named elsewhere. A command that only
+    # looks can do without it; one that writes must know how to seal.
+    unread: str | None = None
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True):
+    """The part `store` of the home's document."""
+
+    url: str | None = None
+    seal: SealMode = SealMode.SECRETS
+    key_command: tuple[str, ...] = ()
 
 
 def read_settings(
     environ: Mapping[str, str], *, home: str | None = None, store: str | None = None
 ) -> Settings:
-    """What the command line says, else the environment, else the home's document, else the default."""
+    """What the command line says, else the environment, else the home's document, else the default.
+
+    How values are sealed is said in the document of the home, whatever ledger is named elsewhere.
+    """
     at = read_home(environ, home=home)
+    key, url = STORE_VARIABLE, environ.get(STORE_VARIABLE) or None
     if store is not None:
-        return Settings(home=at, store=read_store_url(store, key="--store"))
-    if environ.get(STORE_VARIABLE):
-        return Settings(home=at, store=read_store_url(environ[STORE_VARIABLE], key=STORE_VARIABLE))
-    document = documents.find(at, documents.MAIN)
-    url = None if document is None else documents.read(document).get("store")
-    if isinstance(url, str):
-        # Everyone who uses the home means the same file, wherever they stand.
-        return Settings(home=at, store=read_store_url(url, key=f"store in {document}", base=at))
+        key, url = "--store", store
+    document, section, unread = None, _Section(), None
+    try:
+        document = documents.find(at, documents.MAIN)
+        if document is not None:
+            section = _read_section(documents.read(document).get("store"), document)
+    except SettingsError as error:
+        if url is None:
+            raise
+        unread = str(error)
+    place: StorePlace
     if url is not None:
-        raise SettingsError(f"store in {document} is no text: use {_FORMS}")
-    return Settings(home=at, store=SqlitePlace(path=_path("--home", str(at / LEDGER_NAME))))
+        place = read_store_url(url, key=key)
+    elif section.url is not None:
+        # Everyone who uses the home means the same file, wherever they stand.
+        place = read_store_url(section.url, key=f"store.url in {document}", base=at)
+    else:
+        place = SqlitePlace(path=_path("--home", str(at / LEDGER_NAME)))
+    seal = section.seal
+    if environ.get(SEAL_VARIABLE):
+        seal = read_seal(environ[SEAL_VARIABLE], SEAL_VARIABLE)
+    return Settings(home=at, store=place, seal=seal, key_command=section.key_command, unread=unread)
+
+
+def read_seal(value: object, key: str) -> SealMode:
+    try:
+        return SealMode(str(value))
+    except ValueError as error:
+        raise SettingsError(f"{key} is {str(value)[:40]!r}: write secrets, all or never") from error
+
+
+def _read_section(found: object, document: Path) -> _Section:
+    """As `files` reads it, whose import a listing is spared."""
+    if found is None:
+        return _Section()
+    if isinstance(found, str):
+        return _Section(url=found)
+    if not isinstance(found, dict):
+        raise SettingsError(f"store in {document} is no text and no table: use {_FORMS}")
+    url, seal = found.get("url"), found.get("seal", SealMode.SECRETS)
+    if url is not None and not isinstance(url, str):
+        raise SettingsError(f"store.url in {document} is no text: use {_FORMS}")
+    command = found.get("key_command", found.get("keyCommand", []))
+    if not isinstance(command, list) or not all(isinstance(one, str) and "\0" not in one for one in command):
+        raise SettingsError(f"store.key_command in {document} is no list of texts: begin with the program")
+    return _Section(url=url, seal=read_seal(seal, f"store.seal in {document}"), key_command=tuple(command))
 
 
 def read_home(environ: Mapping[str, str], *, home: str | None = None) -> Path:
@@ -145,11 +201,18 @@ def without_password(url: str) -> str:
 
 
 def _directory(key: str, value: str) -> Path:
-    if not value.strip():
-        raise _unusable(key, value, "name a directory")
-    path = _path(key, value)
-    if path.exists() and not path.is_dir():
-        raise _unusable(key, value, "that is a file; name a directory")
+    try:
+        if not value.strip():
+            raise _unusable(key, value, "name a directory")
+        path = _path(key, value)
+        if path.exists() and not path.is_dir():
+            raise _unusable(key, value, "that is a file; name a directory")
+        # The path is resolved, so the links on the way to it are looked at here or nowhere.
+        problem = trust.why_foreign_link(Path(value).expanduser())
+        if problem is not None:
+            raise _unusable(key, value, problem)
+    except SettingsError as error:
+        raise HomeUnusable(str(error)) from error
     return path
 
 

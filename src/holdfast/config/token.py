@@ -9,6 +9,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast import trust
 from holdfast.config.gateway import ChannelSettings, TokenSettings
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import keep_secret
@@ -46,14 +47,21 @@ def read_named_token(name: str, settings: TokenSettings, home: Path, environ: Ma
     if settings.token_env is not None:
         where = f"tokens.{name}.token_env, {settings.token_env},"
         return _check_token(environ.get(settings.token_env, ""), where, fix)
-    assert settings.token_file is not None
-    path = home / Path(settings.token_file).expanduser()  # not resolved: a link is not followed
+    path = token_path(settings, home)
+    assert path is not None
     try:
         return _check_token(read_private(path), f"tokens.{name}.token_file, {path},", fix)
     except FileNotFoundError as error:
         raise SettingsError(
             f"tokens.{name}.token_file is {str(path)!r}, which is not there: {fix}"
         ) from error
+
+
+def token_path(settings: TokenSettings, home: Path) -> Path | None:
+    """The file of a token of the settings; None for one in a variable."""
+    if settings.token_file is None:
+        return None
+    return home / Path(settings.token_file).expanduser()  # not resolved: a link is not followed
 
 
 def read_secret(name: str, channel: ChannelSettings, home: Path, environ: Mapping[str, str]) -> str:
@@ -82,7 +90,14 @@ def read_secret(name: str, channel: ChannelSettings, home: Path, environ: Mappin
     return found
 
 
-def read_private(path: Path) -> str:
+def new_token() -> str:
+    """A new token of 256 random bits; this process knows it as a secret from now on."""
+    text = f"{_PREFIX}{secrets.token_urlsafe(TOKEN_BYTES)}"
+    keep_secret(text)
+    return text
+
+
+def read_private(path: Path, *, max_bytes: int = _MAX_BYTES) -> str:
     """The text of a file that is ours and that nobody else can read. Raises FileNotFoundError."""
     try:
         # Looked at after it was opened: between two looks at a name, somebody may put another file there.
@@ -96,19 +111,15 @@ def read_private(path: Path) -> str:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode):
             raise SettingsError(f"{path} is no file: remove it")
-        if found.st_uid not in (os.geteuid(), 0):
-            raise SettingsError(f"{path} belongs to another user ({found.st_uid}): chown it to the gateway's")
-        mode = stat.S_IMODE(found.st_mode)
-        if mode & 0o077:
-            raise SettingsError(
-                f"{path} is open to others (mode {mode:04o}), who may have read it: "
-                f"replace what it holds, then chmod 600 {path}"
-            )
-        content = os.read(file, _MAX_BYTES + 1)
+        problem = trust.why_not_trusted(path, opened=found, is_private=True)
+        if problem is not None:
+            raise SettingsError(problem)
+        with open(file, "rb", closefd=False) as opened:
+            content = opened.read(max_bytes + 1)
     finally:
         os.close(file)
-    if len(content) > _MAX_BYTES:
-        raise SettingsError(f"{path} is larger than {_MAX_BYTES:,} bytes: write one secret and nothing else")
+    if len(content) > max_bytes:
+        raise SettingsError(f"{path} is larger than {max_bytes:,} bytes: write one secret and nothing else")
     return content.decode("utf-8", "replace").strip()
 
 
@@ -127,7 +138,7 @@ def _make(path: Path) -> None:
         file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.fchmod(file, 0o600)
-            os.write(file, f"{_PREFIX}{secrets.token_urlsafe(TOKEN_BYTES)}\n".encode())
+            os.write(file, f"{new_token()}\n".encode())
             os.fsync(file)
         finally:
             os.close(file)
@@ -137,16 +148,8 @@ def _make(path: Path) -> None:
             pass  # two started at once; both read what the first one made
         finally:
             made.unlink()
-        _sync(path.parent)
+        trust.sync_directory(path.parent)
     except OSError as error:
         raise SettingsError(
             f"{path} cannot be written, {str(error.strerror).lower()}: check the home"
         ) from error
-
-
-def _sync(directory: Path) -> None:
-    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -16,7 +16,8 @@ from holdfast.core.task import Failure, Origin, Progress
 from holdfast.core.transitions import CheckpointStatus
 
 SCHEMA_VERSION = 1
-DEFAULT_MAX_IDLE_ATTEMPTS = 3
+# For tasks that name none, and unless the settings say otherwise.
+DEFAULT_MAX_IDLE_ATTEMPTS = 5
 
 
 class CheckpointKind(StrEnum):
@@ -153,6 +154,8 @@ class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Note, ...]
     tool_context: tuple[Note, ...]
     artifacts: tuple[ArtifactReport, ...]
+    # Whether it belongs to a firing of a schedule, which was interrupted and is queued again.
+    is_retry: bool = False
 
 
 def encode_document(document: CheckpointDocument) -> bytes:

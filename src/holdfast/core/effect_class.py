@@ -15,7 +15,7 @@ from holdfast.core.durations import Duration, parse_span
 from holdfast.core.effect import EffectClass
 from holdfast.core.errors import BadInput, NotDone
 from holdfast.core.ladder import Retry
-from holdfast.core.payload import check_name
+from holdfast.core.payload import check_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,6 +38,11 @@ class Unknown(msgspec.Struct, frozen=True):
     """The world did not say. A person will be asked."""
 
     why: str
+
+
+class Stopped(Unknown, frozen=True):
+    """Holdfast itself ended it midway. For a task that is cancelled that is what was wanted, and for every
+    other one a person will be asked."""
 
 
 Verdict = Happened | DidNotHappen | Unknown
@@ -217,7 +222,7 @@ def step(
         options = msgspec.structs.replace(options, is_pure=True)
     if id is not None:
         # Kept as it is: one that looks like a secret is stored in other words, which are the run's affair.
-        check_name("id", id)
+        check_line("id", id)
         options = msgspec.structs.replace(options, id=id)
     return _decorator("step", options) if fn is None else _declare("step", fn, options)
 
@@ -338,7 +343,7 @@ def _cleaned(qualname: str) -> str:
         raise BadInput(
             "step", "a lambda has no name to be remembered by; give it a name: hf.step(fn, name=…)"
         )
-    return check_name("step", name)
+    return check_line("step", name)
 
 
 def _decorator(field: str, options: StepOptions) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -373,7 +378,7 @@ def _checked_options(*, name: object, timeout: object, retry: object, raises: ob
     if retry is not None and not isinstance(retry, Retry):
         raise BadInput("retry", f"hf.retry(n) is needed, not {type(retry).__name__}")
     return StepOptions(
-        name=None if name is None else check_name("name", name),
+        name=None if name is None else check_line("name", name),
         timeout=None if timeout is None else parse_span("timeout", cast(Duration, timeout)),
         retry=retry,
         raises=_checked_kinds("raises", raises),

@@ -2,7 +2,8 @@
 
 HoldfastError
 ├── NotFound                no record with that id (also: not yours to see)
-│   └── NoLedger                nothing was ever written at that place
+│   ├── NoLedger                nothing was ever written at that place
+│   └── Pruned                  the task ended, and retention removed it with its journal
 ├── AmbiguousId             an id prefix that fits several records
 ├── BadInput                wrong type, empty, too long, control characters, too deep
 │   └── PayloadTooLarge         over the cap; nothing was stored
@@ -23,6 +24,7 @@ HoldfastError
 │   ├── Draining                messages are not queued while the gateway restarts, say the settings
 │   ├── NotReady                a restart would interrupt more than the settings allow
 │   ├── RestartBlocked          something could not be saved before a restart
+│   ├── RestartRefused          a run asked for a restart, and its process goes on without one
 │   └── ResumesHeld             the database is older than its mark; a person must accept it
 ├── StepFailed              a step raised, and was not or will not be tried again
 ├── TaskFailed              whoever waited for a task's result learns that there is none
@@ -33,14 +35,20 @@ HoldfastError
 ├── NotDone                 raised by an effect: nothing happened, that is certain
 ├── SqlFailed               the database refused a statement of a transactional step's own
 ├── RowDamaged              a stored record does not match its digest
-│   └── PageDamaged             a page of the database cannot be read: which records it held is not known
+│   ├── PageDamaged             a page of the database cannot be read: which records it held is not known
+│   └── KeyLost                 a sealed value that no key at hand opens
 ├── FeedGap                 the events after that position were pruned
 ├── LedgerFileOpened        something in this process tried to open the ledger's file
 ├── StoreUnavailable        the database did not answer; safe to retry
+│   ├── CannotSeal              a value holds a secret, and there is no key to seal it with
 │   ├── LedgerReplaced          the database file was deleted or replaced under us
 │   └── OutcomeUnknown          the answer to a commit was lost, and the database is still away
 ├── SchemaMismatch          the database was written by a newer Holdfast, or was altered
+├── KeyProblem              the key of sealed values cannot be used as it is
+│   ├── KeyMissing              the ledger has sealed values, and there is no key here
+│   └── KeyWrong                the key here is not the ledger's
 └── SettingsError           at start, with the key and the fix
+    └── HomeUnusable            the home directory cannot be made or is none
 """
 
 from __future__ import annotations
@@ -95,6 +103,17 @@ class NoLedger(NotFound):
     def __init__(self, where: str) -> None:
         super().__init__("ledger", where)
         self.args = (f"no ledger at {where} yet; the first task makes it, or `holdfast store migrate`",)
+
+
+class Pruned(NotFound):
+    """The task ended, and retention has removed it since: there is nothing to go on from."""
+
+    code = "pruned"
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__("task", task_id)
+        text = f"task {task_id} ended, and retention has removed it with its journal: it cannot go on; "
+        self.args = (f"{text}start it anew, under another key",)
 
 
 class AmbiguousId(HoldfastError):
@@ -181,16 +200,17 @@ class RevisionMismatch(Conflict):
 
 
 class KeyConflict(Conflict):
-    """The same dedup key with another task name or other arguments."""
+    """The same dedup key with another task name, other arguments or another goal."""
 
     code = "key_conflict"
 
-    def __init__(self, key: str, task_id: str) -> None:
+    def __init__(self, key: str, task_id: str, *, of_goal: bool = False) -> None:
         self.key = key
         self.task_id = task_id
+        what = "another goal" if of_goal else "another name or other arguments"
+        fix = "the goal of that one, or none" if of_goal else "the same arguments"
         super().__init__(
-            f"key {key!r} belongs to {task_id}, which was created with another name or other arguments; "
-            "use another key, or the same arguments"
+            f"key {key!r} belongs to {task_id}, which was created with {what}; use another key, or {fix}"
         )
 
 
@@ -317,6 +337,19 @@ class RestartBlocked(Refused):
     def __init__(self, why: str) -> None:
         self.why = why
         super().__init__(f"the gateway does not restart: {why}; see to that, then ask again")
+
+
+class RestartRefused(Refused):
+    """A run asked for a restart, and the process does not restart; the run goes on, and `why` says why.
+
+    A function that is given to `open` as `on_restart` raises it to refuse.
+    """
+
+    code = "restart_refused"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"the restart was refused: {why}")
 
 
 class NotReady(Refused):
@@ -450,7 +483,9 @@ class RowDamaged(HoldfastError):
         self.noun = noun
         self.record_id = record_id
         self.problem = problem
-        super().__init__(f"{noun} {record_id} is damaged: {problem}; run `holdfast store verify`")
+        # Without what to do next, for a command that has just done it.
+        self.finding = f"{noun} {record_id} is damaged: {problem}"
+        super().__init__(f"{self.finding}; run `holdfast store verify`")
 
 
 class PageDamaged(RowDamaged):
@@ -461,9 +496,20 @@ class PageDamaged(RowDamaged):
 
     def __init__(self, problem: str) -> None:
         super().__init__("page", "of the database", problem)
-        self.args = (
-            f"the database is damaged: {problem}; run `holdfast store verify`, then restore a backup",
-        )
+        self.finding = f"the database is damaged: {problem}"
+        self.args = (f"{self.finding}; run `holdfast store verify`, then restore a backup",)
+
+
+class KeyLost(RowDamaged):
+    """A sealed value that no key at hand opens. It is not handed out, and nothing is made up in its place."""
+
+    code = "key_lost"
+
+    def __init__(self, noun: str, record_id: str) -> None:
+        super().__init__(noun, record_id, "it is sealed with a key that is not at hand, or was changed")
+        self.finding = f"{noun} {record_id} is sealed with a key that is not at hand, or was changed"
+        remedy = "`holdfast store key show` names the key that it needs; without that key the value is lost"
+        self.args = (f"{self.finding}; {remedy}",)
 
 
 class FeedGap(HoldfastError):
@@ -491,6 +537,15 @@ class StoreUnavailable(HoldfastError):
     code = "store_unavailable"
 
 
+class CannotSeal(StoreUnavailable):
+    """A value holds a secret, and there is no key to seal it with. Nothing was written."""
+
+    code = "cannot_seal"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"a value that holds a secret cannot be stored: {why}")
+
+
 class LedgerReplaced(StoreUnavailable):
     """The database, its -wal or its -shm file was deleted or replaced; writing stopped."""
 
@@ -512,7 +567,29 @@ class SchemaMismatch(HoldfastError):
     code = "schema_mismatch"
 
 
+class KeyProblem(HoldfastError):
+    """The key that opens the ledger's sealed values is not there, not usable or not the right one."""
+
+    code = "key_unusable"
+
+
+class KeyMissing(KeyProblem):
+    """The ledger has sealed values, or is to have some, and there is no key here."""
+
+    code = "key_missing"
+
+
+class KeyWrong(KeyProblem):
+    """The key here is not the one that the ledger was sealed with."""
+
+    code = "key_wrong"
+
+
 class SettingsError(HoldfastError):
     """A setting that cannot be used, with the key and the fix."""
 
     code = "settings_error"
+
+
+class HomeUnusable(SettingsError):
+    """The home directory cannot be made, or is no directory: choose another one."""

@@ -87,7 +87,8 @@ def budget(steps: int | None = None, time: Duration | None = None, cost: float |
 
 def check_budget(value: object) -> Budget:
     if not isinstance(value, Budget):
-        raise BadInput("budget", f"a budget is needed, not {type(value).__name__}; hf.budget(…) makes one")
+        made_by = "hf.budget(steps=…, time=…, cost=…) makes one, with any of the three"
+        raise BadInput("budget", f"a budget is needed, not {type(value).__name__}; {made_by}")
     return budget(value.steps, value.time, value.cost)
 
 

@@ -34,13 +34,15 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     parent_task_id: str | None = None
 
 
-class ActiveSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ActiveSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     key: str
     status: str
     last_user_message: str | None
     active_subagents: tuple[str, ...]
     channel: str | None
     channel_target: str | None
+    # Ours: which account of the channel, where it has several.
+    account_id: str | None = None
 
 
 class ActiveCronRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -95,6 +97,8 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fate: Fate
     run_id: str | None = None
     why: str | None = None
+    # A firing of a schedule that was interrupted, and queued again.
+    is_retry: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -108,7 +112,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
-    """One stop of a gateway, wanted or not, with its manifest and its outcome."""
+    """One stop of a gateway, wanted or not, or one that was refused, with its manifest and its outcome."""
 
     id: RestartId
     boot_id: BootId

@@ -8,10 +8,9 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.errors import BadInput, PayloadTooLarge
+from holdfast.core.errors import BadInput, KeyLost, PayloadTooLarge
 from holdfast.core.ids import DeliveryId, MessageId, TaskId
-from holdfast.core.payload import check_text, decode_payload
-from holdfast.core.redaction import redact_text
+from holdfast.core.payload import check_words, decode_payload
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
 
@@ -20,9 +19,16 @@ MAX_MESSAGE_BYTES = 256 * 1024
 MAX_ANSWER_CHARS = 1_000_000
 # The channel of what a schedule posts; nobody stands at its other end.
 CRON_CHANNEL = "cron"
+# Of what is typed on the gateway's own host, or sent by a program with a token.
+CONSOLE_CHANNEL = "console"
+# How everything begins that the gateway itself says, and nothing else.
+SYSTEM_MARK = "[System]"
 
+# Whatever some program takes for the end of a line: each becomes the one that all of them know, so that what
+# is looked for at the start of a line is found wherever a reader sees one.
+_BREAKS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 # What `check_text` refuses, here taken out: people paste such characters without knowing it.
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # These three are compiled when somebody speaks, and kept by `re` itself: most programs have no messages.
 # At the start of any line, with what a reader does not see before it, in any width or case.
@@ -56,17 +62,26 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     # As the channel names it: unique in its channel and account, so that it is posted once.
     channel_message_id: str | None = None
     origin: Origin | None = None
-    # JSON text, redacted.
+    # JSON text, as it was said.
     body: bytes
     reply_to: MessageId | None = None
     created_at: datetime
     status: MessageStatus = MessageStatus.QUEUED
     task_id: TaskId | None = None
     updated_at: datetime
+    # No key opens its text; SEALED stands for it.
+    is_sealed: bool = False
 
     @property
     def text(self) -> str:
+        """`[sealed]` when no key opens it; an agent that must answer it asks `checked` first."""
         return str(decode_payload(self.body))
+
+    def checked(self) -> Message:
+        """Itself. Raises KeyLost when no key opens its text."""
+        if self.is_sealed:
+            raise KeyLost("message", self.id)
+        return self
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +114,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clean_message(text: object, role: Role) -> str:
-    """The text as it is stored: controls taken out, redacted, and from outside never in the system's name.
+    """The text as it is stored: controls taken out, and nothing from outside in the system's name.
 
     Raises BadInput for what is no text or is empty, PayloadTooLarge above the cap.
     """
@@ -108,11 +123,19 @@ def clean_message(text: object, role: Role) -> str:
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > MAX_MESSAGE_BYTES:
         raise PayloadTooLarge("message", size, MAX_MESSAGE_BYTES)
-    text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", _CONTROLS.sub("", text))
-    if role is not Role.SYSTEM:
+    text = _plain(text)
+    if role is Role.SYSTEM and text.startswith(SYSTEM_MARK):
+        # Its own mark stands at its beginning; what it quotes after that is not the system's.
+        text = f"{SYSTEM_MARK}{_without_pose(f'.{text[len(SYSTEM_MARK) :]}')[1:]}"
+    else:
         text = _without_pose(text)
     # What was put in the place of something shorter may have passed the cap.
-    return check_text("message", text, max_bytes=2 * MAX_MESSAGE_BYTES)
+    return check_words("message", text, max_bytes=2 * MAX_MESSAGE_BYTES)
+
+
+def _plain(text: str) -> str:
+    """With one kind of line break, without controls, and valid."""
+    return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", _CONTROLS.sub("", _BREAKS.sub("\n", text)))
 
 
 def _without_pose(text: str) -> str:
@@ -138,11 +161,11 @@ def clean_answer(text: str) -> str | None:
 
     None when there is nothing in it.
     """
-    text = _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", _CONTROLS.sub("", text))
+    text = _plain(text)
     if len(text) > MAX_ANSWER_CHARS:
         left_out = len(text) - MAX_ANSWER_CHARS
         text = f"{text[:MAX_ANSWER_CHARS]}\n[… {left_out:,} characters left out …]"
-    text = redact_text(_without_pose(text)).strip()
+    text = _without_pose(text).strip()
     return text or None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.errors import BadInput, PayloadTooLarge
-from holdfast.core.redaction import redact_json, redact_text
+from holdfast.core.redaction import redact_code_name, redact_name, redact_text
 
 MAX_PAYLOAD_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 100
@@ -22,6 +22,8 @@ MAX_TEXT_BYTES = 64 * 1024
 # C0 controls but tab, newline and return; DEL; C1; line and paragraph separators; bidirectional overrides.
 # A goal that holds them could forge lines of a log or hide text on the operator's screen.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+# What a terminal takes for a colour or a move (ECMA-48).
+_COLOUR = re.compile(r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_NAME = re.compile(rf"[!-~][ -~]{{0,{MAX_NAME_CHARS - 1}}}")
 _PLAIN = frozenset({str, int, bool, type(None)})
@@ -35,6 +37,13 @@ def check_text(
     field: str, value: object, *, max_bytes: int = MAX_TEXT_BYTES, may_be_empty: bool = False
 ) -> str:
     """Prose that people will read: any length up to the cap, redacted, without control characters."""
+    return redact_text(check_words(field, value, max_bytes=max_bytes, may_be_empty=may_be_empty))
+
+
+def check_words(
+    field: str, value: object, *, max_bytes: int = MAX_TEXT_BYTES, may_be_empty: bool = False
+) -> str:
+    """Text of a program, which comes back as it was: the same rules, and nothing in it is redacted."""
     if not isinstance(value, str):
         raise BadInput(field, f"text is needed, not {type(value).__name__}")
     _refuse_surrogates(field, value)
@@ -45,15 +54,25 @@ def check_text(
     size = len(value.encode())
     if size > max_bytes:
         raise PayloadTooLarge(field, size, max_bytes)
-    return redact_text(value)
+    return value
 
 
 def check_name(field: str, value: object) -> str:
-    """A short name on one line: owners, task names, keys, channels."""
+    """A short name on one line, as it is stored: owners, keys, channels; a secret in it is hidden."""
+    return redact_name(check_line(field, value))
+
+
+def check_code_name(field: str, value: object) -> str:
+    """The same for names that stand in code: of tasks and of steps."""
+    return redact_code_name(check_line(field, value))
+
+
+def check_line(field: str, value: object) -> str:
+    """The same rules, and nothing is redacted: for what is stored otherwise than as it stands."""
     # Most names are plain, and every step has one: nothing else needs to be looked for in these.
     if isinstance(value, str) and _PLAIN_NAME.fullmatch(value):
-        return redact_text(value)
-    text = check_text(field, value, max_bytes=MAX_NAME_CHARS * 4)
+        return value
+    text = check_words(field, value, max_bytes=MAX_NAME_CHARS * 4)
     if len(text) > MAX_NAME_CHARS or "\n" in text or "\r" in text or "\t" in text:
         raise BadInput(field, f"a name is one line of at most {MAX_NAME_CHARS} characters")
     return text
@@ -62,10 +81,11 @@ def check_name(field: str, value: object) -> str:
 def clean_text(text: str, *, max_chars: int) -> str:
     """Text that came from elsewhere, such as an error's message, made fit to be stored; never refused.
 
-    Cut before it is searched for secrets, and after: what is long is not searched whole.
+    Cut before it is searched for secrets, and after: what is long is not searched whole. The search comes
+    after the colours for a terminal are gone: one may stand in the middle of a secret.
     """
     text = text[: max_chars * 32].encode("utf-8", "replace").decode()
-    text = _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", redact_text(text))
+    text = redact_text(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", _COLOUR.sub("", text)))
     return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
 
 
@@ -86,7 +106,7 @@ def encode_payload(
     encoder: msgspec.json.Encoder = _encoder,
     is_typed: bool = False,
 ) -> bytes:
-    """Redacted JSON bytes of a value, or the error that names what is wrong with it.
+    """JSON bytes of a value, or the error that names what is wrong with it.
 
     Sets, bytes and keys that are not text are refused, unless it is read back by a type that knows them.
     """
@@ -97,7 +117,7 @@ def encode_payload(
         raise BadInput(field, f"cannot be stored as JSON: {error}") from error
     if len(encoded) > max_bytes:
         raise PayloadTooLarge(field, len(encoded), max_bytes)
-    return redact_json(encoded)
+    return encoded
 
 
 def check_tree(field: str, value: object) -> None:

@@ -1,368 +1,345 @@
-"""Removes secrets from anything about to be stored or shown.
+"""Removes secrets from what people read, carefully: the rest stays readable.
 
-Every regular expression here takes linear time, whatever the input: a run without a limit is possessive, and
-what follows it either cannot fail or fails once for the whole run.
+The work grows with the length of the input alone, not with the number of strings in it: short strings are
+searched together, as the lines of one text.
 """
 
-import contextvars
-import functools
+from __future__ import annotations
+
+import hashlib
 import re
-from collections.abc import Callable, Iterable
-from itertools import count, repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, islice, repeat
 from operator import is_not
 
 import msgspec
 
-_KINDS_OF_KEY = "api access account auth aws encryption master private secret shared signing subscription"
-# Places in a list, fences, and the vocabulary of language models: tokens that open no door.
-_ORDINARY_TOKENS = "page next starting continuation fence claim input output eos bos pad unk sep cls stop"
-
-
-def _behind(words: str, look: str, length: int) -> list[str]:
-    """Looks behind the last so many letters for one of the words, with or without a sign between them."""
-    return [f"(?{look}(?i:{word}){sign}.{{{length}}})" for word in words.split() for sign in ("", "[-_. ]")]
-
-
-_KEY_OF_A_KIND = f"[eE][yY](?:{'|'.join(_behind(_KINDS_OF_KEY, '<=', 3))})"
-# A set as the first thing of each branch lets the search pass over a letter without trying the branches.
-_NAME = rf"""(?: [pP](?i:ass(?:(?:word|wd|phrase)s?|(?<=[_-]pass))|wd) | [sS](?<!:.)(?i:ecrets?)
-    | [cC](?i:redentials?) | (?P<header>[aA](?i:uthorization)) | [kK]{_KEY_OF_A_KIND}[sS]?
-    | (?P<token>[tT](?i:oken){"".join(_behind(_ORDINARY_TOKENS, "<!", 5))}) )[0-9]{{0,2}}"""
-_END_OF_NAME = r"""(?:\\{0,3}["'`]\]?)?(?::[ ]?\w{1,20}(?=[ ]?=))?"""
-_SEPARATOR = r"[ \t]{0,4}(?:=>|:=|!?={1,3}|:)[ \t]{0,4}"
-_VALUE = r"""(?:(?P<quote>["'`])|(?P<escaped>\\++["'`]))?
-    (?(header)(?P<scheme>(?i:bearer|basic|token|digest)[ ]{1,4})?)
-    (?P<secret>(?(quote)(?![\s),;:\]}])(?>(?:\\.|(?!(?P=quote))[^\\\n])+)
-        |(?(escaped)[^\\\n"'`]++|[^\s"'`,;&<>()\[\]{}|\\]{4,}+)))"""
-
-# Compiled when something is first looked at closely.
-_ATTRIBUTE = r"(?a)[A-Za-z_]\w*+(?>(?:\.[A-Za-z_]\w*+)+)"
-_WORD = r"[A-Z]?[a-z]{1,15}[.:]?"
-_RANDOM = r"(?=[^A-Za-z]*+[A-Za-z])[^0-9!@#$%^*+~]*+[0-9!@#$%^*+~]"
-_PLAIN = r"""(?xa)
-    \[redacted:[a-z-]++\] | \s*+ | [.~]{0,2}(?>(?:/[A-Z]?[a-z0-9_.-]++)+)/? | %[sdr] | %\(\w++\)s | %\w++%
-    | \$\{\w++\} | \$\([\w\ ./-]++\) | \$[A-Za-z_]++ | \$[A-Z_][A-Z0-9_]*+ | <[\w\ -]++> | [*x.]{3,}+
-    | \{{1,2}\ ?[\w.]++\ ?\}{1,2} | (?i:true|false|yes|no|none|null|nil|undefined|str|string|bytes
-    |required|optional|bearer|basic|include|omit|same-origin)"""
-
-
-@functools.cache
-def _key_name() -> re.Pattern[str]:
-    return re.compile(rf"(?:{_NAME}|(?i:\Apass|cookies?))\Z", re.VERBOSE)
-
-
-@functools.cache
-def _variable() -> re.Pattern[str]:
-    return re.compile(rf"{_NAME}\Z", re.VERBOSE)
-
-
-def _is_secret(match: re.Match[str]) -> bool:
-    """Tells a value from an expression: `password=hunter2` from `token = next(tokens)`."""
-    value = match["secret"]
-    if value is None or re.fullmatch(_PLAIN, value):
-        return False
-    if "separator" not in match.re.groupindex:
-        return True
-    if match["scheme"]:
-        return re.fullmatch(_WORD, value) is None
-    if match["quote"] or match["escaped"]:
-        return match["token"] is None or len(value) >= 16 or re.match(_RANDOM, value) is not None
-    following = match.string[match.end() : match.end() + 1]
-    if following in {"(", "["} or _variable().search(value[-40:]):
-        return False
-    if match["separator"] == "=" and following not in {")", ","}:
-        return match["token"] is None or not value.isdigit()
-    return re.match(_RANDOM, value) is not None and re.fullmatch(_ATTRIBUTE, value) is None
-
-
-class Pattern(msgspec.Struct, frozen=True):
-    """One kind of secret: what stands in the group `secret` of the regex is replaced."""
-
-    name: str
-    finds: str
-    source: str
-    flags: int
-
-    @property
-    def regex(self) -> re.Pattern[str]:
-        # Compiled when the first hint turns up, and kept by `re` itself: most commands never see one.
-        return re.compile(self.source, self.flags)
-
-    def redact(self, text: str) -> str:
-        return self.regex.sub(self._replacement, text)
-
-    def _replacement(self, match: re.Match[str]) -> str:
-        if not _is_secret(match):
-            return match[0]
-        start, end = match.span("secret")
-        return f"{match.string[match.start() : start]}[redacted:{self.name}]{match.string[end : match.end()]}"
-
-
-def _shape(name: str, finds: str, body: str, *, prefix: str = "") -> Pattern:
-    """A secret known by its own letters; a short prefix must not be the end of a longer word."""
-    # The prefix comes before the look behind it, because a search is quick only for a leading literal.
-    # The letter of an escape such as \n does not belong to the word that follows it.
-    begin = rf"{prefix}(?:(?<![A-Za-z0-9]{prefix})|(?<=\\[nrt]{prefix}))" if prefix else ""
-    # Taking the rest of the word with it keeps a second redaction from finding a new beginning there.
-    return Pattern(name, finds, rf"(?P<secret>{begin}{body}[A-Za-z0-9_-]*+)", re.ASCII)
-
-
-def _context(name: str, finds: str, regex: str) -> Pattern:
-    """A secret known by what stands around it."""
-    return Pattern(name, finds, regex, re.ASCII | re.VERBOSE)
-
-
-# In this order: what spans lines, what has a shape of its own, what is known by its surroundings.
-PATTERNS: tuple[Pattern, ...] = (
-    _context(
-        "pem",
-        "Private key blocks in PEM or PGP armour, whole or cut short",
-        r"""(?P<secret>-----BEGIN\ [A-Z0-9 ]{0,40}PRIVATE\ KEY(?:\ BLOCK)?-----(?:
-            (?>(?:[^-]++|-(?!----))*)-----END\ [A-Z0-9 ]{0,60}-----
-            | (?>(?:(?:\s|\\{1,3}[nr]){0,8}(?:[A-Za-z0-9+/=]{16,}+|[A-Za-z-]{1,24}:\ [^\n\\]{0,100}+))*)
-              (?:(?:\s|\\{1,3}[nr]){0,8}[A-Za-z0-9+/=]{1,15}+(?!\ ))?))""",
-    ),
-    _context(
-        "jwt",
-        "JSON Web Tokens: base64url parts, the first beginning with eyJ",
-        r"(?P<secret>eyJ[\w=-]{8,}+\.[\w=-]{8,}+(?:\.[\w+/=-]++){0,3})|eyJ[\w=-]*+",
-    ),
-    _shape("aws", "AWS access key ids", r"A(?:3T[A-Z0-9]|BIA|CCA|KIA|SIA)[0-9A-Z]{16}"),
-    _shape("github", "GitHub: ghp_ github_pat_ and family", r"g(?:h[pousr]_\w{36}|ithub_pat_\w{22})"),
-    _shape("gitlab", "GitLab: glpat- and family", r"gl(?:pat|[dfr]t|cbt|imt|ptt|oas|soat|agent)-[\w-]{20}"),
-    _shape("slack", "Slack: xoxb- xoxp- xapp- and others", r"[A-Za-z0-9-]{16}", prefix="x(?:ox[a-z]|app)-"),
-    _shape("discord", "Discord bot tokens", r"[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27}"),
-    _shape("telegram", "Telegram bot tokens; the bot's number stays", r"AA(?<=[0-9]{8}:AA)[\w-]{33}"),
-    _shape("anthropic", "Anthropic: sk-ant-", r"ant-[\w-]{16}", prefix="sk-"),
-    _shape("openai", "OpenAI: sk- sk-proj-", r"(?=[a-z_-]{0,64}[A-Z0-9])[\w-]{20}", prefix="sk-"),
-    _shape("google", "Google: AIza ya29. GOCSPX-", r"(?:AIza[\w-]{35}|ya29\.[\w-]{20}|GOCSPX-[\w-]{20})"),
-    _shape("stripe", "Stripe: sk_live_ rk_live_ whsec_", r"(?:[rs]k_(?:live|test)|whsec)_[A-Za-z0-9]{16}"),
-    _shape("twilio", "Twilio account ids and keys: AC… SK…", r"[0-9a-z]{32}", prefix="(?:AC|SK)"),
-    _shape("sendgrid", "SendGrid: SG.", r"[\w-]{16,64}\.[\w-]{16}", prefix=r"SG\."),
-    _shape("mailgun", "Mailgun: key-", r"(?<![_-]key-)[0-9a-z]{32}", prefix="key-"),
-    _shape("npm", "npm: npm_", r"[A-Za-z0-9]{30}", prefix="npm_"),
-    _shape("pypi", "PyPI: pypi-", r"AgE[\w-]{50}", prefix="pypi-"),
-    _shape("gateway", "The gateway's own: hf_gw_", r"gw_[\w-]{16}", prefix="hf_"),
-    _shape("huggingface", "Hugging Face: hf_", r"[A-Za-z0-9]{30}", prefix="hf_"),
-    _shape("age", "age identities: AGE-SECRET-KEY-1", r"AGE-SECRET-KEY-1[0-9A-Z]{40}"),
-    _context("azure", "Azure: AccountKey=", r"AccountKey=(?P<secret>[A-Za-z0-9+/]{40,}+={0,2})"),
-    _context(
-        "aws-assignment",
-        "AWS secret keys given to a name such as aws_secret_access_key",
-        rf"""[aA](?i:ws[-_ ]?(?:secret[-_ ]?)?(?:access[-_ ]?)?key){_END_OF_NAME}{_SEPARATOR}
-            \\{{0,3}}["'`]?(?P<secret>[A-Za-z0-9/+]{{40}}(?![A-Za-z0-9/+=]))""",
-    ),
-    _context(
-        "webhook",
-        "The path of a Slack or Discord webhook",
-        r"""(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks)
-            /(?P<secret>[\w/-]{16,}+)""",
-    ),
-    _context(
-        "url",
-        "The password in a URL; user and host stay",
-        r"""://(?>(?:\[redacted:[a-z-]++\]|[^\s/:@"'<>\\\[]++)*):
-            (?P<secret>(?>(?:[^\s/@"'<>\\]++|@(?=[^\s/@"'<>\\]*+@))+))@""",
-    ),
-    _context(
-        "cookie-line",
-        "What follows Cookie: or Set-Cookie:",
-        r"""[cC](?i:ookie)(?:\\{0,3}["'`])?[ \t]?:[ \t]{0,4}\\{0,3}["'`]?
-            (?P<secret>[\w.-]{1,64}=[^\n\r"'`\\]++)""",
-    ),
-    _context(
-        "bearer",
-        "What follows Bearer, when it holds a digit",
-        r"B(?:earer|EARER)[ ]{1,4}(?P<secret>(?=[A-Za-z._~+/=-]{0,256}[0-9])[A-Za-z0-9._~+/=-]{8,}+)",
-    ),
-    _context(
-        "flag",
-        "The value of a flag such as --password or --api-key",
-        rf"--(?<![\w-]--)[\w-]{{0,40}}?{_NAME}(?P<separator>[ \t]{{1,4}}){_VALUE}",
-    ),
-    _context(
-        "assignment",
-        "The value of a name such as password, API_KEY, client_secret or Authorization, in text and in JSON",
-        rf"{_NAME}{_END_OF_NAME}(?P<separator>{_SEPARATOR}){_VALUE}",
-    ),
+from holdfast.core.known_secrets import (
+    conceal_known,
+    holds_own,
+    keep_secret,
+    known_secrets,
+    without_known_secrets,
 )
+from holdfast.core.scanner import has_hint, holds_secret
+from holdfast.core.secret_shapes import CURL_FLAG, PATTERNS, Pattern, is_plain, key_name
 
+__all__ = [
+    "PATTERNS",
+    "REDACT_OFF_LOOP_BYTES",
+    "Pattern",
+    "hide_name",
+    "holds_secret",
+    "keep_secret",
+    "known_secrets",
+    "redact",
+    "redact_code_name",
+    "redact_json",
+    "redact_name",
+    "redact_text",
+    "without_known_secrets",
+]
 
-def _in_any_case(word: str) -> str:
-    return f"(?i:{word})"
+_Conceal = Callable[[str], str]
 
-
-def _word(word: str, then: str = "") -> list[tuple[str, str]]:
-    """A word in any case, looked for by the letter after the bar."""
-    before, after = word.split("|")
-    rest = rf"{_in_any_case(after[1:])}(?<={_in_any_case(before)}.{{{len(after)}}}){then}"
-    return [(after[0], rest), (after[0].upper(), rest)]
-
-
-def _prefixed(sign: str, prefixes: str) -> tuple[str, str]:
-    """A prefix, a sign and a long run, looked for by the sign."""
-    return sign, rf"[\w-]{{16}}(?:{'|'.join(f'(?<={prefix}.{{17}})' for prefix in prefixes.split())})"
-
-
-def _any_of(*hints: tuple[str, str]) -> str:
-    rests = {first: [rest for other, rest in hints if other == first] for first, _ in hints}
-    return "|".join(f"{first}(?:{'|'.join(ways)})" for first, ways in rests.items())
-
-
-_WORDS = "authori|zation coo|kie |credential |passphrase |passw |pwd se|cret"
-# Every secret, and every name of one, contains a hint. The search stops at each first letter or sign, so they
-# are chosen to be rare in clean text. Hints are ASCII that JSON never escapes, and none forbids what stands
-# before it: a hint in a string is a hint in its encoding, and JSON without one need not be decoded.
-_HINT = _any_of(
-    *(hint for word in _WORDS.split() for hint in _word(word)),
-    *_word("to|ken", "(?![A-Za-z_-])"),
-    *_word("|pass", '"'),
-    *((letter, f"{_KEY_OF_A_KIND}|ey-[0-9a-z]{{32}}") for letter in "kK"),
-    ("_", _in_any_case("pass")),
-    ("-", _in_any_case("pass")),
-    _prefixed("_", "gh[pousr] pat live test whsec npm hf"),
-    _prefixed("-", "sk gl[a-z]{2} gl[a-z]{3} gl[a-z]{4} gl[a-z]{5} xox[a-z] xapp pypi GOCSPX"),
-    _prefixed(r"\.", "SG ya29"),
-    (r"\.", r"[\w-]{6}\.[\w-]{27}|slack\.com|com/api/"),
-    ("A", r"[BKS]IA|CCA|3T|Iza|A[\w-]{33}|C[0-9a-z]{32}"),
-    ("S", "K[0-9a-z]{32}"),
-    ("B", "EGIN |earer|EARER"),
-    ("J", "(?<=eyJ)"),
-    ("@", ""),
-    (r"\\", "/|u00[2-7]"),  # other encoders than ours may escape what needs no escape
-)
-
-
-@functools.cache
-def _hint() -> Callable[[bytes], re.Match[bytes] | None]:
-    # Compiled when something is first looked at, and once for text and JSON: it takes milliseconds.
-    return re.compile(_HINT.encode()).search
-
-
-def _has_hint(text: str) -> bool:
-    return _hint()(text.encode("utf-8", "surrogatepass")) is not None
-
-
-# Values of secrets that were looked up in this context: whoever was given one may say it again. One need not
-# look like a secret: it may be a number.
-known_secrets: contextvars.ContextVar[tuple[str, ...]] = contextvars.ContextVar(
-    "holdfast_secrets", default=()
-)
-# What is shorter stands in ordinary text, too.
-_SHORTEST_KNOWN = 4
+# Redaction of more than this may take longer than an event loop should stand still.
+REDACT_OFF_LOOP_BYTES = 16 * 1024
+# So much is searched at once, as whole lines: other threads get the interpreter before the next.
+_BLOCK = 8 * 1024
+_NAME_BYTES = 8
+# A number of at most three digits is no PIN.
+_NO_PIN = 999
+_HIDDEN_NAME = re.compile(rf"\[redacted:name\]~[0-9a-f]{{{2 * _NAME_BYTES}}}")
 _REFERENCE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
-
-
-def keep_secret(value: str) -> None:
-    """From now on, in this context, the value is a secret wherever it stands."""
-    known = known_secrets.get()
-    if len(value) >= _SHORTEST_KNOWN and value not in known:
-        # The longest first: one may contain another.
-        known_secrets.set(tuple(sorted((*known, value), key=len, reverse=True)))
+# A user and a password for curl, as the value of a flag and in one word with it, as far as the scanner looks.
+_FLAG_OF_CURL = re.compile(f"-{CURL_FLAG}")
+_USER_OF_CURL = r"[^:\"'\\\x00-\x1f]{0,64}:(?!//)"
+_PAIR_OF_CURL = re.compile(rf"{_USER_OF_CURL}\S.*", re.DOTALL)
+_WORD_OF_CURL = re.compile(rf"(-{CURL_FLAG}=?{_USER_OF_CURL})(\S.*)", re.DOTALL)
+_MYSQL = re.compile("mysql[a-z]{0,6}")
+_P_FLAG = re.compile(r"(-p)(.+)", re.DOTALL)
+# A line of a private key, when it stands in a list by itself.
+_LINE_OF_KEY = re.compile(
+    r"\s*+|[A-Za-z0-9+/=\s]++|[A-Za-z-]{1,24}: .{0,100}|-----END [A-Z0-9 ]{0,60}-----\s*+"
+)
+_OVER_LINES = tuple(pattern for pattern in PATTERNS if pattern.spans_lines)
+_IN_A_LINE = tuple(pattern for pattern in PATTERNS if not pattern.spans_lines)
 
 
 def redact_text(text: str) -> str:
-    """Replaces every secret by `[redacted:<pattern>]`; text without one comes back as the same object."""
-    for value in known_secrets.get():
-        if value in text:
-            text = text.replace(value, "[redacted:secret]")
-    if not _has_hint(text):
-        return text
-    # Nothing but a key block spans lines, so that only the lines with a hint are worth a closer look.
-    redacted = "\n".join(map(_redact_line, PATTERNS[0].redact(text).split("\n")))
+    """Replaces every secret by `[redacted:<pattern>]`; text without one comes back as the same object.
+
+    On an event loop, give what is longer than REDACT_OFF_LOOP_BYTES to `asyncio.to_thread`.
+    """
+    redacted = _redact_shapes(conceal_known(text))
     return text if redacted == text else redacted
 
 
-def _redact_line(line: str) -> str:
-    if not _has_hint(line):
-        return line
-    for pattern in PATTERNS[1:]:
-        line = pattern.redact(line)
-    return line
+def _redact_shapes(text: str) -> str:
+    """Without the secrets that only their values tell."""
+    if not _has_hint(text):
+        return text
+    return "".join(map(_redact_block, _blocks(_redact_over_lines(text))))
 
 
 def redact_json(encoded: bytes) -> bytes:
-    """Redacts a JSON document; one without secrets comes back as the same object, after a single search."""
-    known = known_secrets.get()
-    if _hint()(encoded) is None and not (known and any(_in_json(one) in encoded for one in known)):
+    """Redacts a JSON document; one without secrets comes back as the same object, after a single search.
+
+    On an event loop, give what is longer than REDACT_OFF_LOOP_BYTES to `asyncio.to_thread`.
+    """
+    if not holds_secret(encoded):
         return encoded
     value = msgspec.json.decode(encoded)
     redacted = redact(value)
     return encoded if redacted is value else msgspec.json.encode(redacted)
 
 
-def _in_json(value: str) -> bytes:
-    return msgspec.json.encode(value)[1:-1]
+def redact_name(text: str) -> str:
+    """A name, a key or an id as it is stored: as it is, or `hide_name` of it if it holds a secret.
+
+    Names are compared. So one that holds a secret is replaced as a whole, by what depends on nothing but the
+    name itself: whichever process knows whichever secrets, and whatever a later release finds, a name has
+    these two forms. A secret that `hf.secret` found does not count: it is not known after a restart.
+    """
+    if _HIDDEN_NAME.fullmatch(text):
+        return text
+    return hide_name(text) if holds_own(text) or _redact_shapes(text) != text else text
+
+
+def redact_code_name(text: str) -> str:
+    """The same for names that stand in code, such as a task's: no process takes them for its own secret."""
+    if _HIDDEN_NAME.fullmatch(text) or _redact_shapes(text) == text:
+        return text
+    return hide_name(text)
+
+
+def hide_name(text: str) -> str:
+    """What stands for a name that holds a secret. Names that differ have forms that differ."""
+    digest = hashlib.blake2b(
+        text.encode("utf-8", "surrogatepass"), digest_size=_NAME_BYTES, person=b"holdfast-name"
+    )
+    return f"[redacted:name]~{digest.hexdigest()}"
 
 
 def redact(value: object) -> object:
-    """Redacts strings, keys and named values; a structure without secrets comes back as the same object."""
-    return _walk(value, redact_text)
+    """Redacts strings, keys and named values; a structure without secrets comes back as the same object.
+
+    On an event loop, give a structure whose JSON is longer than REDACT_OFF_LOOP_BYTES to `asyncio.to_thread`.
+    """
+    if isinstance(value, str):
+        return redact_text(value)
+    texts: dict[str, None] = {}
+    _collect(value, texts)
+    redaction = _Redaction(_changes(texts))
+    return redaction.walk(value, redaction.show)
 
 
-def _walk(value: object, conceal: Callable[[str], str]) -> object:
+def _has_hint(text: str) -> bool:
+    return has_hint(text.encode("utf-8", "surrogatepass"))
+
+
+def _redact_over_lines(text: str) -> str:
+    for pattern in _OVER_LINES:
+        if pattern.may_find(text):
+            text = pattern.redact(text)
+    return text
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """The text in parts of whole lines. A line that is longer than a part is one by itself."""
+    begin = 0
+    while begin < len(text):
+        end = text.find("\n", begin + _BLOCK) + 1 or len(text)
+        yield text[begin:end]
+        begin = end
+
+
+def _redact_block(block: str) -> str:
+    if _has_hint(block):
+        for pattern in _IN_A_LINE:
+            if pattern.may_find(block):
+                block = pattern.redact(block)
+    return block
+
+
+def _collect(value: object, texts: dict[str, None]) -> None:
+    """Puts each string of the structure, once, into the texts."""
     match value:
         case str():
-            return conceal(value)
+            texts[value] = None
         case list() | tuple():
-            items = list(map(_walk, value, _after_flags(value, conceal)))
-            if not any(map(is_not, items, value)):
-                return value
-            return items if isinstance(value, list) else tuple(items)
+            for item in value:
+                _collect(item, texts)
         case dict():
-            keys = _redact_keys(value)
-            items = list(map(_walk, value.values(), _concealments(value, conceal)))
-            if not any(map(is_not, keys, value)) and not any(map(is_not, items, value.values())):
+            for key, item in value.items():
+                _collect(key, texts)
+                _collect(item, texts)
+
+
+def _changes(texts: Iterable[str]) -> dict[str, str]:
+    """Each text that holds a secret, with what is shown in its place."""
+    changes: dict[str, str] = {}
+    for group in _groups(texts):
+        joined = "\n".join(group)
+        concealed = group if conceal_known(joined) is joined else list(map(conceal_known, group))
+        if concealed is group and not _has_hint(joined):
+            continue
+        # What spans lines must not be found in two texts that only stand beside each other here.
+        parts = list(map(_redact_over_lines, concealed))
+        lines = iter("".join(map(_redact_block, _blocks("\n".join(parts)))).split("\n"))
+        for text, part in zip(group, parts, strict=True):
+            redacted = "\n".join(islice(lines, part.count("\n") + 1))
+            if redacted != text:
+                changes[text] = redacted
+    return changes
+
+
+def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
+    group: list[str] = []
+    size = 0
+    for text in texts:
+        group.append(text)
+        size += len(text) + 1
+        if size > _BLOCK:
+            yield group
+            group, size = [], 0
+    yield group
+
+
+class _Redaction:
+    """One pass over a structure whose texts were searched before."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, changes: dict[str, str]) -> None:
+        self._changes = changes
+
+    def show(self, text: str) -> str:
+        return self._changes.get(text, text)
+
+    def walk(self, value: object, conceal: _Conceal) -> object:
+        match value:
+            case str():
+                return conceal(value)
+            case list() | tuple():
+                items = list(map(self.walk, value, self._of_items(value, conceal)))
+                if not any(map(is_not, items, value)):
+                    return value
+                return items if isinstance(value, list) else tuple(items)
+            case dict():
+                keys = self._keys(value)
+                items = list(map(self.walk, value.values(), self._of_values(value, conceal)))
+                if not any(map(is_not, keys, value)) and not any(map(is_not, items, value.values())):
+                    return value
+                return dict(zip(keys, items, strict=True))
+            case int() if conceal == self._password and abs(value) > _NO_PIN:
+                return "[redacted:assignment]"
+            case _:
                 return value
-            return dict(zip(keys, items, strict=True))
-        case _:
-            return value
+
+    def _of_items(self, value: list[object] | tuple[object, ...], conceal: _Conceal) -> Iterable[_Conceal]:
+        """A command in a list has the value of `--api-key` for its next item, or a password in one item."""
+        if not any(isinstance(one, str) and one.startswith("-") for one in value):
+            return repeat(conceal)
+        command = _Command(value)
+        concealments: list[_Conceal] = []
+        before: object = None
+        is_in_key = False
+        for one in value:
+            is_flag = isinstance(one, str) and one.startswith("-")
+            is_in_key = is_in_key and isinstance(one, str) and _LINE_OF_KEY.fullmatch(one) is not None
+            if is_in_key:
+                concealments.append(self._line_of_key)
+            elif isinstance(one, str) and command.without_password(one) != one:
+                concealments.append(self._word_of(command, conceal))
+            elif isinstance(before, str) and not is_flag and command.names_secret(before, one):
+                concealments.append(self._value_of_flag)
+            else:
+                concealments.append(conceal)
+            is_in_key |= is_flag and str(one).startswith("-----BEGIN ") and "PRIVATE KEY" in str(one)
+            is_in_key &= "-----END" not in str(one)
+            before = one if is_flag else None
+        return concealments
+
+    def _keys(self, value: dict[object, object]) -> list[object]:
+        """Two keys that become one are numbered, so that no entry is lost."""
+        numbers = count(2)
+        taken = set(value)
+        keys: list[object] = []
+        for key in value:
+            redacted = unique = self.show(key) if isinstance(key, str) else key
+            while redacted is not key and unique in taken:
+                unique = f"{redacted}#{next(numbers)}"
+            taken.add(unique)
+            keys.append(unique)
+        return keys
+
+    def _of_values(self, value: dict[object, object], conceal: _Conceal) -> list[_Conceal]:
+        if len(value) == 1 and isinstance(name := value.get("$secret"), str) and _REFERENCE.fullmatch(name):
+            return [self.show]  # what hf.secret(…) is stored as: the name of a secret, which is none
+        names = [key_name(key) if isinstance(key, str) else None for key in value]
+        # Beside a logprob, a token is a word of a language model.
+        is_model_output = "logprob" in value
+        return [
+            conceal
+            if name is None or (name["token"] and is_model_output)
+            else self._named
+            if name["token"]
+            else self._password
+            for name in names
+        ]
+
+    def _password(self, text: str) -> str:
+        """Of a token a number may be a count, so that only these hide numbers, too."""
+        return self._named(text)
+
+    def _named(self, text: str) -> str:
+        return self.show(text) if is_plain(text) else "[redacted:assignment]"
+
+    def _word_of(self, command: _Command, conceal: _Conceal) -> _Conceal:
+        def without_password(text: str) -> str:
+            # The user may be a secret, too.
+            return command.without_password(text) if conceal(text) == text else "[redacted:flag]"
+
+        return without_password
+
+    def _line_of_key(self, text: str) -> str:
+        return self.show(text) if is_plain(text) or text.startswith("-----END") else "[redacted:pem]"
+
+    def _value_of_flag(self, text: str) -> str:
+        return self.show(text) if is_plain(text) else "[redacted:flag]"
 
 
-def _after_flags(
-    value: list[object] | tuple[object, ...], conceal: Callable[[str], str]
-) -> Iterable[Callable[[str], str]]:
-    """A command in a list has the value of `--api-key` for its next item."""
-    if not any(isinstance(one, str) and one.startswith("-") for one in value):
-        return repeat(conceal)
-    before = ("", *value[:-1])
-    return [
-        _conceal_value_of_flag
-        if isinstance(flag, str)
-        and flag.startswith("-")
-        and _key_name().search(flag[-40:])
-        and not str(one).startswith("-")
-        else conceal
-        for flag, one in zip(before, value, strict=True)
-    ]
+class _Command:
+    """Which arguments of a command hold a password: some programs have flags of their own for one."""
 
+    __slots__ = ("_has_curl", "_in_a_word", "_in_two_words")
 
-def _redact_keys(value: dict[object, object]) -> list[object]:
-    """Two keys that become one are numbered, so that no entry is lost."""
-    numbers = count(2)
-    taken = set(value)
-    keys: list[object] = []
-    for key in value:
-        redacted = unique = redact_text(key) if isinstance(key, str) else key
-        while redacted is not key and unique in taken:
-            unique = f"{redacted}#{next(numbers)}"
-        taken.add(unique)
-        keys.append(unique)
-    return keys
+    def __init__(self, words: Sequence[object]) -> None:
+        texts = [one if isinstance(one, str) else "" for one in words]
+        programs = [one.rpartition("/")[2] for one in texts]
+        self._has_curl = "curl" in programs
+        follows = list(zip(programs, texts[1:], strict=False))
+        is_login = any(one in {"docker", "podman"} and then == "login" for one, then in follows)
+        self._in_two_words = is_login or "sshpass" in programs
+        # For mysql, a word that stands by itself behind -p is the database.
+        is_mysql = any(_MYSQL.fullmatch(one) and then.startswith("-") for one, then in follows)
+        self._in_a_word = self._in_two_words or is_mysql
 
+    def names_secret(self, flag: str, one: object) -> bool:
+        """Whether the flag has a secret for its value."""
+        if key_name(flag) is not None or (flag == "-p" and self._in_two_words):
+            return True
+        return (
+            self._has_curl
+            and isinstance(one, str)
+            and _FLAG_OF_CURL.fullmatch(flag) is not None
+            and _PAIR_OF_CURL.fullmatch(one) is not None
+        )
 
-def _concealments(value: dict[object, object], conceal: Callable[[str], str]) -> list[Callable[[str], str]]:
-    if len(value) == 1 and _REFERENCE.fullmatch(str(value.get("$secret"))):
-        return [redact_text]  # what hf.secret(…) is stored as: the name of a secret, which is none
-    names = [_key_name().search(key[-40:]) if isinstance(key, str) else None for key in value]
-    # Beside a logprob, a token is a word of a language model.
-    is_model_output = "logprob" in value
-    return [_conceal_named if name and not (name["token"] and is_model_output) else conceal for name in names]
-
-
-def _conceal_named(text: str) -> str:
-    return redact_text(text) if re.fullmatch(_PLAIN, text) else "[redacted:assignment]"
-
-
-def _conceal_value_of_flag(text: str) -> str:
-    return redact_text(text) if re.fullmatch(_PLAIN, text) else "[redacted:flag]"
+    def without_password(self, word: str) -> str:
+        """The word as it is, or without the password that stands directly behind a flag."""
+        found = _WORD_OF_CURL.fullmatch(word) if self._has_curl else None
+        if found is None and self._in_a_word:
+            found = _P_FLAG.fullmatch(word)
+        return word if found is None or is_plain(found[2]) else f"{found[1]}[redacted:flag]"

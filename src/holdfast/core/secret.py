@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,6 +11,11 @@ from holdfast.core.errors import BadInput
 from holdfast.core.redaction import redact_text
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_REFERENCE = "$secret"
+# What a variable is called that exists to be given to programs; all other names of ours are our own.
+_GIVEN_PREFIX = "HOLDFAST_SECRET_"
+_OWN_PREFIX = "HOLDFAST_"
+_OWN_NAMES = frozenset({"PGPASSWORD", "PGPASSFILE"})
 
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ else:
         A task's parameter that takes one is annotated with it.
         """
 
-        name: str = msgspec.field(name="$secret")
+        name: str = msgspec.field(name=_REFERENCE)
 
         def __repr__(self) -> str:
             return f"<secret {self.name}>"
@@ -40,3 +45,32 @@ def secret(name: str) -> Secret:
         # The wrong thing may be the value itself, which must not be shown.
         raise BadInput("secret", "the name of a secret is needed, like OPENAI_API_KEY; never its value")
     return Secret(name)
+
+
+def is_own_variable(name: str) -> bool:
+    """Whether a variable is the process's own, such as its token or its key: no program gets its value."""
+    if name.startswith(_OWN_PREFIX):
+        return not name.startswith(_GIVEN_PREFIX)
+    return name in _OWN_NAMES
+
+
+def refuse_references(field: str, value: Any) -> None:
+    """Raises BadInput when a value from outside holds `{"$secret": …}` anywhere.
+
+    A program may name a secret, a caller may not. Stored, both look the same, so the caller's is refused.
+    """
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict):
+            if _REFERENCE in one:
+                why = (
+                    'it holds {"$secret": …}, and only a program may name a secret; '
+                    'let the task itself call hf.secret("NAME")'
+                )
+                raise BadInput(field, why)
+            waiting += one.values()
+        elif isinstance(one, (list, tuple)):
+            waiting += one
+        elif type(one) is Secret:
+            refuse_references(field, {_REFERENCE: one.name})

@@ -12,6 +12,9 @@ from holdfast.core.payload import check_name
 from holdfast.core.task import Origin
 from holdfast.core.transitions import SessionStatus
 
+# How the names of tasks begin that answer messages; only the inbox makes them.
+AGENT_PREFIX = "agent."
+
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     id: SessionId
@@ -51,3 +54,8 @@ def agent_of(key: object) -> str:
     if prefix != "agent" or not agent.strip() or not name.strip():
         raise BadInput("session key", f"{checked!r} is none; a session key is agent:<agent>:<name>")
     return agent
+
+
+def agent_task(agent: str) -> str:
+    """The name of the tasks that answer the messages of an agent."""
+    return f"{AGENT_PREFIX}{agent}"

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
+from holdfast.core.errors import KeyLost, RowDamaged
 from holdfast.core.ids import TaskId
 from holdfast.core.payload import check_name
 from holdfast.core.transitions import TaskStatus, is_terminal
@@ -104,6 +105,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cleanup_after: datetime | None = None
     # True when the stored bytes do not match their digest: shown, never worked on.
     is_damaged: bool = False
+    # No key opens its arguments or its result; SEALED stands for them.
+    is_sealed: bool = False
+
+    def checked(self) -> Task:
+        """Itself. Raises RowDamaged for what was never written, KeyLost for what no key opens."""
+        if self.is_damaged:
+            raise RowDamaged("task", self.id)
+        if self.is_sealed:
+            raise KeyLost("task", self.id)
+        return self
 
     @property
     def has_ended(self) -> bool:

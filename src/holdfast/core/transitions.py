@@ -134,12 +134,13 @@ TASK_MOVES: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     T.LOST: frozenset(),
 }
 
-# Not moves that work can make: a person opens a failed task again with `holdfast checkpoints retry`, which
-# pauses it; a parent that is tried again goes on with its children that ended without success.
+# Not moves that work can make: a person opens a task again with `holdfast tasks retry`, or a failed resume
+# with `holdfast checkpoints retry`, which pauses it; a parent that is tried again goes on with its children.
 TASK_REOPENS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     T.FAILED: frozenset({T.PAUSED, T.QUEUED}),
     T.TIMED_OUT: frozenset({T.QUEUED}),
     T.CANCELLED: frozenset({T.QUEUED}),
+    T.LOST: frozenset({T.QUEUED}),
 }
 
 RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from holdfast import trust
 from holdfast.core.claim import Boot
 from holdfast.core.clock import Clock
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
@@ -57,7 +58,7 @@ class Life:
         if is_shared and kernel() is None:
             locks = None  # no lock proves anything there: a clone of this machine would look like this one
         if locks is not None:
-            locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+            trust.make_private_directory(locks)
         host = place_of(locks, is_shared=is_shared)
         boot = Boot(id=new_boot_id(now), host=host, pid=os.getpid(), role=role, started_at=now)
         lock = None if locks is None else BootLock.take(locks, boot.id)

@@ -24,6 +24,7 @@ from holdfast.core.errors import (
     StoreUnavailable,
 )
 from holdfast.core.task import Task
+from holdfast.engine.attempts import record_attempts
 from holdfast.engine.begun import nest_here
 from holdfast.engine.boots import Life
 from holdfast.engine.carried import FORCE_EVERY_S, Carried, Hands, Sleep
@@ -36,14 +37,16 @@ from holdfast.engine.ends import Ends
 from holdfast.engine.execution import Execution
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
-from holdfast.engine.live import LEASE_LAPSED, Place, nanos_of, shielded
+from holdfast.engine.live import CANNOT_SEAL, LEASE_LAPSED, Place, nanos_of, shielded
 from holdfast.engine.rescue import Notary, Reaper, Rescuer
+from holdfast.engine.restarting import OnRestart
 from holdfast.engine.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.scopes import Past, load_pasts
-from holdfast.engine.secrets import Secrets
+from holdfast.engine.secrets import Given, Secrets
 from holdfast.engine.skew import SkewWatch
 from holdfast.engine.steady import steady_of
 from holdfast.engine.threads import StepThreads
+from holdfast.engine.troubles import Troubles
 from holdfast.store import Store, Tx
 from holdfast.store.clock import jumps_of
 
@@ -67,8 +70,12 @@ _LISTEN_S = 60.0
 # How long a pass of the reaper may hold up a drain.
 _REAPER_S = 2.0
 _FORCE_TIMES = 5
+# Under which name the loop that takes runs has its troubles.
+_TAKING = "no runs were taken"
 # Between two attempts of a run whose lease had lapsed both times before.
 _LAPSED_PAUSE_S = 1.0
+# Why a run is given back to be tried again later, each time after a longer pause.
+_GIVEN_BACK = frozenset({LEASE_LAPSED, CANNOT_SEAL})
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,16 +102,19 @@ class Carrier:
         unwind: timedelta | None = None,
         drain_timeout: timedelta = DRAIN_TIMEOUT,
         step_patience: timedelta = STEP_PATIENCE,
-        secrets: Callable[[str], str | None] | None = None,
-        on_restart: Callable[[str], None] = lambda _why: None,
+        secrets: Secrets | Given | None = None,
+        on_restart: OnRestart | None = None,
         on_let_go: Callable[[str, Task | None], None] = lambda _task_id, _ended: None,
         max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
         resume_concurrency: int = RESUME_CONCURRENCY,
         notary: Notary | None = None,
         family: Family | None = None,
+        troubles: Troubles | None = None,
     ) -> None:
         """`unwind` is what a drain leaves programs that did not stop by themselves, after its deadline: the
-        grace, when nobody says it. The notary knows of everything that is rescued here."""
+        grace, when nobody says it. Without `on_restart` every run that asks for a restart is refused. The
+        notary knows of everything that is rescued here; `troubles` is shared with other services of the
+        process."""
         self._store = store
         self._clock = clock
         self._life = life
@@ -117,14 +127,16 @@ class Carrier:
             grace_s=grace.total_seconds(),
             unwind_s=(grace if unwind is None else unwind).total_seconds(),
         )
-        self._secrets = Secrets(secrets)
+        self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self._on_restart = on_restart
         self._on_let_go = on_let_go
         self._family = family
+        self._troubles = Troubles() if troubles is None else troubles
         self._claims = Claims(store, clock, life.id, names=self._names, lease=lease, family=family)
         self._heartbeat = Heartbeat(
             self._claims, on_lost=self._lost, on_cancelled=self._cancelled, lease=lease
         )
+        self._heartbeat.troubles = self._troubles
         self._rescuer = Rescuer(store, clock, life, notary=notary)
         self._resumer = Resumer(
             store,
@@ -170,6 +182,7 @@ class Carrier:
 
         What is held back is only rescued, unless a person has allowed it.
         """
+        await record_attempts(self._store, self._tasks)
         await self._rescuer.rescue()
         try:
             return await self._resumer.resume_all(is_allowed=is_allowed)
@@ -244,7 +257,11 @@ class Carrier:
             raise
 
     def _make_reaper(self) -> Reaper:
-        return Reaper(self._rescuer, self._resumer, self._clock, heartbeat=self._heartbeat, lease=self._lease)
+        reaper = Reaper(
+            self._rescuer, self._resumer, self._clock, heartbeat=self._heartbeat, lease=self._lease
+        )
+        reaper.troubles = self._troubles
+        return reaper
 
     def _go_on(self, problem: CheckpointNotSaved, group: asyncio.TaskGroup) -> asyncio.Task[None]:
         """Not everything could be paused, so nobody stops. Runs that have stopped already are given back
@@ -303,6 +320,11 @@ class Carrier:
         """What would have to be paused if the process ended now. Any thread may ask."""
         return [one.claim for one in self._hands.everyone() if not one.live.is_given_up]
 
+    def caller_of(self, idempotency_key: str) -> Task | None:
+        """The task whose run is calling the effect of that key here."""
+        live = None if self._place is None else self._place.calling.get(idempotency_key)
+        return None if live is None else live.task
+
     # --- taking
 
     async def _take_until_stopped(self) -> None:
@@ -313,21 +335,26 @@ class Carrier:
             try:
                 await self._take_round(is_hinted=is_hinted)
             except HoldfastError as error:
-                log.warning("no runs were taken: %s", error)
+                self._troubles.met(
+                    _TAKING, error, again_in_s=ASK_EVERY_S, words=f"no runs were taken: {error}"
+                )
                 self._look_at = _now() + ASK_EVERY_S
             is_hinted = await self._wait_for_news()
             self._raise_fatal()
 
     async def _take_round(self, *, is_hinted: bool) -> None:
         """Take what is there, as far as there is room."""
+        is_time = self._look_at <= _now()
         if self._hands.left_over:
             await self._put_back()
-        if self._look_at <= _now():
+        if is_time:
             is_hinted = await self._look() or is_hinted
         if is_hinted:
             room = min(BATCH, self._capacity - len(self._hands))
             if room > 0 and await self._take(room) == room:
                 self._news.set()  # there may be more
+        if is_time:  # a round without a look says nothing about the ledger
+            self._troubles.worked(_TAKING)
 
     async def _wait_for_news(self) -> bool:
         """Until there is some, or until it is time to look; whether there is some."""
@@ -494,7 +521,7 @@ class Carrier:
         error = None if one.child.cancelled() else one.child.exception()
         if error is not None and not one.is_abandoned:
             self._fatal = self._fatal or error
-        if self._lapses and one.live.why != LEASE_LAPSED:
+        if self._lapses and one.live.why not in _GIVEN_BACK:
             self._lapses.pop(one.claim.run_id, None)
         was_full = len(self._hands) >= self._capacity
         self._hands.put_down(one)
@@ -564,8 +591,9 @@ class Carrier:
         """Once for each time that a run gets into this, however often it is tried again."""
         lapsed = [one.claim.run_id for one in some if one.live.why == LEASE_LAPSED]
         new = [run_id for run_id in lapsed if run_id not in self._lapses]
-        for run_id in lapsed:
-            self._lapses[run_id] = self._lapses.get(run_id, 0) + 1
+        for one in some:
+            if one.live.why in _GIVEN_BACK:
+                self._lapses[one.claim.run_id] = self._lapses.get(one.claim.run_id, 0) + 1
         if new:
             log.warning(
                 "%s given back before an effect, because the lease had lapsed: this process could not renew "

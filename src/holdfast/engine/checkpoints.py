@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,11 +19,20 @@ from holdfast.core.checkpoint import (
 )
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock
-from holdfast.core.errors import BadInput, CheckpointNotSaved, PageDamaged, RowDamaged, StoreUnavailable
+from holdfast.core.errors import (
+    BadInput,
+    CannotSeal,
+    CheckpointNotSaved,
+    KeyLost,
+    PageDamaged,
+    RowDamaged,
+    StoreUnavailable,
+)
 from holdfast.core.events import EventKind
 from holdfast.core.ids import CheckpointId, RunId, new_checkpoint_id
 from holdfast.core.payload import check_text
-from holdfast.core.plan import Cursor
+from holdfast.core.plan import Cursor, Plan
+from holdfast.core.redaction import redact_text
 from holdfast.core.run import Run
 from holdfast.core.step import NoteKind
 from holdfast.core.task import Task
@@ -35,6 +46,7 @@ from holdfast.store.journal import JournalHead
 # A restart that somebody else wanted is not the run's fault and counts no attempt.
 _BLAMELESS = frozenset({ResumeReason.EXPLICIT_RESTART, ResumeReason.CONFIG_RELOAD, ResumeReason.SIGNAL})
 _NO_STEPS = JournalHead()
+_NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,24 +70,32 @@ class Checkpoints:
         *,
         kind: CheckpointKind = CheckpointKind.RESTART,
         note: str | None = None,
+        asking: Mapping[str, str] = _NOBODY,
     ) -> Paused:
         """Save a checkpoint of each run and raise its fence, in one commit: later writes are refused.
 
-        Raises CheckpointNotSaved when it could not be made durable, or when nobody can tell: do not stop.
+        `asking` are the runs that have asked for the restart themselves, and why. Raises CheckpointNotSaved,
+        which names the runs, when it could not be made durable, or when nobody can tell: do not stop.
         """
         now = self._clock.now()
         try:
             try:
-                return await self._store.write(pausing(claims, reason, now=now, kind=kind, note=note))
-            except PageDamaged as damage:
-                # Nobody knows whose page it is: each alone finds out, and stops none of the others.
+                return await self._store.write(
+                    pausing(claims, reason, now=now, kind=kind, note=note, asking=asking)
+                )
+            except (PageDamaged, CannotSeal) as problem:
+                # Only one of them may be the cause: each alone finds out which, and harms none of the others.
                 if len(claims) > 1:
-                    alone = [await self.pause([one], reason, kind=kind, note=note) for one in claims]
+                    alone = [
+                        await self.pause([one], reason, kind=kind, note=note, asking=asking) for one in claims
+                    ]
                     return Paused(
                         checkpoints=tuple(saved for one in alone for saved in one.checkpoints),
                         lost=tuple(claim for one in alone for claim in one.lost),
                     )
-                await self._store.write(_ending_damaged(claims[0], damage, now=now))
+                if isinstance(problem, CannotSeal):
+                    raise
+                await self._store.write(_ending_damaged(claims[0], problem, now=now))
                 return Paused(checkpoints=(), lost=())
         except (StoreUnavailable, PageDamaged) as error:
             named = [claim.run_id for claim in claims]
@@ -103,6 +123,7 @@ def pausing(
     now: datetime,
     kind: CheckpointKind = CheckpointKind.RESTART,
     note: str | None = None,
+    asking: Mapping[str, str] = _NOBODY,
 ) -> Write[Paused]:
     """The write that saves a checkpoint of each run and raises its fence."""
     claims = check_claims(claims)
@@ -121,7 +142,12 @@ def pausing(
             if run_id in running and running[run_id].fence == claim.fence
         ]
         ids = {run.id: wanted[run.id][1] for run in ours}
-        saved = save_and_pause(tx, ours, ids, kind=kind, reason=reason, now=now, note=note)
+        others = [run for run in ours if run.id not in asking]
+        saved = save_and_pause(tx, others, ids, kind=kind, reason=reason, now=now, note=note)
+        for run in ours:
+            if run.id in asking:
+                facts: dict[str, Any] = {"kind": kind, "reason": ResumeReason.REQUIRES_RESTART, "now": now}
+                saved += save_and_pause(tx, [run], ids, note=asking[run.id], **facts)
         rest = [pair for run_id, pair in wanted.items() if run_id not in ids]
         # Ours from a commit whose answer was lost, or a claim that was lost before.
         before = [tx.checkpoints.find(checkpoint_id) for _, checkpoint_id in rest]
@@ -223,13 +249,13 @@ def build(
 ) -> list[Checkpoint]:
     """One checkpoint per run, from what stands in the ledger: five queries, however many runs.
 
-    Nothing is redacted here: all of it was when it was stored. Raises RowDamaged: what is damaged must not
-    be copied under a new digest.
+    Titles of the plan are redacted here, because the program's own come back as they were; all else was
+    redacted when it was stored. Raises RowDamaged: what is damaged must not be copied under a new digest.
     """
     task_ids = [run.task_id for run in runs]
     tasks = tx.tasks.get_many(task_ids)
     heads = tx.journal.heads(task_ids)
-    plans = tx.journal.plans(task_ids)
+    plans = _plans(tx, task_ids)
     artifacts = tx.journal.artifacts(task_ids)
     notes = tx.journal.notes(task_ids)
     built = []
@@ -256,7 +282,7 @@ def build(
             session_key=task.session_key,
             task_name=task.name,
             goal=task.goal,
-            plan=plan,
+            plan=None if plan is None else _fit_to_show(plan),
             cursor=Cursor(last_completed=head.last_step) if plan is None else plan.cursor,
             steps_saved=head.steps_saved,
             progress=task.progress,
@@ -274,6 +300,24 @@ def build(
     return built
 
 
+def _plans(tx: Tx, task_ids: Sequence[str]) -> dict[str, tuple[str, Plan]]:
+    """Without those whose key is lost: their checkpoints become failed_resume and say so."""
+    try:
+        return tx.journal.plans(task_ids)
+    except KeyLost:
+        found: dict[str, tuple[str, Plan]] = {}
+        for task_id in task_ids:
+            with contextlib.suppress(KeyLost):
+                found |= tx.journal.plans([task_id])
+        return found
+
+
+def _fit_to_show(plan: Plan) -> Plan:
+    return Plan(
+        items=tuple(msgspec.structs.replace(item, title=redact_text(item.title)) for item in plan.items)
+    )
+
+
 def to_checkpoint(tx: Tx, task: Task, document: CheckpointDocument, *, now: datetime) -> Checkpoint:
     """The record that holds a document; a large one becomes a blob in the same transaction."""
     return Checkpoint(
@@ -282,13 +326,11 @@ def to_checkpoint(tx: Tx, task: Task, document: CheckpointDocument, *, now: date
         run_id=document.run_id,
         kind=document.kind,
         reason=document.reason,
-        document=tx.blobs.keep(document.task_id, pack(encode_document(document))),
+        document=tx.blobs.keep(document.task_id, pack(encode_document(document), tx.sealing)),
         retry_of=document.retry_of,
         created_at=now,
         status=CheckpointStatus.PAUSED_FOR_RESTART if document.kind.is_resumable else None,
         priority=task.priority,
-        # It waits for a restart of the process that carried it, so that one does not resume it.
-        claimed_by=document.boot_id if document.reason is ResumeReason.REQUIRES_RESTART else None,
         updated_at=now,
     )
 

@@ -13,7 +13,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, check_id, new_token
-from holdfast.core.payload import check_name, check_number
+from holdfast.core.payload import check_code_name, check_name, check_number
 from holdfast.core.run import Queue, Run
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
@@ -25,16 +25,22 @@ from holdfast.store import Store, Tx, Write
 MAX_BATCH = 1000
 _MICROSECOND = timedelta(microseconds=1)
 _LOOK_AT_MARK_NS = 1_000_000_000
-# How long a suspect waits for a boot that is busy, before that boot takes no other work.
+# How long a suspect waits for a process that carries nothing, before busy ones make room for it.
 SUSPECT_PATIENCE = timedelta(minutes=5)
+# How long they take no other work then. If none of them is idle by the end of it, the suspect waits no more.
+SUSPECT_ROOM = timedelta(minutes=1)
 # A suspect that lived this long alone does not kill its process at the start.
 ALONE_AT_MOST = timedelta(minutes=1)
 # For waits without a due time: the year 9999.
 NEVER = datetime.fromisoformat("9999-01-01T00:00:00+00:00")
 
 
-def _first_suspect(ready: Sequence[tuple[str, bool, datetime]]) -> tuple[str, datetime] | None:
-    return next(((run_id, since) for run_id, is_alone, since in ready if is_alone), None)
+class ReadyRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that may be claimed, and since when."""
+
+    id: str
+    is_alone: bool
+    since: datetime
 
 
 class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -87,7 +93,7 @@ class Claims:
         self._store = store
         self._clock = clock
         self._boot_id = boot_id
-        self._names = None if names is None else [check_name("name", name) for name in names]
+        self._names = None if names is None else [check_code_name("name", name) for name in names]
         self._lease = lease
         self._lease_ns = lease // _MICROSECOND * 1000
         self._steady = steady_of(clock)
@@ -96,15 +102,17 @@ class Claims:
         self._has_lost = False
         self._retention = retention
         self._family = family
+        # Since when this process has taken nothing but suspects, one after another.
+        self._alone_since: datetime | None = None
 
     async def take(self, limit: int = 1) -> list[ClaimedRun]:
         """The most urgent ready runs, at most `limit`; each is ours until its lease lapses."""
         check_number("limit", limit, low=1, high=MAX_BATCH)
-        return await self._store.write(self._taking(limit, token=new_token()))
+        is_held = await self._is_held()
+        return await self._store.write(self._taking(limit, token=new_token(), is_held=is_held))
 
-    def _taking(self, limit: int, *, token: str) -> Write[list[ClaimedRun]]:
-        until_ns, is_held = self._steady() + self._lease_ns, self._is_held()
-        now = self._clock.now()
+    def _taking(self, limit: int, *, token: str, is_held: bool = False) -> Write[list[ClaimedRun]]:
+        until_ns, now = self._steady() + self._lease_ns, self._clock.now()
 
         def take(tx: Tx) -> list[ClaimedRun]:
             runs = tx.runs.with_token(self._boot_id, token)
@@ -131,38 +139,90 @@ class Claims:
         return usable
 
     def _pick(self, tx: Tx, limit: int, token: str, now: datetime, *, is_held: bool) -> list[Run]:
-        """Suspects first, and alone; everyone else together."""
+        """Suspects first, and alone; everyone else together.
+
+        A busy process goes on with other work while a suspect waits for its turn alone. It makes room for
+        one that has waited long, but only for a while; then it carries the suspect beside the others. Nor do
+        suspects that come one after another keep the others waiting for ever.
+        """
         if tx.runs.boot_carries_suspect(self._boot_id):
             return []
         if is_held:
             return self._pick_new(tx, limit, token, now)
-        ready = None if self._family is None else self._ready_in(tx, self._family, limit)
-        suspect = self._waiting_suspect(tx) if ready is None else _first_suspect(ready)
-        if suspect is not None:
-            run_id, since = suspect
+        ready = None if self._family is None else self._ready_in(tx, self._family, MAX_BATCH)
+        suspects = self._waiting_suspects(tx, ready, now)
+        beside: list[Run] = []
+        if suspects:
             if not tx.runs.boot_carries_any(self._boot_id):
-                run = tx.runs.claim(run_id, boot_id=self._boot_id, token=token, now=now, lease=self._lease)
-                return [] if run is None else [run]
-            if now - since > SUSPECT_PATIENCE:
+                alone = self._pick_alone(tx, suspects, limit, ready, token, now)
+                if alone:
+                    return alone
+            waited = now - suspects[0].since
+            if SUSPECT_PATIENCE <= waited < SUSPECT_PATIENCE + SUSPECT_ROOM:
                 return []
+            if waited >= SUSPECT_PATIENCE + SUSPECT_ROOM:
+                beside = [
+                    self._exonerated(tx, run, now)
+                    for run in self._claim_each(tx, suspects[:1], token, now, limit=1)
+                ]
+        return [*beside, *self._pick_others(tx, limit - len(beside), ready, token, now)]
+
+    def _pick_alone(
+        self,
+        tx: Tx,
+        suspects: Sequence[ReadyRun],
+        limit: int,
+        ready: Sequence[ReadyRun] | None,
+        token: str,
+        now: datetime,
+    ) -> list[Run]:
+        """For a process that carries nothing: a suspect, unless it is the turn of the others."""
+        if self._alone_since is not None and now - self._alone_since >= SUSPECT_PATIENCE:
+            others = self._pick_others(tx, limit, ready, token, now)
+            if others:
+                return others
+        alone = self._claim_each(tx, suspects, token, now, limit=1)
+        if alone and self._alone_since is None:
+            self._alone_since = now
+        return alone
+
+    def _pick_others(
+        self, tx: Tx, limit: int, ready: Sequence[ReadyRun] | None, token: str, now: datetime
+    ) -> list[Run]:
+        self._alone_since = None
+        if limit == 0:
+            return []
         if ready is not None:
-            asked = [run_id for run_id, is_alone, _ in ready if not is_alone]
-            claimed = [
-                tx.runs.claim(run_id, boot_id=self._boot_id, token=token, now=now, lease=self._lease)
-                for run_id in asked
-            ]
-            return [run for run in claimed if run is not None]
+            return self._claim_each(tx, [one for one in ready if not one.is_alone], token, now, limit=limit)
         return tx.runs.claim_ready(
             boot_id=self._boot_id, token=token, names=self._names, limit=limit, now=now, lease=self._lease
         )
 
-    def _is_held(self) -> bool:
+    def _claim_each(
+        self, tx: Tx, asked: Sequence[ReadyRun], token: str, now: datetime, *, limit: int
+    ) -> list[Run]:
+        """The first of these that no other worker has claimed meanwhile, at most `limit`."""
+        claimed: list[Run] = []
+        for one in asked:
+            if len(claimed) == limit:
+                break
+            run = tx.runs.claim(one.id, boot_id=self._boot_id, token=token, now=now, lease=self._lease)
+            if run is not None:
+                claimed.append(run)
+        return claimed
+
+    def _exonerated(self, tx: Tx, run: Run, now: datetime) -> Run:
+        """A suspect that is carried beside others: its death would not be one of a run carried alone."""
+        tx.runs.exonerate(run.id, run.fence, now=now)
+        return msgspec.structs.replace(run, is_alone=False)
+
+    async def _is_held(self) -> bool:
         """Whether the database has lost commits, and no person has accepted that.
 
-        Asked at most once a second: a shared database has to be read for it.
+        Asked at most once a second, and beside the loop: a shared database has to be read for it.
         """
         if self._steady() >= self._look_at_mark_ns:
-            self._has_lost = self._store.held_why() is not None
+            self._has_lost = await asyncio.to_thread(self._store.held_why) is not None
             self._look_at_mark_ns = self._steady() + _LOOK_AT_MARK_NS
         return self._has_lost
 
@@ -171,7 +231,7 @@ class Claims:
         may be in the commits that are lost."""
         new = set(tx.runs.ready_since(self._began_at, self._names or (), limit=limit))
         if self._family is not None:
-            new &= {run_id for run_id, _, _ in self._ready_in(tx, self._family, limit)}
+            new &= {one.id for one in self._ready_in(tx, self._family, MAX_BATCH)}
         claimed = [
             tx.runs.claim(run_id, boot_id=self._boot_id, token=token, now=now, lease=self._lease)
             for run_id in sorted(new)
@@ -184,16 +244,28 @@ class Claims:
             return bool(self._ready_in(tx, self._family, 1))
         return tx.runs.has_ready(self._names or ())
 
-    def _ready_in(self, tx: Tx, family: Family, limit: int) -> list[tuple[str, bool, datetime]]:
+    def _ready_in(self, tx: Tx, family: Family, limit: int) -> list[ReadyRun]:
         if family.task_id is None:
             return []
-        return tx.runs.ready_of_tree(family.task_id, self._names or (), limit=limit)
+        found = tx.runs.ready_of_tree(family.task_id, self._names or (), limit=limit)
+        return [ReadyRun(id=run_id, is_alone=is_alone, since=since) for run_id, is_alone, since in found]
 
-    def _waiting_suspect(self, tx: Tx) -> tuple[str, datetime] | None:
-        for run_id, name, since in tx.runs.suspects(limit=MAX_BATCH if self._names else 1):
-            if self._names is None or name in self._names:
-                return run_id, since
-        return None
+    def _waiting_suspects(
+        self, tx: Tx, ready: Sequence[ReadyRun] | None, now: datetime
+    ) -> Sequence[ReadyRun]:
+        """By urgency; but first the one that has waited longest, if that is too long."""
+        if ready is None:
+            suspects = [
+                ReadyRun(id=run_id, is_alone=True, since=since)
+                for run_id, name, since in tx.runs.suspects(limit=MAX_BATCH)
+                if self._names is None or name in self._names
+            ]
+        else:
+            suspects = [one for one in ready if one.is_alone]
+        oldest = min(suspects, key=lambda one: one.since, default=None)
+        if oldest is not None and now - oldest.since >= SUSPECT_PATIENCE:
+            return [oldest, *(one for one in suspects if one is not oldest)]
+        return suspects
 
     async def start(self, run_id: str) -> ClaimedRun:
         """One run by its id: for producers that carry out recorded work themselves."""

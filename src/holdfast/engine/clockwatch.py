@@ -6,45 +6,21 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import msgspec
 
 from holdfast.core.clock import Clock, from_micros, to_micros
-from holdfast.core.jumps import DELETES_AFTER, FIRES_AFTER, TOLERANCE, Belief, is_near
+from holdfast.core.jumps import DELETES_AFTER, FIRES_AFTER, TOLERANCE, Belief
+from holdfast.engine.jumped import FACT, Kept, boottime_us, in_words, machine_boot, read_kept
 from holdfast.store import Store, Tx
-from holdfast.store.clock import passed_ns
 
 log = logging.getLogger("holdfast")
 
-FACT = "clock"
 # Of so many machines the ledger remembers what was believed.
 MOST_MACHINES = 64
 
 # So far the wall clock may creep away from what is kept before that is written anew.
 _DRIFT_US = TOLERANCE // timedelta(microseconds=2)
-
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def boottime_us() -> int:
-    """Microseconds since the machine booted, also those in which it slept."""
-    return passed_ns() // 1000
-
-
-def machine_boot() -> str:
-    """Which boot of which machine this is; empty where nobody can tell."""
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What is believed on one boot of one machine, as the ledger remembers it."""
-
-    offset: int
-    since: int
 
 
 class ClockWatch:
@@ -100,7 +76,7 @@ class ClockWatch:
         """What was believed on this boot of the machine; and whether the ledger is new. In a new one nothing
         is old and no schedule has begun, so its first time is believed at once."""
         text = await self._store.read(lambda tx: tx.boots.fact(FACT))
-        kept = _read(text).get(self._machine)
+        kept = read_kept(text).get(self._machine)
         if kept is None or kept.since > self._boottime_us():
             return None, text is None
         self._kept = kept
@@ -115,7 +91,7 @@ class ClockWatch:
             return
 
         def keep(tx: Tx) -> None:
-            found = _read(tx.boots.fact(FACT))
+            found = read_kept(tx.boots.fact(FACT))
             found.pop(self._machine, None)
             # Two machines that write at once may forget one of them, which then waits after its next start.
             latest = [*found.items(), (self._machine, kept)][-MOST_MACHINES:]
@@ -123,29 +99,6 @@ class ClockWatch:
 
         await self._store.write(keep)
         self._kept = kept
-
-
-def jumped_by(text: str | None, clock: Clock) -> timedelta | None:
-    """How far the wall clock is ahead of what the ledger's fact believes; None when it is not away."""
-    kept = _read(text).get(machine_boot())
-    if kept is None:
-        return None
-    offset = to_micros(clock.now()) - boottime_us()
-    return None if is_near(offset, kept.offset) else timedelta(microseconds=offset - kept.offset)
-
-
-def in_words(ahead: timedelta) -> str:
-    """How far a clock jumped, to the second: `1:00:00 ahead`, `365 days, 0:00:00 back`."""
-    size = timedelta(seconds=round(abs(ahead).total_seconds()))
-    return f"{size} ahead" if ahead > timedelta(0) else f"{size} back"
-
-
-def _read(text: str | None) -> dict[str, Kept]:
-    """What nobody can read proves nothing."""
-    try:
-        return {} if text is None else msgspec.json.decode(text, type=dict[str, Kept])
-    except msgspec.DecodeError:
-        return {}
 
 
 def _moment(micros: int | None) -> datetime | None:

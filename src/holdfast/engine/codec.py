@@ -1,4 +1,4 @@
-"""A result's way into the ledger and back: typed by annotation, redacted, the same on every replay."""
+"""A result's way into the ledger and back: typed by annotation, the same on every replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import msgspec
 from holdfast.core.effect_class import Stepped
 from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
 from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload, field_names
-from holdfast.core.redaction import known_secrets, redact, redact_json, redact_text
+from holdfast.core.redaction import holds_secret, known_secrets, redact, redact_json, redact_text
 from holdfast.core.task import Failure
 from holdfast.engine.traces import traceback_of
 
@@ -35,6 +35,8 @@ _REMEDY = "return plain JSON values, a dataclass or a msgspec.Struct, and annota
 SCALARS = frozenset({str, int, float, bool, type(None)})
 _SIMPLE = SCALARS | {list, tuple, dict}
 _NUMBERS = frozenset({int})
+# How something begins that stands for a durable list or value.
+_DIGEST = b'{"digest":"'
 _MISSING = object()
 _ARGS: Any = BaseException.args
 
@@ -64,7 +66,7 @@ class Codec:
         return self._text
 
     def encode(self, step: str, value: object) -> bytes:
-        """Redacted JSON that this codec reads back. Raises BadInput, which names the step and the remedy."""
+        """JSON that this codec reads back. Raises BadInput, which names the step and the remedy."""
         try:
             payload = encode_payload(step, value, encoder=_encoder)
         except BadInput:
@@ -110,8 +112,6 @@ class Codec:
             decoded = self._decode(payload)
         except Exception as error:
             why = f"{type(value).__name__} does not fit {_shown(self.annotation)}: {_said(error)}"
-            if b"[redacted:" in payload:
-                why = f"{why} (a secret was removed from it; give secrets as hf.secret(…))"
             raise BadInput(field, f"{why}; correct the annotation or what is returned") from error
         if doubt is not None and not _comes_back(value, decoded, is_plain=self._doubt is not None):
             raise BadInput(field, f"does not come back as {_shown(self.annotation)}: {doubt}; {_REMEDY}")
@@ -136,7 +136,7 @@ def codec_for(name: str, annotation: Any) -> Codec:
 
 
 def encode_value(field: str, value: object) -> bytes:
-    """Redacted JSON of a value that is read back without a type. Raises BadInput, with the remedy."""
+    """JSON of a value that is read back without a type. Raises BadInput, with the remedy."""
     return _anything.encode_as(field, value)
 
 
@@ -305,12 +305,13 @@ def _key_text(key: object) -> object:
 
 def input_digest(
     key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_plain: bool = False
-) -> bytes:
-    """A keyed digest of what a step was called with. Never raises.
+) -> tuple[bytes, bool]:
+    """A keyed digest of what a step was called with, and whether there may be a secret in it. Never raises.
 
     A durable list stands for itself with its own digest. What cannot be encoded stands for itself with the
     name of its type: a client is the same client after a restart, though not the same object.
     """
+    given = (args, kwargs)
     if not is_plain:
         args = tuple(map(_with_digests, args))
         kwargs = {name: _with_digests(value) for name, value in kwargs.items()}
@@ -319,12 +320,21 @@ def input_digest(
     except Exception:  # noqa: BLE001 - surrogates, cycles, a property that raises: whatever values do
         named = [part for name in sorted(kwargs) for part in (name, kwargs[name])]
         text = b"\n".join(map(_tolerant, (*args, len(args), *named)))
-    return hashlib.blake2b(text, digest_size=8, key=key).digest()
+    has_secret = holds_secret(text) or (_DIGEST in text and _keeps_secret(given))
+    return hashlib.blake2b(text, digest_size=8, key=key).digest(), has_secret
 
 
-def preview_of(args: tuple[Any, ...], kwargs: dict[str, Any], *, max_chars: int = MAX_PREVIEW_CHARS) -> str:
-    """What a step was called with, for people: redacted and cut. Never raises."""
-    if not kwargs and _NUMBERS.issuperset(map(type, args)) and not known_secrets.get():
+def preview_of(
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    names: tuple[str, ...] = (),
+    max_chars: int = MAX_PREVIEW_CHARS,
+) -> str:
+    """What a step was called with, for people: redacted, cut, by name where they have one. Never raises."""
+    if names:
+        args, kwargs = args[len(names) :], {**dict(zip(names, args, strict=False)), **kwargs}
+    if not kwargs and _NUMBERS.issuperset(map(type, args)) and not known_secrets():
         try:
             text = ", ".join(map(str, args))
         except ValueError:  # too long to be said
@@ -344,7 +354,9 @@ def _shown_value(name: str, value: object) -> str:
             # Before it is written as JSON, which would hide a secret that has something to be escaped.
             return _canonical(redact_text(value) if isinstance(value, str) else value).decode()
         # Under its name, because a name may be what tells that the value is a secret.
-        entry = redact_json(b"{%b:%b}" % (_canonical(name), _tolerant(_with_digests(value))))
+        entry = redact_json(
+            b"{%b:%b}" % (_canonical(name), _tolerant(_with_names(value), _shown_as, _name_for))
+        )
         return msgspec.json.encode(*msgspec.json.decode(entry).values()).decode()
     except Exception:  # noqa: BLE001 - a preview is never the reason why a step fails
         return f"<{_kind_of(type(value))}>"
@@ -374,13 +386,44 @@ def _own_digest(value: Any) -> Any:
         return {"digest": _kind_of(type(value))}
 
 
-def _tolerant(value: object) -> bytes:
+def _with_names(value: Any) -> Any:
+    """The same for people: a digest tells them nothing, and a short secret can be guessed from it."""
+    if hasattr(type(value), "__holdfast_digest__"):
+        return _own_name(value)
+    if type(value) is dict:
+        return {name: _own_name(inner) for name, inner in value.items()}
+    return [_own_name(inner) for inner in value] if type(value) in (list, tuple) else value
+
+
+def _own_name(value: Any) -> Any:
+    if not hasattr(type(value), "__holdfast_digest__"):
+        return value
+    named = getattr(value, "__holdfast_name__", None)
+    return f"<{_kind_of(type(value)) if named is None else named()}>"
+
+
+def _keeps_secret(value: Any) -> bool:
+    """Whether something that only its digest stands for holds a secret."""
+    if hasattr(type(value), "__holdfast_digest__"):
+        keeps = getattr(value, "__holdfast_secret__", None)
+        return keeps is None or bool(keeps())
+    if isinstance(value, dict):
+        return any(map(_keeps_secret, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_keeps_secret, value))
+
+
+def _tolerant(
+    value: object,
+    encode: Callable[[object], bytes] | None = None,
+    stand_in: Callable[[Any], Any] | None = None,
+) -> bytes:
     """Canonical JSON of a value; or of its plain form, when keys are numbers; or of its type's name."""
+    encode = encode or _canonical
     with suppress(Exception):
-        return _canonical(value)
+        return encode(value)
     with suppress(Exception):
-        return _canonical(msgspec.to_builtins(value, str_keys=True, enc_hook=_stand_in))
-    return _canonical(_kind_of(type(value)))
+        return encode(msgspec.to_builtins(value, str_keys=True, enc_hook=stand_in or _stand_in))
+    return encode(_kind_of(type(value)))
 
 
 def _stand_in(value: Any) -> Any:
@@ -394,6 +437,11 @@ def _stand_in(value: Any) -> Any:
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
         return f"<{value.__module__}.{value.__qualname__}>"
     return f"<{_kind_of(type(value))}>"
+
+
+def _name_for(value: Any) -> Any:
+    """The same for people."""
+    return _own_name(value) if hasattr(type(value), "__holdfast_digest__") else _stand_in(value)
 
 
 # --- errors
@@ -602,5 +650,6 @@ def _said(error: BaseException) -> str:
 _encoder = msgspec.json.Encoder(enc_hook=_to_json)
 _decode_plain = msgspec.json.Decoder().decode
 _canonical = msgspec.json.Encoder(order="deterministic", enc_hook=_stand_in).encode
+_shown_as = msgspec.json.Encoder(order="deterministic", enc_hook=_name_for).encode
 _codecs: weakref.WeakKeyDictionary[Any, Codec] = weakref.WeakKeyDictionary()
 _anything = Codec("value", Any)

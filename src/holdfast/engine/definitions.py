@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import BadInput, Drift, NotInRun
-from holdfast.core.ladder import Budget, Rung, check_ladder
-from holdfast.core.payload import check_name, check_number, decode_payload
+from holdfast.core.ladder import Budget, Rung, check_budget, check_ladder
+from holdfast.core.payload import check_code_name, check_number, decode_payload
 from holdfast.engine.codec import Codec, codec_of, encode_value
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# For tasks that name none.
+DEFAULT_ATTEMPTS = 5
+MAX_ATTEMPTS = 1_000_000
 
 Migrate = Callable[[dict[str, Any], int], Mapping[str, Any]]
 # Beside the arguments, when a task has been given a version: a name that no parameter can have.
@@ -65,22 +69,25 @@ class TaskDefinition(Generic[P, T]):
         *,
         name: str | None,
         timeout: Duration | None,
-        attempts: int,
+        attempts: int | None,
         backoff: Duration,
         ladder: Sequence[Rung],
         budget: Budget | None,
         version: int,
         migrate: Migrate | None,
+        default_attempts: int = DEFAULT_ATTEMPTS,
     ) -> None:
         if not inspect.iscoroutinefunction(fn):
             raise BadInput("task", f"{fn!r} is no coroutine function; write `async def`")
         self.fn = fn
-        self.name = check_name("task name", fn.__name__ if name is None else name)
+        self.name = check_code_name("task name", fn.__name__ if name is None else name)
         self.timeout = None if timeout is None else parse_duration("timeout", timeout)
-        self.attempts = check_number("attempts", attempts, low=1, high=1_000_000)
+        # None if its author named none: then the settings say how many deaths without progress are enough.
+        self.named_attempts = None if attempts is None else _check_attempts(attempts)
+        self.attempts = _check_attempts(default_attempts) if attempts is None else attempts
         self.backoff = parse_duration("backoff", backoff)
         self.ladder = check_ladder(ladder)
-        self.budget = budget
+        self.budget = None if budget is None else check_budget(budget)
         self.version = check_number("version", version, low=1, high=1_000_000)
         self.migrate = migrate
         self._parameters = _parameters_of(fn)
@@ -127,6 +134,10 @@ class TaskDefinition(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
+
+
+def _check_attempts(attempts: int) -> int:
+    return check_number("attempts", attempts, low=1, high=MAX_ATTEMPTS)
 
 
 def _parameters_of(fn: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -183,7 +194,7 @@ def task(
     *,
     name: str | None = None,
     timeout: Duration | None = None,
-    attempts: int = 3,
+    attempts: int | None = None,
     backoff: Duration = "1s",
     ladder: Sequence[Rung] = (),
     budget: Budget | None = None,
@@ -198,7 +209,7 @@ def task(
     *,
     name: str | None = None,
     timeout: Duration | None = None,
-    attempts: int = 3,
+    attempts: int | None = None,
     backoff: Duration = "1s",
     ladder: Sequence[Rung] = (),
     budget: Budget | None = None,
@@ -207,7 +218,8 @@ def task(
 ) -> Any:
     """Make a coroutine function durable. It is called with a run first, then with its own arguments.
 
-    `attempts` counts failures by an exception; a restart or a crash is none of them.
+    `attempts` (5, if you name none) bounds two counts, each for itself: exceptions that leave the task, and
+    deaths of its process one after another without progress. A planned restart counts as neither.
     """
 
     def define(fn: Callable[Concatenate[Run, P], Awaitable[T]]) -> TaskDefinition[P, T]:

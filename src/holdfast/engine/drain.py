@@ -17,6 +17,7 @@ from holdfast.engine.carried import Carried, Hands, interrupt
 from holdfast.engine.checkpoints import Checkpoints
 from holdfast.engine.codec import failure_of
 from holdfast.engine.ledger import Ledger
+from holdfast.engine.live import DRAINING
 from holdfast.engine.threads import StepThreads
 
 log = logging.getLogger("holdfast")
@@ -70,7 +71,7 @@ class Drain:
     def tell(self) -> None:
         """From now on the next call of every run raises Stopping."""
         for one in self._hands.carried.values():
-            one.tell("draining")
+            one.tell(DRAINING)
 
     async def run(self, *, may_go_on: bool = False) -> None:
         """Every run stops at its next call. Effects in flight are waited for before anything else.
@@ -83,7 +84,7 @@ class Drain:
         self.tell()
         began_at = said_at = _now()
         problem = await self._pause_left_over()
-        while self._hands.carried and (left_s := self._time_left(began_at)) > 0:
+        while self._is_worth_waiting() and (left_s := self._time_left(began_at)) > 0:
             if _now() >= said_at + _SAY_EVERY_S:
                 said_at = _now()
                 log.warning("still draining, for at most %.0f s more: %s", left_s, self._waited_for())
@@ -92,8 +93,11 @@ class Drain:
                 async with asyncio.timeout(min(left_s, _LOOK_EVERY_S)):
                     await self.news.wait()
             problem = await self._pause_left_over() or problem
-            if problem is not None and may_go_on:
-                raise problem
+            if may_go_on:
+                # Nothing can be paused in a ledger that cannot be written: to wait for it would be in vain.
+                problem = problem or self._why_unwritten(began_at)
+                if problem is not None:
+                    raise problem
         if may_go_on:
             problem = await self._pause(self._hands.everyone())
             if problem is not None:
@@ -101,6 +105,19 @@ class Drain:
         problem = await self.stop_now() or problem
         if problem is not None:
             raise problem
+
+    def _why_unwritten(self, since: float) -> CheckpointNotSaved | None:
+        """Why one of them cannot even write what came of an effect that is done. What was so before the drain
+        began may be over."""
+        for one in self._hands.carried.values():
+            if one.live.unwritten is not None and one.live.unwritten_at >= since:
+                return CheckpointNotSaved(one.claim.run_id, one.live.unwritten)
+        return None
+
+    def _is_worth_waiting(self) -> bool:
+        """Whether a run still works. One that has asked for this restart waits for us, and is paused last:
+        so it goes on where it is if the drain is taken back."""
+        return any(not one.live.is_ready_to_pause for one in self._hands.carried.values())
 
     def _time_left(self, began_at: float) -> float:
         if self._is_hurried:
@@ -124,7 +141,7 @@ class Drain:
             problem = await self._pause(left)
         finally:
             for one in left:
-                one.give_up("draining")
+                one.give_up(DRAINING)
             unwind_s = self.patience.unwind_s
             await interrupt(left, within_s=min(1.0, unwind_s) if self._is_hurried else unwind_s)
             self._hands.let_go(left)
@@ -143,19 +160,27 @@ class Drain:
         try:
             for one in some:
                 if one.is_to_be_cancelled:
-                    await self.end_cancelled(one)
+                    await self._end_or_say(one)
                 elif one.trouble is not None:
                     await self.pause_troubled(one)
             paused = [one for one in some if not one.live.is_given_up]
             if paused:
-                await self._checkpoints.pause([one.claim for one in paused], self.reason)
+                asking: dict[str, str] = {
+                    one.claim.run_id: why for one in paused if (why := one.live.restart_why) is not None
+                }
+                await self._checkpoints.pause([one.claim for one in paused], self.reason, asking=asking)
         except CheckpointNotSaved as error:
             return error
-        except StoreUnavailable as error:
-            return CheckpointNotSaved(", ".join(one.claim.run_id for one in some[:3]), str(error))
         for one in paused:
-            one.give_up("draining")
+            one.give_up(DRAINING)
         return None
+
+    async def _end_or_say(self, one: Carried) -> None:
+        """Raises CheckpointNotSaved, which names this very run."""
+        try:
+            await self.end_cancelled(one)
+        except StoreUnavailable as error:
+            raise CheckpointNotSaved(one.claim.run_id, str(error)) from error
 
     async def end_cancelled(self, one: Carried) -> None:
         """The ledger does not wait for a program: its task ends, and its later writes are refused."""
@@ -176,6 +201,8 @@ class Drain:
 
 
 def _what_keeps(one: Carried) -> str:
+    if one.live.unwritten is not None:
+        return "knows what came of an effect and cannot write it"
     if one.live.effects:
         return "has an effect in flight"
     return "has a function in a thread" if one.live.must_land else "is in a step"

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core.claim import Claim
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.effect import Decision, Effect, EffectClass, Request, Review, decode_request
-from holdfast.core.effect_class import DidNotHappen, EffectSpec, Happened, Unknown
+from holdfast.core.effect_class import DidNotHappen, EffectSpec, Happened, Stopped, Unknown
 from holdfast.core.errors import (
     BadInput,
     ClaimLost,
@@ -32,27 +32,39 @@ from holdfast.core.errors import (
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_effect_id
 from holdfast.core.ladder import Retry, delay
-from holdfast.core.payload import check_name, check_text, encode_payload
+from holdfast.core.payload import check_name, check_text, clean_text, encode_payload
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.core.transport import is_transport_error
 from holdfast.engine.begun import begin_silent, nest_here
-from holdfast.engine.codec import failure_of, preview_of
+from holdfast.engine.codec import MAX_MESSAGE_CHARS, failure_of, preview_of
 from holdfast.engine.inputs import check_choice
-from holdfast.engine.live import Live, TooLate, landed, sheltered, shielded
+from holdfast.engine.live import CANCELLED, Live, TooLate, landed, sheltered, shielded
+from holdfast.engine.questions import wake_waiting
 from holdfast.engine.scopes import Called, Key, Past, inside_step, opened_step
-from holdfast.engine.stepper import FREE, Doing, Stepper, failed_payload, tell_drift, time_of
+from holdfast.engine.stepper import (
+    FREE,
+    Doing,
+    Stepper,
+    digest_in_key,
+    failed_payload,
+    stored_digest,
+    tell_drift,
+    time_of,
+)
 from holdfast.engine.stopping import Stopping
-from holdfast.engine.waits import wake_waiting
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack
 from holdfast.store.clock import doubt_about
 from holdfast.store.effects import beginning_effect, finishing_effect
+from holdfast.store.sealing import Sealing
 
 # Between two calls with one key, while the answers leave the outcome open.
 _PATIENCE = Retry(attempts=1_000_000, backoff=timedelta(seconds=1), most=timedelta(minutes=5))
 
+# How long the world is asked about an effect that a cancel cut short.
+_LOOK_S = 5.0
 _CUT = "the program cancelled it while it was being done"
 # Among the facts of a failure: nothing happened.
 _CERTAIN = "did_not_happen"
@@ -66,6 +78,15 @@ def idempotency_key() -> str:
     if called is None or called.idempotency_key is None:
         raise NotInRun("idempotency_key()", "inside a tool that was called by turn.tool or run.step")
     return called.idempotency_key
+
+
+def file_key(kind: str, *, is_for_reading: bool = False) -> bytes | None:
+    """What the effect that is being done seals a file of its own with, under its key; None for no sealing."""
+    called = inside_step.get()
+    if called is None:
+        return None
+    find = called.sealing.key_of_file if is_for_reading else called.sealing.file_key
+    return find(kind, idempotency_key())
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -204,7 +225,7 @@ class Effects:
         """It was done, with other arguments: to do it now would be a second effect. So it gets a key of its
         own, and a person decides."""
         scope, name, occurrence = doing.key
-        doing.key = (scope, name, f"{occurrence}~{doing.digest.hex()[:12]}")
+        doing.key = (scope, name, f"{occurrence}~{digest_in_key(doing, self._live.sealing)}")
         is_known, result = self._stepper.remembered(doing)
         if not is_known and doing.key not in self._past.effects:
             live, now = self._live, self._live.clock.now()
@@ -237,7 +258,7 @@ class Effects:
         """What a crash left to us. None: somebody has to look at it."""
         await self._outlive(effect)
         left = Open("the process died while it was being done")
-        if not _has_other_arguments(doing, effect):
+        if not _has_other_arguments(self._live.sealing, doing, effect):
             return left
         await self._end(doing, effect, EffectStatus.UNKNOWN, _with_other_arguments(left.why))
         return None
@@ -252,7 +273,9 @@ class Effects:
         failure = _failure_in(effect)
         why = f"it raised {failure.kind}: {failure.message}"
         is_keyed = spec.effect_class is effect.effect_class is EffectClass.KEYED
-        if (is_keyed or spec.effect_class is EffectClass.VERIFIABLE) and _has_other_arguments(doing, effect):
+        if (is_keyed or spec.effect_class is EffectClass.VERIFIABLE) and _has_other_arguments(
+            self._live.sealing, doing, effect
+        ):
             await self._end(doing, effect, EffectStatus.UNKNOWN, _with_other_arguments(why))
             return None
         if spec.effect_class is EffectClass.VERIFIABLE:
@@ -313,7 +336,7 @@ class Effects:
         live.effects += 1
         try:
             try:
-                is_noted = await live.write(beginning_effect(effect))
+                is_noted = await live.write(beginning_effect(effect, live.sealing))
             except asyncio.CancelledError:
                 await shielded(self._take_back(doing, effect))
                 raise
@@ -344,8 +367,8 @@ class Effects:
         key = key_of(claim.task_id, doing, generation)
         request = Request(
             boot=claim.boot_id,
-            input_digest=doing.digest.hex(),
-            shown=preview_of(doing.args, doing.kwargs),
+            input_digest=stored_digest(doing, self._live.sealing).hex(),
+            shown=preview_of(doing.args, doing.kwargs, names=doing.names),
             returns=doing.codec.shown(),
         )
         effect = Effect(
@@ -382,7 +405,7 @@ class Effects:
 
         # Stopping: the claim is lost, and whoever has it now settles this, too.
         with contextlib.suppress(HoldfastError, Stopping):
-            taken = await live.write(take_back)
+            taken = await live.write(take_back, is_kept=True)
             if taken is not None:  # a program that was only cancelled may call it again: with a new key
                 self._past.effects[doing.key] = taken
 
@@ -397,7 +420,11 @@ class Effects:
     async def _cut_short(self, doing: Doing, spec: EffectSpec) -> None:
         """It was begun, and nobody waits for it any longer: that is known before the program goes on."""
         live, effect = self._live, self._past.effects.get(doing.key)
-        if live.is_stopping or effect is None or effect.status is not EffectStatus.INTENT:
+        if effect is None or effect.status is not EffectStatus.INTENT:
+            return
+        if live.is_stopping:
+            if live.why == CANCELLED and not live.is_given_up and spec.is_local:
+                await self._settle_cancelled(doing, spec, effect)
             return
         self._cut[doing.key] = (doing, spec)
         self._on_cut()
@@ -406,6 +433,14 @@ class Effects:
         # Whoever has the claim now, or finds us dead, sees an intent and settles it.
         with contextlib.suppress(HoldfastError, Stopping):
             await self._doubt(doing, effect)
+
+    async def _settle_cancelled(self, doing: Doing, spec: EffectSpec, effect: Effect) -> None:
+        """The task is cancelled, and its effect was cut short for that. Its own machine can tell at once what
+        came of it: a command, for one, that was ended with it leaves nothing to ask a person about."""
+        # Whatever stays open is put before a person when the task ends.
+        with contextlib.suppress(HoldfastError, Stopping, TimeoutError):
+            async with asyncio.timeout(_LOOK_S), self._live.cleanup():
+                await self._ask_world(doing, spec, effect, Open(_CUT))
 
     async def _doubt(self, doing: Doing, effect: Effect) -> None:
         live, now = self._live, self._live.clock.now()
@@ -484,10 +519,10 @@ class Effects:
                 # It happened all the same; what it returned is lost, and that is its result.
                 payload = failed_payload(failure_of(error))
             # The world has changed: that must be known, whoever wants us to stop; so we are sheltered here.
-            step, packed = self._stepper.saving(doing, payload)
-            finish = finishing_effect(effect, live.claim, payload, step.seq)
+            step, packed = await self._stepper.saving_beside(doing, payload)
+            finish = finishing_effect(effect, live.claim, payload, step.seq, live.sealing)
             is_simple = packed is None and not live.claim.is_alone and effect.run_id == live.claim.run_id
-            if not (is_simple and await live.write(finish)):
+            if not (is_simple and await live.write(finish, is_kept=True)):
                 await self._note_outcome(doing, effect, step, packed, EffectStatus.DONE)
             self._stepper.remember(doing, step, payload)
             self._past.effects.pop(doing.key, None)
@@ -523,7 +558,7 @@ class Effects:
             return Definite(error)
         # One write for both, so that no replay finds a failure without the step that tells of it.
         payload = failed_payload(failure)
-        step, packed = self._stepper.saving(doing, payload)
+        step, packed = await self._stepper.saving_beside(doing, payload)
         await self._end(doing, effect, EffectStatus.FAILED, failure, step, packed)
         self._stepper.remember(doing, step, payload)
         return Raised(failure, error)
@@ -536,7 +571,8 @@ class Effects:
         if hasattr(doing.fn, "__signature__"):  # which need not be the one that Python goes by
             return False
         try:
-            args, kwargs = self._live.place.secrets.opened(doing.args, doing.kwargs)
+            live = self._live
+            args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs, task=live.task.name)
             inspect.signature(doing.fn, follow_wrapped=False).bind(*args, **kwargs)
         except BadInput as refusal:
             return str(refusal) == str(error)
@@ -563,7 +599,7 @@ class Effects:
             live.note_progress(tx, now)
 
         try:
-            await live.write(note_outcome)
+            await live.write(note_outcome, is_kept=True)
         except Stopping as stop:
             if isinstance(stop.__cause__, ClaimLost):
                 # Somebody else settles it; what we saw may help to decide.
@@ -601,7 +637,7 @@ class Effects:
                 live.note_progress(tx, now)
             return tx.effects.settle(effect, to, outcome=outcome, now=now)
 
-        self._past.effects[doing.key] = await live.write(note_end)
+        self._past.effects[doing.key] = await live.write(note_end, is_kept=True)
 
     # --- settling what was left open
 
@@ -652,7 +688,7 @@ class Effects:
             verdict = await self._verify(doing, spec, effect)
             if isinstance(verdict, Happened):
                 payload = doing.codec.encode(doing.name, verdict.result)
-                step, packed = self._stepper.saving(doing, payload)
+                step, packed = await self._stepper.saving_beside(doing, payload)
                 await self._note_outcome(doing, effect, step, packed, EffectStatus.CONFIRMED)
                 self._stepper.remember(doing, step, payload)
                 self._past.effects.pop(doing.key, None)
@@ -661,9 +697,23 @@ class Effects:
                 failure = _certain(Failure(kind="did_not_happen", message=why))
                 await self._end(doing, effect, EffectStatus.FAILED, failure)
                 return Again() if left.error is None else Definite(left.error)
-            why = f"{why}; verify says: {verdict.why}"
+            if isinstance(verdict, Stopped) and await self._is_cancelled():
+                # What was wanted is done: nothing of it goes on.
+                await self._end(
+                    doing, effect, EffectStatus.FAILED, Failure(kind="stopped", message=verdict.why)
+                )
+                live = self._live
+                live.stop(CANCELLED)
+                raise Stopping(live.why or CANCELLED)
+            # Its author's words, which may quote what was sent.
+            why = clean_text(f"{why}; verify says: {verdict.why}", max_chars=MAX_MESSAGE_CHARS)
         await self._end(doing, effect, EffectStatus.UNKNOWN, Failure(kind="unknown", message=why))
         return None
+
+    async def _is_cancelled(self) -> bool:
+        """Whether a cancel of the task is recorded: the run itself may not have heard of it yet."""
+        task_id = self._live.claim.task_id
+        return (await self._live.read(lambda tx: tx.tasks.look(task_id))).cancel_requested_at is not None
 
     async def _begun_elsewhere(self, effect: Effect) -> str | None:
         """Why this machine cannot tell what came of it; None when it can."""
@@ -768,9 +818,10 @@ def _failure_in(effect: Effect) -> Failure:
     return msgspec.json.decode(effect.outcome, type=Failure)
 
 
-def _has_other_arguments(doing: Doing, effect: Effect) -> bool:
+def _has_other_arguments(sealing: Sealing, doing: Doing, effect: Effect) -> bool:
     """Whether nobody can ask the world about it: what it was called with, we do not have any more."""
-    return decode_request(effect.request).input_digest != doing.digest.hex()
+    stored = bytes.fromhex(decode_request(effect.request).input_digest)
+    return not sealing.is_same(stored, doing.digest, "effect", effect.id)
 
 
 def _with_other_arguments(why: str) -> Failure:
@@ -782,9 +833,9 @@ def _forgotten(spec: EffectSpec, why: str) -> Failure:
 
 
 @contextlib.contextmanager
-def keyed_by(name: str, key: str) -> Iterator[None]:
+def keyed_by(name: str, key: str, sealing: Sealing) -> Iterator[None]:
     """As inside the step of an effect, for what is called without one."""
-    token = inside_step.set(Called(name=name, idempotency_key=key))
+    token = inside_step.set(Called(name=name, idempotency_key=key, sealing=sealing))
     try:
         yield
     finally:
@@ -806,7 +857,7 @@ def resolving(
     review = Review(
         decision=decision, by=check_name("by", by), at=now, note=check_text("note", note, may_be_empty=True)
     )
-    packed = pack(encode_payload("result", result))
+    payload = encode_payload("result", result)
     encoded = msgspec.json.encode(review)
 
     def resolve(tx: Tx) -> Effect:
@@ -815,6 +866,7 @@ def resolving(
             return effect
         if effect.status is not EffectStatus.UNKNOWN:
             raise IllegalMove("effect", effect_id, effect.status.value, decision.value)
+        packed = pack(payload, tx.sealing)
         is_done = decision is Decision.DONE
         to = EffectStatus.CONFIRMED if is_done else EffectStatus.FAILED
         settled = tx.effects.settle(effect, to, outcome=packed.stored if is_done else effect.outcome, now=now)

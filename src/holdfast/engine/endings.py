@@ -11,6 +11,7 @@ from typing import TypeAlias
 from holdfast.core.errors import HoldfastError, NotFound, StoreUnavailable
 from holdfast.core.task import Task
 from holdfast.engine.ledger import opened
+from holdfast.engine.remarks import Remarks
 from holdfast.store import Store, Tx
 
 # Tasks of other processes are looked for this often.
@@ -26,8 +27,9 @@ _Look: TypeAlias = "Callable[[Tx, Sequence[str]], dict[str, Task | HoldfastError
 class Endings:
     """The ends of tasks, for any number of handles in one loop: one child looks for all of them."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, remarks: Remarks | None = None) -> None:
         self._store = store
+        self._remarks = Remarks(()) if remarks is None else remarks
         self._waiting: dict[str, list[asyncio.Future[Task]]] = {}
         # Of which this process has let go, or of which somebody has just asked: they are looked at first.
         self._told: set[str] = set()
@@ -51,6 +53,7 @@ class Endings:
         future: asyncio.Future[Task] = loop.create_future()
         waiting = self._waiting.setdefault(task_id, [])
         waiting.append(future)
+        self._remarks.begin(task_id, loop.time())
         self.tell(task_id)  # it may have ended long ago
         if self._child is None or self._child.done():
             self._child = loop.create_task(self._look_until_all_have_ended(), name="holdfast endings")
@@ -61,6 +64,7 @@ class Endings:
             waiting.remove(future)
             if not waiting and self._waiting.get(task_id) is waiting:
                 del self._waiting[task_id]
+                self._remarks.end(task_id)
             if not self._waiting:
                 self._news.set()  # nobody is left to look for
 
@@ -69,6 +73,7 @@ class Endings:
         while self._waiting:
             try:
                 await self._look()
+                await self._remark()
                 failures = 0
             except StoreUnavailable as away:
                 # It may pass, and then nobody need know; who is told each has an error of its own.
@@ -105,6 +110,14 @@ class Endings:
         except StoreUnavailable:
             self._told |= told
             raise
+
+    async def _remark(self) -> None:
+        """What waits for a person, or for a process that knows it, does not wait in silence."""
+        now = asyncio.get_running_loop().time()
+        due = self._remarks.due(now)
+        for first in range(0, len(due), _BATCH):
+            ids = due[first : first + _BATCH]
+            self._remarks.say(await self._store.read(lambda tx: self._remarks.read(tx, ids, now)), now)  # noqa: B023 - read at once
 
     async def _ask(self, look: _Look, wanted: Sequence[str]) -> None:
         for first in range(0, len(wanted), _BATCH):
@@ -143,7 +156,7 @@ def _look_at(tx: Tx, task_ids: Sequence[str]) -> dict[str, Task | HoldfastError]
         try:
             if task is None:
                 raise NotFound("task", task_id)
-            if task.has_ended or task.is_damaged:
+            if task.has_ended or task.is_damaged or task.is_sealed:
                 found[task_id] = opened(tx, task)
         except HoldfastError as error:
             found[task_id] = error

@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.checkpoint import decode_seed
-from holdfast.core.errors import ClaimLost, HoldfastError, PageDamaged, StoreUnavailable
+from holdfast.core.checkpoint import SeedContext, decode_seed
+from holdfast.core.errors import ClaimLost, HoldfastError, PageDamaged, RowDamaged, StoreUnavailable
 from holdfast.core.events import EventKind
+from holdfast.core.plan import Plan
 from holdfast.core.run import Outcome
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
@@ -26,15 +27,25 @@ from holdfast.engine.ledger import DEFAULT_RETENTION, Finished, doubt_effects, e
 from holdfast.engine.live import Live, Place
 from holdfast.engine.program import Run
 from holdfast.engine.reopening import naming_steps
+from holdfast.engine.restarting import OnRestart
 from holdfast.engine.retries import Retries, SaidFail, keys_in
 from holdfast.engine.running import Program
 from holdfast.engine.scopes import Past
 from holdfast.engine.stopping import Stopping
 from holdfast.store import Tx, Write
-from holdfast.store.blobs import Packed, pack
+from holdfast.store.blobs import Packed, pack_beside
 
 # One line for each task that fails for good, and nothing else: whoever shows it anyway may want it silent.
 log = logging.getLogger("holdfast.tasks")
+
+
+def _as_planned(seed: SeedContext, plan: Plan | None) -> SeedContext:
+    """What the program is told, with the titles that it gave itself: in the checkpoint they are redacted."""
+    if seed.plan is None or plan is None:
+        return seed
+    titles = {item.id: item.title for item in plan.items}
+    items = [msgspec.structs.replace(item, title=titles.get(item.id, item.title)) for item in seed.plan.items]
+    return msgspec.structs.replace(seed, plan=Plan(items=tuple(items)))
 
 
 class Execution:
@@ -48,7 +59,7 @@ class Execution:
         past: Past,
         *,
         sleep: Callable[[float], Awaitable[object]] | None = None,
-        on_restart: Callable[[str], None] = lambda _why: None,
+        on_restart: OnRestart | None = None,
     ) -> None:
         self.claimed = claimed
         self.live = Live(place, claimed.claim, claimed.run, claimed.task, sleep=sleep)
@@ -56,7 +67,7 @@ class Execution:
         self.ended: Task | None = None
         self._definition = definition
         self._past = past
-        seed = None if claimed.run.seed is None else decode_seed(claimed.run.seed)
+        seed = None if claimed.run.seed is None else _as_planned(decode_seed(claimed.run.seed), past.plan)
         self.program = Program(self.live, past, definition.budget)
         self.run = Run(self.program, seed=seed, on_restart=on_restart)
 
@@ -114,11 +125,14 @@ class Execution:
             await self._try_again(group)
         except SystemExit as error:
             await self._try_again(Exited(error))
+        except RowDamaged as damage:
+            await self._end_unreadable(damage)
         except Exception as error:  # noqa: BLE001 - the user's own work
             await self._try_again(error)
         else:
-            # A program that swallowed the stop does not escape it.
-            self._refuse_if_stopped()
+            # A program that swallowed the stop does not escape it; one that came to its end may end.
+            if not live.may_finish:
+                self._refuse_if_stopped()
             await self._finish(result)
 
     async def _call(self, arguments: dict[str, Any]) -> Any:
@@ -153,7 +167,7 @@ class Execution:
 
     async def _finish(self, result: Any) -> None:
         try:
-            payload = self._definition.codec.encode(f"result of {self._definition.name}", result)
+            payload = self._definition.codec.encode_as(f"result of {self._definition.name}", result)
         except HoldfastError as error:
             await self._fail(error)
             return
@@ -161,7 +175,7 @@ class Execution:
         await self.program.settle_cut()
         if self.live.has_children:
             await self.program.waits.children_end()
-        await self._end(RunStatus.SUCCEEDED, packed=pack(payload))
+        await self._end(RunStatus.SUCCEEDED, packed=await pack_beside(payload, self.live.sealing))
 
     async def _end(
         self, status: RunStatus, *, packed: Packed | None = None, failure: Failure | None = None
@@ -231,6 +245,13 @@ class Execution:
         if not self.live.is_given_up:
             raise damage
 
+    async def _end_unreadable(self, damage: RowDamaged) -> None:
+        """What it was to go on with is damaged, or its key is lost: to try again would find the same."""
+        await self.live.until_idle()
+        self._refuse_if_stopped()
+        await self.program.settle_cut()
+        await self._end(RunStatus.FAILED, failure=Failure(kind=damage.code, message=str(damage)))
+
     async def _fail(self, error: BaseException) -> None:
         await self._end(RunStatus.FAILED, failure=failure_of(error))
 
@@ -243,7 +264,8 @@ class Execution:
         try:
             again = await self._retries.after(error)
         except (Exception, SystemExit) as other:  # noqa: BLE001 - the user's own function, to plan anew
-            await self._fail(other)
+            failure = naming_steps(failure_of(other), [*keys_in(error), *keys_in(other)])
+            await self._end(RunStatus.FAILED, failure=failure)
             return
         if again is None:
             failure = naming_steps(failure_of(error), keys_in(error))

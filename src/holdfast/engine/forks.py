@@ -22,9 +22,11 @@ from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.effects import keyed_by, may_have_happened
 from holdfast.engine.ledger import NewTask, create_prepared, opened, owned, prepare
+from holdfast.engine.reopening import FORGIVEN
 from holdfast.engine.scopes import SPENT, Marks, digest_of_values
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
+from holdfast.store.sealing import Sealing
 
 Effects = Literal["refuse", "keep", "compensate", "acknowledge"]
 Compensate = Callable[[Effect, Any], Awaitable[object] | object]
@@ -99,18 +101,48 @@ async def fork(
             "not stored, so only you know how",
         )
     source = await store.read(lambda tx: look_at(tx, task_id, at, owner=owner))
-    kept = kept_of(source)
-    passed = [effect for effect in source.effects if not is_in_past(source, kept, effect)]
-    happened = settle_passed(source, passed, effects)
-    if effects == "keep":
-        # The fork finds them and does not do them again.
-        kept.steps.extend((step, pack(step.result)) for step in (effect.as_step() for effect in happened))
-    elif compensate is not None:
+    kept, happened = _cut(source, effects, store.sealing)
+    if compensate is not None:
         for effect in reversed(happened):
-            await _undo(effect, compensate)
+            await _undo(effect, compensate, store.sealing)
     return await store.write(
-        forking(source, kept, at=at, way=effects, passed=happened, key=key, now=clock.now())
+        forking(
+            source,
+            kept,
+            at=at,
+            way=effects,
+            passed=happened,
+            key=key,
+            now=clock.now(),
+        )
     )
+
+
+def fork_now(
+    store: Store,
+    task_id: str,
+    *,
+    at: str,
+    effects: Literal["refuse", "keep", "acknowledge"] = "refuse",
+    key: str | None = None,
+    owner: str | None = None,
+    now: datetime,
+) -> Task:
+    """The same for a caller outside of an event loop, who has no function that undoes effects."""
+    source = store.read_now(lambda tx: look_at(tx, check_id("task", task_id), at, owner=owner))
+    kept, happened = _cut(source, effects, store.sealing)
+    return store.write_now(forking(source, kept, at=at, way=effects, passed=happened, key=key, now=now))
+
+
+def _cut(source: Source, way: Effects, sealing: Sealing) -> tuple[Kept, list[Effect]]:
+    """What the fork begins with, and the effects that have happened since."""
+    kept = kept_of(source, sealing)
+    passed = [effect for effect in source.effects if not is_in_past(source, kept, effect)]
+    happened = settle_passed(source, passed, way)
+    if way == "keep":
+        # The fork finds them and does not do them again.
+        kept.steps.extend((step, pack(step.result, sealing)) for step in (one.as_step() for one in happened))
+    return kept, happened
 
 
 # --- looking
@@ -199,7 +231,7 @@ def _finished_names(tx: Tx, until: FinishedTurn) -> frozenset[str]:
 # --- cutting
 
 
-def kept_of(source: Source) -> Kept:
+def kept_of(source: Source, sealing: Sealing) -> Kept:
     """The past of a task as it was when that turn had just committed. Raises Refused when nobody knows it."""
     turn = source.turn
     if turn is None:
@@ -215,14 +247,14 @@ def kept_of(source: Source) -> Kept:
     values = _kept_values(source, turn, marks)
     return Kept(
         loops=_kept_loops(source, turn, marks),
-        steps=[(step, pack(step.result)) for step in steps],
+        steps=[(step, pack(step.result, sealing)) for step in steps],
         ops=_kept_ops(source, turn, marks, values),
-        deltas=[(delta, pack(delta.items)) for delta in _kept_deltas(source, marks)],
+        deltas=[(delta, pack(delta.items, sealing)) for delta in _kept_deltas(source, marks)],
         values=values,
         plan=_kept_plan(source, marks),
         notes=[note for note in source.notes if note.written_at <= turn.ended_at],
         artifacts=[one for one in source.artifacts if one.recorded_at <= turn.ended_at],
-        mail=[(one, pack(one.body)) for one in source.mail if _was_in_mailbox(one, turn.ended_at)],
+        mail=[(one, pack(one.body, sealing)) for one in source.mail if _was_in_mailbox(one, turn.ended_at)],
     )
 
 
@@ -253,6 +285,8 @@ def _kept_steps(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[St
             f"the clock went backwards while {source.task.id} was carried: nobody can tell which of its "
             "steps outside turns came before that turn; fork at another one, or at the start"
         )
+    # Which failures no longer count is about the runs of the other task.
+    outside = [step for step in outside if step.name != FORGIVEN]
     return outside + [step for step in source.steps if step.scope and _is_around(step.scope, turn, marks)]
 
 
@@ -363,10 +397,10 @@ def _shown(effect: Effect) -> str:
     return f"{effect.name} in {effect.scope or 'the task'} ({effect.id})"
 
 
-async def _undo(effect: Effect, compensate: Compensate) -> None:
+async def _undo(effect: Effect, compensate: Compensate, sealing: Sealing) -> None:
     """The newest first. What was undone before a crash is undone again, under the same idempotency key."""
     result = None if effect.outcome is None else decode_payload(effect.outcome)
-    with keyed_by(effect.name, f"{effect.idempotency_key}-compensation"):
+    with keyed_by(effect.name, f"{effect.idempotency_key}-compensation", sealing):
         answer = compensate(effect, result)
         if inspect.isawaitable(answer):
             await answer
@@ -399,12 +433,12 @@ def forking(
         notify=old.notify,
         priority=old.priority,
     )
-    task, run, packed = prepare(new, now)
+    task, run = prepare(new, now)
     # Its first claim finds a past: that of a task which nobody has carried yet is empty.
     run = msgspec.structs.replace(run, fence=1)
 
     def fork_it(tx: Tx) -> Task:
-        found, is_new = create_prepared(tx, task, run, packed, now)
+        found, is_new = create_prepared(tx, task, run, now)
         if not is_new:
             return found
         _put(tx, task, run.id, source, kept, now)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
 from holdfast.core.clock import Clock
+from holdfast.core.durations import Duration, parse_span
 from holdfast.core.effect import Decision
 from holdfast.core.errors import BadInput, TaskFailed
 from holdfast.core.events import Event
@@ -21,7 +23,10 @@ from holdfast.engine.effects import resolving
 from holdfast.engine.endings import Endings
 from holdfast.engine.forks import Compensate, Effects, fork
 from holdfast.engine.ledger import CancelOutcome, Ledger, NewTask, opened
-from holdfast.engine.waits import answering, sending
+from holdfast.engine.questions import answering
+from holdfast.engine.remarks import Remarks
+from holdfast.engine.retried import Retried, retrying_task
+from holdfast.engine.waits import sending
 from holdfast.store import Store
 from holdfast.store.events import START
 
@@ -40,9 +45,20 @@ class Handle(Generic[T]):
         self._definition = definition
         self.id = task_id
 
-    async def result(self) -> T:
-        """What the task returned, once it has ended. Raises TaskFailed when it ended otherwise."""
-        return self._opened(await self._holdfast.endings.wait(self.id))
+    async def result(self, *, timeout: Duration | None = None) -> T:  # noqa: ASYNC109 - reads well
+        """What the task returned, once it has ended. Raises TaskFailed when it ended otherwise.
+
+        Raises TimeoutError after `timeout`; the task itself goes on. While the task waits for a person, or
+        for a process that knows it, the log says so, with the command that helps.
+        """
+        limit = None if timeout is None else parse_span("timeout", timeout).total_seconds()
+        try:
+            async with asyncio.timeout(limit):
+                ended = await self._holdfast.endings.wait(self.id)
+        except TimeoutError:
+            why = f"{self.id} has not ended after {timeout}; it goes on: `holdfast tasks show {self.id}`"
+            raise TimeoutError(why) from None
+        return self._opened(ended)
 
     async def task(self) -> Task:
         return await self._store.read(lambda tx: opened(tx, tx.tasks.get(self.id)))
@@ -72,6 +88,10 @@ class Handle(Generic[T]):
     async def cancel(self, reason: str = "cancelled by its owner") -> CancelOutcome:
         return await self._holdfast.cancel(self.id, reason=reason)
 
+    async def retry(self, *, cancelled: bool = False) -> Retried:
+        """Go on with it after it ended without success; see `Holdfast.retry`."""
+        return await self._holdfast.retry(self.id, cancelled=cancelled)
+
     def _opened(self, task: Task) -> T:
         if task.status is not TaskStatus.SUCCEEDED:
             raise TaskFailed(task.id, task.status.value, task.failure)
@@ -98,7 +118,7 @@ class Holdfast:
         owner: str = "system",
     ) -> None:
         self.store = store
-        self.endings = Endings(store)
+        self.endings = Endings(store, Remarks(tasks))
         self._clock = clock
         self._tasks = tasks
         self._ledger = Ledger(store, clock)
@@ -138,6 +158,7 @@ class Holdfast:
             NewTask(
                 name=checked_call(call).name,
                 goal=call.goal if goal is None else goal,
+                has_own_goal=goal is not None,
                 owner=self._owner if owner is None else owner,
                 arguments=call.arguments,
                 key=key,
@@ -179,6 +200,18 @@ class Holdfast:
     ) -> CancelOutcome:
         """Ask for the end of a task and of its children: sticky, graceful first."""
         return await self._ledger.cancel(_id_of(task), reason=reason, owner=owner)
+
+    async def retry(
+        self, task: str | Handle[Any], *, cancelled: bool = False, owner: str | None = None
+    ) -> Retried:
+        """A task that failed, timed out or is lost goes on, with the code of today: the same id and key, a
+        follow-up run from the last good place, and its attempts and its time counted anew. With `cancelled`
+        also one that was cancelled.
+
+        Raises IllegalMove for a task that has not ended or has succeeded, Pruned when its journal is gone.
+        """
+        write = retrying_task(_id_of(task), now=self._clock.now(), may_be_cancelled=cancelled, owner=owner)
+        return await self.store.write(write)
 
     async def fork(
         self,

@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 
 from holdfast.core.claim import Claim
 from holdfast.core.errors import BadInput
-from holdfast.core.payload import check_name, check_text, encode_payload
+from holdfast.core.payload import check_name, check_words, encode_payload
 from holdfast.core.plan import Plan, PlanItem
 
 MAX_PLAN_BYTES = 1024 * 1024
@@ -47,7 +47,7 @@ def check_choice(field: str, value: object, choices: type[Choice]) -> Choice:
 
 
 def check_plan(value: object) -> Plan:
-    """A plan fit to be stored: redacted, bounded, each item under an id of its own."""
+    """A plan fit to be stored: bounded, its titles as they are, each item under an id of its own."""
     if not isinstance(value, Plan) or not isinstance(value.items, tuple):
         raise BadInput("plan", f"a plan is needed, not {type(value).__name__}")
     plan = Plan(items=tuple(_checked_item(item) for item in value.items))
@@ -61,5 +61,5 @@ def _checked_item(item: object) -> PlanItem:
     if not isinstance(item, PlanItem):
         raise BadInput("plan", f"an item is needed, not {type(item).__name__}")
     return PlanItem(
-        id=check_name("item", item.id), title=check_text("title", item.title), is_done=item.is_done is True
+        id=check_name("item", item.id), title=check_words("title", item.title), is_done=item.is_done is True
     )

@@ -13,12 +13,14 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import TaskId, check_id, new_run_id, new_task_id
 from holdfast.core.payload import (
     MAX_GOAL_BYTES,
+    check_code_name,
     check_name,
     check_number,
     check_text,
     decode_payload,
     encode_payload,
 )
+from holdfast.core.redaction import redact, redact_name
 from holdfast.core.run import TASK_STATUS_OF, Outcome, Queue, Run
 from holdfast.core.task import (
     DEFAULT_PRIORITY,
@@ -33,8 +35,8 @@ from holdfast.core.task import (
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.inputs import check_choice, check_claim, check_moment
 from holdfast.store import Store, Tx, Write
-from holdfast.store.blobs import Packed, pack
-from holdfast.store.tasks import LAST
+from holdfast.store.blobs import Packed, pack_beside
+from holdfast.store.tasks import LAST, Asked
 
 DEFAULT_RETENTION = timedelta(days=30)
 MAX_PAGE = 1000
@@ -57,6 +59,9 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     notify: NotifyPolicy = NotifyPolicy.DONE_ONLY
     priority: int = DEFAULT_PRIORITY
     due_at: datetime | None = None
+    # Whether the caller has said the goal. If so, a task of the same key with another one is a conflict;
+    # what was only made up for it may be made up otherwise by the next release.
+    has_own_goal: bool = True
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +147,7 @@ class Ledger:
     async def finish(self, claim: Claim, result: object = None) -> FinishOutcome:
         """The run succeeded. Raises ClaimLost when someone else holds it now."""
         check_claim(claim)
-        packed = pack(encode_payload("result", result))
+        packed = await pack_beside(encode_payload("result", result), self._store.sealing)
         return await self._end(claim, RunStatus.SUCCEEDED, packed=packed)
 
     async def fail(
@@ -200,33 +205,39 @@ def creating(new: list[NewTask], *, now: datetime) -> Write[list[Task]]:
         raise BadInput("tasks", "a list of new tasks is needed")
     prepared = [prepare(one, now) for one in new]
 
-    are_many = len(prepared) > 1 and all(task.dedup_key is None for task, _, _ in prepared)
+    are_many = len(prepared) > 1 and all(task.dedup_key is None for task, _ in prepared)
 
     def create(tx: Tx) -> list[Task]:
         # If one is there, the write runs a second time after its own commit, and all of them are.
         if are_many and not tx.tasks.get_many([prepared[0][0].id]):
             return _create_all(tx, prepared, now)
-        return [create_prepared(tx, task, run, packed, now)[0] for task, run, packed in prepared]
+        return [
+            create_prepared(tx, *ready, now, _asked(one))[0] for one, ready in zip(new, prepared, strict=True)
+        ]
 
     return create
 
 
-def _create_all(tx: Tx, prepared: list[tuple[Task, Run, Packed]], now: datetime) -> list[Task]:
+def _create_all(tx: Tx, prepared: list[tuple[Task, Run]], now: datetime) -> list[Task]:
     """Tasks of which none is there, and none has a key that may be taken: in a handful of statements."""
-    tasks = [task for task, _, _ in prepared]
+    tasks = [task for task, _ in prepared]
     tx.tasks.create_many(tasks)
-    tx.runs.create_many([run for _, run, _ in prepared])
-    for task, _, packed in prepared:
-        tx.blobs.keep(task.id, packed)
+    tx.runs.create_many([run for _, run in prepared])
+    for task in tasks:
         _tell_of_new(tx, task, now)
     return tasks
 
 
-def create_prepared(tx: Tx, task: Task, run: Run, packed: Packed, now: datetime) -> tuple[Task, bool]:
+def _asked(new: NewTask) -> Asked:
+    return Asked(goal=new.goal if new.has_own_goal else None, key=new.key)
+
+
+def create_prepared(
+    tx: Tx, task: Task, run: Run, now: datetime, asked: Asked | None = None
+) -> tuple[Task, bool]:
     """The task that has its id or its key now, and whether that is this one."""
-    kept, is_new = tx.tasks.create(task)
+    kept, is_new = tx.tasks.create(task, asked)
     if is_new:
-        tx.blobs.keep(task.id, packed)
         tx.runs.create(run)
         _tell_of_new(tx, task, now)
     return kept, is_new
@@ -237,12 +248,11 @@ def _tell_of_new(tx: Tx, task: Task, now: datetime) -> None:
     tx.hint("runs")
 
 
-def prepare(new: NewTask, now: datetime) -> tuple[Task, Run, Packed]:
-    """A new task and its first run, as they will be stored. Raises BadInput."""
+def prepare(new: NewTask, now: datetime) -> tuple[Task, Run]:
+    """A new task and its first run; its arguments are packed by the write that stores it. Raises BadInput."""
     task_id = new_task_id(now)
     due_at = now if new.due_at is None else check_moment("due_at", new.due_at)
-    packed = pack(encode_payload("arguments", new.arguments))
-    name = check_name("name", new.name)
+    name = _checked_task_name(new.name)
     priority = check_number("priority", new.priority, low=0, high=LOWEST_PRIORITY)
     task = Task(
         id=task_id,
@@ -250,7 +260,7 @@ def prepare(new: NewTask, now: datetime) -> tuple[Task, Run, Packed]:
         runtime=check_choice("runtime", new.runtime, RuntimeName),
         name=name,
         goal=check_text("goal", new.goal, max_bytes=MAX_GOAL_BYTES),
-        arguments=packed.stored,
+        arguments=encode_payload("arguments", new.arguments),
         origin=_checked_origin(new.origin),
         session_key=None if new.session_key is None else check_name("session_key", new.session_key),
         parent_task_id=None
@@ -278,7 +288,15 @@ def prepare(new: NewTask, now: datetime) -> tuple[Task, Run, Packed]:
         due_at=due_at,
         queue=queue,
     )
-    return task, run, packed
+    return task, run
+
+
+def _checked_task_name(name: object) -> str:
+    """As the worker that declares the task has it, so that it is found. A secret in it is refused."""
+    checked = check_code_name("name", name)
+    if redact_name(checked) != checked:
+        raise BadInput("name", "it holds a secret of this process; name the task otherwise")
+    return checked
 
 
 def _checked_origin(origin: object) -> Origin | None:
@@ -424,15 +442,14 @@ def why_not_ended(
 
 def owned(task: Task, owner: str | None) -> Task:
     """The task, if it belongs to that owner; operators ask without one."""
-    if owner is not None and task.owner != owner:
-        raise NotYours("task", task.id, owner)
+    if owner is not None and task.owner not in (owner, redact_name(owner)):
+        raise NotYours("task", task.id, redact_name(owner))
     return task
 
 
 def opened(tx: Tx, task: Task) -> Task:
     """The task with its large payloads in place of their references. Raises RowDamaged."""
-    if task.is_damaged:
-        raise RowDamaged("task", task.id)
+    task.checked()
     return msgspec.structs.replace(
         task,
         arguments=tx.blobs.open(task.arguments),
@@ -458,7 +475,7 @@ def checked_failure(failure: Failure) -> Failure:
     """A failure fit to be stored: redacted, bounded, plain JSON."""
     if not isinstance(failure, Failure):
         raise BadInput("failure", f"a failure is needed, not {type(failure).__name__}")
-    facts = decode_payload(encode_payload("failure.facts", failure.facts, max_bytes=64 * 1024))
+    facts = redact(decode_payload(encode_payload("failure.facts", failure.facts, max_bytes=64 * 1024)))
     if not isinstance(facts, dict):
         raise BadInput("failure.facts", "facts have names: an object is needed")
     kind = check_name("failure.kind", failure.kind)

@@ -12,10 +12,11 @@ import msgspec
 
 from holdfast.core.errors import BadInput, Drift
 from holdfast.core.payload import decode_payload
+from holdfast.core.redaction import holds_secret
 from holdfast.core.scope import ListDelta, StoredValue
 from holdfast.engine.codec import codec_for
 from holdfast.engine.live import Live
-from holdfast.engine.scopes import Marks, Op, Past, Scope, digest_of_values, inside_step
+from holdfast.engine.scopes import Marks, Op, Past, Scope, digest_of_values, inside_step, stored_form
 from holdfast.store import Tx
 
 T = TypeVar("T")
@@ -47,6 +48,14 @@ class DurableList(list[T]):
     def __holdfast_digest__(self) -> str:
         """For the input of a step: name, length and rolling digest, so that a long list costs nothing."""
         return f"{self._log.name}:{len(self)}:{self._log.chain.hex()}"
+
+    def __holdfast_name__(self) -> str:
+        """For people who look at the input of a step."""
+        return f"list {self._log.name}: {len(self)} items"
+
+    def __holdfast_secret__(self) -> bool:
+        """Whether that digest is one of a secret, too."""
+        return self._log.has_secret
 
     # A copy is a plain list: nothing that is done to it is durable.
 
@@ -100,6 +109,7 @@ class ListLog:
     def __init__(self, memory: Memory, name: str, of: Any, deltas: Sequence[ListDelta]) -> None:
         self.name = name
         self.chain = _EMPTY_CHAIN
+        self.has_secret = False
         self.items: DurableList[Any] = DurableList(self)
         self._op = f"list {name}"
         self._memory = memory
@@ -168,6 +178,7 @@ class ListLog:
     def _put(self, encoded: bytes) -> None:
         list.append(self.items, self._codec.decode(encoded))
         self.chain = hashlib.blake2b(self.chain + encoded, digest_size=16).digest()
+        self.has_secret = self.has_secret or holds_secret(encoded)
 
     def _check_kept(self) -> None:
         """What was appended must not have been changed in place since: after a restart it would not be.
@@ -213,6 +224,12 @@ class DurableValue(Generic[T]):
 
     def __holdfast_digest__(self) -> bytes:
         return self._cell.encoded
+
+    def __holdfast_name__(self) -> str:
+        return f"value {self._cell.name}"
+
+    def __holdfast_secret__(self) -> bool:
+        return holds_secret(self._cell.encoded)
 
     def __repr__(self) -> str:
         return f"<value {self._cell.name}: {decode_payload(self._cell.encoded)!r}>"
@@ -294,6 +311,7 @@ class Memory:
 
     def list(self, name: str, initial: Iterable[T], of: Any) -> DurableList[T]:
         """The list of that name; `initial` counts only when there is none yet."""
+        name = stored_form(name, self._has_list)
         log = self._lists.get(name)
         if log is not None:
             return log.items
@@ -317,6 +335,7 @@ class Memory:
         return log.items
 
     def value(self, name: str, initial: T, of: Any) -> DurableValue[T]:
+        name = stored_form(name, self._has_value)
         cell = self._values.get(name)
         if cell is not None:
             return cell.shown
@@ -338,6 +357,19 @@ class Memory:
         scope.changed[name] = None
         self._values[name] = cell
         return cell.shown
+
+    def _has_list(self, form: str) -> bool:
+        known = (self._lists, self._reached.lists, self._stored_lengths)
+        return any(form in names for names in known) or self._is_next(f"list {form}")
+
+    def _has_value(self, form: str) -> bool:
+        known = (self._values, self._reached.values, self._past.values)
+        return any(form in names for names in known) or self._is_next(f"value {form}")
+
+    def _is_next(self, op: str) -> bool:
+        """Whether an earlier life pinned this operation for the place where the program is."""
+        scope = self._scope_now()
+        return scope.ops_done < len(scope.ops) and scope.ops[scope.ops_done].name == op
 
     def _load_list(self, name: str, of: Any) -> ListLog:
         deltas = [delta for delta in self._past.deltas if delta.name == name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
@@ -14,7 +15,7 @@ import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, SystemClock, to_micros
-from holdfast.core.errors import ClaimLost, PageDamaged, RunOver, StoreUnavailable
+from holdfast.core.errors import CannotSeal, ClaimLost, PageDamaged, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.run import Run as RunRecord
 from holdfast.core.task import Task
@@ -27,12 +28,23 @@ from holdfast.engine.stopping import Stopping
 from holdfast.engine.threads import AtWork
 from holdfast.store import Store, Tx, Write
 from holdfast.store.clock import LedgerClock
+from holdfast.store.sealing import LedgerKey, Sealing
+
+log = logging.getLogger("holdfast")
 
 T = TypeVar("T")
 
 MOST_DELAYED = 256
+# How often a write that is kept is tried again while the ledger is away, and for how long at most.
+KEEP_EVERY_S = 0.5
+KEPT_FOR_S = 24 * 3600.0
+DRAINING = "draining"
+CANCELLED = "cancelled"
 CLAIM_LOST = "claim lost"
 LEASE_LAPSED = "lease lapsed"
+CANNOT_SEAL = "there is no key to seal with"
+# Why a run stops when its process is about to end: it is paused, and resumed by the next one.
+DRAINING = "draining"
 # What the child of an effect is cancelled with when the program does not wait for it any longer.
 CUT_SHORT = "holdfast: cut short"
 
@@ -61,6 +73,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     ends: Ends | None = None
     # By its key, each effect that is being called here, and the run that calls it.
     calling: dict[str, Live] = msgspec.field(default_factory=dict)
+    # Runs that know what came of an effect and cannot write it, because the ledger is away.
+    keeping: set[str] = msgspec.field(default_factory=set)
     # Those that run in threads.
     at_work: AtWork = msgspec.field(default_factory=AtWork)
 
@@ -80,6 +94,23 @@ class TooLate(Exception):
         self.is_lease = is_lease
 
 
+class RunSealing(Sealing):
+    """Seals what a run stores outside of a write. Without a key the run stops, as it does in a write: no
+    `except Exception` of the program may take that for the failure of a step."""
+
+    __slots__ = ("_live",)
+
+    def __init__(self, live: Live) -> None:
+        super().__init__(live.store.sealing.vault)
+        self._live = live
+
+    def _key(self) -> LedgerKey:
+        try:
+            return super()._key()
+        except StoreUnavailable as error:
+            raise self._live.stop_without_ledger(error) from error
+
+
 class Live:
     """Every call of a program asks here first: may it go on?"""
 
@@ -95,6 +126,7 @@ class Live:
         self.place = place
         self._sleep = sleep or place.sleep
         self.store = place.store
+        self.sealing = RunSealing(self)
         self.clock = place.clock
         self.claim = claim
         self.run = run
@@ -106,6 +138,8 @@ class Live:
         # The run was given up by a write of its own: it waits, was paused, or has ended.
         self.is_given_up = False
         self.is_over = False
+        # Whether the program was told that it must stop: whatever it does from then on is not its end.
+        self._has_told = False
         # One of both: every call of a program asks, so it is not worked out anew each time.
         self.is_stopping = False
         # Whether it may have started other tasks: a first run knows.
@@ -121,6 +155,12 @@ class Live:
         self._cleaning = 0
         # Effects whose intent is noted and whose outcome is not.
         self.effects = 0
+        # Why an outcome that is known cannot be written now; None when none waits for that.
+        self.unwritten: str | None = None
+        # When that was found out last, by the loop's own clock.
+        self.unwritten_at = 0.0
+        # Why the run has asked for a restart, while it waits for one.
+        self.restart_why: str | None = None
         # Made for the first who waits: seldom anybody does, and every step would pay for it.
         self.changed: asyncio.Event | None = None
 
@@ -129,7 +169,20 @@ class Live:
         if self.is_over:
             raise RunOver(self.run.id)
         if self.why is not None and (not self._cleaning or self.is_given_up):
+            self._has_told = True
             raise Stopping(self.why)
+
+    def tell_stopping(self) -> bool:
+        """Whether the run must stop, for a program that asks and may act on it."""
+        if self.is_stopping:
+            self._has_told = True
+        return self.is_stopping
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether the program came to its end by itself although a drain has begun: none of its calls was
+        refused, so its answer and its result are what they would have been without the drain."""
+        return self.why == DRAINING and not self.is_given_up and not self._has_told
 
     async def refuse(self) -> None:
         """Raises what `check` raises, and lets others go on first: a program that swallows it may call again
@@ -140,8 +193,10 @@ class Live:
     def stop(self, why: str) -> None:
         """From now on every call raises Stopping. The first reason stays, but cancel beats the others."""
         self.is_stopping = True
-        if self.why is None or why == "cancelled":
+        if self.why is None or why == CANCELLED:
             self.why = why
+        if self.changed is not None:
+            self.changed.set()
 
     def close(self) -> None:
         """Nobody carries it any more: every call raises RunOver."""
@@ -167,15 +222,18 @@ class Live:
         except ClaimLost as error:
             raise self.give_up(CLAIM_LOST) from error
         except (StoreUnavailable, PageDamaged) as error:
-            raise self._stop_without_ledger(error) from error
+            raise self.stop_without_ledger(error) from error
         finally:
             self.landed()
 
-    async def write(self, write: Write[T]) -> T:
+    async def write(self, write: Write[T], *, is_kept: bool = False) -> T:
         """A write of this run, with the pure steps before it.
 
         Raises Stopping when the claim is lost or the ledger is away or damaged: no `except Exception` of the
         program may take that for the failure of a step, and go on another way.
+
+        What `is_kept` is what the world knows already, such as the outcome of an effect: while the ledger is
+        away (a full disk, a database that was stopped) it stays in memory, and is written when that is over.
         """
         saves: tuple[Write[object], ...] = ()
         if self._delayed:
@@ -187,7 +245,9 @@ class Live:
         except ClaimLost as error:
             raise self.give_up(CLAIM_LOST) from error
         except (StoreUnavailable, PageDamaged) as error:
-            raise self._stop_without_ledger(error) from error
+            if is_kept and self._may_keep(error):
+                return await self._write_later(write, error)
+            raise self.stop_without_ledger(error) from error
         except BaseException:
             if saves:
                 self._delayed = saves + self._delayed
@@ -199,6 +259,44 @@ class Live:
             if self.changed is not None:
                 self.changed.set()
 
+    def _may_keep(self, error: Exception) -> bool:
+        """Whether the ledger is only away: neither damaged nor without its key."""
+        is_away = isinstance(error, StoreUnavailable) and not isinstance(error, CannotSeal)
+        return is_away and not self.is_given_up and not self.is_over
+
+    async def _write_later(self, write: Write[T], error: Exception) -> T:
+        """Until it is written, the claim is lost, or the run is given up. Raises as `write` does.
+
+        Cancelled, it is forgotten: the worker that carries the run next finds the intent and settles it.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + KEPT_FOR_S
+        if not self.place.keeping:
+            log.warning(
+                "%s knows what came of an effect and cannot write it: %s; that is kept in memory, as for all "
+                "others here, and written when the ledger works again",
+                self.run.id,
+                error,
+            )
+        self.place.keeping.add(self.run.id)
+        try:
+            while loop.time() < give_up_at:
+                self.unwritten, self.unwritten_at = str(error), loop.time()
+                await asyncio.sleep(KEEP_EVERY_S)
+                try:
+                    return await self.store.write(write)
+                except ClaimLost as lost:
+                    raise self.give_up(CLAIM_LOST) from lost
+                except (StoreUnavailable, PageDamaged) as again:
+                    error = again
+                    if not self._may_keep(error):
+                        break
+        finally:
+            self.unwritten = None
+            self.place.keeping.discard(self.run.id)
+        assert isinstance(error, (StoreUnavailable, PageDamaged))
+        raise self.stop_without_ledger(error) from error
+
     def note_progress(self, tx: Tx, now: datetime) -> None:
         """Part of a write that saves something: a suspect that makes progress is none any longer."""
         claim = self.claim
@@ -209,12 +307,16 @@ class Live:
         try:
             return await self.store.read(read)
         except (StoreUnavailable, PageDamaged) as error:
-            raise self._stop_without_ledger(error) from error
+            raise self.stop_without_ledger(error) from error
 
-    def _stop_without_ledger(self, error: StoreUnavailable | PageDamaged) -> Stopping:
+    def stop_without_ledger(self, error: StoreUnavailable | PageDamaged) -> Stopping:
         why = "the ledger is away"
+        if isinstance(error, CannotSeal):
+            why = CANNOT_SEAL
+            log.warning("%s is given back and tried again later: %s", self.run.id, error)
         if isinstance(error, PageDamaged):
             self.damage, why = error, "the ledger is damaged"
+        self._has_told = True
         self.stop(why)
         return Stopping(why)
 
@@ -257,12 +359,13 @@ class Live:
     async def until_idle(self) -> None:
         """Until nothing is under way beside us: what is unwound in the middle would have to be done again."""
         while self.in_flight or self.effects:
-            await self._until_change()
+            await self.until_change()
 
     # --- effects in flight
 
     def lapsed(self) -> Stopping:
         """Nothing is left of the lease: the run stops here, also while it cleans up."""
+        self._has_told = True
         self.stop(LEASE_LAPSED)
         return Stopping(self.why or LEASE_LAPSED)
 
@@ -278,6 +381,11 @@ class Live:
             raise TooLate(is_lease=False)
 
     @property
+    def is_ready_to_pause(self) -> bool:
+        """Whether it only waits for the restart that it has asked for: a drain need not wait for it."""
+        return self.restart_why is not None and not self.in_flight and not self.effects
+
+    @property
     def must_land(self) -> bool:
         """Whether something is in flight that nobody should repeat: an effect, or a function that no one can
         interrupt because it is in a thread, until what it gave is saved."""
@@ -286,9 +394,10 @@ class Live:
     async def until_calm(self) -> None:
         """Until no effect is in flight: to stop in the middle of one would leave it in doubt."""
         while self.effects:
-            await self._until_change()
+            await self.until_change()
 
-    async def _until_change(self) -> None:
+    async def until_change(self) -> None:
+        """Until something has ended here, or the run is told to stop."""
         if self.changed is None:
             self.changed = asyncio.Event()
         self.changed.clear()

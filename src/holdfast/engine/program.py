@@ -9,6 +9,7 @@ import sys
 from collections.abc import (
     AsyncIterator,
     Callable,
+    Collection,
     Coroutine,
     Generator,
     Iterable,
@@ -24,22 +25,32 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 
-from holdfast.core.checkpoint import CheckpointKind, ResumeReason, SeedContext
+from holdfast.core.checkpoint import CheckpointKind, SeedContext
 from holdfast.core.clock import to_micros
 from holdfast.core.durations import Duration, parse_duration, parse_span
 from holdfast.core.errors import BadInput
 from holdfast.core.events import EventKind
-from holdfast.core.payload import MAX_NAME_CHARS, check_name, check_text, decode_payload, encode_payload
+from holdfast.core.payload import (
+    MAX_NAME_CHARS,
+    check_line,
+    check_name,
+    check_text,
+    check_words,
+    decode_payload,
+    encode_payload,
+)
 from holdfast.core.plan import PlanItem
+from holdfast.core.redaction import redact_name
 from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind
 from holdfast.core.task import Progress
-from holdfast.engine.checkpoints import Checkpoints, recording
+from holdfast.engine.checkpoints import recording
 from holdfast.engine.codec import codec_of
 from holdfast.engine.definitions import Call, checked_call
 from holdfast.engine.ledger import NewTask, checked_progress
 from holdfast.engine.lists import DurableList, DurableValue
+from holdfast.engine.restarting import OnRestart, Restarting
 from holdfast.engine.running import ENDLESS, Loop, PlanKeeper, Program
-from holdfast.engine.scopes import Key, Scope, here
+from holdfast.engine.scopes import Key, Scope, as_part, here, stored_form
 from holdfast.engine.steps import Journal
 from holdfast.engine.waits import sending
 from holdfast.store import Store, Tx
@@ -239,9 +250,7 @@ class Child(Generic[T]):
 class Run(_Stepping):
     """One incarnation of a task, while it is carried. Every call may raise Stopping: let it pass."""
 
-    def __init__(
-        self, program: Program, *, seed: SeedContext | None, on_restart: Callable[[str], None]
-    ) -> None:
+    def __init__(self, program: Program, *, seed: SeedContext | None, on_restart: OnRestart | None) -> None:
         self._program = program
         self._live = program.live
         self._seed = seed
@@ -283,7 +292,7 @@ class Run(_Stepping):
     @property
     def is_stopping(self) -> bool:
         """Whether the run must stop: for a function in a thread, which nothing can interrupt."""
-        return self._live.is_stopping
+        return self._live.tell_stopping()
 
     # --- loops
 
@@ -307,7 +316,9 @@ class Run(_Stepping):
 
     def plan(self, items: Sequence[str | PlanItem]) -> ProgramPlan:
         """The ordered steps of this task; after a restart the stored plan holds, with what is done of it."""
-        return ProgramPlan(self._program, self._program.make_plan(plan_items(items, set())))
+        stored = self._program.past.plan
+        known = set() if stored is None else {item.id for item in stored.items}
+        return ProgramPlan(self._program, self._program.make_plan(plan_items(items, set(), known)))
 
     # --- what crosses turns
 
@@ -322,11 +333,11 @@ class Run(_Stepping):
 
     def list(self, name: str, initial: Iterable[Any] = (), *, of: Any = Any) -> DurableList[Any]:
         """A durable, append-only list. `of` says what its items are, so that they come back as such."""
-        return self._program.memory.list(check_name("list", name), initial, of)
+        return self._program.memory.list(check_line("list", name), initial, of)
 
     def value(self, name: str, initial: T, *, of: type[T] | Any = Any) -> DurableValue[T]:
         """A durable value."""
-        return self._program.memory.value(check_name("value", name), initial, of)
+        return self._program.memory.value(check_line("value", name), initial, of)
 
     # --- waits
 
@@ -350,7 +361,7 @@ class Run(_Stepping):
         payload = await self._program.waits.ask(
             key,
             question,
-            choices=None if choices is None else tuple(check_text("choice", one) for one in choices),
+            choices=None if choices is None else tuple(check_words("choice", one) for one in choices),
             lasts=None if timeout is None else parse_duration("timeout", timeout),
             default=None if default is _NOT_GIVEN else default,
             has_default=default is not _NOT_GIVEN,
@@ -416,6 +427,8 @@ class Run(_Stepping):
         new = NewTask(
             name=call.name,
             goal=call.goal if goal is None else goal,
+            # Its key is our own. A program that is tried again may say it in other words.
+            has_own_goal=False,
             owner=task.owner,
             arguments=call.arguments,
             origin=task.origin,
@@ -488,6 +501,15 @@ class Run(_Stepping):
         note = Note(kind=NoteKind.DECISION, text=check_text("decision", decision), written_at=now)
         await self._program.once(key, None, lambda tx: tx.journal.add_note(claim, note, seq=to_micros(now)))
 
+    async def refer(self, tool: str, ref: str) -> None:
+        """Name what a tool keeps for this task (a browser profile, a thread, a branch), never a secret: the
+        reference stands in every later checkpoint, so that a follow-up run finds it again."""
+        text = f"{check_line('tool', tool)}: {check_words('reference', ref)}"
+        key = await self._program.key("refer")
+        claim, now = self._live.claim, self._live.clock.now()
+        note = Note(kind=NoteKind.TOOL_CONTEXT, text=check_text("reference", text), written_at=now)
+        await self._program.once(key, None, lambda tx: tx.journal.add_note(claim, note, seq=to_micros(now)))
+
     async def checkpoint(self, name: str) -> None:
         """A milestone, to be seen and gone back to."""
         key = await self._program.key("checkpoint")
@@ -495,17 +517,17 @@ class Run(_Stepping):
         await self._program.once(key, None, record)
 
     async def requires_restart(self, why: str) -> None:
-        """Ask for a restart of the process and go on after it, from here."""
+        """Ask for a restart of the process and go on after it, from here: it returns in another process.
+
+        Raises RestartRefused, with the reason, when the process does not restart: nothing was interrupted,
+        and the run goes on. A replay returns or raises the same. Only a gateway, `serve`, and `open` with an
+        `on_restart` can restart.
+        """
+        why = check_text("why", why)
         key = await self._program.key("requires restart")
-        if self._program.past.find(key) is not None:
-            return
-        live = self._live
-        await self._program.once(key, check_text("why", why), lambda _tx: None)
-        await live.until_idle()
-        checkpoints = Checkpoints(self._store, live.clock)
-        await checkpoints.pause([live.claim], ResumeReason.REQUIRES_RESTART, note=why)
-        self._on_restart(why)
-        raise live.give_up("requires restart")
+        program = self._program
+        restarting = Restarting(self._live, program.past, program.waits, self._on_restart)
+        await restarting.ask(key, why)
 
     async def spend(self, cost: float) -> float:
         """Report a cost; when the budget is used up, the task asks a person before it goes on."""
@@ -524,14 +546,16 @@ class Run(_Stepping):
 
 def _checked_part(field: str, name: str) -> str:
     """A name that can stand in the path of a scope."""
-    name = check_name(field, name)
-    if ":" in name or "/" in name:
-        raise BadInput(field, f"{name!r}: such a name has no ':' and no '/'")
-    return name
+    line = check_line(field, name)
+    if ":" in line or "/" in line:
+        raise BadInput(field, f"{redact_name(line)!r}: such a name has no ':' and no '/'")
+    return line
 
 
-def plan_items(items: Sequence[str | PlanItem], taken: set[str]) -> tuple[PlanItem, ...]:
-    """Items of a plan, each with an id of its own."""
+def plan_items(
+    items: Sequence[str | PlanItem], taken: set[str], stored: Collection[str] = ()
+) -> tuple[PlanItem, ...]:
+    """Items of a plan, each with an id of its own: the one that is stored already, where it is."""
     if isinstance(items, str) or not isinstance(items, Sequence):
         raise BadInput("plan", "a list of items is needed")
     made: builtins.list[PlanItem] = []
@@ -539,7 +563,8 @@ def plan_items(items: Sequence[str | PlanItem], taken: set[str]) -> tuple[PlanIt
         if not isinstance(item, (str, PlanItem)):
             raise BadInput("plan item", f"a text or a PlanItem is needed, not {type(item).__name__}")
         new = item if isinstance(item, PlanItem) else PlanItem(id=item, title=item)
-        _checked_part("plan item", new.id)
+        form = stored_form(_checked_part("plan item", new.id), lambda form: as_part(form) in stored)
+        new = msgspec.structs.replace(new, id=as_part(form))
         if new.id in taken:
             raise BadInput("plan", f"two items are called {new.id!r}; give each its own id")
         taken.add(new.id)

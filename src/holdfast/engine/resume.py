@@ -16,6 +16,7 @@ from holdfast.core.checkpoint import (
     ArtifactReport,
     Checkpoint,
     CheckpointDocument,
+    ResumeReason,
     SeedContext,
 )
 from holdfast.core.claim import DEFAULT_LEASE
@@ -24,25 +25,31 @@ from holdfast.core.errors import (
     CheckpointUnreadable,
     HoldfastError,
     IllegalMove,
+    KeyLost,
     NotFound,
     PageDamaged,
     ResumesHeld,
+    RowDamaged,
     StoreUnavailable,
 )
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, RunId, check_id, new_checkpoint_id, new_run_id, new_token
-from holdfast.core.payload import check_number
+from holdfast.core.message import CRON_CHANNEL
+from holdfast.core.payload import check_number, clean_text
 from holdfast.core.run import Outcome, Queue, Run
 from holdfast.core.step import Artifact, ArtifactState
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
+from holdfast.engine.attempts import recorded_attempts
 from holdfast.engine.checkpoints import to_checkpoint
 from holdfast.engine.claims import Family
 from holdfast.engine.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task
 from holdfast.engine.reopening import go_on_with_children
+from holdfast.engine.scopes import load_pasts
 from holdfast.engine.steps import checksum
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
+from holdfast.store.sealing import has_lost_key
 
 # For tasks that fail for good, as in `execution`.
 log = logging.getLogger("holdfast.tasks")
@@ -81,12 +88,15 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     followed_up: dict[str, str] = {}
     failed: dict[str, str] = {}
     cancelled: tuple[str, ...] = ()
+    # Of those that were followed up: suspects whose process died while it carried nothing else.
+    blamed: tuple[str, ...] = ()
 
     def __add__(self, other: Resumed) -> Resumed:
         return Resumed(
             followed_up=self.followed_up | other.followed_up,
             failed=self.failed | other.failed,
             cancelled=self.cancelled + other.cancelled,
+            blamed=self.blamed + other.blamed,
         )
 
 
@@ -130,7 +140,8 @@ class Resumer:
         check_number("concurrency", lanes_wanted, low=1, high=MAX_CONCURRENCY)
         if self.held is not None and not is_allowed:
             raise ResumesHeld(self.held, remedy="holdfast gateway resume")
-        held = self._store.held_why()
+        # Beside the loop: a shared database has to be read for it, and may be away.
+        held = await asyncio.to_thread(self._store.held_why)
         if held is not None:
             raise ResumesHeld(held)
 
@@ -177,8 +188,7 @@ class Resumer:
 
     async def settle(self, claimed: Sequence[Checkpoint]) -> Resumed:
         """Each claimed checkpoint gets its follow-up run, or becomes failed_resume with a diagnostic."""
-        opened = await self._open_all(claimed)
-        prepared = await self._prepare_all(opened)
+        prepared = await self._prepare_all(await self._open_all(claimed), claimed)
         good = [one for one in prepared if isinstance(one, FollowUp)]
         done = await self._follow_up(good) if good else Resumed()
         for one in prepared:
@@ -186,23 +196,26 @@ class Resumer:
                 done += await self._fail(one)
         return done
 
-    async def _open_all(self, claimed: Sequence[Checkpoint]) -> list[Checkpoint]:
+    async def _open_all(self, claimed: Sequence[Checkpoint]) -> list[Checkpoint | Unusable]:
         try:
-            return await self._store.read(lambda tx: [_open(tx, one) for one in claimed])
+            return await self._store.read(lambda tx: _open_each(tx, claimed))
         except PageDamaged:
             if len(claimed) == 1:
                 return [msgspec.structs.replace(claimed[0], is_damaged=True)]
         # Nobody knows whose page it is: one of them must not keep the others from going on.
         return [opened for one in claimed for opened in await self._open_all([one])]
 
-    async def _prepare_all(self, opened: Sequence[Checkpoint]) -> list[FollowUp | Unusable]:
+    async def _prepare_all(
+        self, opened: Sequence[Checkpoint | Unusable], claimed: Sequence[Checkpoint]
+    ) -> list[FollowUp | Unusable]:
         """Artifacts may be large: the claim is renewed while they are looked at."""
-        prepared, renewed_at = [], self._clock.now()
+        prepared: list[FollowUp | Unusable] = []
+        renewed_at = self._clock.now()
         for one in opened:
-            prepared.append(await self._prepare(one))
+            prepared.append(one if isinstance(one, Unusable) else await self._prepare(one))
             now = self._clock.now()
             if now - renewed_at > self._lease / 3:
-                await self._store.write(self._renewing(opened, now))
+                await self._store.write(self._renewing(claimed, now))
                 renewed_at = now
         return prepared
 
@@ -216,7 +229,7 @@ class Resumer:
             document = checkpoint.read_document()
         except CheckpointUnreadable as error:
             return Unusable(checkpoint=checkpoint, failure=Failure(kind=error.code, message=error.problem))
-        refusal = self._refusal(checkpoint, document)
+        refusal = await self._refusal(checkpoint, document)
         if refusal is not None:
             return Unusable(checkpoint=checkpoint, failure=refusal)
         reports = tuple([await _look_at(artifact) for artifact in document.artifacts])
@@ -225,27 +238,43 @@ class Resumer:
             checkpoint=checkpoint,
             document=document,
             run_id=new_run_id(self._clock.now()),
-            seed=pack(msgspec.json.encode(_seed(document, reports))),
+            seed=pack(msgspec.json.encode(_seed(document, reports)), self._store.sealing),
             diagnostic=_artifact_diagnostic(odd) if odd else None,
         )
 
-    def _refusal(self, checkpoint: Checkpoint, document: CheckpointDocument) -> Failure | None:
+    async def _refusal(self, checkpoint: Checkpoint, document: CheckpointDocument) -> Failure | None:
         """Bounded by attempts without progress, never by age."""
+        idle, most = document.idle_attempts, await self._most_attempts(document)
         facts: dict[str, object] = {
-            "idle_attempts": document.idle_attempts,
+            "idle_attempts": idle,
             "company": document.company,
             "last_completed": document.cursor.last_completed,
         }
-        if document.was_alone and document.idle_attempts > SUSPECT_AFTER:
-            message = "the run was carried alone and its process died again without progress"
-            return Failure(kind="quarantined", message=message, facts=facts)
-        if document.idle_attempts >= self._max_idle_attempts:
-            message = f"{document.idle_attempts} attempts without progress"
+        if idle >= most:
+            facts["attempts"] = most
+            if _died_alone(document):
+                message = f"its process died again with nothing else to carry: attempt {idle} of {most}"
+                return Failure(kind="quarantined", message=f"{message} without progress", facts=facts)
+            message = f"attempt {idle} of {most} without progress, one after another"
             return Failure(kind="no_progress", message=message, facts=facts)
         if checkpoint.attempts > MAX_RESUME_ATTEMPTS:
             message = f"its resumers died {checkpoint.attempts - 1} times before the follow-up run was made"
             return Failure(kind="resume_attempts", message=message, facts=facts)
         return None
+
+    async def _most_attempts(self, document: CheckpointDocument) -> int:
+        """How many attempts without progress are too many: what the task names, else what the settings say.
+
+        Never so few that the run was not carried alone yet. A death that other runs shared blames none of
+        them: twice as many of those end a run that lives long enough not to be alone any more.
+        """
+        least = SUSPECT_AFTER + 1
+        if document.idle_attempts < least:
+            return least
+        named = await self._store.read(lambda tx: recorded_attempts(tx, document.task_name))
+        most = max(self._max_idle_attempts if named is None else named, least)
+        is_shared = document.reason is ResumeReason.CRASH and not _died_alone(document)
+        return 2 * most if is_shared else most
 
     async def _follow_up(self, good: Sequence[FollowUp]) -> Resumed:
         """All in one transaction; when that fails for one of them, each in its own."""
@@ -259,7 +288,8 @@ class Resumer:
                 for one in good:
                     done += await self._follow_up([one])
                 return done
-            failure = Failure(kind="resume_failed", message=f"{type(error).__name__}: {error}"[:2000])
+            said = clean_text(f"{type(error).__name__}: {error}", max_chars=2000)
+            failure = Failure(kind="resume_failed", message=said)
             return await self._fail(Unusable(checkpoint=good[0].checkpoint, failure=failure))
 
     def _following_up(self, good: Sequence[FollowUp]) -> Write[Resumed]:
@@ -285,6 +315,7 @@ class Resumer:
             return Resumed(
                 followed_up={one.checkpoint.id: one.run_id for one in going_on},
                 cancelled=tuple(one.checkpoint.id for one in ended),
+                blamed=tuple(one.checkpoint.id for one in going_on if _is_to_blame(one.document)),
             )
 
         return follow_up
@@ -402,14 +433,15 @@ def _paused_run(tx: Tx, checkpoint: Checkpoint) -> Run | None:
         return tx.runs.live_of_task(checkpoint.task_id)
 
 
-def retrying(checkpoint_id: str, *, now: datetime) -> Write[Checkpoint]:
+def retrying(checkpoint_id: str, *, now: datetime, run_id: RunId | None = None) -> Write[Checkpoint]:
     """The write of a person's retry: a new checkpoint that names the failed one, and the task opened again.
 
     Raises IllegalMove unless the checkpoint is failed_resume and its task failed by it. A second retry of
-    the same checkpoint finds what the first one wrote.
+    the same checkpoint finds what the first one wrote. `run_id` is that of the run between the failed one and
+    its follow-up.
     """
     check_id("checkpoint", checkpoint_id)
-    new_id, new_run = new_checkpoint_id(now), new_run_id(now)
+    new_id, new_run = new_checkpoint_id(now), run_id or new_run_id(now)
 
     def retry(tx: Tx) -> Checkpoint:
         failed = tx.checkpoints.lock(checkpoint_id)
@@ -471,12 +503,40 @@ def _stand_in(tx: Tx, failed: Checkpoint, document: CheckpointDocument, run_id: 
     )
 
 
+def _open_each(tx: Tx, claimed: Sequence[Checkpoint]) -> list[Checkpoint | Unusable]:
+    """In a ledger that has lost a key, what a run would be replayed from is opened first: without it there
+    must not be a follow-up run. Elsewhere that would read each journal twice for nothing."""
+    if not has_lost_key(tx):
+        return [_open(tx, one) for one in claimed]
+    return [_lost_values(tx, one) or _open(tx, one) for one in claimed]
+
+
+def _lost_values(tx: Tx, checkpoint: Checkpoint) -> Unusable | None:
+    try:
+        tx.tasks.get(checkpoint.task_id)
+        load_pasts(tx, [checkpoint.task_id])
+    except KeyLost as lost:
+        return Unusable(checkpoint=checkpoint, failure=Failure(kind=lost.code, message=str(lost)))
+    except RowDamaged:
+        pass  # the worker that claims the follow-up run says so
+    return None
+
+
 def _open(tx: Tx, checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint with its document in place of a reference; damaged when the blob is."""
     try:
         return msgspec.structs.replace(checkpoint, document=tx.blobs.open(checkpoint.document))
     except HoldfastError:
         return msgspec.structs.replace(checkpoint, is_damaged=True)
+
+
+def _died_alone(document: CheckpointDocument) -> bool:
+    """Whether its process died while it carried nothing else."""
+    return document.reason is ResumeReason.CRASH and (document.was_alone or document.company == 1)
+
+
+def _is_to_blame(document: CheckpointDocument) -> bool:
+    return document.idle_attempts > SUSPECT_AFTER and _died_alone(document)
 
 
 def _was_cancelled(checkpoint: Checkpoint, now: datetime) -> bool:
@@ -498,6 +558,7 @@ def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> 
         decisions=document.decisions,
         tool_context=document.tool_context,
         artifacts=reports,
+        is_retry=document.origin is not None and document.origin.channel == CRON_CHANNEL,
     )
 
 

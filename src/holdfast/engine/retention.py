@@ -17,6 +17,8 @@ from holdfast.store.tasks import LAST, TOMBSTONE_DAYS
 BATCH = 500
 EVENTS_KEPT = timedelta(days=30)
 BOOTS_KEPT = timedelta(days=30)
+# Who did what is asked for long after the work is forgotten.
+AUDIT_KEPT = timedelta(days=365)
 # As long as a dedup key: a channel that hands a message in again within that time is told that it was there.
 CONVERSATIONS_KEPT = timedelta(days=TOMBSTONE_DAYS)
 # So many of the last messages of a session in use stay however old they are: an agent is reminded of some of
@@ -90,6 +92,7 @@ def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int =
                 tx.emit(EventKind.TASK_PRUNED, task_id, at=now, task_id=task_id)
         tx.tasks.forget_keys(now=now)
         tx.boots.forget_ended(older_than=now - BOOTS_KEPT)
+        tx.audit.prune(older_than=now - AUDIT_KEPT, limit=limit)
         events = tx.events.prune(older_than=now - events_kept, limit=limit * 20)
         return Forgotten(tasks=len(ended), events=events)
 

@@ -8,7 +8,15 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.core.errors import BadInput, ClaimLost, Drift, PayloadTooLarge, Refused, StepFailed
+from holdfast.core.errors import (
+    BadInput,
+    ClaimLost,
+    Drift,
+    PayloadTooLarge,
+    Refused,
+    RestartRefused,
+    StepFailed,
+)
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_question_id, new_run_id
 from holdfast.core.ladder import Ask, Decompose, Replan, Retry, Rung, delay, next_rung
@@ -21,7 +29,7 @@ from holdfast.engine.codec import failure_of
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.effects import COMPENSATED
 from holdfast.engine.program import plan_items
-from holdfast.engine.reopening import NOT_RESUMED, follow_up
+from holdfast.engine.reopening import NOT_RESUMED, follow_up, forgiven_in
 from holdfast.engine.running import Program
 from holdfast.engine.scopes import Key
 from holdfast.store import Tx, Write
@@ -54,12 +62,14 @@ class Retries:
         None when nothing is left to try. Raises what the function of a rung raises.
         """
         live, failure = self._live, failure_of(error)
-        failures = 1 + await live.read(lambda tx: tx.runs.count_failed(live.task.id))
+        failed = 1 + await live.read(lambda tx: tx.runs.count_failed(live.task.id))
+        # Those before a person's retry do not count.
+        failures = failed - forgiven_in(self._past)
         rung = self._rung(failures)
         if rung is None or _is_final(error):
             return None
         plan = await self._other_plan(rung, failure)
-        return self._trying_again(rung, failures, failure, plan, keys_in(error))
+        return self._trying_again(rung, failures, failed, failure, plan, keys_in(error))
 
     def _rung(self, failures: int) -> Rung | None:
         definition = self._definition
@@ -92,16 +102,16 @@ class Retries:
         return Plan(items=(*done, *plan_items(items, taken), *rest))
 
     def _trying_again(
-        self, rung: Rung, failures: int, failure: Failure, plan: Plan | None, keys: list[Key]
+        self, rung: Rung, failures: int, failed: int, failure: Failure, plan: Plan | None, keys: list[Key]
     ) -> Write[None]:
-        """What made it fail is forgotten, so that it is tried."""
+        """What made it fail is forgotten, so that it is tried. Questions are numbered by all failed runs."""
         claim, now = self._live.claim, self._live.clock.now()
         due_at = now
         if isinstance(rung, Retry):
             chance = random.random()  # noqa: S311 - jitter, not a secret
             due_at = now + delay(rung, failures, chance=chance)
         new_id = new_run_id(now)
-        ask = self._asking(failures, failure, now) if isinstance(rung, Ask) else None
+        ask = self._asking(failed, failure, now) if isinstance(rung, Ask) else None
         # What a person had undone stays so, however the program wraps its failure.
         effects = self._past.effects
         keys = [key for key in keys if key not in effects or not effects[key].is_undone]
@@ -138,7 +148,7 @@ class Retries:
 
     # --- the last rung
 
-    def _asking(self, failures: int, failure: Failure, now: datetime) -> Callable[[Tx], None]:
+    def _asking(self, failed: int, failure: Failure, now: datetime) -> Callable[[Tx], None]:
         """The part of a write that asks a person. The follow-up run waits for the answer first."""
         live, plan = self._live, self._plan
         item = None if plan is None else plan.cursor.next_step
@@ -151,7 +161,7 @@ class Retries:
             choices=("retry", "fail") if item is None else ("retry", "skip", "fail"),
             asked_at=now,
         )
-        number = str(failures)
+        number = str(failed)
         steps = [
             self._program.waits.step(("", name, number), encode_payload("fact", fact), now)
             for name, fact in (("ladder!asked", [question.id, None]), ("ladder!item", item))
@@ -216,7 +226,7 @@ def keys_in(error: BaseException | None) -> list[Key]:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, StepFailed):
+        if isinstance(one, (StepFailed, RestartRefused)):
             keys += getattr(one, "__holdfast_keys__", ())
         if isinstance(one, BaseExceptionGroup):
             waiting += one.exceptions

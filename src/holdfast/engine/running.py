@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,22 +18,38 @@ from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
 from holdfast.core.payload import encode_payload
 from holdfast.core.plan import Plan, PlanItem
+from holdfast.core.redaction import holds_secret, redact_json, redact_text
 from holdfast.core.scope import FinishedTurn, TurnMarks, TurnSummary
 from holdfast.core.scope import Loop as LoopRecord
-from holdfast.core.step import Step
+from holdfast.core.step import Step, occurrence_of
 from holdfast.core.task import Progress
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.effects import Effects, doubting, failed_unsurely
 from holdfast.engine.lists import Memory
 from holdfast.engine.live import Live
-from holdfast.engine.scopes import SPENT, Key, Marks, Op, Past, Scope, here, inside_step, opened_step
+from holdfast.engine.scopes import (
+    SPENT,
+    Key,
+    Marks,
+    Op,
+    Past,
+    Scope,
+    as_part,
+    here,
+    inside_step,
+    opened_step,
+    stored_form,
+)
 from holdfast.engine.stepper import FREE, Doing, Stepper
 from holdfast.engine.transactions import Transactions
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
 
 ENDLESS = 2**53
+_FIRST = occurrence_of(1)
 _PREVIEW_BYTES = 120
+# Looked at for secrets before it is cut: the half of one would not be known for what it is.
+_LOOKED_AT_BYTES = 4096
 
 
 class PlanKeeper:
@@ -181,8 +198,11 @@ class Program:
             await self.live.refuse()
         if self._owes:
             await self.settle()
-        scope = self._scope_to_change()
-        return scope.next_key(name) if step_id is None else (scope.path, name, f"id:{step_id}")
+        path, past = (scope := self._scope_to_change()).path, self.past
+        if step_id is None:
+            return scope.next_key(stored_form(name, lambda form: past.has((path, form, _FIRST))))
+        own = stored_form(step_id, lambda form: past.has((path, name, f"id:{form}")))
+        return (path, name, f"id:{own}")
 
     async def once(self, key: Key, result: object, act: Callable[[Tx], object]) -> None:
         """Do something in the ledger unless it was done before."""
@@ -259,7 +279,7 @@ class Program:
     def step(
         self, scope: Scope, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
-        if self.live.is_stopping:
+        if self.live.is_stopping and self.live.tell_stopping():
             # No function of our own: every call would make the cells for it, and seldom need them.
             return self._last(functools.partial(self.stepper.begin, fn=fn, args=args, kwargs=kwargs))
         return self._carry(scope, self.stepper.begin(scope, fn, args, kwargs))
@@ -277,7 +297,8 @@ class Program:
                 doing.effect = opaque
             return doing
 
-        return self._last(begin) if self.live.is_stopping else self._carry(scope, begin(scope))
+        is_last = self.live.is_stopping and self.live.tell_stopping()
+        return self._last(begin) if is_last else self._carry(scope, begin(scope))
 
     async def _last(self, begin: Callable[[Scope], Doing]) -> Any:
         """The run must stop: refused, unless it cleans up. A scope of its own, because the same cleaning may
@@ -355,7 +376,7 @@ class Program:
                 )
             if plan is not None and one.plan is plan:
                 raise BadInput("plan", "this loop is inside a loop over the same plan")
-        path = scope.loop(name)
+        path = scope.loop(None if name is None else self._part(name))
         loop = Loop(path, most, plan, scope, self.past.marks_of(path))
         loop.limit = limit
         known = self.past.loops.get(path)
@@ -366,6 +387,12 @@ class Program:
         self.memory.pass_loop(loop.marks, scope)
         self._open.append(loop)
         return loop
+
+    def _part(self, name: str) -> str:
+        """The name of a loop as it stands in the path of a scope, which has no colon but before a number."""
+        prefix = f"{self.scope.path}/" if self.scope.path else ""
+        form = stored_form(name, lambda form: self.past.has_scope(prefix + as_part(form)))
+        return as_part(form)
 
     def leave_loop(self, loop: Loop, *, is_turn_done: bool) -> None:
         """The program is not in it any more. Its last turn stays open until what is around it ends: a replay
@@ -385,8 +412,12 @@ class Program:
             loop.plan.complete(loop.item.id)
 
     async def next_turn(self, loop: Loop) -> bool:
-        """Commit the turn that ends here and open the next; False when there is none."""
-        if self.live.is_stopping:
+        """Commit the turn that ends here and open the next; False when there is none.
+
+        A turn that has come to its end is committed in a drain, too: where the work stands is then told
+        right, and a program that has no turn left may end.
+        """
+        if self.live.is_stopping and not self.live.may_finish:
             await self.live.refuse()
         if loop.is_over:
             return False
@@ -401,22 +432,23 @@ class Program:
             await self._commit(loop)
         if loop.plan is not None and not loop.plan.is_saved:
             await self._save()
-        if not self._open_turn(loop):
+        # One that was left at an item begins with it again, whatever became of the item later.
+        item = None if loop.plan is None else loop.plan.find(loop.marks.item) or loop.plan.next()
+        if loop.seq >= loop.most or (loop.plan is not None and item is None):
+            loop.item = item
             loop.is_over = True
             self._open.remove(loop)
             return False
+        if self.live.is_stopping:
+            await self.live.refuse()
+        self._open_turn(loop, item)
         return True
 
-    def _open_turn(self, loop: Loop) -> bool:
-        if loop.plan is not None:
-            # One that was left at an item begins with it again, whatever became of the item later.
-            loop.item = loop.plan.find(loop.marks.item) or loop.plan.next()
-            if loop.item is None:
-                return False
+    def _open_turn(self, loop: Loop, item: PlanItem | None) -> None:
+        if loop.plan is not None and item is not None:
+            loop.item = item
             loop.marks.item = None
-            loop.plan.begun = loop.item.id
-        if loop.seq >= loop.most:
-            return False
+            loop.plan.begun = item.id
         loop.seq += 1
         loop.began_at = self.live.clock.now()
         path = f"{loop.path}:{loop.turn}"
@@ -424,7 +456,6 @@ class Program:
         here.set(loop.scope)
         loop.scope.has_loops = any(one.startswith(f"{path}/") for one in self.past.loops)
         loop.scope.due_at = None if loop.limit is None else loop.began_at + loop.limit
-        return True
 
     async def _commit(self, loop: Loop) -> None:
         """What the turn did becomes data: its steps are summed up, what it appended is durable."""
@@ -663,5 +694,19 @@ def _summary_of(step: Step) -> TurnSummary:
         digest="" if step.input_digest is None else step.input_digest.hex(),
         size_bytes=len(step.result),
         duration_us=step.ended_us - step.started_us,
-        preview=step.result[:_PREVIEW_BYTES].decode("utf-8", "replace"),
+        preview=_preview_of(step.result),
     )
+
+
+def _preview_of(result: bytes) -> str:
+    """How a result begins, for people. Redacted before it is cut: half of a secret looks like none."""
+    # On an event loop, so a very large result is not searched whole; the name of a secret stands near it.
+    if not holds_secret(result[: 16 * _LOOKED_AT_BYTES]):
+        return result[:_PREVIEW_BYTES].decode("utf-8", "replace")
+    if len(result) > _LOOKED_AT_BYTES:
+        # Cut before it is redacted, it would lose the structure that tells the secret from other text.
+        return f"[redacted: {len(result):,} bytes]"
+    with suppress(msgspec.DecodeError):  # the mark of a failure is no JSON
+        return redact_json(result)[:_PREVIEW_BYTES].decode("utf-8", "replace")
+    shown = redact_text(result.decode("utf-8", "replace"))
+    return shown.encode()[:_PREVIEW_BYTES].decode("utf-8", "replace")

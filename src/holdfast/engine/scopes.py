@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +15,12 @@ import msgspec
 from holdfast.core.effect import Effect
 from holdfast.core.errors import BadInput
 from holdfast.core.plan import Plan
+from holdfast.core.redaction import hide_name, redact_name
 from holdfast.core.scope import ListDelta, Loop, StoredValue
 from holdfast.core.step import Step, occurrence_of, shown_occurrence
 from holdfast.store import Tx
 from holdfast.store.current import running
+from holdfast.store.sealing import Sealing
 
 log = logging.getLogger("holdfast")
 
@@ -34,6 +36,8 @@ class Called(msgspec.Struct, kw_only=True):
     name: str
     # Of an effect: the same after a crash, so that a repeat can be told.
     idempotency_key: str | None = None
+    # For tools that keep something in files of their own.
+    sealing: Sealing
 
 
 # The step whose function is being called, for whatever that function calls in turn.
@@ -60,8 +64,28 @@ class Marks(msgspec.Struct, omit_defaults=True):
     item: str | None = None
 
 
+# What is noted beside the result of a call, under its name: a question, a wait that began.
+_MARKS = ("", "!asked", "!began")
 _ops = msgspec.json.Decoder(list[Op])
 _marks = msgspec.json.Decoder(Marks)
+
+
+def stored_form(text: str, is_there: Callable[[str], bool]) -> str:
+    """How a name or an id of a program is stored: as it is, or hidden because it holds a secret.
+
+    The form that is there already goes first. Another process, or an older release, may have found a secret
+    where this one finds none, or the reverse; what was done under that form must not be done again.
+    """
+    shown = redact_name(text)
+    if is_there(shown):
+        return shown
+    other = hide_name(text) if shown == text else text
+    return other if is_there(other) else shown
+
+
+def as_part(form: str) -> str:
+    """A name as it stands in the path of a scope: what hides a secret has a colon."""
+    return form.replace(":", " ")
 
 
 class Past:
@@ -103,6 +127,17 @@ class Past:
         steps = self.steps.get(key[0])
         return None if steps is None else steps.get(key)
 
+    def has(self, key: Key) -> bool:
+        """Whether something was done, begun or asked under the key."""
+        scope, name, occurrence = key
+        steps = self.steps.get(scope, {})
+        return key in self.effects or any((scope, f"{name}{mark}", occurrence) in steps for mark in _MARKS)
+
+    def has_scope(self, loop: str) -> bool:
+        """Whether a turn of the loop was begun."""
+        scopes = (*self.steps, *self._ops, *(key[0] for key in self.effects))
+        return loop in self.loops or any(scope.startswith(f"{loop}:") for scope in scopes)
+
     def put(self, key: Key, step: Step) -> None:
         steps = self.steps.get(key[0])
         if steps is None:
@@ -127,7 +162,7 @@ class Past:
         """What was noted on the way of a step: its waits, its questions."""
         scope, name, occurrence = key
         waits = waits_beside(name, occurrence)
-        names = {f"{name}!asked", f"{name}!began"}
+        names = {f"{name}{mark}" for mark in _MARKS[1:]}
         return [
             one
             for one in self.steps.get(scope, ())

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from abc import ABC, abstractmethod
 
-from holdfast.core.errors import HoldfastError
-
-log = logging.getLogger("holdfast")
+from holdfast.engine.troubles import Troubles
 
 
 class Service(ABC):
@@ -23,6 +20,8 @@ class Service(ABC):
             raise ValueError("every_s must be positive")
         self.every_s = every_s
         self._stop = asyncio.Event()
+        # Replaced by the one of the process, where several services run in it.
+        self.troubles = Troubles()
 
     @abstractmethod
     async def run_once(self) -> object:
@@ -30,13 +29,14 @@ class Service(ABC):
 
     async def run(self) -> None:
         """Until `stop`. An error of the store is logged and tried again; the ledger decides what is true."""
+        name = type(self).__name__
         while not self._stop.is_set():
             try:
                 await self.run_once()
-            except HoldfastError as error:
-                log.warning("%s: %s (%s)", type(self).__name__, error, error.code)
-            except Exception:  # a service's outermost loop: what nobody foresaw must not end it for good
-                log.exception("%s failed; it goes on", type(self).__name__)
+            except Exception as error:  # noqa: BLE001 - a service's outermost loop: nothing ends it for good
+                self.troubles.met(name, error, again_in_s=self.every_s)
+            else:
+                self.troubles.worked(name)
             await self._pause()
 
     def stop(self) -> None:

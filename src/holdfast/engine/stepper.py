@@ -19,16 +19,18 @@ from holdfast.core.effect_class import EffectSpec, StepOptions, options_of, step
 from holdfast.core.errors import BadInput, Drift, RetryAfter, StepFailed
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import delay
-from holdfast.core.payload import check_name, decode_payload
+from holdfast.core.payload import check_code_name, check_line, decode_payload
+from holdfast.core.redaction import holds_secret
 from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.engine.codec import SCALARS, Codec, Exited, codec_of, failure_of, input_digest, revive
 from holdfast.engine.live import Live, TooLate
-from holdfast.engine.scopes import Called, Key, Past, Scope, inside_step, waits_beside
+from holdfast.engine.scopes import Called, Key, Past, Scope, inside_step, stored_form, waits_beside
 from holdfast.engine.waits import Waits
 from holdfast.store import Tx
-from holdfast.store.blobs import INLINE_BYTES, Packed, pack
+from holdfast.store.blobs import HEAVY_BYTES, INLINE_BYTES, Packed, pack
 from holdfast.store.journal import saving_step
+from holdfast.store.sealing import Sealing
 
 # No JSON begins with it, so a stored result that does is the failure of a step.
 _FAILED = b"!"
@@ -51,6 +53,8 @@ class Doing(Called, kw_only=True):
     # Whether all its arguments are scalars.
     is_plain: bool
     digest: bytes
+    # It was called with a secret, so that its digest is not stored as it is.
+    has_secret: bool
     began_us: int
     effect: EffectSpec | None
     is_coroutine: bool
@@ -68,6 +72,8 @@ class Doing(Called, kw_only=True):
     is_cut_off: bool = False
     # It is the effect itself, or what makes it undone; not what only looks at the world for it.
     is_effect: bool = True
+    # Of its arguments by place, when one of them tells a secret.
+    names: tuple[str, ...] = ()
 
 
 def failed_payload(failure: Failure) -> bytes:
@@ -83,18 +89,55 @@ class Declared(msgspec.Struct, frozen=True):
     options: StepOptions
     codec: Codec
     is_coroutine: bool
+    # Of the arguments that are given by place, if one of their names tells a secret.
+    names: tuple[str, ...] = ()
+    # Its name as it stands in the code, if that is hidden.
+    plain_name: str | None = None
 
 
 @functools.lru_cache(maxsize=1024)
 def _declared(fn: Callable[..., Any]) -> Declared:
     real = unwrapped(fn)
     return Declared(
-        check_name("step", step_name(fn)),
+        check_code_name("step", step_name(fn)),
         real,
         options_of(fn),
         codec_of(real),
         inspect.iscoroutinefunction(real),
+        _telling_names(real, options_of(fn)),
+        None if check_code_name("step", step_name(fn)) == step_name(fn) else step_name(fn),
     )
+
+
+def _telling_names(fn: Callable[..., Any], options: StepOptions) -> tuple[str, ...]:
+    """Up to the last that tells a secret: a password is one whether it is given by its name or not."""
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # some builtins have none
+        return ()
+    if options.effect is not None and options.effect.effect_class is EffectClass.TRANSACTIONAL:
+        del parameters[:1]  # its transaction, which is no argument of the caller's
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [one.name for one in parameters if one.kind in kinds]
+    while names and not _tells_secret(names[-1]):
+        names.pop()
+    return tuple(names)
+
+
+def _tells_secret(name: str) -> bool:
+    return holds_secret(msgspec.json.encode({name: ""}))
+
+
+def stored_digest(doing: Doing, sealing: Sealing) -> bytes:
+    """Of what a step is called with, as it is stored. Only that of a secret is keyed: a key that is lost must
+    not take along the tasks that had none."""
+    return sealing.conceal(doing.digest, of_secret=True) if doing.has_secret else doing.digest
+
+
+def digest_in_key(doing: Doing, sealing: Sealing) -> str:
+    """The same as a part of a step's key."""
+    stored = stored_digest(doing, sealing).hex()
+    return stored[-12:] if doing.has_secret else stored[:12]
 
 
 def time_of(doing: Doing) -> int:
@@ -141,35 +184,48 @@ class Stepper:
         is_plain = SCALARS.issuperset(map(type, args)) and (
             not kwargs or SCALARS.issuperset(map(type, kwargs.values()))
         )
+        digest, has_secret = input_digest(self._live.place.digest_key, args, kwargs, is_plain=is_plain)
+        if declared.names and args:
+            has_secret = has_secret or any(map(_tells_secret, declared.names[: len(args)]))
+        name = declared.name if declared.plain_name is None else self._stored_name(scope, declared)
         return Doing(
-            name=declared.name,
-            key=scope.key(declared.name, None if own is None else self._stored_id(own)),
+            name=name,
+            key=scope.key(name, None if own is None else self._stored_id(scope, name, own)),
             fn=declared.fn,
             args=args,
             kwargs=kwargs,
             options=options,
             codec=declared.codec,
             is_plain=is_plain,
-            digest=input_digest(self._live.place.digest_key, args, kwargs, is_plain=is_plain),
+            digest=digest,
+            has_secret=has_secret,
+            sealing=self._live.sealing,
             began_us=self._live.place.nanos() // 1000,
             effect=options.effect,
             is_coroutine=declared.is_coroutine,
             timeout=options.timeout,
+            names=declared.names,
         )
 
-    def _stored_id(self, own: str) -> str:
+    def _stored_id(self, scope: Scope, name: str, own: str) -> str:
         """As it is stored. Two that look like secrets stay two, and neither is stored."""
-        shown = check_name("id", own)
-        if shown == own:
-            return own
-        return f"{shown}~{input_digest(self._live.place.digest_key, (own,), {}).hex()}"
+        past = self._past
+        return stored_form(check_line("id", own), lambda form: past.has((scope.path, name, f"id:{form}")))
+
+    def _stored_name(self, scope: Scope, declared: Declared) -> str:
+        """An older release, which knew fewer secrets, may have stored the name as it stands."""
+        path, plain = scope.path, declared.plain_name or declared.name
+        steps = (*self._past.steps.get(path, ()), *self._past.effects)
+        return plain if any(key[0] == path and key[1] == plain for key in steps) else declared.name
 
     def remembered(self, doing: Doing) -> tuple[bool, Any]:
         """Whether it was done before, and then its result; a remembered failure is raised."""
         found = self._past.find(doing.key)
         if found is None:
             return False, None
-        if found.input_digest is not None and found.input_digest != doing.digest:
+        if found.input_digest is not None and not self._live.sealing.is_same(
+            found.input_digest, doing.digest, "step", doing.name
+        ):
             raise Drift(f"step {doing.name}", "it was done before with other arguments")
         return True, self.result_of(doing, found.result)
 
@@ -221,10 +277,11 @@ class Stepper:
             except Exception as error:  # noqa: BLE001 - the user's own work
                 await self.after_failure(doing, error)
         payload = codec.encode(doing.name, value)
-        step, packed = self.saving(doing, payload)
+        is_heavy = len(payload) >= HEAVY_BYTES
+        step, packed = await self.saving_beside(doing, payload) if is_heavy else self.saving(doing, payload)
         claim = live.claim
         if packed is None and not (claim.is_alone or doing.options.is_pure):
-            await live.write(saving_step(step, claim.fence))
+            await live.write(saving_step(step, claim.fence, live.sealing))
             self.saved += 1
             self._past.put(doing.key, step)
         else:
@@ -284,7 +341,7 @@ class Stepper:
                 if doing.is_coroutine:
                     args, kwargs = doing.args, doing.kwargs
                     if not doing.is_plain:  # then one of them may be a secret
-                        args, kwargs = live.place.secrets.opened(args, kwargs)
+                        args, kwargs = live.place.secrets.opened(args, kwargs, task=live.task.name)
                     if doing.until_ns is not None:
                         live.refuse_late(doing.until_ns)
                     return await doing.fn(*args, **kwargs)
@@ -305,7 +362,8 @@ class Stepper:
                 live.changed.set()
 
     def _calling(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
-        args, kwargs = self._live.place.secrets.opened(doing.args, doing.kwargs)
+        live = self._live
+        args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs, task=live.task.name)
         if doing.is_coroutine:
             if doing.until_ns is not None:
                 self._live.refuse_late(doing.until_ns)
@@ -365,11 +423,15 @@ class Stepper:
 
     # --- saving
 
-    def saving(self, doing: Doing, payload: bytes) -> tuple[Step, Packed | None]:
-        """The step as it will be stored; and its payload packed, if that is too large for it."""
+    def saving(
+        self, doing: Doing, payload: bytes, sealing: Sealing | None = None
+    ) -> tuple[Step, Packed | None]:
+        """The step as it will be stored; and its payload packed, if that is too large for it. Inside a
+        transaction, with what seals there."""
         live = self._live
+        sealing = live.sealing if sealing is None else sealing
         micros, claim = live.place.nanos() // 1000, live.claim
-        packed = None if len(payload) <= INLINE_BYTES else pack(payload)
+        packed = None if len(payload) <= INLINE_BYTES else pack(payload, sealing)
         scope, name, occurrence = doing.key
         step = Step(
             task_id=claim.task_id,
@@ -378,22 +440,28 @@ class Stepper:
             occurrence=occurrence,
             run_id=claim.run_id,
             seq=micros,
-            input_digest=doing.digest,
+            input_digest=stored_digest(doing, sealing),
             result=payload if packed is None else packed.stored,
             started_us=doing.began_us,
             ended_us=micros,
         )
         return step, packed
 
+    async def saving_beside(self, doing: Doing, payload: bytes) -> tuple[Step, Packed | None]:
+        """The same, in a thread if the payload is large: to look through it and to compress it takes long."""
+        if len(payload) < HEAVY_BYTES:
+            return self.saving(doing, payload)
+        return await asyncio.to_thread(self.saving, doing, payload)
+
     async def save(self, doing: Doing, payload: bytes) -> None:
-        step, packed = self.saving(doing, payload)
+        step, packed = await self.saving_beside(doing, payload)
         await self._save_otherwise(doing, step, packed)
         self.remember(doing, step, payload)
 
     async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed | None) -> None:
         """With all that may go with it: a large result, a run that is carried alone, a commit that waits."""
         live, claim = self._live, self._live.claim
-        save = saving_step(step, claim.fence)
+        save = saving_step(step, claim.fence, live.sealing)
         if packed is None and not claim.is_alone:
             if doing.options.is_pure:
                 await self._live.delay(save)

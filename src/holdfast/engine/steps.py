@@ -21,7 +21,7 @@ from holdfast.core.plan import Plan
 from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind, Step
 from holdfast.engine.inputs import check_choice, check_claim, check_moment, check_plan
 from holdfast.store import Store, Tx
-from holdfast.store.blobs import is_reference, pack
+from holdfast.store.blobs import is_reference, pack_beside
 from holdfast.store.journal import saving_step
 
 MAX_OUTPUT_BYTES = 64 * 1024
@@ -62,7 +62,7 @@ class Journal:
         now = self._clock.now()
         name = check_name("step", name)
         payload = encode_payload(f"result of step {name}", result)
-        packed = pack(payload)
+        packed = await pack_beside(payload, self._store.sealing)
         if input_digest is not None and not isinstance(input_digest, bytes):
             raise BadInput("input_digest", f"bytes are needed, not {type(input_digest).__name__}")
         plan = None if plan is None else check_plan(plan)
@@ -78,7 +78,7 @@ class Journal:
             started_us=to_micros(now if started_at is None else check_moment("started_at", started_at)),
             ended_us=to_micros(now),
         )
-        save = saving_step(step, claim.fence)
+        save = saving_step(step, claim.fence, self._store.sealing)
         if packed.digest is None and plan is None and not claim.is_alone:
             before = await self._store.write(save)
         else:

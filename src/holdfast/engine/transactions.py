@@ -19,7 +19,7 @@ from holdfast.engine.codec import Exited, preview_of
 from holdfast.engine.effects import Effects, key_of
 from holdfast.engine.live import Live
 from holdfast.engine.scopes import inside_step
-from holdfast.engine.stepper import Doing, Stepper
+from holdfast.engine.stepper import Doing, Stepper, stored_digest
 from holdfast.store import Tx
 from holdfast.store.blobs import Packed
 from holdfast.store.contract import Execute
@@ -81,7 +81,7 @@ class Transactions:
         """One attempt. The writer may call the function several times; all but one are rolled back."""
         live = self._live
         live.check()
-        args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs)
+        args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs, task=live.task.name)
         effect = self._effect(doing, generation)
         doing.idempotency_key = effect.idempotency_key
         context = contextvars.copy_context()
@@ -101,9 +101,11 @@ class Transactions:
             found = tx.journal.find_step(live.claim.task_id, *doing.key)
             if found is not None:  # the write runs a second time after its own commit
                 return found, tx.blobs.open(found.result)
+            # Whatever asks for a key inside is in this transaction: another one would wait for it for ever.
+            doing.sealing = tx.sealing
             # In a copy, because the context of an attempt that was interrupted cannot be entered again.
             payload = tx.statements.lend(lambda execute: context.copy().run(call, execute))
-            step, packed = self._stepper.saving(doing, payload)
+            step, packed = self._stepper.saving(doing, payload, tx.sealing)
             self._save(tx, step, packed, effect)
             return step, payload
 
@@ -133,7 +135,9 @@ class Transactions:
         scope, name, occurrence = doing.key
         key = key_of(claim.task_id, doing, generation)
         request = Request(
-            boot=claim.boot_id, input_digest=doing.digest.hex(), shown=preview_of(doing.args, doing.kwargs)
+            boot=claim.boot_id,
+            input_digest=stored_digest(doing, self._live.sealing).hex(),
+            shown=preview_of(doing.args, doing.kwargs, names=doing.names),
         )
         return Effect(
             id=new_effect_id(micros, key),

@@ -8,22 +8,25 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import BadInput, ClaimLost, IllegalMove
+from holdfast.core.errors import ClaimLost, IllegalMove
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_question_id
 from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
+from holdfast.core.redaction import redact_text
 from holdfast.core.scope import Question
 from holdfast.core.step import Step
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.boots import waits_for_boot
-from holdfast.engine.claims import NEVER, follow, wake_run, was_given_up
+from holdfast.engine.claims import NEVER, follow, was_given_up
 from holdfast.engine.ledger import NewTask, creating
 from holdfast.engine.live import Live
+from holdfast.engine.questions import wake_waiting
 from holdfast.engine.reopening import go_on, may_go_on
 from holdfast.engine.scopes import Key, Past
+from holdfast.engine.transcripts import tell_question, tell_review
 from holdfast.store import Tx, Write
-from holdfast.store.blobs import pack
+from holdfast.store.blobs import pack, pack_beside
 
 # A wait that ends sooner than this keeps the program in memory.
 STAY_LOADED = timedelta(seconds=30)
@@ -92,7 +95,8 @@ class Waits:
 
         Somebody beside us in this run may have done it first: then that holds.
         """
-        live, now, packed = self._live, self._live.clock.now(), pack(payload)
+        live, now = self._live, self._live.clock.now()
+        packed = await pack_beside(payload, live.sealing)
         step = self.step(key, packed.stored, now)
 
         def note(tx: Tx) -> bytes:
@@ -104,6 +108,7 @@ class Waits:
                 return tx.blobs.open(before.result)
             tx.blobs.keep(live.claim.task_id, packed)
             act(tx)
+            live.note_progress(tx, now)
             return payload
 
         step = msgspec.structs.replace(step, result=await live.write(note))
@@ -157,15 +162,18 @@ class Waits:
             payload = look(tx)
             if payload is not None:
                 if key is not None:
-                    packed = pack(payload)
+                    packed = pack(payload, tx.sealing)
                     tx.blobs.keep(claim.task_id, packed)
                     tx.journal.put_step(self.step(key, packed.stored, now))
+                    live.note_progress(tx, now)
                 return payload
             due = min(one for one in (due_at, live.deadline, NEVER) if one is not None)
             if not tx.runs.wait(claim.run_id, claim.fence, waits_on=waits_on, due_at=due, now=now):
                 raise ClaimLost(claim.run_id, claim.fence)
             tx.emit(EventKind.RUN_WAITED, claim.run_id, at=now, task_id=claim.task_id, waits_on=waits_on)
             follow(tx, claim, status, now=now, waits_on=waits_on)
+            if status is TaskStatus.NEEDS_REVIEW and live.task.session_key is not None:
+                tell_review(tx, live.task.session_key, live.task, waits_on.partition(":")[2], now=now)
             return None
 
         payload = await live.write(wait)
@@ -220,12 +228,17 @@ class Waits:
             def open_question(tx: Tx) -> None:
                 tx.questions.create(new)
                 tx.emit(EventKind.QUESTION_ASKED, new.id, at=now, task_id=new.task_id, question=new.question)
+                if live.task.session_key is not None:
+                    tell_question(tx, live.task.session_key, new)
 
             due = None if new.due_at is None else new.due_at.isoformat()
             found = await self.note(asked, encode_payload("question", [new.id, due]), open_question)
         question_id, due = msgspec.json.decode(found.result, type=tuple[str, str | None])
         default_answer = encode_payload("default", default)
-        late = default_answer if has_default else late_failure(f"an answer to {question[:200]!r}")
+        # Redacted before it is cut: half of a secret looks like none.
+        late = (
+            default_answer if has_default else late_failure(f"an answer to {redact_text(question)[:200]!r}")
+        )
 
         def close(tx: Tx) -> None:
             # Nobody needs to answer it any more.
@@ -317,7 +330,9 @@ def late_failure(what: str) -> bytes:
 def ended_as(tx: Tx, task: Task) -> bytes:
     """How a task ended, as its parent journals it."""
     if task.status is TaskStatus.SUCCEEDED:
-        return b"null" if task.result is None else tx.blobs.open(task.result)
+        # Raises rather than hand out what stands for a result that no key opens.
+        result = task.checked().result
+        return b"null" if result is None else tx.blobs.open(result)
     failure = task.failure or Failure(kind=task.status.value, message=f"{task.id} is {task.status.value}")
     facts = {**failure.facts, "task_id": task.id, "status": task.status.value}
     return FAILED + msgspec.json.encode(Failure(kind=failure.kind, message=failure.message, facts=facts))
@@ -327,9 +342,10 @@ def sending(task_id: str, *, topic: str, body: object, sender: str, key: str, no
     """The write that puts a message into a task's mailbox once per key, and wakes who waits for it."""
     check_id("task", task_id)
     topic, sender, key = check_name("topic", topic), check_name("sender", sender), check_name("key", key)
-    packed = pack(encode_payload("body", body))
+    encoded = encode_payload("body", body)
 
     def send(tx: Tx) -> bool:
+        packed = pack(encoded, tx.sealing)
         task = tx.tasks.lock(task_id)
         if task.has_ended:
             raise IllegalMove("task", task_id, task.status.value, "a task that receives messages")
@@ -341,31 +357,3 @@ def sending(task_id: str, *, topic: str, body: object, sender: str, key: str, no
         return is_new
 
     return send
-
-
-def answering(question_id: str, answer: object, *, by: str, now: datetime) -> Write[Question]:
-    """The write that answers a question once, and wakes the run that asked."""
-    check_id("question", question_id)
-    by = check_name("by", by)
-    encoded = encode_payload("answer", answer)
-
-    def answer_it(tx: Tx) -> Question:
-        question = tx.questions.get(question_id)
-        if question.choices is not None and answer not in question.choices:
-            raise BadInput("answer", f"choose one of: {', '.join(question.choices)}")
-        if tx.questions.answer(question_id, encoded, by=by, now=now):
-            tx.emit(EventKind.QUESTION_ANSWERED, question_id, at=now, task_id=question.task_id, by=by)
-            wake_waiting(tx, question.task_id, f"answer:{question_id}", now)
-        elif (question.answer, question.answered_by) != (encoded, by):
-            raise IllegalMove("question", question_id, "answered", "answered again")
-        return tx.questions.get(question_id)
-
-    return answer_it
-
-
-def wake_waiting(tx: Tx, task_id: str, waits_on: str, now: datetime) -> None:
-    """The run of a task goes on if it waits for exactly this. It may be about to: that is waited for."""
-    tx.tasks.lock(task_id)
-    run = tx.runs.live_of_task(task_id)
-    if run is not None and run.waits_on == waits_on:
-        wake_run(tx, run.id, now=now)

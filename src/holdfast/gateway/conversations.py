@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
@@ -13,20 +14,20 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import HoldfastError, RowDamaged, StoreUnavailable
 from holdfast.core.message import Message
 from holdfast.core.payload import MAX_GOAL_BYTES
+from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
 from holdfast.core.run import Run
-from holdfast.core.session import Session
+from holdfast.core.session import Session, agent_task
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import FiringStatus, MessageStatus, TaskStatus
 from holdfast.engine.hinted import HintedService
 from holdfast.engine.ledger import NewTask, create_prepared, prepare
 from holdfast.engine.transcripts import answer, fail
 from holdfast.store import Store, Tx
-from holdfast.store.blobs import Packed
 
 log = logging.getLogger("holdfast")
 
 T = TypeVar("T")
-_Prepared: TypeAlias = tuple[Session, Message, Task, Run, Packed]
+_Prepared: TypeAlias = tuple[Session, Message, Task, Run]
 
 BATCH = 200
 # Without a hint, how often somebody looks.
@@ -115,7 +116,13 @@ class Conversations(HintedService):
         now = self._clock.now()
         # Always in the same order: two of us must not wait for each other.
         ordered = sorted(found.messages, key=lambda one: one[0].key)
-        prepared = [(*one, *prepare(task_for(*one), now)) for one in ordered]
+
+        def prepare_all() -> list[_Prepared]:
+            return [(*one, *prepare(task_for(*one), now)) for one in ordered]
+
+        # What is asked for becomes a goal, and is redacted.
+        is_much = sum(len(message.body) for _, message in ordered) > REDACT_OFF_LOOP_BYTES
+        prepared = await asyncio.to_thread(prepare_all) if is_much else prepare_all()
 
         def start_all(tx: Tx, some: Sequence[_Prepared]) -> int:
             return sum(start(tx, *one, now=now) for one in some)
@@ -170,7 +177,7 @@ def task_for(session: Session, message: Message) -> NewTask:
     text = message.text
     goal = text.encode()[:MAX_GOAL_BYTES].decode(errors="ignore")
     return NewTask(
-        name=f"agent.{session.agent}",
+        name=agent_task(session.agent),
         goal=goal,
         owner=session.key,
         # What was said by now; a message that comes later has its own turn.
@@ -182,9 +189,7 @@ def task_for(session: Session, message: Message) -> NewTask:
     )
 
 
-def start(
-    tx: Tx, session: Session, message: Message, task: Task, run: Run, packed: Packed, *, now: datetime
-) -> bool:
+def start(tx: Tx, session: Session, message: Message, task: Task, run: Run, *, now: datetime) -> bool:
     """The first message that waits becomes a task, if it still waits and nothing is being answered there."""
     held = tx.sessions.hold(session.key)
     if held is None:
@@ -198,7 +203,7 @@ def start(
         return False
     tx.messages.take(message.id, task.id, now=now)
     tx.firings.follow(message.id, FiringStatus.RUNNING, task_id=task.id, now=now)
-    create_prepared(tx, task, run, packed, now)
+    create_prepared(tx, task, run, now)
     return True
 
 
@@ -219,18 +224,20 @@ def settle(tx: Tx, session_key: str, task_id: str, *, now: datetime) -> bool:
         log.error("what %s was to answer cannot be read: %s", task_id, damage)  # noqa: TRY400
         asked = None
     if asked is not None:
-        _close(tx, asked, task_id, TaskStatus.LOST if task is None else task.status, now)
+        _close(tx, asked, task_id, task, now)
     tx.sessions.free(session.id, task_id, now=now)
     return True
 
 
-def _close(tx: Tx, asked: Message, task_id: str, status: TaskStatus, now: datetime) -> None:
+def _close(tx: Tx, asked: Message, task_id: str, task: Task | None, now: datetime) -> None:
     assert asked.status is MessageStatus.TAKEN
+    status = TaskStatus.LOST if task is None else task.status
     if status is TaskStatus.SUCCEEDED:
         # It had nothing to say, or said it elsewhere.
         answer(tx, session_key=asked.session_key, message_id=asked.id, task_id=task_id, text=None, now=now)
     else:
-        fail(tx, asked, task_id=task_id, status=status, now=now)
+        failure = None if task is None else task.failure
+        fail(tx, asked, task_id=task_id, status=status, failure=failure, now=now)
 
 
 __all__ = ["Conversations", "Moved"]

@@ -42,8 +42,8 @@ class Crashes:
         self._waits = 0
 
     def explain(self) -> None:
-        """Whoever is to blame was found, and ended: so many crashes may come again before it is a loop. Each
-        time somebody ends for good, so that comes to an end; the waits grow all the same."""
+        """The run that is to blame was found: so many crashes may come again before it is a loop. Each time
+        it spends one of its attempts or ends, so that comes to an end; the waits grow all the same."""
         self.count = 0
 
     def wait_after_crash(self, *, lived_s: float, was_healthy: bool, jitter: float) -> float:

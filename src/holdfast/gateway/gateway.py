@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -15,10 +15,12 @@ import msgspec
 
 from holdfast.config import in_home
 from holdfast.config.gateway import Config
+from holdfast.core.audit import AuditOutcome
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import Clock
-from holdfast.core.errors import HoldfastError, NotReady, RestartBlocked
+from holdfast.core.errors import HoldfastError, NotReady, RestartBlocked, SettingsError
 from holdfast.core.events import EventKind
+from holdfast.core.hold import ACCEPT, RESUME, Hold
 from holdfast.core.ids import new_restart_id
 from holdfast.core.manifest import Outcome, Restart, Trigger
 from holdfast.core.payload import check_text
@@ -30,10 +32,15 @@ from holdfast.engine.carrier import Carrier
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.handles import Holdfast
 from holdfast.engine.live import shielded
+from holdfast.engine.restarting import RestartAsk
+from holdfast.engine.secrets import Given, Secrets
 from holdfast.engine.service import Service
+from holdfast.engine.troubles import Troubles
+from holdfast.gateway.audit import AuditTrail
 from holdfast.gateway.inbox import Inbox
-from holdfast.gateway.manifests import planning, save_file
-from holdfast.gateway.readiness import Readiness, interruptions
+from holdfast.gateway.manifests import not_planned, planning, save_file
+from holdfast.gateway.pulse import Pulse
+from holdfast.gateway.readiness import NOBODY, Asker, Readiness, interruptions
 from holdfast.gateway.recovery import QUARANTINED, Recovery
 from holdfast.gateway.refusals import Refusals
 from holdfast.gateway.serving import ended_by_force
@@ -71,9 +78,20 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime
     is_ready: bool
     in_flight: int
-    holds_resumes: bool = False
-    why_held: str | None = None
+    holds: tuple[Hold, ...] = ()
     restart_id: str | None = None
+    # Why the ledger cannot be used now; None when it could at the last look.
+    ledger_problem: str | None = None
+    # Why the settings as they are written do not hold; None when they do.
+    settings_refused: str | None = None
+
+    @property
+    def holds_resumes(self) -> bool:
+        return bool(self.holds)
+
+    @property
+    def why_held(self) -> str | None:
+        return self.holds[0].why if self.holds else None
 
 
 class RestartRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +101,8 @@ class RestartRequest(msgspec.Struct, frozen=True, kw_only=True):
     triggered_by: str
     force: bool = False
     key: str | None = None
+    # An agent that asks does not count itself.
+    asker: Asker = NOBODY
     session_key: str | None = None
     continuation: str | None = None
     resume_reason: ResumeReason = ResumeReason.EXPLICIT_RESTART
@@ -112,6 +132,8 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
     wants_restart: bool
     # Answered when it is decided: None when the process ends by it, else why it goes on.
     decided: asyncio.Future[str | None] | None = None
+    # Whether the next life was found to be able to start.
+    was_tried: bool = False
 
 
 class Gateway:
@@ -129,7 +151,7 @@ class Gateway:
         inbox: Inbox,
         services: Sequence[Service] = (),
         held: Sequence[Held] = (),
-        secrets: Callable[[str], str | None] | None = None,
+        secrets: Secrets | Given | None = None,
         why_held: str | None = None,
         tell: Callable[[str], None] = lambda _event: None,
         trial: Callable[[], Awaitable[str | None]] | None = None,
@@ -143,14 +165,22 @@ class Gateway:
         self.holdfast = Holdfast(store, clock, tasks, owner=config.gateway.owner)
         self._life = life
         self._refusals = Refusals(store, clock)
-        self._services = [*services, self._refusals]
+        self._pulse = Pulse(store, clock)
+        self.audit = AuditTrail(store, clock)
+        # All services together say once that the ledger is away.
+        self.troubles = Troubles()
+        self._services: list[Service] = []
+        for service in (*services, self._refusals, self._pulse, self.audit):
+            self.add_service(service)
+        # Set by the service that watches the settings.
+        self.settings_refused: str | None = None
         self._held = list(held)
         self._tell = tell
         self._trial = trial
         self._why_held = why_held
         # The same after a reboot, so that what the gateway left before it is told as its own.
         self._place = f"{life.directory} {home}"
-        self._home = home
+        self.home = home
         self._recovery = Recovery(store, clock, life, inbox, settings, place=self._place, home=home)
         limit = timedelta(seconds=settings.drain_timeout_s)
         self._carrier = Carrier(
@@ -168,8 +198,11 @@ class Gateway:
             max_idle_attempts=settings.max_attempts_without_progress,
             resume_concurrency=settings.resume_concurrency,
             notary=self._recovery,
+            troubles=self.troubles,
         )
         self._wishes: asyncio.Queue[_Wish] = asyncio.Queue()
+        # By the key of the request: what runs of this life have asked for, and is not decided yet.
+        self._asking: dict[str, asyncio.Future[str | None]] = {}
         self._standing = Standing.STARTING
         self._restart: Restart | None = None
         # When it is over, how; a stop that comes late still counts, until the process has ended.
@@ -178,47 +211,67 @@ class Gateway:
 
     def add_service(self, service: Service) -> None:
         """One that needs the gateway itself; before `run`."""
+        service.troubles = self.troubles
         self._services.append(service)
 
     # --- what doors ask
 
+    async def look(self, *, at_most_old_s: float = 0.0) -> GatewayStatus:
+        """The status, after a look at the ledger, which is as old as that at most."""
+        await self._pulse.look(at_most_old_s=at_most_old_s)
+        return self.status()
+
     def status(self) -> GatewayStatus:
+        """As far as it is known; `look` finds out how the ledger fares."""
+        problem = self._pulse.problem or self.troubles.why_away
+        is_serving = self.is_ready.is_set() and self._standing is Standing.SERVING
         return GatewayStatus(
             status=self._standing,
             boot_id=self._life.id,
             pid=self._life.boot.pid,
             started_at=self._life.boot.started_at,
-            is_ready=self.is_ready.is_set() and self._standing is Standing.SERVING,
+            is_ready=is_serving and problem is None,
             in_flight=len(self._carrier.claims_in_flight()),
-            holds_resumes=self._why_held is not None,
-            why_held=self._why_held,
+            holds=tuple(self._holds()),
             restart_id=None if self._restart is None else self._restart.id,
+            ledger_problem=problem,
+            settings_refused=self.settings_refused,
         )
+
+    def _holds(self) -> Iterator[Hold]:
+        if self._why_held is not None:
+            yield Hold(why=self._why_held, remedy=RESUME)
+        if self._pulse.held is not None:
+            yield Hold(why=self._pulse.held, remedy=ACCEPT)
 
     @property
     def is_draining(self) -> bool:
         return self._standing in {Standing.DRAINING, Standing.STOPPED}
 
-    async def preflight(self, *, asker: str | None = None) -> Readiness:
-        """Who would be interrupted by a restart now, besides the session that asks: it knows."""
+    async def preflight(self, asker: Asker = NOBODY) -> Readiness:
+        """Who would be interrupted by a restart now, besides the one that asks: it knows."""
         task_ids = self._task_ids()
-        found = await self.store.read(lambda tx: interruptions(tx, task_ids)) if task_ids else ()
-        found = tuple(one for one in found if asker is None or one.session_key != asker)
+        found = await self.store.read(lambda tx: interruptions(tx, task_ids, asker)) if task_ids else []
         settings = self.config.gateway.restart
         threshold = settings.readiness_gate_threshold
-        is_safe = not settings.readiness_gate or len(found) <= threshold
-        return Readiness(is_safe=is_safe, threshold=threshold, interruptions=found)
+        return Readiness(
+            is_safe=not settings.readiness_gate or len(found) <= threshold,
+            threshold=threshold,
+            interruptions=tuple(one for one, _ in found),
+            names=tuple(name for _, name in found),
+        )
 
     async def restart(self, request: RestartRequest, *, waits: bool = True) -> RestartAnswer:
         """Ask for a restart. Refused by the readiness gate, unless forced; refused when what is in flight
         cannot be made durable. Who waits is answered when it is drained; a run must not wait for that, since
         the drain waits for the run."""
-        readiness = await self.preflight(asker=request.session_key)
+        trigger = self._trigger(request)
+        readiness = await self.preflight(request.asker)
         if not readiness.is_safe and not request.force:
             refused = NotReady(readiness.summary, len(readiness.interruptions), readiness.threshold)
+            await self._note_refusal([trigger], str(refused))
             return RestartAnswer(is_accepted=False, why=str(refused), readiness=readiness)
         decided = asyncio.get_running_loop().create_future()
-        trigger = self._trigger(request)
         self._want(_Wish(trigger=trigger, wants_restart=True, decided=decided))
         if not waits:
             return RestartAnswer(is_accepted=True, readiness=readiness)
@@ -230,26 +283,37 @@ class Gateway:
         self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
     ) -> RestartAsked:
         """As a tool of a run: answered at once, because the drain waits for the run."""
+        caller = self._carrier.caller_of(key)
+        asker = Asker(session_key=session_key)
+        if caller is not None:
+            asker = Asker(task_id=caller.id, session_key=session_key or caller.session_key)
         request = RestartRequest(
             reason=reason,
-            triggered_by=session_key or "run",
+            triggered_by=asker.session_key or asker.task_id or "run",
             force=force,
             key=key,
+            asker=asker,
             session_key=session_key,
             continuation=continuation,
         )
         answer = await self.restart(request, waits=False)
-        shown = [f"{one.kind.value} {one.title}" for one in answer.readiness.interruptions]
         return RestartAsked(
             is_accepted=answer.is_accepted,
             why=answer.why,
-            would_interrupt=() if answer.is_accepted else tuple(shown),
+            would_interrupt=() if answer.is_accepted else answer.readiness.names,
         )
 
-    async def was_asked(self, key: str) -> bool:
-        """Whether a restart of late has that key among its triggers."""
-        found = await self.restarts(RECENT)
-        return any(trigger.key == key for restart in found for trigger in restart.triggers)
+    async def asked(self, key: str) -> RestartAsked | None:
+        """What came of a restart of late that has that key among its triggers."""
+        found = _with_key(await self.restarts(RECENT), key)
+        if found is None:
+            return None
+        why = _why_blocked(found)
+        if why is None:
+            return RestartAsked(is_accepted=True)
+        task_ids = [one.task_id for one in found.manifest.interruptions]
+        names = await self.store.read(lambda tx: [name for _, name in interruptions(tx, task_ids)])
+        return RestartAsked(is_accepted=False, why=why, would_interrupt=tuple(names))
 
     async def stop(self, why: str, *, triggered_by: str) -> None:
         """Drain and end; complete when it is decided."""
@@ -278,16 +342,30 @@ class Gateway:
     def put(self, request: StopRequest) -> None:
         """A signal, or the death of the supervisor: it does not wait at the gate."""
         wanted = RestartRequest(reason=request.why, triggered_by="signal", resume_reason=ResumeReason.SIGNAL)
+        action = "gateway.restart" if request.wants_restart else "gateway.stop"
+        self.audit.note(action, outcome=AuditOutcome.ASKED, why=request.why)
         self._want(_Wish(trigger=self._trigger(wanted), wants_restart=request.wants_restart))
 
-    def settings_changed(self, keys: Sequence[str]) -> None:
-        """Settings that apply only after a restart have changed."""
+    async def try_settings(self) -> None:
+        """Raises SettingsError when the next life could not start with the settings as they are written."""
+        why_not = None if self._trial is None else await self._trial()
+        if why_not is not None:
+            raise SettingsError(f"the next gateway could not start: {why_not}")
+
+    async def settings_changed(self, keys: Sequence[str]) -> None:
+        """Settings that apply only after a restart have changed, and were tried. Returns when everything is
+        drained; raises RestartBlocked when what is in flight could not be saved, and the gateway goes on."""
         wanted = RestartRequest(
             reason=f"config-change: {', '.join(keys)}"[:_MOST_TEXT],
             triggered_by="config",
             resume_reason=ResumeReason.CONFIG_RELOAD,
         )
-        self._want(_Wish(trigger=self._trigger(wanted), wants_restart=True))
+        decided = asyncio.get_running_loop().create_future()
+        trigger = self._trigger(wanted)
+        self._want(_Wish(trigger=trigger, wants_restart=True, decided=decided, was_tried=True))
+        problem = await decided
+        if problem is not None:
+            raise RestartBlocked(problem)
 
     def apply(self, config: Config) -> None:
         """Settings that apply at once; most are read where they are used."""
@@ -307,9 +385,32 @@ class Gateway:
             self.wants_restart = False
         _decide(wish, None)
 
-    def _run_requires_restart(self, why: str) -> None:
-        wanted = RestartRequest(reason=why, triggered_by="run", resume_reason=ResumeReason.REQUIRES_RESTART)
-        self._want(_Wish(trigger=self._trigger(wanted), wants_restart=True))
+    async def _run_requires_restart(self, asked: RestartAsk) -> str | None:
+        """Why there is no restart; None when everything is drained. A run that was replayed since it asked
+        finds the same request, and what was decided about it."""
+        decided = self._asking.get(asked.key)
+        if decided is None:
+            refused = await self._refusal_of(asked.key)
+            if refused is not None:
+                return refused
+            decided = self._asking.setdefault(asked.key, asyncio.get_running_loop().create_future())
+            decided.add_done_callback(lambda _decided: self._asking.pop(asked.key, None))
+            wanted = RestartRequest(
+                reason=asked.why,
+                triggered_by=asked.session_key or asked.task_id,
+                key=asked.key,
+                resume_reason=ResumeReason.REQUIRES_RESTART,
+            )
+            self._want(_Wish(trigger=self._trigger(wanted), wants_restart=True, decided=decided))
+        return await asyncio.shield(decided)
+
+    async def _refusal_of(self, key: str) -> str | None:
+        try:
+            found = await self.restarts(RECENT)
+        except HoldfastError:  # then those that the ledger does not know yet are all that can be known
+            found = self._refusals.with_these([], limit=RECENT, before="~")
+        restart = _with_key(found, key)
+        return None if restart is None else _why_blocked(restart)
 
     def _trigger(self, request: RestartRequest) -> Trigger:
         if request.session_key is not None:
@@ -370,8 +471,9 @@ class Gateway:
             await self._carrier.take_over()
             return
         resumed = await self._carrier.take_over()
-        if await self._has_quarantined(list(resumed.failed)):
-            # Quarantine comes before the breaker: crashes with somebody to blame do not count towards a loop.
+        if resumed.blamed or await self._has_quarantined(list(resumed.failed)):
+            # Quarantine comes before the breaker: a crash that one run is to blame for does not count towards
+            # a loop. The attempts of its task bound how often that run may do it.
             self._tell("quarantined")
         await self._recovery.finish()
 
@@ -402,13 +504,16 @@ class Gateway:
 
     async def _drain(self, first: _Wish) -> bool:
         """True when the process may end; False when it could not, and goes on."""
-        why_not = await self._trial() if self._trial is not None and first.wants_restart else None
+        needs_trial = first.wants_restart and not first.was_tried
+        why_not = await self._trial() if self._trial is not None and needs_trial else None
         wishes = [first, *self._waiting_wishes()]
         if why_not is not None and all(wish.wants_restart for wish in wishes):
             # Nobody is better off with a gateway that is gone than with one that has the settings of before.
             log.error("not restarted: %s", why_not)
+            why_not = f"the next gateway could not start: {why_not}"
+            await self._note_refusal([wish.trigger for wish in wishes], why_not)
             for wish in wishes:
-                _decide(wish, f"the next gateway could not start: {why_not}")
+                _decide(wish, why_not)
             return False
         self._standing = Standing.DRAINING
         self._tell("draining")
@@ -418,10 +523,10 @@ class Gateway:
         try:
             self._restart = await self._begin_restart(wishes)
         except HoldfastError as error:
-            self._go_on(wishes, str(error))
+            self._go_on(wishes, error.why if isinstance(error, RestartBlocked) else str(error))
             return False
         log.warning("draining: %s", first.trigger.reason)
-        self._carrier.stop(first.trigger.resume_reason, may_go_on=True)
+        self._carrier.stop(_reason_for_others(first.trigger), may_go_on=True)
         if sum(not wish.wants_restart for wish in wishes) > 1:
             self._carrier.hurry()
         with ended_by_force(self._carrier, self.store, self.clock):
@@ -439,17 +544,15 @@ class Gateway:
         return True
 
     async def _begin_restart(self, wishes: Sequence[_Wish]) -> Restart:
-        """In the ledger and in the file before anything is stopped: what cannot be written blocks it."""
-        now = self.clock.now()
-        plan = planning(
-            new_restart_id(now),
-            boot_id=self._life.id,
-            place=self._place,
-            task_ids=self._task_ids(),
-            triggers=[wish.trigger for wish in wishes],
-            now=now,
-        )
-        planned = await self.store.read(plan)
+        """In the ledger and in the file before anything is stopped: what cannot be written blocks it. A file
+        that cannot be written blocks only a restart: what the ledger has is enough for the next start."""
+        triggers = [wish.trigger for wish in wishes]
+        try:
+            planned = await self._plan(triggers)
+        except HoldfastError as error:
+            self._refusals.add(self._not_planned(triggers), str(error))
+            raise
+        now = planned.requested_at
 
         def begin(tx: Tx) -> Restart:
             restart = tx.restarts.create(planned)
@@ -464,13 +567,46 @@ class Gateway:
             self._refusals.add(planned, str(error))
             raise
         named = self.config.gateway.restart.manifest_path
-        path = in_home(self._home, named, key="gateway.restart.manifest_path")
         try:
+            path = in_home(self.home, named, key="gateway.restart.manifest_path")
             await asyncio.to_thread(save_file, path, restart.manifest)
-        except RestartBlocked as error:
-            await self._note_end(restart, error.why)
-            raise
+        except (RestartBlocked, SettingsError) as error:
+            why = error.why if isinstance(error, RestartBlocked) else str(error)
+            if all(wish.wants_restart for wish in wishes):
+                await self._note_end(restart, why)
+                raise
+            log.warning("%s; the gateway stops all the same, and the ledger has the manifest", why)
         return restart
+
+    async def _plan(self, triggers: Sequence[Trigger]) -> Restart:
+        now = self.clock.now()
+        plan = planning(
+            new_restart_id(now),
+            boot_id=self._life.id,
+            place=self._place,
+            task_ids=self._task_ids(),
+            triggers=triggers,
+            now=now,
+        )
+        return await self.store.read(plan)
+
+    def _not_planned(self, triggers: Sequence[Trigger]) -> Restart:
+        now = self.clock.now()
+        restart_id = new_restart_id(now)
+        return not_planned(restart_id, boot_id=self._life.id, place=self._place, triggers=triggers, now=now)
+
+    async def _note_refusal(self, triggers: Sequence[Trigger], why: str) -> None:
+        """A restart that never began stands among the restarts, with those that it would have interrupted:
+        in the ledger, or in memory until that can be written."""
+        try:
+            refused = await self._plan(triggers)
+        except HoldfastError:
+            refused = self._not_planned(triggers)
+        self._refusals.add(refused, why)
+        try:
+            await self._refusals.run_once()
+        except HoldfastError as error:
+            log.warning("the refusal of %s is not noted yet: %s", refused.id, error)
 
     async def _until_drained(self, wishes: list[_Wish]) -> str | None:
         """Until it is decided. Who comes later joins; a second wish to stop is in a hurry."""
@@ -544,6 +680,24 @@ class Gateway:
 async def _ended(children: Sequence[asyncio.Task[None]]) -> None:
     if children:
         await asyncio.wait(children, timeout=SERVICES_S)
+
+
+def _with_key(restarts: Sequence[Restart], key: str) -> Restart | None:
+    """The newest of them that was asked for with that key."""
+    return next((one for one in restarts if any(trigger.key == key for trigger in one.triggers)), None)
+
+
+def _why_blocked(restart: Restart) -> str | None:
+    if restart.status is not RestartStatus.BLOCKED:
+        return None
+    return (None if restart.outcome is None else restart.outcome.why_blocked) or "it could not be done"
+
+
+def _reason_for_others(trigger: Trigger) -> ResumeReason:
+    """Why the other runs are resumed: a restart that one of them asked for is not their own doing."""
+    if trigger.resume_reason is ResumeReason.REQUIRES_RESTART:
+        return ResumeReason.EXPLICIT_RESTART
+    return trigger.resume_reason
 
 
 def _decide(wish: _Wish, why: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.channels.webhook import SIGNATURE_HEADER, read_inbound, verify
+from holdfast.channels.webhook import SIGNATURE_HEADER, read_inbound, read_signature, verify
 from holdfast.config.gateway import ChannelSettings
 from holdfast.core.clock import Clock
 from holdfast.core.errors import NotFound
@@ -28,18 +28,30 @@ class Hooks:
         self._channels = channels
         self._secrets = secrets
 
+    def check(self, name: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """All that can be known before the body is read. Raises NotFound and BadSignature."""
+        self._agent_of(name)
+        read_signature(name, _signature(headers), self._clock.now())
+
     async def receive(self, name: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Posted:
         """Durable when it returns. Raises NotFound, BadSignature, BadInput and KeyConflict."""
-        channel = self._channels.get(name)
-        if channel is None or channel.agent is None or name not in self._secrets:
-            raise NotFound("channel", name[:80])
-        signatures = [value for header, value in headers if header.lower() == _HEADER]
-        given = signatures[0].decode("latin-1") if len(signatures) == 1 else None
-        verify(name, self._secrets[name], given, body, self._clock.now())
-        inbound = read_inbound(name, channel.agent, body)
+        agent = self._agent_of(name)
+        verify(name, self._secrets[name], _signature(headers), body, self._clock.now())
+        inbound = read_inbound(name, agent, body)
         return await self._inbox.post(
             inbound.session_key,
             inbound.text,
             inbound.origin,
             channel_message_id=inbound.channel_message_id,
         )
+
+    def _agent_of(self, name: str) -> str:
+        channel = self._channels.get(name)
+        if channel is None or channel.agent is None or name not in self._secrets:
+            raise NotFound("channel", name[:80])
+        return channel.agent
+
+
+def _signature(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    found = [value for header, value in headers if header.lower() == _HEADER]
+    return found[0].decode("latin-1") if len(found) == 1 else None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from holdfast.core.clock import Clock
 from holdfast.core.errors import BadInput, Draining, NotFound
 from holdfast.core.ids import check_id
 from holdfast.core.message import Message, Role
 from holdfast.core.payload import check_number
+from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
 from holdfast.core.session import Session, agent_of
 from holdfast.core.task import Origin
 from holdfast.engine.transcripts import OWN_CHANNELS, Posted, new_message, owe, post, withdraw
@@ -50,13 +54,12 @@ class Inbox:
         an agent that nobody knows. A role other than `user` is for the gateway itself, never for a door.
         """
         agent = agent_of(session_key)
-        if self.is_closed:
-            raise Draining
+        self._refuse_when_closed()
         if self._agents is not None and agent not in self._agents():
             raise NotFound("agent", agent)
         if role == Role.USER and isinstance(origin, Origin) and origin.channel in OWN_CHANNELS:
             raise BadInput("origin.channel", f"{origin.channel!r} is the gateway's own; name another channel")
-        message = new_message(
+        message = await _made(
             session_key,
             text,
             origin,
@@ -64,6 +67,7 @@ class Inbox:
             role=role,
             now=self._clock.now(),
         )
+        self._refuse_when_closed()  # which it may be since we looked
         if parent_key is not None:
             agent_of(parent_key)
         return await self._store.write(lambda tx: post(tx, message, parent_key=parent_key))
@@ -81,7 +85,7 @@ class Inbox:
 
         `tells` also owes it to whoever spoke last in the session.
         """
-        message = new_message(
+        message = await _made(
             session_key,
             text,
             None,
@@ -102,7 +106,7 @@ class Inbox:
 
     async def ask(self, session_key: str, text: str, *, key: str) -> Posted:
         """The gateway itself says something to an agent, once for each key, and it is to be answered."""
-        message = new_message(
+        message = await _made(
             session_key, text, None, channel_message_id=key, role=Role.SYSTEM, now=self._clock.now()
         )
 
@@ -166,6 +170,17 @@ class Inbox:
         return await self._store.read(
             lambda tx: tx.sessions.page(agent=agent, active_since=active_since, before=before, limit=limit)
         )
+
+    def _refuse_when_closed(self) -> None:
+        if self.is_closed:
+            raise Draining
+
+
+async def _made(session_key: str, text: str, origin: Origin | None, **more: Any) -> Message:
+    """A message fit to be stored. A long text is cleaned in a thread: the event loop does not wait for it."""
+    make = partial(new_message, session_key, text, origin, **more)
+    is_long = isinstance(text, str) and len(text) > REDACT_OFF_LOOP_BYTES
+    return await asyncio.to_thread(make) if is_long else make()
 
 
 __all__ = ["Inbox", "Posted"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from holdfast.core.manifest import (
     Trigger,
 )
 from holdfast.core.task import Task
-from holdfast.gateway.readiness import interruption_of
+from holdfast.gateway.readiness import interruption_of, names_of, with_ancestors
 from holdfast.store import Tx
 
 _LAST_MESSAGE = 500
@@ -56,11 +57,37 @@ def planning(
     return plan
 
 
+def not_planned(
+    restart_id: RestartId, *, boot_id: BootId, place: str, triggers: Sequence[Trigger], now: datetime
+) -> Restart:
+    """The same when the ledger does not tell what it would interrupt."""
+    return Restart(
+        id=restart_id,
+        boot_id=boot_id,
+        place=place,
+        requested_at=now,
+        manifest=Manifest(
+            timestamp=_moment(now),
+            reason=triggers[0].reason,
+            triggered_by=triggers[0].triggered_by,
+            restart_id=restart_id,
+        ),
+        triggers=tuple(triggers),
+        updated_at=now,
+    )
+
+
 def with_more(before: Manifest, more: Manifest) -> Manifest:
     """One manifest of what two found, the first one's words for the rest."""
+    sessions = {one.key: one for one in before.active_sessions}
+    for one in more.active_sessions:
+        # Each may have found other children of the same session.
+        known = sessions.setdefault(one.key, one).active_subagents
+        new = tuple(name for name in one.active_subagents if name not in known)
+        sessions[one.key] = msgspec.structs.replace(sessions[one.key], active_subagents=known + new)
     return msgspec.structs.replace(
         before,
-        active_sessions=before.active_sessions + more.active_sessions,
+        active_sessions=tuple(sessions.values()),
         active_cron_runs=before.active_cron_runs + more.active_cron_runs,
         interruptions=before.interruptions + more.interruptions,
     )
@@ -72,9 +99,7 @@ def _manifest(tx: Tx, restart_id: str, tasks: Sequence[Task], trigger: Trigger, 
         timestamp=_moment(now),
         reason=trigger.reason,
         triggered_by=trigger.triggered_by,
-        active_sessions=tuple(
-            _session(tx, task, tasks) for task, one in shown if one.kind is InterruptionKind.SESSION
-        ),
+        active_sessions=_sessions(tx, tasks),
         active_cron_runs=tuple(
             _cron_run(task, one) for task, one in shown if one.kind is InterruptionKind.CRON
         ),
@@ -83,7 +108,27 @@ def _manifest(tx: Tx, restart_id: str, tasks: Sequence[Task], trigger: Trigger, 
     )
 
 
-def _session(tx: Tx, task: Task, tasks: Sequence[Task]) -> ActiveSession:
+def _sessions(tx: Tx, tasks: Sequence[Task]) -> tuple[ActiveSession, ...]:
+    """The sessions whose task is in flight, and those whose task only waits for children that are."""
+    known = with_ancestors(tx, tasks)
+    names = names_of(tasks, known)
+    below: dict[str, list[str]] = {task.id: [] for task in tasks if _is_session(task)}
+    for task in tasks:
+        parent_id, seen = task.parent_task_id, set[str]()
+        while parent_id is not None and parent_id in known and parent_id not in seen:
+            seen.add(parent_id)
+            parent = known[parent_id]
+            if _is_session(parent) and not parent.has_ended:
+                below.setdefault(parent.id, []).append(names[task.id])
+            parent_id = parent.parent_task_id
+    return tuple(_session(tx, known[task_id], children) for task_id, children in sorted(below.items()))
+
+
+def _is_session(task: Task) -> bool:
+    return interruption_of(task).kind is InterruptionKind.SESSION
+
+
+def _session(tx: Tx, task: Task, children: Sequence[str]) -> ActiveSession:
     assert task.session_key is not None
     session = None
     with contextlib.suppress(RowDamaged):  # it must not keep all others from being saved
@@ -93,18 +138,20 @@ def _session(tx: Tx, task: Task, tasks: Sequence[Task]) -> ActiveSession:
         key=task.session_key,
         status="processing" if session is None else session.status.value,
         last_user_message=task.goal[:_LAST_MESSAGE] or None,
-        active_subagents=tuple(
-            child.session_key or child.id for child in tasks if child.parent_task_id == task.id
-        ),
+        active_subagents=tuple(children),
         channel=None if origin is None else origin.channel,
         channel_target=None if origin is None else origin.peer,
+        account_id=None if origin is None else origin.account_id,
     )
 
 
 def _cron_run(task: Task, one: Interruption) -> ActiveCronRun:
+    # A schedule is known by its name, in the settings and over all its firings; the firing's own task stands
+    # among the interruptions.
+    name = (task.origin.peer if task.origin is not None else None) or task.session_key or task.name
     return ActiveCronRun(
-        job_id=task.id,
-        job_name=(task.origin.peer if task.origin is not None else None) or task.session_key or task.name,
+        job_id=name,
+        job_name=name,
         started_at=_moment(task.started_at or task.created_at),
         status=one.status,
     )
@@ -146,9 +193,11 @@ def unconsumed(path: Path) -> str | None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    # A name that no other user can have taken before us: the manifest may lie in a directory such as /tmp.
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(beside, flags, 0o600)
         try:
             with open(descriptor, "wb", closefd=False) as file:
                 file.write(content)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -26,6 +26,8 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     is_safe: bool
     threshold: int
     interruptions: tuple[Interruption, ...] = ()
+    # Of each of them, in the same order: how an agent knows it.
+    names: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -39,10 +41,48 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
         return f"{', '.join(counts)} in flight"
 
 
-def interruptions(tx: Tx, task_ids: Sequence[str]) -> tuple[Interruption, ...]:
-    """One for each task in flight, in the order of their ids, which is that of their creation."""
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent that asks for a restart knows that its own work is interrupted by it."""
+
+    task_id: str | None = None
+    session_key: str | None = None
+
+    def is_asking(self, one: Interruption) -> bool:
+        is_session = one.kind is InterruptionKind.SESSION and one.session_key == self.session_key
+        return one.task_id == self.task_id or is_session
+
+
+NOBODY = Asker()
+
+
+def interruptions(tx: Tx, task_ids: Sequence[str], asker: Asker = NOBODY) -> list[tuple[Interruption, str]]:
+    """One for each task in flight, in the order of their ids, which is that of their creation, with its name;
+    without the one that asks."""
     tasks = tx.tasks.get_many(task_ids)
-    return tuple(interruption_of(tasks[task_id]) for task_id in sorted(tasks))
+    names = names_of(tasks.values(), with_ancestors(tx, tasks.values()))
+    found = [(interruption_of(tasks[task_id]), names[task_id]) for task_id in sorted(tasks)]
+    return [(one, name) for one, name in found if not asker.is_asking(one)]
+
+
+def with_ancestors(tx: Tx, tasks: Iterable[Task]) -> dict[str, Task]:
+    """These tasks and those that started them, at whatever depth: one query for each level."""
+    known: dict[str, Task] = {task.id: task for task in tasks}
+    level = list(known.values())
+    while parents := sorted({one.parent_task_id for one in level if one.parent_task_id} - known.keys()):
+        found = tx.tasks.get_many(parents)
+        known |= found
+        level = list(found.values())
+    return known
+
+
+def names_of(tasks: Iterable[Task], known: Mapping[str, Task]) -> dict[str, str]:
+    """The key of each task's session; the id of the task where it has none, or only that of its parent."""
+    names: dict[str, str] = {}
+    for task in tasks:
+        parent = None if task.parent_task_id is None else known.get(task.parent_task_id)
+        is_own = parent is None or parent.session_key != task.session_key
+        names[task.id] = task.session_key if task.session_key is not None and is_own else task.id
+    return names
 
 
 def interruption_of(task: Task) -> Interruption:

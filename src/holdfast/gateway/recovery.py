@@ -41,11 +41,13 @@ from holdfast.core.manifest import (
 )
 from holdfast.core.message import CRON_CHANNEL
 from holdfast.core.run import Run
+from holdfast.core.schedule import Firing
 from holdfast.core.task import Task
 from holdfast.core.transitions import FiringStatus, RestartStatus, RunStatus, TaskStatus
 from holdfast.engine.boots import Life
 from holdfast.engine.ledger import cancelling
 from holdfast.engine.rescue import Note
+from holdfast.engine.transcripts import NOT_RESUMED_KINDS, tell_fired
 from holdfast.engine.waits import sending
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import consume_file, planning, unconsumed, with_more
@@ -233,9 +235,9 @@ class Recovery:
         return Recovered(task_id=one.task.id, fate=one.fate, why=_why(one.task))
 
     async def _settle(self, restart: Restart, one: _Found) -> Recovered:
-        fate = one.fate
+        fate, is_retry = one.fate, False
         if one.interruption.kind is InterruptionKind.CRON:
-            fate = await self._settle_cron(one)
+            fate, is_retry = await self._settle_cron(one)
         if one.parent is not None:
             await self._tell_parent(restart, one, one.parent)
         if fate is Fate.FAILED and await self._tell_session(restart, one):
@@ -245,22 +247,38 @@ class Recovery:
             fate=fate,
             run_id=None if one.run is None else one.run.id,
             why=_why(one.task),
+            is_retry=is_retry,
         )
 
-    async def _settle_cron(self, one: _Found) -> Fate:
-        """Queued again with a flag, and resumed from its checkpoint; or given up, when that is wanted."""
-        if one.task.has_ended:
-            return one.fate
-        now = self._clock.now()
-        await self._store.write(lambda tx: self._requeue_or_cancel(tx, one.task, now))
-        return one.fate if self.settings.cron_retry_on_interrupt else Fate.CANCELLED
+    async def _settle_cron(self, one: _Found) -> tuple[Fate, bool]:
+        """Queued again with a flag, and resumed from its checkpoint; or given up, when that is wanted.
 
-    def _requeue_or_cancel(self, tx: Tx, task: Task, now: datetime) -> None:
+        What became of it, and whether it has the flag.
+        """
+        if one.task.has_ended:
+            return one.fate, False
+        now = self._clock.now()
+        firing = await self._store.write(lambda tx: self._requeue_or_cancel(tx, one.task, now))
+        if self.settings.cron_retry_on_interrupt or _has_answered(firing):
+            return one.fate, firing is not None and firing.is_retry
+        return Fate.CANCELLED, False
+
+    def _requeue_or_cancel(self, tx: Tx, task: Task, now: datetime) -> Firing | None:
+        """The firing as it stands then. One that has answered already only has to end, whatever is wanted."""
+        message_id = (task.dedup_key or "").removeprefix("message:")
+        firing = None
+        with contextlib.suppress(RowDamaged):  # what cannot be read must not keep the rest from going on
+            firing = tx.firings.of_message(message_id)
+        if _has_answered(firing):
+            return firing
         if not self.settings.cron_retry_on_interrupt:
             cancelling(task.id, owner=None, reason=_NOT_RESUMED, now=now)(tx)
         elif not tx.tasks.lock(task.id).has_ended:
-            message_id = (task.dedup_key or "").removeprefix("message:")
-            tx.firings.follow(message_id, FiringStatus.REQUEUED, task_id=task.id, now=now)
+            requeued = tx.firings.follow(message_id, FiringStatus.REQUEUED, task_id=task.id, now=now)
+            if requeued is not None:
+                tell_fired(tx, requeued, now)
+                return requeued
+        return firing
 
     async def _tell_session(self, restart: Restart, one: _Found) -> bool:
         """An interrupted session without a run to resume learns that it was interrupted."""
@@ -269,8 +287,9 @@ class Recovery:
             return False
         if _is_to_blame(one.task):
             # Told to go on where it was, it would end the next gateway, too: it stands there for people.
-            text = f"[System] Not resumed after a restart: {_why(one.task)}."
-            await self._inbox.note(key, text, key=_key(restart, "note", one.task.id))
+            if not _says_why_itself(one):
+                text = f"[System] Not resumed after a restart: {_why(one.task)}."
+                await self._inbox.note(key, text, key=_key(restart, "note", one.task.id))
             return False
         text = system_sentence(restarted_at=restart.requested_at, reason=restart.manifest.reason)
         await self._inbox.ask(key, text, key=_key(restart, "session", key))
@@ -308,7 +327,7 @@ class Recovery:
             origin = one.task.origin
             if origin is None or origin.channel in _SILENT or one.interruption.kind is InterruptionKind.CHILD:
                 continue
-            if one.fate in {Fate.RESUMED, Fate.QUEUED, Fate.FAILED}:
+            if one.fate in {Fate.RESUMED, Fate.QUEUED, Fate.FAILED} and not _says_why_itself(one):
                 by_origin.setdefault(msgspec.json.encode(origin), one)
         now = self._clock.now()
 
@@ -392,7 +411,21 @@ def _was_not_resumed(task: Task) -> bool:
     """It ended because it could not be resumed; one that failed by itself before or after that has ended."""
     if task.status is TaskStatus.LOST:
         return True
-    return task.failure is not None and task.failure.kind in {"failed_resume", RowDamaged.code}
+    return task.failure is not None and task.failure.kind in NOT_RESUMED_KINDS
+
+
+def _says_why_itself(one: _Found) -> bool:
+    """Whether it failed and was to answer a message: its session says why, in the transcript and to the
+    person who wrote. A notice of ours would be a second letter about the same failure."""
+    is_answer = (one.task.dedup_key or "").startswith("message:")
+    # The message of a task that is damaged may be damaged, too; then its session says nothing.
+    is_damaged = one.task.failure is not None and one.task.failure.kind == RowDamaged.code
+    is_session = one.interruption.kind is InterruptionKind.SESSION
+    return one.fate is Fate.FAILED and is_session and is_answer and not is_damaged
+
+
+def _has_answered(firing: Firing | None) -> bool:
+    return firing is not None and firing.status is FiringStatus.DONE
 
 
 def _is_to_blame(task: Task) -> bool:

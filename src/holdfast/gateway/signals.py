@@ -1,4 +1,4 @@
-"""Turns SIGTERM and SIGINT into stop requests, SIGUSR1 into restart requests; handlers only enqueue."""
+"""Turns SIGTERM and SIGINT into stop requests, SIGUSR1 and SIGHUP into restarts; handlers only enqueue."""
 
 from __future__ import annotations
 
@@ -25,15 +25,21 @@ REQUESTS = {
     signal.SIGINT: StopRequest(why="SIGINT"),
     signal.SIGUSR1: StopRequest(why="SIGUSR1", wants_restart=True),
 }
+# For a gateway; for any other process it means that its terminal is gone.
+HANGUP = {signal.SIGHUP: StopRequest(why="SIGHUP", wants_restart=True)}
 
 
 @contextlib.contextmanager
-def heard(enqueue: Callable[[StopRequest], None]) -> Iterator[None]:
+def heard(enqueue: Callable[[StopRequest], None], *, is_gateway: bool = False) -> Iterator[None]:
     """Signals become requests for as long as this lasts; then they mean what they meant before."""
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in REQUESTS}
+    requests = dict(REQUESTS)
+    # A process that nohup started ignores the end of its terminal, and keeps to that.
+    if is_gateway and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        requests |= HANGUP
+    before = {number: signal.getsignal(number) for number in requests}
     try:
-        for number, request in REQUESTS.items():
+        for number, request in requests.items():
             loop.add_signal_handler(number, enqueue, request)
     except (RuntimeError, ValueError, NotImplementedError):
         # Python has signals only in its main thread; whoever serves in another one stops by cancelling.

@@ -34,6 +34,10 @@ class Supervised(msgspec.Struct, frozen=True, kw_only=True):
     holds_resumes: bool = False
     why: str = "start"
     crashes: int = 0
+    # Whether it was said a short while ago that the ledger is away, so that the gateway need not say it.
+    is_quiet: bool = False
+    # What the gateway prints when it serves, because no supervisor does.
+    announcement: str = ""
 
     @property
     def fds(self) -> list[int]:
@@ -48,7 +52,8 @@ class Word(StrEnum):
     ALIVE = "alive"
     DRAINING = "draining"
     HEALTHY = "healthy"
-    # What may have killed the life before was found, and will not be carried again.
+    # The run that killed the life before was found: it ended, or it is carried alone until its attempts are
+    # spent.
     QUARANTINED = "quarantined"
 
 

@@ -24,6 +24,7 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.core.errors import HoldfastError
+from holdfast.core.spacing import Spacing, in_words
 from holdfast.gateway import absence, notify
 from holdfast.gateway.absence import Absence, Notice
 from holdfast.gateway.crashes import Crashes, Patience
@@ -125,18 +126,22 @@ class Supervisor:
         self._why = "start"
         self._restarts_unready = 0
         self._was_ready = False
+        # Since the ledger is away, and whether the present attempt is one to speak of.
+        self._away: Spacing | None = None
+        self._is_quiet = False
         self._is_stopping = False
         self._status: int | None = None
+        self._announce: Callable[[], None] = lambda: None
 
     def run(self, *, announce: Callable[[], None] = lambda: None) -> int:
         """Until the end; the status for our own exit: 0 when the stop was wanted.
 
-        `announce` says where we are: only now, for whoever reads it may send a signal at once.
+        `announce` says where we are, once: when the first gateway serves there.
         """
+        self._announce = announce
         # Our end of the life pipe is open until we end, however that happens.
         with selectors.DefaultSelector() as self._selector, _pipe() as (self._life, _), _heard() as ears:
             self._selector.register(ears, selectors.EVENT_READ)
-            announce()
             self._start()
             try:
                 while self._status is None:
@@ -176,6 +181,7 @@ class Supervisor:
     def _start(self) -> None:
         self._start_at = None
         self._renew_terms()
+        self._is_quiet = self._away is not None and not self._away.is_due(self._monotonic())
         try:
             self._child = self._spawn()
         except OSError as error:  # no memory, no process left, or an upgrade that is under way
@@ -183,7 +189,8 @@ class Supervisor:
             self._crashed("it could not be started", lived_s=0.0, was_healthy=False)
             return
         self._selector.register(self._child.tell, selectors.EVENT_READ)
-        log.info("the gateway is started as process %d (%s)", self._child.pid, self._why)
+        if not self._is_quiet:
+            log.info("the gateway is started as process %d (%s)", self._child.pid, self._why)
 
     def _renew_terms(self) -> None:
         # The gateway reads the same settings, and says what is wrong with them.
@@ -200,6 +207,7 @@ class Supervisor:
             holds_resumes=self._crashes.are_a_loop,
             why=self._why,
             crashes=self._crashes.count,
+            is_quiet=self._is_quiet,
         )
         try:
             started = subprocess.Popen(  # noqa: S603 - our own program
@@ -241,9 +249,12 @@ class Supervisor:
                 if not child.is_stuck:
                     self._notifier.alive()
             case Word.READY:
+                is_first = not self._was_ready
                 child.was_ready = self._was_ready = True
                 self._restarts_unready = 0
                 self._is_back()
+                if is_first:
+                    self._announce()
             case Word.HEALTHY:
                 child.was_healthy = True
                 self._crashes.forget()
@@ -254,6 +265,9 @@ class Supervisor:
 
     def _is_back(self) -> None:
         held = ", resumes are held" if self._crashes.are_a_loop else ""
+        if self._away is not None:
+            log.warning("the ledger is back, after %s", in_words(self._away.lasted_s(self._monotonic())))
+            self._away = None
         log.info("the gateway is ready%s", held)
         if not self._is_stopping:
             self._notifier.ready(f"serving on {', '.join(self._sockets.urls)}{held}")
@@ -283,7 +297,7 @@ class Supervisor:
         elif number in _RESTARTS and not self._is_stopping:
             log.info("%s: the gateway is asked to restart", signal.Signals(number).name)
             if self._child is not None:
-                self._child.signal(signal.SIGUSR1)
+                self._child.signal(signal.Signals(number))  # the same, for it is recorded as the reason
             else:
                 self._start_at = self._monotonic()  # somebody has mended something: no more waiting
 
@@ -340,7 +354,7 @@ class Supervisor:
             self._crashed("it was stuck", lived_s=lived_s, was_healthy=child.was_healthy)
         elif code == STOPPED:
             self._end(STOPPED, "the gateway was told to stop")
-        elif code in (WANTS_RESTART, -signal.SIGUSR1):
+        elif code in (WANTS_RESTART, *(-number for number in _RESTARTS)):
             self._restart(child)
         elif code == SETTINGS_UNUSABLE:
             self._settings_are_unusable()
@@ -363,7 +377,8 @@ class Supervisor:
         if not self._was_ready:
             self._end(
                 SETTINGS_UNUSABLE,
-                "invalid settings (the error is above): fix them (`holdfast config check`) and start again",
+                "invalid settings, or a key that does not fit (the error is above): fix it, look again with "
+                "`holdfast config check`, and start again",
             )
             return
         wait_s = self._crashes.wait(jitter=self._jitter())
@@ -376,9 +391,17 @@ class Supervisor:
     def _ledger_is_away(self) -> None:
         """No crash: nothing that would be resumed is at fault, so nothing is held because of it."""
         wait_s = min(self._crashes.wait(jitter=self._jitter()), self._patience.longest_away_s)
-        log.error(
-            "the gateway cannot use its ledger (the error is above); the next attempt is in %.1f s", wait_s
-        )
+        now = self._monotonic()
+        if self._away is None:
+            self._away = Spacing(now)
+            self._away.is_due(now)  # it is said now
+        if not self._is_quiet:
+            log.error(
+                "the gateway cannot use its ledger (the error is above), for %s so far; it is tried again at "
+                "least every %g s, and said less and less often",
+                in_words(self._away.lasted_s(now)),
+                self._patience.longest_away_s,
+            )
         self._start_later(wait_s, "the ledger was away")
 
     def _crashed(self, how: str, *, lived_s: float, was_healthy: bool) -> None:
@@ -453,11 +476,13 @@ class Supervisor:
             sender.returncode = 0  # nobody waits for it here
 
 
-def become_gateway(sockets: Sockets, command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+def become_gateway(
+    sockets: Sockets, command: Sequence[str], environ: Mapping[str, str], *, announcement: str = ""
+) -> NoReturn:
     """Without a supervisor: this process becomes the gateway, with the sockets and under the same contract.
 
     It never hears that its supervisor is dead, for it holds that pipe's other end itself; nobody listens to
-    what it tells; and whoever started it sees its exit status.
+    what it tells; and its own parent sees its exit status. It prints the announcement when it serves.
     """
     life, ours = os.pipe()
     supervised = Supervised(
@@ -465,6 +490,7 @@ def become_gateway(sockets: Sockets, command: Sequence[str], environ: Mapping[st
         unix_fd=sockets.unix.fileno(),
         life_fd=life,
         tell_fd=os.open(os.devnull, os.O_WRONLY),
+        announcement=announcement,
     )
     for number in (*supervised.fds, ours, sockets.lock):
         os.set_inheritable(number, True)

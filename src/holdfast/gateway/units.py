@@ -23,8 +23,6 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     command: list[str]
     home: str
-    # Where modules of agents and tasks are found.
-    directory: str
     # None: a unit of the user's own systemd, which has no other user to be.
     user: str | None
     environment: dict[str, str]
@@ -35,7 +33,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
         return -int(-(self.drain_timeout_s + Patience().drain_slack_s) // 1)
 
     def __post_init__(self) -> None:
-        texts = {"home": self.home, "directory": self.directory, "user": self.user or ""}
+        texts = {"home": self.home, "user": self.user or ""}
         for name, text in {**texts, "environment": "".join(self.environment.values())}.items():
             if _CONTROL.search(text):
                 raise BadInput(name, "a unit cannot hold control characters; choose another one")
@@ -68,7 +66,7 @@ Type=notify
 NotifyAccess=main
 ExecStart={_command(service.command)}
 ExecReload=/bin/kill -HUP $MAINPID
-{user}WorkingDirectory={_percent(service.directory)}
+{user}WorkingDirectory={_percent(service.home)}
 {environment}# Other variables, such as HOLDFAST_TOKEN, one a line; the file may be missing.
 EnvironmentFile=-{_percent(service.home)}/environment
 UMask=0077
@@ -97,7 +95,7 @@ def launchd_plist(service: Service) -> str:
         "Label": LABEL,
         "ProgramArguments": service.command,
         **user,
-        "WorkingDirectory": service.directory,
+        "WorkingDirectory": service.home,
         "EnvironmentVariables": service.environment,
         "RunAtLoad": True,
         # A stop that was wanted is a success, and stays one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 from holdfast.config.gateway import AgentSettings, Config
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope, clean_answer
+from holdfast.core.session import agent_task
 from holdfast.engine.definitions import TaskDefinition
 from holdfast.engine.program import Run
-from holdfast.engine.transcripts import answer
+from holdfast.engine.transcripts import hear, reply
 from holdfast.runtimes.command import secret_names, speaks_by_command
 from holdfast.runtimes.contract import AgentFailed, Heard, Speak
 from holdfast.runtimes.python import speaks_by_function, speaks_by_task
@@ -47,12 +49,13 @@ def define(
     hidden: frozenset[str] = frozenset(),
 ) -> TaskDefinition[..., Any]:
     """The task that answers one message of this agent's sessions. A command does not see what is `hidden`."""
-    options: dict[str, Any] = {"timeout": settings.timeout_s, "attempts": ATTEMPTS, "backoff": "1s"}
+    options: dict[str, Any] = {"timeout": settings.timeout_s, "attempts": None, "backoff": "1s"}
+    options["default_attempts"] = ATTEMPTS
     if settings.command:
         if receipts is None and home is not None:
             receipts = home / "receipts"
         # Its own limit is the command's; the task waits for the receipt even when that took longer.
-        options |= {"timeout": None, "attempts": 1}
+        options |= {"timeout": None, "default_attempts": 1}
         speak = speaks_by_command(name, settings, home=home, receipts=receipts, hidden=hidden)
     elif settings.pydantic_ai is not None:
         speak = _speaks_by_model(f"agents.{name}.pydantic_ai", settings.pydantic_ai)
@@ -74,7 +77,8 @@ def _options_of(task: TaskDefinition[..., Any]) -> dict[str, Any]:
     """What its author declared about a task holds when it answers messages, too."""
     return {
         "timeout": task.timeout,
-        "attempts": task.attempts,
+        "attempts": task.named_attempts,
+        "default_attempts": task.attempts,
         "backoff": task.backoff,
         "ladder": task.ladder,
         "budget": task.budget,
@@ -92,30 +96,37 @@ def _definition(name: str, speak: Speak, options: Mapping[str, Any]) -> TaskDefi
         return text
 
     defaults: dict[str, Any] = {"ladder": (), "budget": None, "version": 1, "migrate": None}
-    return TaskDefinition(answer_message, name=f"agent.{name}", **defaults | dict(options))
+    return TaskDefinition(answer_message, name=agent_task(name), **defaults | dict(options))
 
 
 async def _hear(run: Run, session_key: str, message_id: str, until: int) -> Heard:
     """Read, not remembered: nothing of it ever changes."""
 
     def read(tx: Tx) -> Heard:
-        asked = tx.messages.get(message_id)
-        before = tx.messages.heard(session_key, until=until, limit=MAX_HISTORY + 1)
-        history = [Envelope.of(one) for one in before if one.id != message_id]
-        return Heard(message=Envelope.of(asked), history=tuple(history[-MAX_HISTORY:]))
+        asked, before = hear(
+            tx,
+            session_key=session_key,
+            message_id=message_id,
+            task_id=run.task_id,
+            until=until,
+            limit=MAX_HISTORY,
+        )
+        return Heard(message=Envelope.of(asked), history=tuple(map(Envelope.of, before)))
 
     return await run._store.read(read)  # noqa: SLF001 - the transcript is the run's to read
 
 
 async def _reply(run: Run, session_key: str, message_id: str, text: str | None) -> None:
     """The answer, that the message is answered, and what is owed to its origin: one write, once."""
-    program, now, task_id = run._program, run._live.clock.now(), run.task_id  # noqa: SLF001 - as its own
-    key = await program.key("reply", task_id)
+    program, live, task_id = run._program, run._live, run.task_id  # noqa: SLF001 - as its own
+    now = live.clock.now()
 
-    def reply(tx: Tx) -> None:
-        answer(tx, session_key=session_key, message_id=message_id, task_id=task_id, text=text, now=now)
+    def write(tx: Tx) -> None:
+        reply(tx, session_key=session_key, message_id=message_id, task_id=task_id, text=text, now=now)
 
-    await program.once(key, None, reply)
+    # What was answered while a drain waited is kept: the next life may not be allowed to answer it again.
+    async with live.cleanup() if live.may_finish else contextlib.nullcontext():
+        await program.once(await program.key("reply", task_id), None, write)
 
 
 def _speaks_by_model(key: str, name: str) -> Speak:
@@ -137,7 +148,11 @@ def load(key: str, name: str) -> Any:
         found: Any = importlib.import_module(module_name)
     except Exception as error:  # whatever the module does when it is imported
         is_missing = isinstance(error, ModuleNotFoundError)
-        near = "; put it into the home, or its directory on PYTHONPATH" if is_missing else "; mend it"
+        near = (
+            "; put it into the home, or name its directory in gateway.python_path"
+            if is_missing
+            else "; mend it"
+        )
         raise SettingsError(
             f"{key} is {name!r}: {module_name} cannot be imported ({type(error).__name__}: {error}){near}"
         ) from error

@@ -20,10 +20,13 @@ from holdfast.core.secret import Secret, secret
 from holdfast.engine.program import Run
 from holdfast.engine.secrets import PREFIX
 from holdfast.runtimes.contract import AgentFailed, Heard, Speak
+from holdfast.store.outer_keys import KEY_VARIABLE, NEW_KEY_VARIABLE
 from holdfast.tools.commands import ShellResult, shell
 
 # What no agent needs of us: with these it could speak in our name.
-_HIDDEN = (TOKEN_VARIABLE, "HOLDFAST_SUPERVISED")
+_HIDDEN = (TOKEN_VARIABLE, KEY_VARIABLE, NEW_KEY_VARIABLE, "HOLDFAST_SUPERVISED")
+# What a reader may take for the end of a line.
+_BREAKS = ("\x85", "\u2028", "\u2029")
 _SHOWN_CHARS = 500
 
 
@@ -40,6 +43,8 @@ class _Given(msgspec.Struct, frozen=True, kw_only=True):
 
     stdin: str
     hidden: tuple[str, ...]
+    # Where it works if its settings do not say.
+    cwd: str | None
 
 
 _given: ContextVar[_Given] = ContextVar("given")
@@ -50,7 +55,8 @@ def secret_names(config: Config) -> frozenset[str]:
     passed = {ours for agent in config.agents.values() for ours in agent.env.values()}
     signed = {channel.secret_env for channel in config.channels.values()}
     borne = {token.token_env for token in config.tokens.values()}
-    return frozenset(one for one in (*passed, *signed, *borne) if one is not None)
+    declared = {secret.env for secret in config.secrets.values()}
+    return frozenset(one for one in (*passed, *signed, *borne, *declared) if one is not None)
 
 
 def speaks_by_command(
@@ -69,6 +75,8 @@ def speaks_by_command(
     directory = settings.directory
     if directory is not None and home is not None:
         directory = str(in_home(home, directory, key=f"agents.{name}.directory"))
+    # Not where the gateway was started: what lies there is not ours.
+    otherwise = None if home is None else str(home)
 
     async def speak(run: Run, heard: Heard) -> str | None:
         message = heard.message
@@ -81,7 +89,13 @@ def speaks_by_command(
             "HOLDFAST_PEER": message.peer,
             "HOLDFAST_TASK_ID": run.task_id,
         }
-        given = _Given(stdin=stdin_of(settings, message, run.resumed), hidden=tuple(sorted(hidden)))
+        # Also those that a reload of the settings has declared since.
+        declared = run._live.place.secrets.variables  # noqa: SLF001 - what the run may not hand on
+        given = _Given(
+            stdin=stdin_of(settings, message, run.resumed),
+            hidden=tuple(sorted(hidden | declared)),
+            cwd=otherwise,
+        )
         token = _given.set(given)
         try:
             result = await run.step(
@@ -118,7 +132,7 @@ async def _speak(
     del stdin
     return await shell(
         command,
-        cwd=cwd,
+        cwd=cwd or given.cwd,
         env={**dict.fromkeys(_hidden(os.environ, given.hidden)), **env},
         timeout_s=timeout_s,
         receipts=receipts,
@@ -144,7 +158,10 @@ def stdin_of(settings: AgentSettings, message: Envelope, resumed: SeedContext | 
         f"[System] Resumed after an interruption ({resumed.reason.value}). "
         "What is known stands in the next line, the message after it."
     )
-    return f"{said}\n{msgspec.json.encode(resumed).decode()}\n\n{message.text}"
+    document = msgspec.json.encode(resumed).decode()
+    for sign in _BREAKS:  # which JSON leaves as they are
+        document = document.replace(sign, f"\\u{ord(sign):04x}")
+    return f"{said}\n{document}\n\n{message.text}"
 
 
 def _secret(name: str, ours: str) -> Secret:

@@ -26,7 +26,7 @@ from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus
 from holdfast.engine.clockwatch import ClockWatch
 from holdfast.engine.service import Service
-from holdfast.engine.transcripts import new_message, post
+from holdfast.engine.transcripts import new_message, post, tell_fired
 from holdfast.store import Store, Tx, Write
 
 log = logging.getLogger("holdfast")
@@ -232,7 +232,7 @@ class Cron(Service):
             if tx.firings.create(firing).id != firing.id:
                 return False  # somebody else was quicker
             post(tx, message)
-            _tell_fired(tx, firing, now)
+            tell_fired(tx, firing, now)
             return True
 
         return await self._store.write(fire)
@@ -299,7 +299,7 @@ def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
             )
             post(tx, again)
             firing = tx.firings.repost(firing_id, message_id, now=now)
-        _tell_fired(tx, firing, now)
+        tell_fired(tx, firing, now)
         return firing
 
     return requeue
@@ -308,19 +308,6 @@ def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
 def _is_premature(firing: Firing, now: datetime) -> bool:
     """Whether a clock that was ahead wrote it down as missed before its time had come."""
     return firing.status is FiringStatus.MISSED and firing.created_at > now + TOLERANCE
-
-
-def _tell_fired(tx: Tx, firing: Firing, now: datetime) -> None:
-    tx.emit(
-        EventKind.SCHEDULE_FIRED,
-        firing.id,
-        at=now,
-        task_id=firing.task_id,
-        schedule=firing.schedule,
-        occurrence_at=firing.occurrence_at.isoformat(),
-        session_key=firing.session_key,
-        is_retry=firing.is_retry,
-    )
 
 
 def _read_since(text: str | None) -> Since | None:
@@ -345,9 +332,16 @@ def due_between(settings: ScheduleSettings, after: datetime, until: datetime) ->
     return list(itertools.takewhile(lambda one: one > after, latest))[::-1]
 
 
+# More than a clock is ever set back at the end of summer time.
+_REPEATED = timedelta(hours=3)
+
+
 def _backwards(settings: ScheduleSettings, until: datetime) -> Iterator[datetime]:
     # From the whole second behind it: what falls on that moment itself is due, too.
-    start = until.replace(microsecond=0) + timedelta(seconds=1)
-    for occurrence in CronSim(settings.cron, start.astimezone(ZoneInfo(settings.tz)), reverse=True):
+    zone, start = ZoneInfo(settings.tz), until.replace(microsecond=0) + timedelta(seconds=1)
+    if start.astimezone(zone).utcoffset() != (start - _REPEATED).astimezone(zone).utcoffset():
+        # In an hour that the clock repeats, a search by its hands would pass over what they had shown before.
+        start += _REPEATED
+    for occurrence in CronSim(settings.cron, start.astimezone(zone), reverse=True):
         if (moment := occurrence.astimezone(UTC)) <= until:
             yield moment

@@ -9,13 +9,20 @@ import msgspec
 
 from holdfast.core.errors import RowDamaged
 from holdfast.core.payload import MAX_PAYLOAD_BYTES
+from holdfast.core.sealing import SEALED
+from holdfast.store.sealing import LedgerKey, Sealing
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 INLINE_BYTES = 16 * 1024
+# From here on it takes milliseconds to look through a payload and to compress it.
+HEAVY_BYTES = 256 * 1024
 # No JSON begins with a NUL, so a stored value that does is a reference.
 _REFERENCE = b"\x00zstd:"
+# The digest of a sealed blob is keyed, and says so.
+_KEYED = "k"
+_PLACE = "blobs.body"
 
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -27,19 +34,44 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     size_bytes: int = 0
 
 
-def pack(payload: bytes) -> Packed:
-    """Small payloads go into their row; large ones are compressed here, before any transaction begins."""
+def pack(payload: bytes, sealing: Sealing) -> Packed:
+    """Small payloads go into their row, which seals them; large ones are compressed here, and sealed if they
+    hold a secret. Where that can be, it is done before the transaction begins."""
     if len(payload) <= INLINE_BYTES:
         return Packed(stored=payload)
+    if len(payload) >= HEAVY_BYTES:
+        sealing.leave_loop()
     import zstandard  # only large payloads pay for the import
 
-    digest = hashlib.blake2b(payload, digest_size=32).hexdigest()
+    key = sealing.key_for(payload)
+    digest = _digest_of(payload, key)
+    body = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(payload)
     return Packed(
         stored=_REFERENCE + digest.encode(),
         digest=digest,
-        body=zstandard.ZstdCompressor(level=3, write_checksum=True).compress(payload),
+        body=body if key is None else key.seal(body, (_PLACE, digest)),
         size_bytes=len(payload),
     )
+
+
+async def pack_beside(payload: bytes, sealing: Sealing) -> Packed:
+    """The same for a caller on an event loop: what is large is looked through and compressed in a thread."""
+    if len(payload) < HEAVY_BYTES:
+        return pack(payload, sealing)
+    import asyncio  # a caller that awaits has it; a listing does without
+
+    return await asyncio.to_thread(pack, payload, sealing)
+
+
+def _digest_of(payload: bytes, key: LedgerKey | None) -> str:
+    if key is None:
+        return hashlib.blake2b(payload, digest_size=32).hexdigest()
+    return _KEYED + key.digest(payload, 32).hex()
+
+
+def reference_to(payload: bytes) -> bytes:
+    """What stands for a payload in a digest: itself, or what would refer to it if it were not sealed."""
+    return payload if len(payload) <= INLINE_BYTES else _REFERENCE + _digest_of(payload, None).encode()
 
 
 def is_reference(stored: bytes) -> bool:
@@ -51,6 +83,7 @@ class Blobs:
 
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
     def keep(self, task_id: str, packed: Packed) -> bytes:
         """What to store in the row; the blob, if there is one, is kept for that task."""
@@ -74,11 +107,15 @@ class Blobs:
         row = self._sql.one("get_blob", {"digest": digest})
         if row is None:
             raise RowDamaged("blob", digest, "it is missing")
+        body = self._sealing.open(row[0], _PLACE, digest)
+        if body is SEALED:
+            return SEALED
         try:
-            payload = zstandard.ZstdDecompressor().decompress(row[0], max_output_size=MAX_PAYLOAD_BYTES * 2)
+            payload = zstandard.ZstdDecompressor().decompress(body, max_output_size=MAX_PAYLOAD_BYTES * 2)
         except zstandard.ZstdError as error:
             raise RowDamaged("blob", digest, str(error)) from error
-        if hashlib.blake2b(payload, digest_size=32).hexdigest() != digest:
+        key = self._sealing.opener if digest.startswith(_KEYED) else None
+        if _digest_of(payload, key) != digest:
             raise RowDamaged("blob", digest)
         return payload
 

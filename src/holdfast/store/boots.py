@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -57,5 +58,17 @@ class Boots:
         row = self._sql.one("get_fact", {"name": name})
         return None if row is None else row[0]
 
+    def facts(self, names: Sequence[str]) -> dict[str, str]:
+        """Those of them that the ledger knows."""
+        return {row[0]: row[1] for row in self._sql.all("get_facts", {"names": self._sql.pack(names)})}
+
     def set_fact(self, name: str, value: str) -> None:
         self._sql.run("set_fact", {"name": name, "value": value})
+
+    def add_fact(self, name: str, value: str) -> None:
+        """The first who says it counts."""
+        self._sql.run("add_fact", {"name": name, "value": value})
+
+    def replace_fact(self, name: str, old: str, new: str) -> bool:
+        """True if it said the old value until now."""
+        return self._sql.one("replace_fact", {"name": name, "old": old, "value": new}) is not None

@@ -14,6 +14,8 @@ the pages that it wrote are reported as damaged.
 from __future__ import annotations
 
 import functools
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -23,6 +25,9 @@ from holdfast.core.errors import StoreUnavailable
 VFS = "cksmvfs"
 RESERVED_BYTES = 8
 _VERIFYING = "checksum_verification"
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_USUAL_PAGE_BYTES = 4096
 
 
 @functools.cache
@@ -131,3 +136,54 @@ def _is_sound(connection: apsw.Connection, offset: int, size: int) -> bool:
             continue
         return True
     return False
+
+
+def problems_of_file(path: Path) -> Iterator[str]:
+    """What is wrong with a file that SQLite itself cannot read: its header, its length, its pages.
+
+    Not for a process that has the file open in SQLite: when this is done, its locks are gone.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+        is_known = header.startswith(_MAGIC) and len(header) == _HEADER_BYTES
+        if not is_known:
+            yield "the file does not begin as a SQLite database does: its header is damaged, or it is another"
+        page_bytes = (_page_bytes(header) if is_known else None) or _USUAL_PAGE_BYTES
+        pages = int.from_bytes(header[28:32], "big") if is_known else -(-size // page_bytes)
+        if size < pages * page_bytes:
+            yield f"the file was cut: of its {pages:,} pages of {page_bytes:,} bytes {size:,} bytes are left"
+        if is_known and header[20] != RESERVED_BYTES:
+            return  # it has no checksums, or its header denies them
+        if _has_newer_pages(path):
+            return  # those in the file are not read any more
+        file.seek(0)
+        number = 0
+        while len(page := file.read(page_bytes)) == page_bytes:
+            number += 1
+            if _checksum(page[:-RESERVED_BYTES]) != page[-RESERVED_BYTES:]:
+                yield f"SQLite: page {number} does not match its checksum"
+
+
+def _page_bytes(header: bytes) -> int | None:
+    """As SQLite writes it down: 1 stands for 65536."""
+    found = int.from_bytes(header[16:18], "big")
+    found = 65536 if found == 1 else found
+    return found if found >= 512 and found & (found - 1) == 0 else None
+
+
+def _has_newer_pages(path: Path) -> bool:
+    try:
+        return path.with_name(f"{path.name}-wal").stat().st_size > 0
+    except FileNotFoundError:
+        return False
+
+
+def _checksum(content: bytes) -> bytes:
+    """As SQLite's cksumvfs computes it: two sums over words of four bytes, each with the other."""
+    one = two = 0
+    words = iter(struct.unpack(f"<{len(content) // 4}I", content))
+    for first, second in zip(words, words, strict=True):
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + second + one) & 0xFFFFFFFF
+    return struct.pack("<II", one, two)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from holdfast.core.clock import Clock
+    from holdfast.store.sealing import Sealing
+    from holdfast.store.shape import Index
     from holdfast.store.transaction import Tx
 
 T = TypeVar("T")
@@ -27,6 +29,10 @@ Execute: TypeAlias = "Callable[[str, Params | None], list[Row]]"
 
 # What callers hand to `Store.write`.
 Write: TypeAlias = "Callable[[Tx], T]"
+
+
+class Busy(Exception):
+    """It would take too long on an event loop's own thread: another process writes, or much is to be done."""
 
 
 class JoinedWrite(Protocol[T_co]):
@@ -100,6 +106,11 @@ class Store(Protocol):
         """The one clock of this ledger: whatever is compared with a moment in it comes from here."""
         ...
 
+    @property
+    def sealing(self) -> Sealing:
+        """Seals values for rows that are made before their transaction begins."""
+        ...
+
     async def write(self, write: Write[T]) -> T:
         """Run it in a transaction; return after the commit is durable.
 
@@ -157,6 +168,10 @@ class Reader(Protocol):
 
     def applied_migrations(self) -> Sequence[tuple[int, str]]:
         """Number and digest of each migration that the database has."""
+        ...
+
+    def missing_indexes(self) -> list[Index]:
+        """Those that the migrations of the database made, and that it has not any more."""
         ...
 
     def held_why(self) -> str | None:

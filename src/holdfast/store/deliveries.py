@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -37,8 +38,12 @@ class Deliveries(Prunable[Delivery]):
     noun = "delivery"
     nouns = "deliveries"
     has_key = True
-    from_row = staticmethod(delivery_from_row)
-    to_row = staticmethod(row_from_delivery)
+
+    def _read(self, row: Row) -> Delivery:
+        return delivery_from_row(row, self._sealing)
+
+    def _row_of(self, record: Delivery) -> dict[str, Any]:
+        return row_from_delivery(record, self._sealing)
 
     def due(self, channel: str, *, now: datetime, limit: int, after: str = "") -> Due:
         """What may be sent now through a channel: the oldest that is owed to its target.
@@ -47,11 +52,11 @@ class Deliveries(Prunable[Delivery]):
         targets, a page of the targets after `after` is looked at as well; the next look goes on behind it.
         """
         params = {"channel": channel, "now": to_micros(now), "page": PAGE}
-        found, damaged = _readable(self._sql.all("due_deliveries", params))
+        found, damaged = self._readable(self._sql.all("due_deliveries", params))
         if len(found) < limit:
             rest = self._sql.all("oldest_owed", {"channel": channel, "after": after, "page": PAGE})
             after = max(str(row[_TARGET]) for row in rest) if len(rest) == PAGE else ""
-            read, also_damaged = _readable(rest)
+            read, also_damaged = self._readable(rest)
             known = {one.id for one in found}
             found += [one for one in read if _is_due(one, now) and one.id not in known]
             damaged |= also_damaged
@@ -72,12 +77,12 @@ class Deliveries(Prunable[Delivery]):
             "now": to_micros(now),
         }
         row = self._sql.one("attempt_delivery", params)
-        return None if row is None else delivery_from_row(row)
+        return None if row is None else delivery_from_row(row, self._sealing)
 
     def lapsed(self, channels: Collection[str], *, now: datetime) -> Due:
         """Attempts through these channels of which nobody will tell how they ended, a page of them."""
         params = {"channels": self._sql.pack(sorted(channels)), "now": to_micros(now), "limit": PAGE}
-        read, damaged = _readable(self._sql.all("lapsed_deliveries", params))
+        read, damaged = self._readable(self._sql.all("lapsed_deliveries", params))
         return Due(deliveries=read, damaged=damaged)
 
     def reclaim(
@@ -92,7 +97,7 @@ class Deliveries(Prunable[Delivery]):
             "now": to_micros(now),
         }
         row = self._sql.one("reclaim_delivery", params)
-        return None if row is None else delivery_from_row(row)
+        return None if row is None else delivery_from_row(row, self._sealing)
 
     def settle(
         self,
@@ -113,22 +118,22 @@ class Deliveries(Prunable[Delivery]):
             "now": to_micros(now),
         }
         row = self._sql.one("settle_delivery", params)
-        return None if row is None else delivery_from_row(row)
+        return None if row is None else delivery_from_row(row, self._sealing)
 
     def failed(self, limit: int = 50, after: str = "") -> list[Delivery]:
         """What was given up, oldest first; the last id of a page is the page token of the next."""
         found = self._sql.all("failed_deliveries", {"after": after, "limit": limit})
-        return [delivery_from_row(row) for row in found]
+        return [delivery_from_row(row, self._sealing) for row in found]
 
     def owed(self, limit: int = 50, after: str = "") -> list[Delivery]:
         """What is still to be sent, in the same way."""
         found = self._sql.all("owed_deliveries", {"after": after, "limit": limit})
-        return [delivery_from_row(row) for row in found]
+        return [delivery_from_row(row, self._sealing) for row in found]
 
     def retry(self, delivery_id: str, *, now: datetime) -> Delivery | None:
         """What was given up is owed again, and may go at once; None when it was not given up."""
         row = self._sql.one("retry_delivery", {"id": delivery_id, "now": to_micros(now)})
-        return None if row is None else delivery_from_row(row)
+        return None if row is None else delivery_from_row(row, self._sealing)
 
     def resolve(self, prefix: str) -> DeliveryId:
         """The one id that begins so."""
@@ -136,18 +141,18 @@ class Deliveries(Prunable[Delivery]):
 
     def of_task(self, task_id: str) -> list[Delivery]:
         found = self._sql.all("deliveries_of_task", {"task_id": task_id})
-        return [delivery_from_row(row) for row in found]
+        return [delivery_from_row(row, self._sealing) for row in found]
 
-
-def _readable(found: Sequence[Row]) -> tuple[list[Delivery], frozenset[str]]:
-    """Those that can be read, and the ids of those that are damaged: one must not keep the others waiting."""
-    read, damaged = [], set()
-    for row in found:
-        try:
-            read.append(delivery_from_row(row))
-        except RowDamaged:
-            damaged.add(str(row[0]))
-    return read, frozenset(damaged)
+    def _readable(self, found: Sequence[Row]) -> tuple[list[Delivery], frozenset[str]]:
+        """Those that can be read, and the ids of those that are damaged: one must not keep the others
+        waiting."""
+        read, damaged = [], set()
+        for row in found:
+            try:
+                read.append(delivery_from_row(row, self._sealing))
+            except RowDamaged:
+                damaged.add(str(row[0]))
+        return read, frozenset(damaged)
 
 
 def _is_due(delivery: Delivery, now: datetime) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,17 +12,28 @@ import msgspec
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect
-from holdfast.core.errors import ClaimLost, IllegalMove, NotFound
+from holdfast.core.errors import ClaimLost, IllegalMove, NotFound, RowDamaged
 from holdfast.core.ids import EffectId
 from holdfast.core.payload import digest_of
 from holdfast.core.transitions import EffectStatus, sources_of
 from holdfast.store.contract import Row
-from holdfast.store.rows.effects import INTENT_COLUMNS, effect_from_row, intent_from_effect, row_from_effect
+from holdfast.store.rows.effects import (
+    INTENT_COLUMNS,
+    effect_from_row,
+    intent_from_effect,
+    row_from_effect,
+    sealed_outcome,
+)
 from holdfast.store.rows.reading import digest_of_late
+from holdfast.store.sealing import Sealing
 from holdfast.store.tasks import resolve
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
+
+
+# Columns of a row as it is read.
+_DIGEST, _OUTCOME = 11, 14
 
 
 class BeginEffect(msgspec.Struct, frozen=True, gc=False):
@@ -45,14 +57,14 @@ class BeginEffect(msgspec.Struct, frozen=True, gc=False):
         found = tx.statements.one("find_effect", params)
         if found is None or not tx.journal.holds(effect.run_id, effect.task_id, effect.fence):
             raise ClaimLost(effect.run_id, effect.fence)
-        noted = row_from_effect(effect_from_row(found))
-        return bool(noted["digest"] == params["digest"])
+        effect_from_row(found, tx.sealing)  # raises when it is damaged
+        return bool(found[_DIGEST] == params["digest"])
 
 
-def beginning_effect(effect: Effect) -> BeginEffect:
+def beginning_effect(effect: Effect, sealing: Sealing) -> BeginEffect:
     # What is called outside turns has no turn that could have been finished before.
     statement = "begin_effect" if effect.scope else "begin_effect_outside"
-    return BeginEffect(effect, intent_from_effect(effect), statement)
+    return BeginEffect(effect, intent_from_effect(effect, sealing), statement)
 
 
 class FinishEffect(msgspec.Struct, frozen=True, gc=False):
@@ -77,18 +89,21 @@ class FinishEffect(msgspec.Struct, frozen=True, gc=False):
         row = tx.statements.one("find_effect", _key(self.effect))
         if row is None:
             return False
-        found = effect_from_row(row)
+        found = effect_from_row(row, tx.sealing)
         # The same write: it ran before, in a commit whose answer was lost.
-        return found.status is EffectStatus.DONE and (found.outcome, found.updated_us) == (
+        return found.status is EffectStatus.DONE and (row[_OUTCOME], found.updated_us) == (
             self.row[0],
             self.row[2],
         )
 
 
-def finishing_effect(effect: Effect, claim: Claim, outcome: bytes, micros: int) -> FinishEffect:
+def finishing_effect(
+    effect: Effect, claim: Claim, outcome: bytes, micros: int, sealing: Sealing
+) -> FinishEffect:
+    sealed = sealed_outcome(effect, outcome, sealing)
     row = (
-        outcome,
-        digest_of(effect.id, outcome),
+        sealed,
+        digest_of(effect.id, sealed),
         micros,
         effect.task_id,
         effect.scope,
@@ -119,10 +134,11 @@ class Effects:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
     def create(self, effect: Effect) -> Effect:
         """Store it; the effect that already has its key is returned instead."""
-        if self._sql.one("insert_effect", row_from_effect(effect)) is not None:
+        if self._sql.one("insert_effect", row_from_effect(effect, self._sealing)) is not None:
             return effect
         return self.again(effect)
 
@@ -130,36 +146,37 @@ class Effects:
         row = self._sql.one("get_effect", {"id": effect_id})
         if row is None:
             raise NotFound("review", effect_id)
-        return effect_from_row(row)
+        return effect_from_row(row, self._sealing)
 
     def again(self, effect: Effect) -> Effect:
         """The one that has its key, as it stands now."""
         row = self._sql.one("find_effect", _key(effect))
         if row is None:
             raise NotFound(self.noun, effect.id)
-        return effect_from_row(row)
+        return effect_from_row(row, self._sealing)
 
     def begin(self, effect: Effect, claim: Claim) -> bool:
         """Note the intent under the claim's fence; answers and raises as BeginEffect does."""
         if effect.fence != claim.fence:
             effect = msgspec.structs.replace(effect, fence=claim.fence)
-        return beginning_effect(effect)(self._tx)
+        return beginning_effect(effect, self._sealing)(self._tx)
 
     def settle(self, effect: Effect, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
         """The effect with what came of it. Settling it so again changes nothing.
 
         Raises IllegalMove unless the table allows it; the UPDATE itself carries the guard.
         """
+        sealed = sealed_outcome(effect, outcome, self._sealing)
         params = _key(effect) | {
             "to": to.value,
             "sources": self._sql.pack(sources_of(to)),
-            "outcome": outcome,
-            "outcome_digest": digest_of_late(effect.id, outcome),
+            "outcome": sealed,
+            "outcome_digest": digest_of_late(effect.id, sealed),
             "now": to_micros(now),
         }
         row = self._sql.one("settle_effect", params)
         if row is not None:
-            return effect_from_row(row)
+            return effect_from_row(row, self._sealing)
         found = self.again(effect)
         wanted = (effect.id, to, outcome, params["now"])
         if (found.id, found.status, found.outcome, found.updated_us) != wanted:
@@ -177,32 +194,44 @@ class Effects:
         row = self._sql.one("review_effect", params)
         if row is None:
             raise NotFound(self.noun, effect_id)
-        return effect_from_row(row)
+        return effect_from_row(row, self._sealing)
 
     def unsettled(self, task_ids: Sequence[str]) -> dict[str, list[Effect]]:
         """Of each task the effects in its journal that are not simply done; tasks without any are missing."""
         found: dict[str, list[Effect]] = {}
         for row in self._sql.all("unsettled_effects", {"ids": self._sql.pack(task_ids)}):
-            found.setdefault(row[1], []).append(effect_from_row(row))
+            found.setdefault(row[1], []).append(effect_from_row(row, self._sealing))
         return found
 
     def reviews(self, limit: int = 50, after: str = "") -> list[Effect]:
         """Effects that wait for a person, oldest first; the last id of a page is the next page's token."""
         found = self._sql.all("effects_to_review", {"after": after, "limit": limit})
-        return [effect_from_row(row) for row in found]
+        return [effect_from_row(row, self._sealing) for row in found]
 
     def settled_among(self, keys: Sequence[str]) -> set[str]:
         """Of these idempotency keys, those of effects whose outcome is known."""
         found = self._sql.all("settled_keys", {"keys": self._sql.pack(keys)})
         return {row[0] for row in found}
 
+    def to_stop(self, keys: Sequence[str]) -> list[Effect]:
+        """Of these idempotency keys, the open effects of tasks that are to be cancelled; without those that
+        are damaged, which must not keep the others going."""
+        found = []
+        for row in self._sql.all("effects_to_stop", {"keys": self._sql.pack(keys)}):
+            with contextlib.suppress(RowDamaged):
+                found.append(effect_from_row(row, self._sealing))
+        return found
+
     def of_task(self, task_id: str) -> list[Effect]:
-        return [effect_from_row(row) for row in self._sql.all("effects_of_task", {"task_id": task_id})]
+        return [
+            effect_from_row(row, self._sealing)
+            for row in self._sql.all("effects_of_task", {"task_id": task_id})
+        ]
 
     def newest_of_task(self, task_id: str, *, limit: int) -> list[Effect]:
         """Newest first; for showing a task that may have had a great many."""
         found = self._sql.all("newest_effects_of_task", {"task_id": task_id, "limit": limit})
-        return [effect_from_row(row) for row in found]
+        return [effect_from_row(row, self._sealing) for row in found]
 
     def resolve(self, prefix: str) -> EffectId:
         """The one id that begins so. A person knows effects by the reviews that they wait for."""

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from holdfast.core.errors import RevisionMismatch
 from holdfast.core.flow import Flow
+from holdfast.store.contract import Row
 from holdfast.store.records import Records
 from holdfast.store.rows.talk import flow_from_row, row_from_flow
 
 
 class Flows(Records[Flow]):
     noun = "flow"
-    from_row = staticmethod(flow_from_row)
-    to_row = staticmethod(row_from_flow)
+
+    def _read(self, row: Row) -> Flow:
+        return flow_from_row(row, self._sealing)
+
+    def _row_of(self, record: Flow) -> dict[str, Any]:
+        return row_from_flow(record, self._sealing)
 
     def move(self, record_id: str, to: StrEnum, *, now: datetime, **guards: object) -> Flow:
         """Raises RevisionMismatch when the flow moved on since `revision` was read."""

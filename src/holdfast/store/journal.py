@@ -25,6 +25,7 @@ from holdfast.store.rows.journal import (
     row_from_step,
     step_from_row,
 )
+from holdfast.store.sealing import Sealing
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -49,13 +50,6 @@ _OF_TASKS = (
 
 def _place(step: Step) -> tuple[int, str, str, str]:
     return (step.seq, step.scope, step.name, step.occurrence)
-
-
-def _merged(steps: Sequence[Row], effects: Sequence[Row]) -> Iterable[Step]:
-    """An effect that is done is its own step; but for one that was called otherwise since, and saved so."""
-    found = {_key(step): step for step in map(step_from_effect_row, effects)}
-    found.update((_key(step), step) for step in map(step_from_row, steps))
-    return found.values()
 
 
 def _key(step: Step) -> tuple[str, str, str, str]:
@@ -88,7 +82,7 @@ class SaveStep(msgspec.Struct, frozen=True, gc=False):
         found = tx.statements.one("get_step", params)
         if found is None or not tx.journal.holds(params["run_id"], params["task_id"], params["fence"]):
             raise ClaimLost(params["run_id"], params["fence"])
-        step = step_from_row(found)
+        step = step_from_row(found, tx.sealing)
         # The same digest means the same write: it ran before, in a commit whose answer was lost.
         return None if found[-1] == params["digest"] else step
 
@@ -97,15 +91,16 @@ class SaveStep(msgspec.Struct, frozen=True, gc=False):
         return tx.journal.save_many(writes)
 
 
-def saving_step(step: Step, fence: int) -> SaveStep:
+def saving_step(step: Step, fence: int, sealing: Sealing) -> SaveStep:
     # Not in a constructor of our own, which Python calls in a roundabout way.
-    return SaveStep((*row_from_step(step), fence))
+    return SaveStep((*row_from_step(step, sealing), fence))
 
 
 class Journal:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
     def save_many(self, writes: Sequence[SaveStep]) -> list[Step | ClaimLost | None]:
         """All in one go; those that were not saved are looked at one by one."""
@@ -136,7 +131,7 @@ class Journal:
 
         False when there is one already: the first result stays.
         """
-        params = dict(zip(STEP_COLUMNS, row_from_step(step), strict=True))
+        params = dict(zip(STEP_COLUMNS, row_from_step(step, self._sealing), strict=True))
         return self._sql.one("put_step", params) is not None
 
     def forget_step(self, claim: Claim, scope: str, name: str, occurrence: str) -> None:
@@ -157,19 +152,21 @@ class Journal:
         params = {"task_id": task_id, "scope": scope, "name": name, "occurrence": occurrence}
         row = self._sql.one("get_step", params)
         if row is not None:
-            return step_from_row(row)
+            return step_from_row(row, self._sealing)
         row = self._sql.one("get_done_effect", params)
-        return None if row is None else step_from_effect_row(row)
+        return None if row is None else step_from_effect_row(row, self._sealing)
 
     def steps(self, task_id: str, *, limit: int = 100_000) -> list[Step]:
         params = {"task_id": task_id, "limit": limit}
-        steps = _merged(self._sql.all("steps_of_task", params), self._sql.all("done_effects_of_task", params))
+        steps = self._merged(
+            self._sql.all("steps_of_task", params), self._sql.all("done_effects_of_task", params)
+        )
         return sorted(steps, key=_place)[:limit]
 
     def newest_steps(self, task_id: str, *, limit: int) -> list[Step]:
         """The end of the journal, newest first; results are left as they are stored."""
         params = {"task_id": task_id, "limit": limit}
-        steps = _merged(
+        steps = self._merged(
             self._sql.all("newest_steps_of_task", params),
             self._sql.all("newest_done_effects_of_task", params),
         )
@@ -180,18 +177,19 @@ class Journal:
         ids = {"ids": self._sql.pack(task_ids)}
         found = self._sql.all("steps_of_tasks", ids), self._sql.all("done_effects_of_tasks", ids)
         journals: dict[str, list[Step]] = {}
-        for step in sorted(_merged(*found), key=_place) if found[1] else map(step_from_row, found[0]):
+        merged = self._merged(*found)
+        for step in sorted(merged, key=_place) if found[1] else merged:
             journals.setdefault(step.task_id, []).append(step)
         return journals
 
     def heads(self, task_ids: Sequence[str]) -> dict[str, JournalHead]:
         """Where each task's journal stands, finished turns included; tasks without either are missing."""
         ids = {"ids": self._sql.pack(task_ids)}
-        last: dict[str, tuple[int, str]] = {}
+        last: dict[str, tuple[int, str | None]] = {}
         for task_id, _, name, ended_at in self._sql.all("last_steps", ids):
             # The step comes before the turn, and stays only if it is newer.
             if task_id not in last or last[task_id][0] <= ended_at:
-                last[task_id] = (ended_at, name)
+                last[task_id] = (ended_at, _shown_name(name))
         heads: dict[str, JournalHead] = {}
         for task_id, run_id, saved in self._sql.all("journal_heads", ids):
             head = heads.get(task_id, JournalHead())
@@ -208,13 +206,13 @@ class Journal:
         mover, before = self.plans([claim.task_id]).get(claim.task_id, (claim.run_id, None))
         has_moved = before is None or before.cursor.last_completed != plan.cursor.last_completed
         run_id = claim.run_id if has_moved else mover
-        self._sql.run("save_plan", row_from_plan(claim.task_id, run_id, plan, now))
+        self._sql.run("save_plan", row_from_plan(claim.task_id, run_id, plan, now, self._sealing))
         return has_moved
 
     def plans(self, task_ids: Sequence[str]) -> dict[str, tuple[str, Plan]]:
         """The plan of each task, with the run that moved it last."""
         found = self._sql.all("plans_of_tasks", {"ids": self._sql.pack(task_ids)})
-        return {row[0]: (row[1], plan_from_row(row)) for row in found}
+        return {row[0]: (row[1], plan_from_row(row, self._sealing)) for row in found}
 
     def save_artifact(self, claim: Claim, artifact: Artifact, *, now: datetime) -> None:
         self.require(claim)
@@ -241,8 +239,23 @@ class Journal:
         for noun in _OF_TASKS:
             self._sql.run(f"delete_{noun}_of_tasks", {"ids": ids})
 
+    def _merged(self, steps: Sequence[Row], effects: Sequence[Row]) -> Iterable[Step]:
+        """An effect that is done is its own step; but for one that was called otherwise since, and saved
+        so."""
+        read = [step_from_row(row, self._sealing) for row in steps]
+        if not effects:
+            return read
+        found = {_key(step): step for step in (step_from_effect_row(row, self._sealing) for row in effects)}
+        found.update((_key(step), step) for step in read)
+        return found.values()
+
     def _grouped(self, query: str, task_ids: Sequence[str], read: Callable[[Row], N]) -> dict[str, list[N]]:
         grouped: dict[str, list[N]] = {}
         for row in self._sql.all(query, {"ids": self._sql.pack(task_ids)}):
             grouped.setdefault(row[0], []).append(read(row))
         return grouped
+
+
+def _shown_name(name: str | None) -> str | None:
+    """Without the mark by which it is noted that a call began. A turn without a step has no name."""
+    return None if name is None else name.removesuffix("!asked").removesuffix("!began")

@@ -27,12 +27,13 @@ class Lists:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
     def deltas(self, task_ids: Sequence[str]) -> dict[str, list[ListDelta]]:
         """Everything that was appended, list by list, in order; large items come out of their blobs."""
         found: dict[str, list[ListDelta]] = {}
         for row in self._sql.all("deltas_of_tasks", {"ids": self._sql.pack(task_ids)}):
-            delta = delta_from_row(row)
+            delta = delta_from_row(row, self._sealing)
             opened = msgspec.structs.replace(delta, items=self._tx.blobs.open(delta.items))
             found.setdefault(row[0], []).append(opened)
         return found
@@ -47,35 +48,45 @@ class Lists:
 
         Large items are compressed here unless the caller packed them before the transaction began.
         """
-        stored = self._tx.blobs.keep(delta.task_id, pack(delta.items) if packed is None else packed)
-        row = row_from_delta(msgspec.structs.replace(delta, items=stored))
+        if packed is None:
+            packed = pack(delta.items, self._sealing)
+        stored = self._tx.blobs.keep(delta.task_id, packed)
+        delta = msgspec.structs.replace(delta, items=stored)
+        row = row_from_delta(delta, self._sealing)
         if self._sql.one("insert_delta", row) is not None:
             return
         found = self._sql.one("get_delta", row)
-        if found is None or row_from_delta(delta_from_row(found)) != row:
+        if found is None or not self._is_same(delta_from_row(found, self._sealing), delta):
             raise Conflict(
                 f"list {delta.name!r} of {delta.task_id} has other items from {delta.start} on; "
                 "read it again before appending"
             )
 
+    def _is_same(self, found: ListDelta, delta: ListDelta) -> bool:
+        """Its chain comes back as it is stored, which may be keyed."""
+        chained = msgspec.structs.replace(found, chain=delta.chain)
+        return chained == delta and self._sealing.is_same(
+            found.chain, delta.chain, "list delta", delta.task_id
+        )
+
     def values(self, task_ids: Sequence[str]) -> dict[str, dict[str, StoredValue]]:
         found: dict[str, dict[str, StoredValue]] = {}
         for row in self._sql.all("values_of_tasks", {"ids": self._sql.pack(task_ids)}):
-            value = value_from_row(row)
+            value = value_from_row(row, self._sealing)
             found.setdefault(row[0], {})[value.name] = value
         return found
 
     def set_value(self, value: StoredValue) -> None:
         """Replaces what was set before. It stays in its row, however large: blobs would pile up."""
-        self._sql.run("save_value", row_from_value(value))
+        self._sql.run("save_value", row_from_value(value, self._sealing))
 
     def ops(self, task_ids: Sequence[str]) -> dict[str, dict[str, bytes]]:
         """For each open scope of each task, what was done to lists and values, as the engine wrote it."""
         found: dict[str, dict[str, bytes]] = {}
         for row in self._sql.all("ops_of_tasks", {"ids": self._sql.pack(task_ids)}):
-            scope, ops = ops_from_row(row)
+            scope, ops = ops_from_row(row, self._sealing)
             found.setdefault(row[0], {})[scope] = ops
         return found
 
     def set_ops(self, task_id: str, scope: str, ops: bytes) -> None:
-        self._sql.run("save_ops", row_from_ops(task_id, scope, ops))
+        self._sql.run("save_ops", row_from_ops(task_id, scope, ops, self._sealing))

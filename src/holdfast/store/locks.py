@@ -26,6 +26,7 @@ import os
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from holdfast import trust
 from holdfast.core.errors import HomeInUse, StoreUnavailable
 from holdfast.core.ids import check_id
 
@@ -50,7 +51,10 @@ class BootLock:
         """
         path = _boot_path(directory, boot_id)
         with _or_unavailable(f"cannot take the boot lock {path}"):
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            trust.make_private_directory(directory)
+            problem = trust.why_not(directory, directory.lstat())
+            if problem is not None:
+                raise StoreUnavailable(f"the locks in {directory} prove nothing: {problem}")
             return cls(path, _create_locked(path))
 
     def release(self, *, keeps_file: bool = False) -> None:
@@ -113,7 +117,8 @@ class HomeLock:
         """Take the home, or raise HomeInUse with the pid of whoever has it, where that is known."""
         path = _home_path(home)
         with _or_unavailable(f"cannot take the home lock {path}"), ExitStack() as undo:
-            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            trust.make_private_directory(home)
+            _check_ours(home)
             descriptor = _open(path, os.O_RDWR | os.O_CREAT)
             undo.callback(os.close, descriptor)
             if not _try_lock_despite_askers(descriptor):
@@ -166,11 +171,20 @@ def _or_unavailable(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(f"{what}: {error.strerror}") from error
+        why = "it is a link; remove it" if error.errno == errno.ELOOP else error.strerror
+        raise StoreUnavailable(f"{what}: {why}") from error
+
+
+def _check_ours(home: Path) -> None:
+    """Another user who can write in the home could exchange the lock, and the ledger with it."""
+    problem = trust.why_not_trusted(home)
+    if problem is not None:
+        raise StoreUnavailable(f"the home {home} is not used: {problem}")
 
 
 def _open(path: Path, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    # Never through a link: what it leads to would be cut to nothing.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _own_name(descriptor: int) -> bytes:

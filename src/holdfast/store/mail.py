@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Mailbox:
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
     def send(self, task_id: str, *, topic: str, body: bytes, sender: str, key: str, now: datetime) -> bool:
         """False when that key was sent to that task before: then nothing changes.
@@ -37,16 +38,18 @@ class Mailbox:
             key=key,
             sent_at=now,
         )
-        return self._sql.one("insert_mail", row_from_mail(mail)) is not None
+        return self._sql.one("insert_mail", row_from_mail(mail, self._sealing)) is not None
 
     def next_of(self, task_id: str, topic: str) -> Mail | None:
         """The oldest on that topic that was not taken."""
         row = self._sql.one("next_mail", {"task_id": task_id, "topic": topic})
-        return None if row is None else mail_from_row(row)
+        return None if row is None else mail_from_row(row, self._sealing)
 
     def of_task(self, task_id: str) -> list[Mail]:
         """Everything that was ever sent to it, in order, taken or not."""
-        return [mail_from_row(row) for row in self._sql.all("mail_of_task", {"task_id": task_id})]
+        return [
+            mail_from_row(row, self._sealing) for row in self._sql.all("mail_of_task", {"task_id": task_id})
+        ]
 
     def take(self, task_id: str, seq: int, now: datetime) -> bool:
         """True if it was not taken before."""

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.core.errors import SchemaMismatch
+from holdfast.store.shape import RESTORES, Index, Shape, shape_of
 
 SCHEMA_FILES = Path(__file__).parent / "schema"
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -35,6 +36,16 @@ class Migrating(Protocol):
         ...
 
     def apply(self, migration: Migration) -> None: ...
+
+    def columns(self) -> Sequence[tuple[str, str]]:
+        """Table and name of each column that there is."""
+        ...
+
+    def indexes(self) -> Sequence[str]:
+        """The name of each index that there is."""
+        ...
+
+    def make_index(self, index: Index) -> None: ...
 
 
 def load_migrations(dialect: str) -> list[Migration]:
@@ -77,6 +88,14 @@ def check_readable(
         raise _outdated(missing)
 
 
+def missing_indexes(
+    applied: Sequence[tuple[int, str]], known: Sequence[Migration], found: Sequence[str]
+) -> list[Index]:
+    """Those that the migrations of this database have made, and that it has not."""
+    done = {number for number, _ in applied}
+    return shape_of([one for one in known if one.number in done]).missing_indexes(found)
+
+
 def _outdated(missing: Sequence[Migration]) -> SchemaMismatch:
     return SchemaMismatch(
         f"the database lacks migration {missing[0].number} ({missing[0].name}); "
@@ -87,7 +106,8 @@ def _outdated(missing: Sequence[Migration]) -> SchemaMismatch:
 def migrate(database: Migrating, known: Sequence[Migration], *, may_upgrade: bool) -> list[Migration]:
     """Bring the database to the newest schema; returns what was applied.
 
-    A new database is always set up. An older one is changed only when the caller says so.
+    A new database is always set up. An older one is changed only when the caller says so, and so is one that
+    has lost an index. Raises SchemaMismatch for one that lacks a column: what was in it is gone.
     """
     applied = database.applied()
     missing = check_schema(applied, known)
@@ -95,4 +115,16 @@ def migrate(database: Migrating, known: Sequence[Migration], *, may_upgrade: boo
         raise _outdated(missing)
     for migration in missing:
         database.apply(migration)
+    if applied:
+        _mend(database, shape_of(known), may_upgrade=may_upgrade)
     return missing
+
+
+def _mend(database: Migrating, shape: Shape, *, may_upgrade: bool) -> None:
+    shape.check_columns(database.columns())
+    for index in shape.missing_indexes(database.indexes()):
+        if may_upgrade:
+            database.make_index(index)
+        elif index.is_unique:
+            # What it forbids would happen: a second run beside a living one, a message twice.
+            raise SchemaMismatch(f"the database lacks the index {index.name}; {RESTORES}")

@@ -29,6 +29,7 @@ class Pasts:
 
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
     def copy_turns(self, source_id: str, task_id: str, loop: str, *, up_to: int) -> None:
         """The finished turns of a loop, as they are. Raises RowDamaged."""
@@ -36,17 +37,17 @@ class Pasts:
         params = {"task_id": source_id, "loop": loop, "limit": _PAGE}
         while found := self._sql.all("turns_of_loop", params | {"after": after}):
             for row in found:
-                turn = turn_from_row(row)
+                turn = turn_from_row(row, self._sealing)
                 if turn.seq > up_to:
                     return
-                self._sql.run("insert_turn", turn_row_of(row, task_id))
+                self._sql.run("insert_turn", turn_row_of(row, task_id, self._sealing))
                 after = turn.seq
 
     def put_loop(self, task_id: str, loop: Loop, now: datetime) -> None:
         self._sql.run("save_loop", row_from_loop(task_id, loop, now))
 
     def put_plan(self, task_id: str, run_id: str, plan: Plan, now: datetime) -> None:
-        self._sql.run("save_plan", row_from_plan(task_id, run_id, plan, now))
+        self._sql.run("save_plan", row_from_plan(task_id, run_id, plan, now, self._sealing))
 
     def put_artifact(self, task_id: str, run_id: str, artifact: Artifact) -> None:
         self._sql.run("save_artifact", row_from_artifact(task_id, run_id, artifact, artifact.recorded_at))

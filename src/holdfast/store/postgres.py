@@ -8,6 +8,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -16,7 +17,7 @@ from psycopg import errors
 from holdfast.core.clock import Clock
 from holdfast.core.errors import Refused, SettingsError, StoreUnavailable
 from holdfast.store.clock import LedgerClock, clock_for
-from holdfast.store.contract import JoinedWrite, Statements, Write
+from holdfast.store.contract import Busy, JoinedWrite, Statements, Write
 from holdfast.store.hints import Hints
 from holdfast.store.link import (
     IDLE,
@@ -31,9 +32,11 @@ from holdfast.store.link import (
 )
 from holdfast.store.migrations import Migration, load_migrations, migrate
 from holdfast.store.queries import load_queries
+from holdfast.store.sealing import NoKey, Sealing, Vault
+from holdfast.store.shape import Index, cannot_make
 from holdfast.store.topics import Topics
 from holdfast.store.transaction import Tx
-from holdfast.store.writer import Busy, CommitUnknown, Writer
+from holdfast.store.writer import CommitUnknown, Writer
 
 T = TypeVar("T")
 
@@ -60,10 +63,10 @@ _MIGRATION_LOCK = int.from_bytes(b"holdfast", "big")
 class PostgresSession:
     """One connection that writes; it connects when it is first needed, and again when it was lost."""
 
-    def __init__(self, link: Link, clock: LedgerClock) -> None:
+    def __init__(self, link: Link, clock: LedgerClock, vault: Vault) -> None:
         self._link = link
         self._clock = clock
-        self.tx = Tx(PostgresStatements(link))
+        self.tx = Tx(PostgresStatements(link), vault)
         self._receipt = secrets.token_hex(8)
         self._number = 0
         self._is_patient = True
@@ -183,6 +186,7 @@ class _Migrating:
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._statements = PostgresStatements(link)
 
     def applied(self) -> list[tuple[int, str]]:
         # Looked for first: a role that may not create schemas can use one that somebody else made.
@@ -203,6 +207,18 @@ class _Migrating:
             migration.name,
             migration.digest,
         )
+
+    def columns(self) -> list[tuple[str, str]]:
+        return [(row[0], row[1]) for row in self._statements.all("schema_columns", {})]
+
+    def indexes(self) -> list[str]:
+        return [row[0] for row in self._statements.all("schema_indexes", {})]
+
+    def make_index(self, index: Index) -> None:
+        try:
+            self._link.command(index.sql.encode())
+        except (psycopg.IntegrityError, psycopg.ProgrammingError) as error:
+            raise cannot_make(index, error) from error
 
 
 def migrate_database(
@@ -235,11 +251,27 @@ def migrate_database(
 class PostgresStore:
     """The ledger in the schema `holdfast` of one database. Several gateways on several hosts may share it."""
 
-    def __init__(self, url: str, *, clock: Clock, may_upgrade: bool = False, writers: int = 3) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock,
+        may_upgrade: bool = False,
+        writers: int = 3,
+        may_write_inline: bool = True,
+        vault: Vault | None = None,
+    ) -> None:
+        """Raises KeyMissing or KeyWrong when the ledger has a key and the vault has not the same.
+
+        Without `may_write_inline` no write runs on the thread of an event loop: a server that stalls would
+        stop the loop with everything else that it serves.
+        """
         if not 1 <= writers <= MAX_WRITERS:
             raise SettingsError(f"store: {writers} writers; between 1 and {MAX_WRITERS} are possible")
         # The time of this ledger: the server's, unless the caller has a clock of its own.
         self.clock, self._server_clock = clock_for(clock)
+        self.vault = vault or Vault(NoKey())
+        self.sealing = Sealing(self.vault)
         self._address = read_url(url)
         self._queries = load_queries("postgres")
         self._hints = Hints()
@@ -251,12 +283,15 @@ class PostgresStore:
         self._readers: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
         self._reader_slots = threading.Semaphore(READERS)
         self._writer = Writer(
-            [PostgresSession(link, self._server_clock) for link in links],
+            [PostgresSession(link, self._server_clock, self.vault) for link in links],
             on_commit=self._committed,
             max_transaction=MAX_TRANSACTION,
+            may_run_inline=may_write_inline,
         )
         # Every step writes: without a frame more.
         self.write = self._writer.write  # type: ignore[method-assign]
+        self.vault.ask = partial(self.write_now, self.vault.key)
+        self.vault.look = partial(self.read_now, self.vault.find)
 
     def _link(self, settings: Mapping[str, str]) -> Link:
         return Link(self._address, self._queries, **settings)
@@ -267,6 +302,7 @@ class PostgresStore:
             link.open()
             migrate_database(link, may_upgrade=may_upgrade)
             link.ask_time(self._server_clock)
+            self.vault.begin(Tx(PostgresStatements(link), self.vault))
         except psycopg.Error as error:
             link.close()
             raise unavailable(error) from error
@@ -305,7 +341,7 @@ class PostgresStore:
         try:
             return self._readers.get_nowait()
         except queue.Empty:
-            return _Reader(self._link(_READING), self._server_clock)
+            return _Reader(self._link(_READING), self._server_clock, self.vault)
 
     def _require_open(self) -> None:
         if self._is_closed:
@@ -362,10 +398,10 @@ def _fold_counters(statements: Statements) -> None:
 class _Reader:
     """A connection that reads one snapshot at a time."""
 
-    def __init__(self, link: Link, clock: LedgerClock) -> None:
+    def __init__(self, link: Link, clock: LedgerClock, vault: Vault) -> None:
         self._link = link
         self._clock = clock
-        self._tx = Tx(PostgresStatements(link))
+        self._tx = Tx(PostgresStatements(link), vault)
 
     def run(self, read: Callable[[Tx], T]) -> T:
         try:

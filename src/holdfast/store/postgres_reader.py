@@ -10,8 +10,10 @@ import psycopg
 from holdfast.core.errors import NoLedger, Refused, StoreUnavailable
 from holdfast.store.clock import LedgerClock
 from holdfast.store.link import Link, PostgresStatements, explain, read_url
-from holdfast.store.migrations import check_readable, load_migrations
+from holdfast.store.migrations import check_readable, load_migrations, missing_indexes
 from holdfast.store.queries import load_queries
+from holdfast.store.sealing import NoKey, Vault
+from holdfast.store.shape import Index, problems_of_indexes, shape_of
 from holdfast.store.transaction import Tx
 from holdfast.store.verify import problems_of_catalog, verify
 
@@ -24,18 +26,21 @@ _BEGIN = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 class PostgresReader:
     """One connection that cannot write. For a command that looks and goes."""
 
-    def __init__(self, url: str, *, must_be_current: bool = True) -> None:
+    def __init__(self, url: str, *, must_be_current: bool = True, vault: Vault | None = None) -> None:
         """Raises NoLedger where there is none, and SchemaMismatch for one that this Holdfast cannot read."""
         queries = load_queries("postgres")
         address = read_url(url)
         self._where = f"{address.get('dbname') or 'the database'} on {address.get('host') or 'this machine'}"
         self._link = Link(address, queries, **_SETTINGS)
-        self._tx = Tx(PostgresStatements(self._link))
+        self.vault = Vault(NoKey(), is_lenient=True) if vault is None else vault
+        self._tx = Tx(PostgresStatements(self._link), self.vault)
         # The time of the ledger is its server's, as for whoever writes it.
         self.clock = LedgerClock()
         try:
             known = load_migrations("postgres")
             check_readable(self.applied_migrations(), known, must_be_current=must_be_current)
+            if must_be_current:
+                shape_of(known).check_columns(self.read_now(_columns))
             self.read_now(lambda _tx: self._link.ask_time(self.clock))
         except BaseException:
             self.close()
@@ -65,6 +70,11 @@ class PostgresReader:
 
         return self.read_now(read)
 
+    def missing_indexes(self) -> list[Index]:
+        """Those that its migrations made, and that it has not any more."""
+        found = self.read_now(lambda tx: [str(row[0]) for row in tx.statements.all("schema_indexes", {})])
+        return missing_indexes(self.applied_migrations(), load_migrations("postgres"), found)
+
     def held_why(self) -> str | None:
         """The server guards its own files, so nothing is held unless the ledger itself says so."""
         return self.read_now(lambda tx: tx.boots.fact("held"))
@@ -72,7 +82,8 @@ class PostgresReader:
     def verify(self, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
         """What the catalog says, then every digest and every count."""
         try:
-            return verify(self.read_now, problems_of_catalog, on_rows=on_rows)
+            missing = problems_of_indexes(self.missing_indexes())
+            return missing + verify(self.read_now, problems_of_catalog, on_rows=on_rows)
         except StoreUnavailable as error:
             return [str(error)]
 
@@ -96,3 +107,7 @@ class PostgresReader:
 
     def close(self) -> None:
         self._link.close()
+
+
+def _columns(tx: Tx) -> list[tuple[str, str]]:
+    return [(str(row[0]), str(row[1])) for row in tx.statements.all("schema_columns", {})]

@@ -21,10 +21,11 @@ class Questions:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
     def create(self, question: Question) -> Question:
         """Store it; the question that already has its id is returned instead, as it stands."""
-        if self._sql.one("insert_question", row_from_question(question)) is not None:
+        if self._sql.one("insert_question", row_from_question(question, self._sealing)) is not None:
             return question
         return self.get(question.id)
 
@@ -32,14 +33,15 @@ class Questions:
         row = self._sql.one("get_question", {"id": question_id})
         if row is None:
             raise NotFound("question", question_id)
-        return question_from_row(row)
+        return question_from_row(row, self._sealing)
 
     def answer(self, question_id: str, answer: bytes, *, by: str, now: datetime) -> bool:
         """False when it was answered before: the first answer stays."""
+        sealed = self._sealing.seal(answer, "questions.answer", question_id)
         params = {
             "id": question_id,
-            "answer": answer,
-            "answer_digest": digest_of_late(question_id, answer),
+            "answer": sealed,
+            "answer_digest": digest_of_late(question_id, sealed),
             "by": by,
             "now": to_micros(now),
         }
@@ -51,12 +53,12 @@ class Questions:
     def open_page(self, limit: int = 50, after: str = "") -> list[Question]:
         """What nobody has answered, oldest first; the last id of a page is the page token of the next."""
         found = self._sql.all("open_questions", {"after": after, "limit": limit})
-        return [question_from_row(row) for row in found]
+        return [question_from_row(row, self._sealing) for row in found]
 
     def open_of_task(self, task_id: str, *, limit: int = 50) -> list[Question]:
         """What this task waits to hear, oldest first."""
         found = self._sql.all("open_questions_of_task", {"task_id": task_id, "limit": limit})
-        return [question_from_row(row) for row in found]
+        return [question_from_row(row, self._sealing) for row in found]
 
     def resolve(self, prefix: str) -> QuestionId:
         """The one id that begins so."""
@@ -64,4 +66,4 @@ class Questions:
 
     def of_task(self, task_id: str) -> list[Question]:
         found = self._sql.all("questions_of_task", {"task_id": task_id})
-        return [question_from_row(row) for row in found]
+        return [question_from_row(row, self._sealing) for row in found]

@@ -46,20 +46,27 @@ class Records(Generic[R]):
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements
+        self._sealing = tx.sealing
+
+    def _read(self, row: Row) -> R:
+        return type(self).from_row(row)
+
+    def _row_of(self, record: R) -> dict[str, Any]:
+        return type(self).to_row(record)
 
     def create(self, record: R) -> R:
         """Store it; the record that already has its id or its unique key is returned instead."""
-        row = type(self).to_row(record)
+        row = self._row_of(record)
         if self._sql.one(f"insert_{self.noun}", row) is not None:
             return record
         found = self._sql.one(f"find_{self.noun}", row) if self.has_key else None
-        return self.get(row["id"]) if found is None else type(self).from_row(found)
+        return self.get(row["id"]) if found is None else self._read(found)
 
     def get(self, record_id: str) -> R:
         row = self._sql.one(f"get_{self.noun}", {"id": record_id})
         if row is None:
             raise NotFound(self.noun, record_id)
-        return type(self).from_row(row)
+        return self._read(row)
 
     def move(self, record_id: str, to: StrEnum, *, now: datetime, **guards: object) -> R:
         """Raises IllegalMove unless the table allows it; the UPDATE itself carries the guard."""
@@ -74,7 +81,7 @@ class Records(Generic[R]):
             raise IllegalMove(
                 self.noun, record_id, str(getattr(self.get(record_id), "status", "?")), to.value
             )
-        return type(self).from_row(row)
+        return self._read(row)
 
 
 class Prunable(Records[R]):

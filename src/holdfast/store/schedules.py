@@ -32,6 +32,11 @@ class Firings(Prunable[Firing]):
         row = self._sql.one("find_firing", row_from_firing(firing))
         return None if row is None else firing_from_row(row)
 
+    def of_message(self, message_id: str) -> Firing | None:
+        """The firing that posted this message; None when none did."""
+        row = self._sql.one("find_firing_of_message", {"message_id": message_id})
+        return None if row is None else firing_from_row(row)
+
     def follow(
         self, message_id: str, to: FiringStatus, *, task_id: str | None, now: datetime
     ) -> Firing | None:

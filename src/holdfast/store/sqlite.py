@@ -14,14 +14,17 @@ from typing import Any, TypeVar
 
 import apsw
 
+from holdfast import trust
 from holdfast.core.clock import Clock, to_micros
 from holdfast.core.errors import HoldfastError, LedgerReplaced, StoreUnavailable
 from holdfast.store import checksums, wal, watermark
-from holdfast.store.contract import JoinedWrite, Write
+from holdfast.store.contract import Busy, JoinedWrite, Write
 from holdfast.store.guard import FileGuard
 from holdfast.store.hints import Hints
 from holdfast.store.migrations import Migration, load_migrations, migrate
 from holdfast.store.queries import load_queries
+from holdfast.store.sealing import MemoryKey, NoKey, Sealing, Vault
+from holdfast.store.shape import Index, cannot_make
 from holdfast.store.sqlite_file import (
     BUSY_TIMEOUT_MS,
     Snapshots,
@@ -37,22 +40,28 @@ from holdfast.store.sqlite_file import (
 )
 from holdfast.store.transaction import Tx
 from holdfast.store.watermark import Watermark
-from holdfast.store.writer import Busy, Writer
+from holdfast.store.writer import Writer
 
 T = TypeVar("T")
 
 MARK_EVERY_S = 5.0
 READERS = 2
+# How long a close waits for other processes that read: the next one to open the file empties the -wal, too.
+TIDY_TIMEOUT_MS = 100
 
 
 class SqliteSession:
     """The one connection that writes."""
 
     def __init__(
-        self, connection: apsw.Connection, queries: dict[str, str], check: Callable[[], None]
+        self,
+        connection: apsw.Connection,
+        queries: dict[str, str],
+        vault: Vault,
+        check: Callable[[], None],
     ) -> None:
         self.connection = connection
-        self.tx = Tx(SqliteStatements(connection, queries))
+        self.tx = Tx(SqliteStatements(connection, queries), vault)
         self._cursor = connection.cursor()
         self._queries = queries
         self._execute, self._changes = self._cursor.execute, connection.changes
@@ -132,6 +141,8 @@ class SqliteSession:
 
     def close(self) -> None:
         # The guard's lock keeps SQLite from tidying up at the last close, so it is asked to do so here.
+        # If another process was frozen in the middle of a read, waiting for it does not help.
+        self.connection.set_busy_timeout(TIDY_TIMEOUT_MS)
         with contextlib.suppress(apsw.Error):
             self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         self.connection.close()
@@ -140,6 +151,7 @@ class SqliteSession:
 class _Migrating:
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
+        self._queries = load_queries("sqlite")
 
     def applied(self) -> list[tuple[int, str]]:
         self._connection.execute(
@@ -158,6 +170,20 @@ class _Migrating:
             "INSERT INTO schema_migrations VALUES (?, ?, ?)",
             (migration.number, migration.name, migration.digest),
         )
+
+    def columns(self) -> list[tuple[str, str]]:
+        return [
+            (str(row[0]), str(row[1])) for row in self._connection.execute(self._queries["schema_columns"])
+        ]
+
+    def indexes(self) -> list[str]:
+        return [str(row[0]) for row in self._connection.execute(self._queries["schema_indexes"])]
+
+    def make_index(self, index: Index) -> None:
+        try:
+            self._connection.execute(index.sql)
+        except (apsw.ConstraintError, apsw.SQLError) as error:
+            raise cannot_make(index, error) from error
 
 
 def migrate_file(
@@ -208,8 +234,14 @@ def _exclusive(connection: apsw.Connection) -> Iterator[None]:
 class SqliteStore:
     """The ledger in one file, or in memory for tests. Several processes may use the same file."""
 
-    def __init__(self, path: Path | None, *, clock: Clock, may_upgrade: bool = False) -> None:
+    def __init__(
+        self, path: Path | None, *, clock: Clock, may_upgrade: bool = False, vault: Vault | None = None
+    ) -> None:
+        """Raises KeyMissing or KeyWrong when the ledger has a key and the vault has not the same."""
         self.path = path
+        # Without a vault nothing can be sealed in a file: a key that ends with the process would lose it.
+        self.vault = vault or Vault(MemoryKey() if path is None else NoKey())
+        self.sealing = Sealing(self.vault)
         # Whoever shares the file is on this machine, and has the same.
         self.clock = clock
         self._hints = Hints()
@@ -223,7 +255,8 @@ class SqliteStore:
         try:
             has_lost = path is not None and _has_lost_commits(path, connection)
             migrate_file(connection, may_upgrade=may_upgrade)
-            self._only = Snapshots(connection, self._queries)
+            self._only = Snapshots(connection, self._queries, self.vault)
+            self._only.run(self.vault.begin)
             if path is not None and has_lost:
                 self._mark_ahead(path)
             if path is not None:
@@ -235,11 +268,13 @@ class SqliteStore:
                 self._guard.release()
             raise
         self._check = _no_file if self._guard is None else self._guard.check
-        session = SqliteSession(connection, self._queries, self._check)
+        session = SqliteSession(connection, self._queries, self.vault, self._check)
         self._is_closed = False
         self._has_news = False
         self._is_over = threading.Event()
         self._writer = Writer([session], on_commit=self._committed)
+        self.vault.ask = partial(self.write_now, self.vault.key)
+        self.vault.look = partial(self.read_now, self.vault.find)
         # Every step writes: without a frame more.
         self.write = self._writer.write  # type: ignore[method-assign]
         self._marker = threading.Thread(target=self._keep_marking, name="holdfast-marker", daemon=True)
@@ -290,7 +325,7 @@ class SqliteStore:
             return self._readers.get_nowait()
         except queue.Empty:
             self._check()
-            return Snapshots(connect(path, is_reader=True), self._queries)
+            return Snapshots(connect(path, is_reader=True), self._queries, self.vault)
 
     async def wait_for(self, topic: str, timeout_s: float) -> bool:
         return await self._hints.wait_for(topic, timeout_s)
@@ -428,7 +463,7 @@ def _create(path: Path | None) -> apsw.Connection:
     if path is None:
         return connect(None)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trust.make_private_directory(path.parent)
         with private_umask():
             connection = connect(path)
         # By path, never through a descriptor: closing one would drop SQLite's locks.

@@ -22,6 +22,8 @@ from holdfast.core.errors import (
 )
 from holdfast.store import checksums
 from holdfast.store.contract import Execute, Params, Row
+from holdfast.store.copies import made_whole
+from holdfast.store.sealing import Vault
 from holdfast.store.transaction import Tx
 from holdfast.store.user_sql import DatabaseFailed, Lent, our_tables, refused, sql_failed
 
@@ -386,8 +388,11 @@ def name_damaged_pages(connection: apsw.Connection) -> list[str]:
     try:
         found = checksums.damaged_pages(connection)
     except apsw.Error as error:
-        return [str(failed(error))]
-    return [f"SQLite: page {page} does not match its checksum" for page in found[:MAX_PAGES_NAMED]]
+        damage = failed(error)
+        return [damage.finding if isinstance(damage, RowDamaged) else str(damage)]
+    named = [f"SQLite: page {page} does not match its checksum" for page in found[:MAX_PAGES_NAMED]]
+    more = len(found) - len(named)
+    return [*named, f"SQLite: {more:,} more pages do not match theirs"] if more else named
 
 
 def problems_of_pages(tx: Tx) -> Iterator[str]:
@@ -400,9 +405,9 @@ def problems_of_pages(tx: Tx) -> Iterator[str]:
 class Snapshots:
     """A connection that reads one snapshot at a time."""
 
-    def __init__(self, connection: apsw.Connection, queries: dict[str, str]) -> None:
+    def __init__(self, connection: apsw.Connection, queries: dict[str, str], vault: Vault) -> None:
         self.connection = connection
-        self._tx = Tx(SqliteStatements(connection, queries))
+        self._tx = Tx(SqliteStatements(connection, queries), vault)
 
     def run(self, read: Callable[[Tx], T]) -> T:
         try:
@@ -458,27 +463,21 @@ def copy_whole(
 
     Raises StoreUnavailable when the target exists or cannot be made; then nothing of it stays.
     """
-    if target.exists():
-        raise StoreUnavailable(f"{target} exists; a backup never overwrites, choose another name")
-    unfinished = target.with_name(f"{target.name}.unfinished")
     try:
-        unfinished.unlink(missing_ok=True)
-        with private_umask():
-            copy = apsw.Connection(str(unfinished), vfs=checksums.vfs())
-        try:
-            if checksums.has(source):
-                checksums.begin(copy)
-            _copy_pages(source, copy, on_pages)
-        finally:
-            copy.close()
-        _give_name(unfinished, target)
+        with made_whole(target) as unfinished:
+            # Without links: between the making of the file and its opening another one may take its name.
+            flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_EXRESCODE
+            copy = apsw.Connection(str(unfinished), flags=flags, vfs=checksums.vfs())
+            try:
+                if checksums.has(source):
+                    checksums.begin(copy)
+                _copy_pages(source, copy, on_pages)
+            finally:
+                copy.close()
     except apsw.Error as error:
         raise failed(error) from error
     except OSError as error:
         raise StoreUnavailable(f"{target}: {error.strerror}; choose another place") from error
-    finally:
-        with contextlib.suppress(OSError):
-            unfinished.unlink(missing_ok=True)
 
 
 def _copy_pages(source: apsw.Connection, copy: apsw.Connection, on_pages: Callable[[int, int], None]) -> None:
@@ -492,16 +491,6 @@ def _copy_pages(source: apsw.Connection, copy: apsw.Connection, on_pages: Callab
             while not pages.done:
                 pages.step(BACKUP_PAGES)
                 on_pages(pages.page_count - pages.remaining, pages.page_count)
-
-
-def _give_name(unfinished: Path, target: Path) -> None:
-    """A link first: unlike a rename it refuses a target that has appeared meanwhile."""
-    try:
-        target.hardlink_to(unfinished)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        unfinished.rename(target)
 
 
 @contextlib.contextmanager

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from holdfast.core.clock import SystemClock
-from holdfast.core.errors import NoLedger, SchemaMismatch, StoreUnavailable
+from holdfast.core.errors import NoLedger, PageDamaged, SchemaMismatch, StoreUnavailable
 from holdfast.store import checksums
-from holdfast.store.migrations import check_readable, load_migrations
+from holdfast.store.migrations import check_readable, load_migrations, missing_indexes
 from holdfast.store.queries import load_queries
+from holdfast.store.sealing import NoKey, Vault
+from holdfast.store.shape import Index, problems_of_indexes, shape_of
 from holdfast.store.sqlite_file import (
     Snapshots,
     connect_beside,
@@ -31,17 +34,33 @@ SMALLEST_BYTES = 512
 class SqliteReader:
     """One connection that cannot write. For a command that looks and goes; not for the gateway's process."""
 
-    def __init__(self, path: Path, *, must_be_current: bool = True) -> None:
-        """Raises NoLedger where there is none, and SchemaMismatch for one that this Holdfast cannot read."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        must_be_current: bool = True,
+        may_be_damaged: bool = False,
+        vault: Vault | None = None,
+    ) -> None:
+        """Raises NoLedger where there is none, and SchemaMismatch for one that this Holdfast cannot read.
+
+        With `may_be_damaged` one that cannot even say its schema is opened all the same, to be verified.
+        """
         self.path = path
         self.clock = SystemClock()
         if not path.exists():
             raise NoLedger(str(path))
-        self._snapshots = Snapshots(connect_beside(path), load_queries("sqlite"))
+        self.vault = Vault(NoKey(), is_lenient=True) if vault is None else vault
+        self._snapshots = Snapshots(connect_beside(path), load_queries("sqlite"), self.vault)
         try:
-            check_readable(
-                self.applied_migrations(), load_migrations("sqlite"), must_be_current=must_be_current
-            )
+            known = load_migrations("sqlite")
+            check_readable(self.applied_migrations(), known, must_be_current=must_be_current)
+            if must_be_current:
+                shape_of(known).check_columns(self.read_now(_columns))
+        except PageDamaged:
+            if not may_be_damaged:
+                self.close()
+                raise
         except BaseException:
             self.close()
             raise
@@ -64,6 +83,11 @@ class SqliteReader:
 
         return self.read_now(read)
 
+    def missing_indexes(self) -> list[Index]:
+        """Those that its migrations made, and that it has not any more."""
+        found = self.read_now(lambda tx: [str(row[0]) for row in tx.statements.all("schema_indexes", {})])
+        return missing_indexes(self.applied_migrations(), load_migrations("sqlite"), found)
+
     def held_why(self) -> str | None:
         """Why resumes are held, or would be by the next gateway; None when they are not."""
         return self.read_now(lambda tx: why_held(self.path, tx))
@@ -72,6 +96,8 @@ class SqliteReader:
         """SQLite's own check of every page and index, then every digest and every count."""
         try:
             named = name_damaged_pages(self._snapshots.connection)
+            with contextlib.suppress(PageDamaged):  # then the tables below cannot be read, either
+                named += problems_of_indexes(self.missing_indexes())
             return named + verify(self.read_now, problems_of_pages, on_rows=on_rows)
         except StoreUnavailable as error:
             return [str(error)]
@@ -92,3 +118,7 @@ class SqliteReader:
 
     def close(self) -> None:
         self._snapshots.close()
+
+
+def _columns(tx: Tx) -> list[tuple[str, str]]:
+    return [(str(row[0]), str(row[1])) for row in tx.statements.all("schema_columns", {})]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound, RowDamaged
+from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
+from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
 from holdfast.core.run import Outcome
 from holdfast.core.task import Failure, Progress, Task
 from holdfast.core.transitions import TaskStatus, sources_of
+from holdfast.store.blobs import pack, reference_to
 from holdfast.store.contract import Row
 from holdfast.store.rows.work import row_from_task, task_from_row
+from holdfast.store.sealing import has_lost_key
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -25,54 +28,75 @@ if TYPE_CHECKING:
 # Sorts after every id.
 LAST = "~"
 TOMBSTONE_DAYS = 90
+# Of what was asked for. In a key, the digest of the goal follows it; older releases have not written that.
+_DIGEST_BYTES = 8
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for under a dedup key, as it was said: to tell it from another with the same key."""
+
+    # None when the goal was made up: the next release may make it up otherwise.
+    goal: str | None = None
+    key: str | None = None
 
 
 class Tasks:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
-    def create(self, task: Task) -> tuple[Task, bool]:
-        """The task and whether it is new. With a dedup key that is taken, it is the task that has the key."""
+    def create(self, task: Task, asked: Asked | None = None) -> tuple[Task, bool]:
+        """The task and whether it is new. With a dedup key that is taken, it is the task that has the key.
+
+        Its arguments are given as they are; large ones become a blob. Raises KeyConflict when the other one
+        has another name or other arguments; another goal, too, if this one's was said by the caller.
+        """
         if task.dedup_key is not None:
-            first = self._take_key(task, task.dedup_key)
+            first = self._take_key(task, task.dedup_key, Asked() if asked is None else asked)
             if first is not None:
                 return first, False
-        if self._sql.one("insert_task", row_from_task(task)) is None:
+        packed = pack(task.arguments, self._sealing)
+        task = msgspec.structs.replace(task, arguments=packed.stored)
+        if self._sql.one("insert_task", row_from_task(task, self._sealing)) is None:
             return self.get(task.id), False  # the write runs a second time after its own commit
+        self._tx.blobs.keep(task.id, packed)
         self._tx.count("task", task.status, 1)
         return task, True
 
     def create_many(self, tasks: Sequence[Task]) -> None:
         """Tasks without dedup keys, of which the caller knows that none is there already."""
-        self._sql.many("insert_task", [row_from_task(task) for task in tasks])
-        for task in tasks:
+        packed = [pack(task.arguments, self._sealing) for task in tasks]
+        stored = [
+            msgspec.structs.replace(task, arguments=one.stored)
+            for task, one in zip(tasks, packed, strict=True)
+        ]
+        self._sql.many("insert_task", [row_from_task(task, self._sealing) for task in stored])
+        for task, one in zip(tasks, packed, strict=True):
+            self._tx.blobs.keep(task.id, one)
             self._tx.count("task", task.status, 1)
 
     def get(self, task_id: str) -> Task:
-        """Raises RowDamaged rather than hand out what was not written."""
-        task = self.look(task_id)
-        if task.is_damaged:
-            raise RowDamaged("task", task_id)
-        return task
+        """Raises RowDamaged rather than hand out what was not written, KeyLost for what no key opens."""
+        return self.look(task_id).checked()
 
     def look(self, task_id: str) -> Task:
         """The task as it stands, damaged or not: for showing, never for working on."""
         row = self._sql.one("get_task", {"id": task_id})
         if row is None:
             raise NotFound("task", task_id)
-        return task_from_row(row)
+        return task_from_row(row, self._sealing)
 
     def lock(self, task_id: str) -> Task:
         """The task, to be changed in this transaction."""
         row = self._sql.one("lock_task", {"id": task_id})
         if row is None:
             raise NotFound("task", task_id)
-        return task_from_row(row)
+        return task_from_row(row, self._sealing)
 
     def get_many(self, task_ids: Sequence[str]) -> dict[str, Task]:
         found = self._sql.all("get_tasks", {"ids": self._sql.pack(task_ids)})
-        return {row[0]: task_from_row(row) for row in found}
+        return {row[0]: task_from_row(row, self._sealing) for row in found}
 
     def ended_among(self, task_ids: Sequence[str]) -> list[str]:
         """Which of these have ended."""
@@ -81,44 +105,58 @@ class Tasks:
     def children(self, task_id: str, *, only_alive: bool = False) -> list[Task]:
         """The tasks that this one started, oldest first; all of them, because all must hear of its end."""
         query = "children_of_task_alive" if only_alive else "children_of_task"
-        return [task_from_row(row) for row in self._sql.all(query, {"task_id": task_id})]
+        return [task_from_row(row, self._sealing) for row in self._sql.all(query, {"task_id": task_id})]
 
     def newest_children(self, task_id: str, *, limit: int) -> list[Task]:
         """Newest first; for showing a task that may have started a great many."""
         found = self._sql.all("newest_children_of_task", {"task_id": task_id, "limit": limit})
-        return [task_from_row(row) for row in found]
+        return [task_from_row(row, self._sealing) for row in found]
 
     def resolve(self, prefix: str, *, owner: str | None = None) -> TaskId:
         """The one id that begins so; of an owner's tasks alone, when one is given."""
         if owner is None:
             return TaskId(resolve(self._tx, "task", "find_tasks", prefix))
-        return TaskId(resolve(self._tx, "task", "find_tasks_of_owner", prefix, owner=owner))
+        return TaskId(resolve(self._tx, "task", "find_tasks_of_owner", prefix, owner=redact_name(owner)))
 
     def page(
         self,
         *,
         statuses: Sequence[TaskStatus] = (),
         owner: str | None = None,
+        names: Collection[str] | None = None,
         before: str = LAST,
         limit: int = 50,
     ) -> list[Task]:
-        """Newest first; the last id of a page is the page token of the next."""
+        """Newest first; the last id of a page is the page token of the next. Of an owner, and with one of
+        these names, where they are given."""
         name = "page_of_tasks" if owner is None else "page_of_tasks_of_owner"
-        params = {"owner": owner, "before": before, "limit": limit}
-        if not statuses:
-            found: Iterable[Row] = self._sql.all(name, params)
+        # As it was stored: a name in which something was redacted must find itself again.
+        params: dict[str, object] = {
+            "owner": None if owner is None else redact_name(owner),
+            "before": before,
+            "limit": limit,
+        }
+        found: Iterable[Row]
+        if names is not None:
+            params |= {"names": self._sql.pack(sorted(names))}
+            wanted: list[str | None] = [status.value for status in dict.fromkeys(statuses)]
+            wanted = wanted or [None]
+            pages = [self._sql.all("page_of_named_tasks", params | {"status": one}) for one in wanted]
+            found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
+        elif not statuses:
+            found = self._sql.all(name, params)
         else:
             pages = [
                 self._sql.all(f"{name}_in_status", params | {"status": status.value})
                 for status in dict.fromkeys(statuses)
             ]
             found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
-        return [task_from_row(row) for row, _ in zip(found, range(limit), strict=False)]
+        return [task_from_row(row, self._sealing) for row, _ in zip(found, range(limit), strict=False)]
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
         """Those that have ended, last ended first, each with its place; the last place leads on."""
         params = {"cleanup_after": before[0], "before": before[1], "limit": limit}
-        found = [task_from_row(row) for row in self._sql.all("page_of_tasks_by_end", params)]
+        found = [task_from_row(row, self._sealing) for row in self._sql.all("page_of_tasks_by_end", params)]
         return [(task, (to_micros(task.cleanup_after), task.id)) for task in found if task.cleanup_after]
 
     def move(self, task: Task, to: TaskStatus, *, now: datetime, waits_on: str | None = None) -> None:
@@ -163,7 +201,7 @@ class Tasks:
     ) -> bool:
         """Reach the end, once."""
         guard = {"from": task.status.value, "sources": self._sql.pack(sources_of(to))}
-        params = _end_params(task.id, to, outcome, now, cleanup_after)
+        params = self._end_params(task.id, to, outcome, now, cleanup_after)
         if self._sql.one("end_task", params | guard) is None:
             return False
         self._tx.moved("task", task.status, to)
@@ -173,7 +211,7 @@ class Tasks:
         self, task_id: str, to: TaskStatus, outcome: Outcome, *, now: datetime, cleanup_after: datetime
     ) -> bool:
         """The same for a task that is running; False when it is not."""
-        params = _end_params(task_id, to, outcome, now, cleanup_after)
+        params = self._end_params(task_id, to, outcome, now, cleanup_after)
         if self._sql.one("end_running_task", params) is None:
             return False
         self._tx.moved("task", TaskStatus.RUNNING, to)
@@ -189,12 +227,14 @@ class Tasks:
             [
                 {
                     "id": task_id,
-                    "result": result,
-                    "result_digest": digest_of(task_id, result),
+                    "result": sealed,
+                    "result_digest": digest_of(task_id, sealed),
                     "now": ended_at,
                     "cleanup_after": cleanup_at,
                 }
-                for task_id, result in results.items()
+                for task_id, sealed in (
+                    (one, self._sealing.seal(result, "tasks.result", one)) for one, result in results.items()
+                )
             ],
         )
         self._tx.moved("task", TaskStatus.RUNNING, TaskStatus.SUCCEEDED, len(results))
@@ -253,40 +293,81 @@ class Tasks:
     def forget_keys(self, *, now: datetime) -> None:
         self._sql.run("delete_expired_keys", {"now": to_micros(now)})
 
-    def _take_key(self, task: Task, key: str) -> Task | None:
+    def _take_key(self, task: Task, key: str, asked: Asked) -> Task | None:
         """None when the key is this task's; else the task that had it first."""
+        # A key has two forms; another process may have found a secret in it, or none.
+        for other in () if asked.key is None else {asked.key, hide_name(asked.key)} - {key}:
+            row = self._sql.one("get_key", {"owner": task.owner, "key": other})
+            if row is not None and row[0] != task.id:
+                return self._first(task, other, row, asked)
         params = {
             "owner": task.owner,
             "key": key,
             "task_id": task.id,
-            "arguments_digest": _arguments_digest(task),
+            "arguments_digest": self._stored_digest(task)
+            + self._goal_digest(task.goal if asked.goal is None else asked.goal),
             "now": to_micros(task.created_at),
         }
         if self._sql.one("insert_key", params) is not None:
             return None
         row = self._sql.one("get_key", {"owner": task.owner, "key": key})
         if row is None:  # its tombstone expired between the two statements
-            return self._take_key(task, key)
-        if row[0] == task.id:
-            return None
-        if row[1] != _arguments_digest(task):
-            raise KeyConflict(key, row[0])
-        first = self._sql.one("get_task", {"id": row[0]})
-        return _from_tombstone(task, row) if first is None else task_from_row(first)
+            return self._take_key(task, key, asked)
+        return None if row[0] == task.id else self._first(task, key, row, asked)
 
+    def _first(self, task: Task, key: str, row: Row, asked: Asked) -> Task:
+        """The task that has the key. Raises KeyConflict when it is another one that was asked for."""
+        if not self._is_same(row, task):
+            raise KeyConflict(redact_name(key), row[0])
+        found = self._sql.one("get_task", {"id": row[0]})
+        first = None if found is None else task_from_row(found, self._sealing)
+        if asked.goal is not None and not self._is_same_goal(row, first, task, asked.goal):
+            raise KeyConflict(redact_name(key), row[0], of_goal=True)
+        return _from_tombstone(task, row) if first is None else first
 
-def _end_params(
-    task_id: str, to: TaskStatus, outcome: Outcome, now: datetime, cleanup_after: datetime
-) -> dict[str, object]:
-    return {
-        "id": task_id,
-        "to": to.value,
-        "result": outcome.result,
-        "result_digest": None if outcome.result is None else digest_of(task_id, outcome.result),
-        "failure": None if outcome.failure is None else msgspec.json.encode(outcome.failure),
-        "now": to_micros(now),
-        "cleanup_after": to_micros(cleanup_after),
-    }
+    def _is_same(self, row: Row, task: Task) -> bool:
+        """Whether the task that has the key was asked for with the same name and arguments."""
+        told, _ = _told(row)
+        if self._sealing.is_same(told, _arguments_digest(task), "task", row[0]):
+            return True
+        # Older releases redacted arguments before they stored them.
+        redacted = reference_to(redact_json(task.arguments))
+        return told == digest_of(task.runtime.value, task.name, redacted)
+
+    def _stored_digest(self, task: Task) -> bytes:
+        """Keyed only if the arguments hold a secret: others can be compared although the key is lost."""
+        digest = _arguments_digest(task)
+        if self._sealing.key_for(task.arguments) is None:
+            return digest
+        return self._sealing.conceal(digest, of_secret=True)
+
+    def _goal_digest(self, said: str) -> bytes:
+        """For the key of a task. A goal with a secret has a keyed one; the goal itself is stored redacted."""
+        key = self._sealing.key_for(said.encode())
+        return digest_of(said) if key is None else key.digest(said.encode(), _DIGEST_BYTES)
+
+    def _is_same_goal(self, row: Row, first: Task | None, task: Task, said: str) -> bool:
+        """Whether it was asked for with the same goal; True when nothing can tell any more."""
+        _, told = _told(row)
+        if not told:  # an older release, which redacts less
+            return first is None or task.goal in (first.goal, redact_text(first.goal))
+        key = self._sealing.vault.find(self._tx)
+        keyed = None if key is None else key.digest(said.encode(), _DIGEST_BYTES)
+        return told in (digest_of(said), keyed) or has_lost_key(self._tx)
+
+    def _end_params(
+        self, task_id: str, to: TaskStatus, outcome: Outcome, now: datetime, cleanup_after: datetime
+    ) -> dict[str, object]:
+        result = self._sealing.maybe(outcome.result, "tasks.result", task_id)
+        return {
+            "id": task_id,
+            "to": to.value,
+            "result": result,
+            "result_digest": None if result is None else digest_of(task_id, result),
+            "failure": None if outcome.failure is None else msgspec.json.encode(outcome.failure),
+            "now": to_micros(now),
+            "cleanup_after": to_micros(cleanup_after),
+        }
 
 
 def _from_tombstone(task: Task, row: Row) -> Task:
@@ -302,7 +383,15 @@ def _from_tombstone(task: Task, row: Row) -> Task:
 
 
 def _arguments_digest(task: Task) -> bytes:
-    return digest_of(task.runtime.value, task.name, task.arguments)
+    return digest_of(task.runtime.value, task.name, reference_to(task.arguments))
+
+
+def _told(row: Row) -> tuple[bytes, bytes]:
+    """The digest of the arguments, keyed or not, and behind it that of the goal, which older rows lack."""
+    digests = bytes(row[1])
+    if len(digests) <= _DIGEST_BYTES:
+        return digests, b""
+    return digests[:-_DIGEST_BYTES], digests[-_DIGEST_BYTES:]
 
 
 def resolve(tx: Tx, noun: str, query: str, prefix: str, **more: object) -> str:

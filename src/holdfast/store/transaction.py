@@ -25,10 +25,12 @@ from holdfast.store.mail import Mailbox
 from holdfast.store.pasts import Pasts
 from holdfast.store.questions import Questions
 from holdfast.store.runs import Runs
+from holdfast.store.sealing import Sealing, Vault
 from holdfast.store.tasks import Tasks
 from holdfast.store.turns import Turns
 
 if TYPE_CHECKING:
+    from holdfast.store.audit import AuditLog
     from holdfast.store.deliveries import Deliveries
     from holdfast.store.flows import Flows
     from holdfast.store.manifests import Restarts
@@ -43,8 +45,11 @@ _encode = msgspec.json.Encoder().encode
 class Tx:
     """What a write is given. Events, counts and hints are collected and written once, before the commit."""
 
-    def __init__(self, statements: Statements) -> None:
+    def __init__(self, statements: Statements, vault: Vault) -> None:
         self.statements = statements
+        self.sealing = Sealing(vault, self)
+        # Run on the thread of an event loop, so that nothing in it may take long.
+        self.is_inline = False
         self._events: list[Params] = []
         self._counts: list[tuple[str, str, int]] = []
         self._topics: list[str] = []
@@ -69,6 +74,12 @@ class Tx:
         from holdfast.store.deliveries import Deliveries
 
         return Deliveries(self)
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        from holdfast.store.audit import AuditLog
+
+        return AuditLog(self)
 
     @cached_property
     def flows(self) -> Flows:
@@ -110,7 +121,8 @@ class Tx:
 
     def seen_through(self, statements: Statements) -> Tx:
         """This transaction with its statements watched; what either collects is collected once."""
-        other = Tx(statements)
+        other = Tx(statements, self.sealing.vault)
+        other.is_inline = self.is_inline
         other._events, other._counts, other._topics = self._events, self._counts, self._topics
         return other
 

@@ -23,6 +23,7 @@ _INSIDE, _AFTER = "/", "0"
 class Turns:
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
+        self._sealing = tx.sealing
 
     def loops(self, task_ids: Sequence[str]) -> dict[str, dict[str, Loop]]:
         """How far each loop of each task is; tasks without loops are missing."""
@@ -42,10 +43,11 @@ class Turns:
         """
         inside = {"task_id": turn.task_id, "low": scope + _INSIDE, "high": scope + _AFTER}
         counted = self._sql.one("steps_below", inside) if has_loops else None
-        row = row_from_turn(turn, steps_inside=0 if counted is None else int(counted[0]))
+        inner = 0 if counted is None else int(counted[0])
+        row = row_from_turn(turn, self._sealing, steps_inside=inner)
         if self._sql.one("insert_turn", row) is None:
             found = self._sql.one("get_turn", row)
-            if found is None or turn_from_row(found) != turn:
+            if found is None or turn_from_row(found, self._sealing) != turn:
                 raise Conflict(
                     f"turn {turn.seq} of loop {turn.loop!r} of {turn.task_id} was committed before"
                 )
@@ -68,7 +70,7 @@ class Turns:
         """The finished turns whose number is higher than `after`: of one loop, or of all, loop by loop."""
         params = {"task_id": task_id, "loop": loop, "after": after, "limit": limit}
         found = self._sql.all("turns_of_task" if loop is None else "turns_of_loop", params)
-        return [turn_from_row(row) for row in found]
+        return [turn_from_row(row, self._sealing) for row in found]
 
     def _forget(self, inside: Params, scope: str, has_loops: bool) -> None:
         for what in ("delete_steps", "delete_scope_ops", "close_effects"):

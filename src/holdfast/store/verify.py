@@ -7,10 +7,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from holdfast.core.errors import HoldfastError, RowDamaged
+from holdfast.core.message import Message
+from holdfast.core.task import Task
 from holdfast.store.contract import Row
 from holdfast.store.events import START
 from holdfast.store.rows.effects import effect_from_row
-from holdfast.store.rows.gateway import firing_from_row, restart_from_row, wake_from_row
+from holdfast.store.rows.gateway import (
+    audit_entry_from_row,
+    firing_from_row,
+    restart_from_row,
+    wake_from_row,
+)
 from holdfast.store.rows.journal import (
     artifact_from_row,
     delta_from_row,
@@ -32,7 +39,7 @@ PAGE = 500
 MAX_PROBLEMS = 200
 
 # Each noun with the width of its key, by which it is read page by page.
-_NOUNS: tuple[tuple[str, int, Callable[[Row], object]], ...] = (
+_NOUNS: tuple[tuple[str, int, Callable[..., object]], ...] = (
     ("tasks", 1, task_from_row),
     ("runs", 1, run_from_row),
     ("steps", 4, step_from_row),
@@ -55,8 +62,24 @@ _NOUNS: tuple[tuple[str, int, Callable[[Row], object]], ...] = (
     ("firings", 1, firing_from_row),
     ("wakes", 1, wake_from_row),
     ("restarts", 1, restart_from_row),
+    ("audit_log", 1, audit_entry_from_row),
 )
 
+# Those in which nothing is ever sealed.
+_CLEAR = frozenset(
+    {
+        "runs",
+        "artifacts",
+        "notes",
+        "loops",
+        "checkpoints",
+        "sessions",
+        "firings",
+        "wakes",
+        "restarts",
+        "audit_log",
+    }
+)
 # Which columns of a key are numbers; all others are text.
 _NUMBERED = {"notes": {1}, "turns": {2}, "list_deltas": {2}, "mail": {1}, "effects": {1, 5}}
 # Where in a row its key stands, unless it is at the beginning.
@@ -77,13 +100,18 @@ def verify(
     Each part is a read of its own: a page that cannot be read ends the search in its table, and in no other.
     """
     problems: list[str] = []
-    for what, part in (("pages", problems_of_pages), *_parts(on_rows)):
+    unread: list[str] = []
+    parts = [("pages", problems_of_pages), *_parts(on_rows)]
+    for what, part in parts:
         try:
             read(partial(_collect, problems, part))
         except RowDamaged as error:
-            problems.append(f"{what}: {error}")
+            unread.append(error.finding)
+            problems.append(f"{what}: {error.finding}")
         if len(problems) >= MAX_PROBLEMS:
             return [*problems[:MAX_PROBLEMS], f"more than {MAX_PROBLEMS} problems; the rest is not listed"]
+    if len(unread) == len(parts) and len(set(unread)) == 1:
+        return [f"no table can be read: {unread[0]}"]
     return problems
 
 
@@ -107,16 +135,18 @@ def _parts(on_rows: Callable[[int], None]) -> Iterator[Part]:
 
 
 def _problems_of_records(
-    on_rows: Callable[[int], None], noun: str, width: int, read: Callable[[Row], object], tx: Tx
+    on_rows: Callable[[int], None], noun: str, width: int, read: Callable[..., object], tx: Tx
 ) -> Iterator[str]:
     for row in scan(tx, noun, width, on_rows):
         try:
-            record = read(row)
+            record = read(row) if noun in _CLEAR else read(row, tx.sealing)
+            if isinstance(record, Task | Message):
+                record.checked()
         except HoldfastError as error:
-            yield str(error)
+            yield _finding(error)
         else:
             if getattr(record, "is_damaged", False):
-                yield str(RowDamaged(noun.removesuffix("s"), str(row[0])))
+                yield RowDamaged(noun.removesuffix("s"), str(row[0])).finding
 
 
 def _problems_of_blobs(on_rows: Callable[[int], None], tx: Tx) -> Iterator[str]:
@@ -124,7 +154,12 @@ def _problems_of_blobs(on_rows: Callable[[int], None], tx: Tx) -> Iterator[str]:
         try:
             tx.blobs.open_digest(row[0])
         except HoldfastError as error:
-            yield str(error)
+            yield _finding(error)
+
+
+def _finding(error: HoldfastError) -> str:
+    """Without the advice to run what finds it."""
+    return error.finding if isinstance(error, RowDamaged) else str(error)
 
 
 def _problems_of_events(on_rows: Callable[[int], None], tx: Tx) -> Iterator[str]:

@@ -20,9 +20,10 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.store.contract import JoinedWrite, Write
+from holdfast.core.errors import CannotSeal, KeyProblem, OutcomeUnknown, StoreUnavailable
+from holdfast.store.contract import Busy, JoinedWrite, Write
 from holdfast.store.current import running
+from holdfast.store.sealing import KeyNeeded
 from holdfast.store.transaction import Tx
 
 T = TypeVar("T")
@@ -89,10 +90,6 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
-class Busy(Exception):
-    """Another process is writing, and the caller would rather not wait for it here."""
-
-
 class CommitUnknown(Exception):
     """The answer to a commit was lost. Any session can ask later whether it happened."""
 
@@ -144,8 +141,10 @@ class Writer:
         *,
         on_commit: Callable[[set[str]], None] = lambda _topics: None,
         max_transaction: int = MAX_GROUP,
+        may_run_inline: bool = True,
         name: str = "holdfast-writer",
     ) -> None:
+        """Without `may_run_inline` every write of a coroutine goes to a writer's thread."""
         self._sessions = list(sessions)
         self._on_commit = on_commit
         self._max_transaction = max_transaction
@@ -157,6 +156,8 @@ class Writer:
         self._is_closed = False
         self._sleepers = 0
         self._lonely = 0
+        # From so many lonely groups on a caller may write inline.
+        self._lonely_enough = _LONELY_GROUPS if may_run_inline else math.inf
         self._commit_s = 0.0
         # Who writes inline in the present pass of its loop, and until when it may.
         self._served: asyncio.Task[Any] | None = None
@@ -171,7 +172,7 @@ class Writer:
     async def write(self, write: Write[T]) -> T:
         loop, caller = running()
         cause: Exception | None = None
-        if self._lonely >= _LONELY_GROUPS and not self._waiting and self._commit_s < INLINE_COMMIT_S:
+        if self._lonely >= self._lonely_enough and not self._waiting and self._commit_s < INLINE_COMMIT_S:
             whose = caller
             # A child whose parent does nothing but wait for it says who that is.
             if caller is not self._served and caller is not None:
@@ -253,7 +254,11 @@ class Writer:
 
     def _run_inline(self, session: Session, write: Write[T]) -> T:
         pending = Pending(write, getattr(write, "is_crowd", False))
-        self._run_together(session, [pending], may_wait=False)
+        session.tx.is_inline = True
+        try:
+            self._run_together(session, [pending], may_wait=False)
+        finally:
+            session.tx.is_inline = False
         return pending.result()
 
     @staticmethod
@@ -412,7 +417,8 @@ class Writer:
             member.answer, member.error = member.write(session.tx), None
         except Exception as error:
             # Some errors of the database end the whole transaction; then nobody may be acknowledged.
-            if session.explain(error) is not None or not session.is_open():
+            is_everyones = isinstance(error, (Busy, KeyNeeded)) or session.explain(error) is not None
+            if is_everyones or not session.is_open():
                 raise
             member.answer, member.error = None, error
         except BaseException as error:
@@ -444,6 +450,26 @@ class Writer:
                 # Time is over for everyone, and the database is still not there.
                 gone = error
 
+    @staticmethod
+    def _make_key(session: Session, needed: KeyNeeded) -> Exception | None:
+        """In a transaction of its own: whatever becomes of the write, nothing is sealed with a key that the
+        ledger does not have. Says why it was not made."""
+        try:
+            session.begin(may_wait=True)
+            try:
+                needed.vault.make(session.tx)
+                session.commit()
+            except BaseException:
+                session.rollback()
+                raise
+        except CommitUnknown:
+            return None  # the write looks for it again
+        except KeyProblem as error:
+            return CannotSeal(str(error))
+        except Exception as error:  # noqa: BLE001 - returned to the caller of the write
+            return error
+        return None
+
     def _run_alone(
         self, session: Session, member: Pending[Any], unknown: CommitUnknown | None, give_up_at: float
     ) -> Exception | None:
@@ -458,6 +484,9 @@ class Writer:
             except CommitUnknown as again:
                 error: Exception = again
                 unknown = again
+            except KeyNeeded as needed:
+                session.tx.forget()
+                error = self._make_key(session, needed) or needed
             except Exception as failed:  # noqa: BLE001 - returned to the caller of the write
                 session.tx.forget()
                 error = failed
@@ -488,7 +517,7 @@ def _pauses() -> Iterator[float]:
 
 
 def _may_retry(session: Session, error: Exception) -> bool:
-    return isinstance(error, CommitUnknown) or session.may_retry(error)
+    return isinstance(error, (CommitUnknown, KeyNeeded)) or session.may_retry(error)
 
 
 def _in_words(session: Session, error: Exception) -> BaseException:

@@ -30,23 +30,32 @@ from holdfast.engine.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.effects import idempotency_key, resolving
 from holdfast.engine.execution import Execution
 from holdfast.engine.ledger import NewTask, creating, opened
-from holdfast.engine.live import Place, nanos_of
+from holdfast.engine.live import DRAINING, Place, nanos_of
+from holdfast.engine.questions import answering
 from holdfast.engine.rescue import Rescuer
+from holdfast.engine.restarting import RestartAsk
 from holdfast.engine.resume import Resumer
 from holdfast.engine.scopes import Key, Past, load_pasts
 from holdfast.engine.steady import steady_of
 from holdfast.engine.stepper import FREE, Doing, Stepper
 from holdfast.engine.threads import StepThreads
-from holdfast.engine.waits import answering, sending
+from holdfast.engine.waits import sending
 from holdfast.store import Store, Tx
 from holdfast.store.effects import BeginEffect, FinishEffect
 from holdfast.store.journal import SaveStep
 from holdfast.store.rows.effects import effect_from_row
-from holdfast.store.rows.journal import step_from_row
 from holdfast.store.rows.work import run_from_row
 from holdfast.store.verify import scan
 from holdfast.testing.clocks import FakeClock
-from holdfast.testing.stores import FailingStore, Failpoint, RepeatingStore, crash, memory_store, name_of
+from holdfast.testing.stores import (
+    Crashed,
+    FailingStore,
+    Failpoint,
+    RepeatingStore,
+    crash,
+    memory_store,
+    name_of,
+)
 
 T = TypeVar("T")
 
@@ -109,7 +118,8 @@ async def crash_everywhere(
     Time passes by itself. `tasks` are the other tasks that it spawns; `answers` are given to its questions,
     by their text or a part of it; `mail` is sent when it waits for the topic. `pairs` kills the second life,
     too, at each of its points. `twice` lets every write run a second time after its own commit. With `drain`
-    a life is not killed at the point but told to stop there, as by a restart. Each time there is a fresh
+    a life is not killed at the point but told to stop there, as by a restart. A task that calls
+    `run.requires_restart` gets its restart. Each time there is a fresh
     ledger in memory, unless `store` makes another, which may follow `clock`. A task whose arguments have the
     names of these options is given as a call: `crash_everywhere(my_task(…), pairs=True)`.
     """
@@ -297,7 +307,9 @@ class _World:
     # --- effects
 
     def _effects(self) -> list[Effect]:
-        return self.store.read_now(lambda tx: [*map(effect_from_row, scan(tx, "effects", 6))])
+        return self.store.read_now(
+            lambda tx: [effect_from_row(row, tx.sealing) for row in scan(tx, "effects", 6)]
+        )
 
     def _check_doubts(self, effects: Sequence[Effect]) -> None:
         now = {effect.id: effect for effect in effects}
@@ -401,15 +413,21 @@ class _Process:
     """One life on a ledger: it takes what is ready and carries it, until it is killed or all is done."""
 
     def __init__(self, world: _World, number: int, life: Life, store: FailingStore) -> None:
-        self.life = life
         self._world = world
         self._number = number
         self._store = store
         self._whats: list[str] = []
-        self._claims = Claims(world.store, world.clock, life.id, names=sorted(world.known), lease=_LEASE)
-        self._rescuer = Rescuer(world.store, world.clock, life)
         inner = RepeatingStore(store) if world.twice else store
         self._telling = _Telling(inner, self._whats)
+        self._executions: list[Execution] = []
+        self._is_draining = False
+        self._wrong: AssertionError | None = None
+        self._live_as(life)
+
+    def _live_as(self, life: Life) -> None:
+        world, self.life = self._world, life
+        self._claims = Claims(world.store, world.clock, life.id, names=sorted(world.known), lease=_LEASE)
+        self._rescuer = Rescuer(world.store, world.clock, life)
         self._place = Place(
             store=cast(Store, self._telling),
             clock=world.clock,
@@ -421,9 +439,6 @@ class _Process:
             newest=lambda claim: claim,
             sleep=world.clock.sleep,
         )
-        self._executions: list[Execution] = []
-        self._is_draining = False
-        self._wrong: AssertionError | None = None
 
     @classmethod
     async def begin(cls, world: _World, number: int, plan: Sequence[Failpoint]) -> _Process:
@@ -431,9 +446,12 @@ class _Process:
         life = await Life.begin(world.store, world.clock, locks=world.locks)
         store = FailingStore(world.store, plan, act=lambda: process.stop() if world.drain else crash())
         process = cls(world, number, life, store)
-        await process._rescuer.rescue_dead_boots()
-        await Resumer(world.store, world.clock, life.id).resume_all(concurrency=1)
+        await process._take_over()
         return process
+
+    async def _take_over(self) -> None:
+        await self._rescuer.rescue_dead_boots()
+        await Resumer(self._world.store, self._world.clock, self.life.id).resume_all(concurrency=1)
 
     @property
     def points(self) -> list[_Point]:
@@ -457,7 +475,10 @@ class _Process:
             while not self._store.is_dead:
                 if not self._is_draining:
                     carried |= await self._take()
-                if carried:
+                if self._only_waits_for_restart():
+                    if not await self._restart():
+                        return False
+                elif carried:
                     # Not only for their ends: what they start must be taken, too.
                     done, carried = await asyncio.wait(
                         carried, timeout=0.01, return_when=asyncio.FIRST_COMPLETED
@@ -478,10 +499,30 @@ class _Process:
                 _let_die(self.life)
         return False
 
+    def _only_waits_for_restart(self) -> bool:
+        carried = [one.live for one in self._executions if not one.live.is_over]
+        return bool(carried) and all(one.is_ready_to_pause for one in carried)
+
+    async def _restart(self) -> bool:
+        """A run has asked for it: all is paused, and goes on in a new life. False when this one ends."""
+        try:
+            await self._pause()
+        except Crashed:
+            return False
+        self._place.threads.shutdown(wait=False)
+        if not self._is_draining:
+            self._live_as(await Life.begin(self._world.store, self._world.clock, locks=self._world.locks))
+            await self._take_over()
+        return not self._is_draining
+
     async def _pause(self) -> None:
-        claims = [one.live.claim for one in self._executions if not one.live.is_given_up]
-        checkpoints = Checkpoints(self._world.store, self._world.clock)
-        await checkpoints.pause(claims, ResumeReason.EXPLICIT_RESTART)
+        """As a drain does; its write is one of those at which a life can be cut short."""
+        paused = [one.live for one in self._executions if not one.live.is_given_up]
+        checkpoints = Checkpoints(cast(Store, self._telling), self._world.clock)
+        asking = {str(one.run.id): one.restart_why for one in paused if one.restart_why is not None}
+        await checkpoints.pause([one.claim for one in paused], ResumeReason.EXPLICIT_RESTART, asking=asking)
+        for one in paused:
+            one.give_up(DRAINING)
         await self.life.end()
 
     def _raise_from(self, done: set[asyncio.Task[None]]) -> None:
@@ -505,7 +546,8 @@ class _Process:
         return self._world.store.read_now(lambda tx: load_pasts(tx, [task_id]))[task_id]
 
     def _begin(self, claimed: ClaimedRun, past: Past) -> Execution:
-        execution = Execution(self._place, claimed, self._world.known[claimed.task.name], past)
+        definition = self._world.known[claimed.task.name]
+        execution = Execution(self._place, claimed, definition, past, on_restart=_accepted)
         self._executions.append(execution)
         stepper = execution.program.stepper
 
@@ -566,11 +608,15 @@ class _Telling:
         return getattr(self._inner, name)
 
 
+async def _accepted(_asked: RestartAsk) -> None:
+    """Every restart that a run asks for is one that can be had."""
+
+
 def _about(write: Any) -> str:
     """What a write does, in words: the name of its function, and of the step that it is about."""
     if isinstance(write, SaveStep):
-        step = step_from_row(write.row[:-1])
-        return f"save step {step.name}{f' of {step.scope}' if step.scope else ''}"
+        _, scope, name, *_ = write.row
+        return f"save step {name}{f' of {scope}' if scope else ''}"
     if isinstance(write, BeginEffect):
         return f"begin effect of {write.effect.name}"
     if isinstance(write, FinishEffect):

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.core.clock import Clock
 from holdfast.core.errors import HoldfastError
 from holdfast.store.contract import Execute, Params, Row, Statements, Store, Write
+from holdfast.store.sealing import Sealing
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.transaction import Tx
 from holdfast.store.verify import scan
@@ -80,6 +81,10 @@ class StoreAround:
     @property
     def clock(self) -> Clock:
         return self.inner.clock
+
+    @property
+    def sealing(self) -> Sealing:
+        return self.inner.sealing
 
     def _pass(self) -> None:
         """Called before and after everything that goes through."""

@@ -13,10 +13,17 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import default_home
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
+from holdfast.core.effect_class import DidNotHappen, Happened, Stopped, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput
 from holdfast.tools.errors import CommandCutShort, CommandFailed, CommandNotStarted, CommandTimedOut, shown
-from holdfast.tools.inputs import check_directory, check_path, check_seconds, check_word, current_key
+from holdfast.tools.inputs import (
+    check_directory,
+    check_path,
+    check_seconds,
+    check_word,
+    current_key,
+    receipt_key,
+)
 from holdfast.tools.receipts import CutShort, NotBegun, Outcome, Receipt, make_directory
 from holdfast.tools.witness import Done, Order
 
@@ -55,14 +62,16 @@ async def _verify_shell(
 ) -> Verdict:
     del command, cwd, env, stdin
     patience_s = PATIENCE_S if timeout_s is None else timeout_s + 2 * GRACE_S
-    outcome = await find_outcome(current_key(), _receipts(receipts), patience_s=patience_s)
+    outcome = await find_outcome(
+        current_key(), _receipts(receipts), patience_s=patience_s, seal_key=receipt_key(is_for_reading=True)
+    )
     match outcome:
         case NotBegun():
             return DidNotHappen()
         case CutShort(why):
             return Unknown(why)
         case Done(was_stopped=True):
-            return Unknown("the command was told to stop midway; what it did by then is not known")
+            return Stopped("the command was told to stop midway; what it did by then is not known")
         case Done() if check and (failure := _failure_of(outcome)):
             # Who checks was promised an error, and a verdict cannot be one.
             return Unknown(str(failure))
@@ -99,13 +108,15 @@ async def shell(
     `timeout_s`, at which it and its group are asked to stop and then killed. With `check` a command that
     fails raises CommandFailed, and may be run again by a retry of its step or of its task; one that was
     stopped because its time was up may have done a part, so a person is asked. When our caller is cancelled
-    it is stopped in the same way, and its outcome is unknown. What it leaves in the background goes on,
+    it is stopped in the same way, and its outcome is unknown; if that is because its task is cancelled, no
+    person is asked. What it leaves in the background goes on,
     unheard. Raises CommandNotStarted when it never began.
 
     `receipts` is a directory on a local file system, `receipts` in Holdfast's home unless given. It must be
     the same in the next life: elsewhere, or on another machine, nothing is known of the command.
     """
     order = _checked_order(command, cwd=cwd, env=env, timeout_s=timeout_s, stdin=stdin)
+    order = msgspec.structs.replace(order, seal_key=receipt_key())
     done = await run_with_receipt(current_key(), order, _receipts(receipts))
     if check and (failure := _failure_of(done)):
         raise failure
@@ -114,7 +125,7 @@ async def shell(
 
 async def run_with_receipt(key: str, order: Order, receipts: Path) -> Done:
     """Run it under this key, unless that was done before; then what came of it counts."""
-    receipt = Receipt(make_directory(receipts), key)
+    receipt = Receipt(make_directory(receipts), key, order.seal_key)
     with receipt.held() as descriptor:
         if descriptor is not None:
             said = ""
@@ -123,15 +134,17 @@ async def run_with_receipt(key: str, order: Order, receipts: Path) -> Done:
                 said = await _attend(order)
             return _seen(receipt.read(descriptor), said)
     # Somebody who was taken for dead is at it; to begin a second time is the one thing that we must not do.
-    return _seen(await find_outcome(key, receipts, patience_s=PATIENCE_S), "")
+    return _seen(await find_outcome(key, receipts, patience_s=PATIENCE_S, seal_key=order.seal_key), "")
 
 
-async def find_outcome(key: str, receipts: Path, *, patience_s: float) -> Outcome:
+async def find_outcome(
+    key: str, receipts: Path, *, patience_s: float, seal_key: bytes | None = None
+) -> Outcome:
     """What became of the command of this key; one that still runs is waited for.
 
     After NotBegun, nothing will ever be begun under this key.
     """
-    receipt = Receipt(make_directory(receipts), key)
+    receipt = Receipt(make_directory(receipts), key, seal_key)
     give_up_at, pause_s = time.monotonic() + patience_s, _FIRST_LOOK_S
     while True:
         with receipt.held() as descriptor:

@@ -30,14 +30,14 @@ class FileChanged(Conflict):
 
     code = "file_changed"
 
-    def __init__(self, path: str, found_sha256: str, expected_sha256: str | None) -> None:
+    def __init__(self, path: str, expected_sha256: str | None) -> None:
         self.path = path
-        self.found_sha256 = found_sha256
         self.expected_sha256 = expected_sha256
         expected = "no file there" if expected_sha256 is None else f"the checksum {expected_sha256}"
+        # Without the checksum that it has: a caller that took it from here would replace what it never read.
         super().__init__(
-            f"{path} has the checksum {found_sha256}, and {expected} was expected: somebody else wrote it; "
-            f"read it, and write again with expected_sha256={found_sha256!r} to replace it"
+            f"{path} is another file than expected ({expected}): another program wrote it; read it, and "
+            "write again with expected_sha256, the SHA-256 of what you read, to replace it"
         )
 
 

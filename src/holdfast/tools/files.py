@@ -10,18 +10,23 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from holdfast.config import default_home
 from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
-from holdfast.core.errors import BadInput, PayloadTooLarge
+from holdfast.core.errors import BadInput, NotInRun, PayloadTooLarge, SettingsError
 from holdfast.core.payload import MAX_PAYLOAD_BYTES
 from holdfast.tools.errors import FileChanged, FileNotWritten
-from holdfast.tools.inputs import check_path
-from holdfast.tools.witness import sync_directory
+from holdfast.tools.inputs import check_directory, check_path, check_word, current_key
 
 _CHUNK = 1024 * 1024
+_ENDING = ".holdfast"
+# To look at a directory above that may not be read.
+_ONLY_A_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -40,8 +45,18 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     status: os.stat_result
 
 
-async def _verify_write_file(path: str, content: str, *, expected_sha256: str | None = None) -> Verdict:
-    return await asyncio.to_thread(verify_file, path, content, expected_sha256=expected_sha256)
+class Spot(NamedTuple):
+    """A name in a directory that is held open: what the path means cannot change any more."""
+
+    directory: int
+    name: str
+    path: Path
+
+
+async def _verify_write_file(
+    path: str, content: str, *, expected_sha256: str | None = None, root: str | None = None
+) -> Verdict:
+    return await asyncio.to_thread(verify_file, path, content, expected_sha256=expected_sha256, root=root)
 
 
 @tool(
@@ -49,7 +64,9 @@ async def _verify_write_file(path: str, content: str, *, expected_sha256: str | 
     name="write_file",
     raises=(FileChanged, FileNotWritten, BadInput),
 )
-def write_file(path: str, content: str, *, expected_sha256: str | None = None) -> FileResult:
+def write_file(
+    path: str, content: str, *, expected_sha256: str | None = None, root: str | None = None
+) -> FileResult:
     """Write a text file, durably, so that readers see the old content or the new and nothing between.
 
     A file that holds something else is replaced only if its checksum is `expected_sha256`, the one that the
@@ -57,85 +74,156 @@ def write_file(path: str, content: str, *, expected_sha256: str | None = None) -
     that holds the content already is left alone. Links, directories and devices are refused, and so is a
     path whose directory does not exist. A file that is replaced keeps its mode, and its owner where possible.
 
+    With `root` the file must lie below that directory: a relative path begins there, and no link on the way
+    from there is followed. The home of Holdfast is never written to, whatever path or link leads there.
+
     After a crash the file itself tells whether it was written. Somebody who writes it in the same instant,
     between our last look and the exchange, is not noticed.
     """
-    target, encoded = _checked_path(path), _checked_content(content)
+    target, encoded = _checked_path(path, root), _checked_content(content)
     wanted = hashlib.sha256(encoded).hexdigest()
     expected = None if expected_sha256 is None else _checked_sha256(expected_sha256)
-    try:
-        found = _look(target)
-        if found is None:
-            _create(target, encoded)
-        elif found.sha256 != wanted:
-            if found.sha256 != expected:
-                raise FileChanged(str(target), found.sha256, expected)
-            _replace(target, encoded, found)
-    except OSError as error:
-        raise FileNotWritten(str(target), _problem(error)) from error
-    if found is None or found.sha256 != wanted:
-        # If this fails the file is there, and only `verify` can tell whether it stays.
-        sync_directory(target.parent)
+    with _held(target, root) as spot:
+        try:
+            found = _look(spot)
+            if found is None:
+                _create(spot, encoded)
+            elif found.sha256 != wanted:
+                if found.sha256 != expected:
+                    raise FileChanged(str(target), expected)
+                _replace(spot, encoded, found)
+        except OSError as error:
+            raise FileNotWritten(str(target), _problem(error)) from error
+        if found is None or found.sha256 != wanted:
+            # If this fails the file is there, and only `verify` can tell whether it stays.
+            _sync_directory(spot)
     return FileResult(path=str(target), sha256=wanted, size_bytes=len(encoded))
 
 
-def verify_file(path: str, content: str, *, expected_sha256: str | None = None) -> Verdict:
+def verify_file(
+    path: str, content: str, *, expected_sha256: str | None = None, root: str | None = None
+) -> Verdict:
     """Whether the content is in the file; durably so, when it is."""
-    target, encoded = _checked_path(path), _checked_content(content)
+    target, encoded = _checked_path(path, root), _checked_content(content)
     wanted = hashlib.sha256(encoded).hexdigest()
     try:
-        found = _look(target)
-        if found is None or found.sha256 == expected_sha256 != wanted:
-            return DidNotHappen()
-        if found.sha256 != wanted:
-            return Unknown(
-                f"{target} has the checksum {found.sha256}: neither that of the new content ({wanted}) "
-                f"nor that of the old ({expected_sha256 or 'none'})"
-            )
-        # The writer may have died before it had made sure of this.
-        _sync(target)
+        with _held(target, root) as spot:
+            _remove_left_over(spot)
+            found = _look(spot)
+            if found is None or found.sha256 == expected_sha256 != wanted:
+                return DidNotHappen()
+            if found.sha256 != wanted:
+                # Without its checksum, with which the next call could replace it unread.
+                return Unknown(
+                    f"the checksum of {target} is neither that of the new content ({wanted}) "
+                    f"nor that of the old ({expected_sha256 or 'none'})"
+                )
+            # The writer may have died before it had made sure of this.
+            _sync(spot)
     except (OSError, FileNotWritten) as error:
         return Unknown(f"{target} cannot be looked at: {error}")
     return Happened(FileResult(path=str(target), sha256=wanted, size_bytes=len(encoded)))
 
 
+# --- the way there
+
+
+@contextlib.contextmanager
+def _held(target: Path, root: str | None) -> Iterator[Spot]:
+    """The directory of the file, open, and outside of the home. Raises FileNotWritten."""
+    with contextlib.ExitStack() as opened:
+        try:
+            if root is None:
+                directory = _open_directory(target.parent)
+                opened.callback(os.close, directory)
+            else:
+                directory = _below(target, Path(root).absolute(), opened)
+            _check_outside_home(directory, target, opened)
+        except FileNotFoundError as error:
+            raise FileNotWritten(
+                str(target), f"the directory {target.parent} does not exist; make it first"
+            ) from error
+        except OSError as error:
+            raise FileNotWritten(str(target), _problem(error)) from error
+        yield Spot(directory, target.name, target)
+
+
+def _below(target: Path, root: Path, opened: contextlib.ExitStack) -> int:
+    """Directory by directory from the root: each is opened as what it is, and none through a link."""
+    directory = _open_directory(root)
+    opened.callback(os.close, directory)
+    at = root
+    for part in target.parent.relative_to(root).parts:
+        at = at / part
+        try:
+            directory = _open_directory(part, os.O_NOFOLLOW, below=directory)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                raise FileNotWritten(
+                    str(target), f"{at} is a link or no directory; below root no link is followed"
+                ) from error
+            raise
+        opened.callback(os.close, directory)
+    return directory
+
+
+def _open_directory(path: Path | str, flags: int = 0, *, below: int | None = None) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=below)
+
+
+def _check_outside_home(directory: int, target: Path, opened: contextlib.ExitStack) -> None:
+    """The ledger, the token, the key and the settings are no file of an agent's."""
+    try:
+        home = default_home(os.environ)
+        found = home.stat()
+    except SettingsError as error:
+        raise FileNotWritten(str(target), str(error)) from error
+    except OSError:  # it is not there yet: a file must not take its place
+        resolved = target.parent.resolve() / target.name
+        if resolved == home or resolved in home.parents:
+            raise FileNotWritten(str(target), "it is where the home of Holdfast will be") from None
+        return
+    # By what the directories are, not by how they are called: links and mounts have other names for them.
+    at = directory
+    while True:
+        this = os.fstat(at)
+        if os.path.samestat(this, found):
+            raise FileNotWritten(str(target), f"it lies in the home of Holdfast, {home}; name another place")
+        at = os.open("..", _ONLY_A_PLACE, dir_fd=at)
+        opened.callback(os.close, at)
+        if os.path.samestat(os.fstat(at), this):  # the root of the file system
+            return
+
+
 # --- looking
 
 
-def _look(path: Path) -> Found | None:
-    """The file at this path; None when there is nothing. Raises FileNotWritten for what is no plain file."""
+def _look(spot: Spot) -> Found | None:
+    """The file at this spot; None when there is nothing. Raises FileNotWritten for what is no plain file."""
+    path = str(spot.path)
     try:
         # Not blocking: a FIFO would keep us until somebody writes into it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(
+            spot.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=spot.directory
+        )
     except FileNotFoundError:
-        if not path.parent.is_dir():
-            raise FileNotWritten(
-                str(path), f"the directory {path.parent} does not exist; make it first"
-            ) from None
         return None
     except OSError as error:
-        if error.errno == errno.ELOOP and path.is_symlink():
-            raise FileNotWritten(str(path), "it is a link; name the file it points to") from error
+        if error.errno == errno.ELOOP:
+            raise FileNotWritten(path, "it is a link; name the file it points to") from error
         if error.errno == errno.ENXIO:
-            raise FileNotWritten(str(path), "it is a socket, not a file; name a file") from error
+            raise FileNotWritten(path, "it is a socket, not a file; name a file") from error
         raise
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise FileNotWritten(str(path), f"it is a {_kind(status.st_mode)}, not a file; name a file")
+            raise FileNotWritten(path, f"it is a {_kind(status.st_mode)}, not a file; name a file")
         digest = hashlib.sha256()
         while chunk := os.read(descriptor, _CHUNK):
             digest.update(chunk)
         return Found(sha256=digest.hexdigest(), status=status)
     finally:
         os.close(descriptor)
-
-
-def _found_again(path: Path) -> Found:
-    found = _look(path)
-    if found is None:
-        raise FileNotWritten(str(path), "somebody removes and makes it again at the same time; try again")
-    return found
 
 
 def _kind(mode: int) -> str:
@@ -150,45 +238,74 @@ def _problem(error: OSError) -> str:
 # --- writing
 
 
-def _create(path: Path, content: bytes) -> None:
+def _create(spot: Spot, content: bytes) -> None:
     """A new file, unless somebody else makes one meanwhile."""
-    unfinished = _write_beside(path, content, mode=0o666)
+    at = spot.directory
+    unfinished = _write_beside(spot, content, mode=0o666)
     try:
         try:
-            path.hardlink_to(unfinished)
+            os.link(unfinished, spot.name, src_dir_fd=at, dst_dir_fd=at, follow_symlinks=False)
         except FileExistsError:
-            found = _found_again(path)
+            found = _look(spot)
+            if found is None:
+                raise FileNotWritten(
+                    str(spot.path), "another program removes and makes it again at the same time; try again"
+                ) from None
             if found.sha256 != hashlib.sha256(content).hexdigest():
-                raise FileChanged(str(path), found.sha256, None) from None
+                raise FileChanged(str(spot.path), None) from None
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
                 raise
-            unfinished.rename(path)  # a file system without hard links
+            os.rename(unfinished, spot.name, src_dir_fd=at, dst_dir_fd=at)  # no hard links on this disk
     finally:
-        _remove(unfinished)
+        _remove(spot, unfinished)
 
 
-def _replace(path: Path, content: bytes, before: Found) -> None:
+def _replace(spot: Spot, content: bytes, before: Found) -> None:
     """The new content in place of the old, which has to be what it was when we looked."""
-    unfinished = _write_beside(path, content, mode=0o600, like=before.status)
+    at = spot.directory
+    unfinished = _write_beside(spot, content, mode=0o600, like=before.status)
     try:
-        if _identity(path.lstat()) != _identity(before.status):
-            raise FileChanged(str(path), _found_again(path).sha256, before.sha256)
-        unfinished.replace(path)
+        now = os.stat(spot.name, dir_fd=at, follow_symlinks=False)
+        if _identity(now) != _identity(before.status):
+            raise FileChanged(str(spot.path), before.sha256)
+        os.replace(unfinished, spot.name, src_dir_fd=at, dst_dir_fd=at)
     finally:
-        _remove(unfinished)
+        _remove(spot, unfinished)
 
 
-def _remove(unfinished: Path) -> None:
+def _remove(spot: Spot, unfinished: str) -> None:
     """What stays is hidden and harms nobody; that it stays must not look as if nothing had been written."""
     with contextlib.suppress(OSError):
-        unfinished.unlink(missing_ok=True)
+        os.unlink(unfinished, dir_fd=spot.directory)
 
 
-def _write_beside(path: Path, content: bytes, *, mode: int, like: os.stat_result | None = None) -> Path:
-    """The content in a hidden file in the same directory, durable; who dies now leaves that file behind."""
-    unfinished = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}.holdfast")
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+def _remove_left_over(spot: Spot) -> None:
+    """What this effect wrote beside the file before its process died: it holds what the file holds, and
+    a password must not lie where it is not looked for."""
+    begin = _beside(spot)
+    if begin is not None:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(spot.directory):  # noqa: PTH208 - by its descriptor
+                if name.startswith(begin) and name.endswith(_ENDING):
+                    _remove(spot, name)
+
+
+def _beside(spot: Spot) -> str | None:
+    """How the names begin of what this effect writes beside the file; None outside of an effect."""
+    try:
+        key = current_key()
+    except NotInRun:
+        return None
+    return f".{spot.name[:100]}.{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}."
+
+
+def _write_beside(spot: Spot, content: bytes, *, mode: int, like: os.stat_result | None = None) -> str:
+    """The content in a hidden file in the same directory, durable; a death now leaves that file behind."""
+    begin = _beside(spot) or f".{spot.name[:100]}."
+    unfinished = f"{begin}{secrets.token_hex(8)}{_ENDING}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(unfinished, flags, mode, dir_fd=spot.directory)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if like is not None:
@@ -199,7 +316,7 @@ def _write_beside(path: Path, content: bytes, *, mode: int, like: os.stat_result
             file.flush()
             os.fsync(descriptor)
     except BaseException:
-        unfinished.unlink(missing_ok=True)
+        _remove(spot, unfinished)
         raise
     return unfinished
 
@@ -208,22 +325,39 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _sync(spot: Spot) -> None:
+    descriptor = os.open(spot.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=spot.directory)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    sync_directory(path.parent)
+    _sync_directory(spot)
+
+
+def _sync_directory(spot: Spot) -> None:
+    """Make the new name itself durable."""
+    os.fsync(spot.directory)
 
 
 # --- what callers hand in
 
 
-def _checked_path(path: object) -> Path:
-    checked = check_path("path", path)
+def _checked_path(path: object, root: object) -> Path:
+    if root is not None:
+        checked = _checked_below(path, check_directory("root", root))
+    else:
+        checked = check_path("path", path)
     if str(path).endswith(("/", "/.")) or checked.name in ("", ".."):
         raise BadInput("path", f"{path!r} names a directory; name a file in it")
+    return checked
+
+
+def _checked_below(path: object, root: Path) -> Path:
+    """By its words; that no link on the way leads elsewhere is seen when it is opened."""
+    given = Path(check_word("path", os.fspath(path) if isinstance(path, os.PathLike) else path))
+    checked = root / given
+    if ".." in given.parts or not checked.is_relative_to(root) or checked == root:
+        raise BadInput("path", f"{str(given)!r} does not lie below {root}; name a file there")
     return checked
 
 

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput, PayloadTooLarge
 from holdfast.core.payload import MAX_TEXT_BYTES
+from holdfast.tools import git_config
 from holdfast.tools.errors import GitFailed, shown
 from holdfast.tools.inputs import check_directory, check_seconds, check_word, current_key
 
@@ -32,6 +33,8 @@ _REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FORGED = re.compile(rf"^\s*{TRAILER}\s*:", re.IGNORECASE | re.MULTILINE)
 _MAX_ERROR_BYTES = 64 * 1024
+# The attributes of a file may name a program that shows it.
+_PLAINLY = ("--no-ext-diff", "--no-textconv")
 # They would make git look at another repository than the one it is told to use.
 _ELSEWHERE = frozenset(
     {
@@ -49,6 +52,7 @@ _QUIETLY = {
     # Nobody is there to answer: no prompt, no editor, no window.
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": ":",
+    "GIT_PAGER": "cat",
     "SSH_ASKPASS_REQUIRE": "never",
     "GCM_INTERACTIVE": "never",
     # Names are names: no `:(glob)`, no `*`.
@@ -82,9 +86,10 @@ async def _verify_commit(
     paths: Sequence[str] | None = None,
     all: bool = False,  # noqa: A002 - git's own word
     timeout_s: float = TIMEOUT_S,
+    trust_repo: bool = False,
 ) -> Verdict:
     del message, paths, all
-    return await find_commit(current_key(), repo, timeout_s=timeout_s)
+    return await find_commit(current_key(), repo, timeout_s=timeout_s, trust_repo=trust_repo)
 
 
 @tool(
@@ -99,17 +104,24 @@ async def git_commit(
     paths: Sequence[str] | None = None,
     all: bool = False,  # noqa: A002 - git's own word
     timeout_s: float = TIMEOUT_S,
+    trust_repo: bool = False,
 ) -> GitCommit:
     """Commit what is staged, or these paths, or all changes, once for each effect.
 
     The commit carries the effect's key as a trailer, by which it is found after a crash, on any branch. With
     nothing to commit the result is where HEAD stands, with `is_empty`. Paths are names, not patterns, and
-    new files among them are added. Hooks run as usual. Never asks anybody anything.
+    new files among them are added. Never asks anybody anything.
+
+    Hooks do not run, nor any program that the repository's own config names: an fsmonitor, a filter, an ssh
+    command, a credential helper, a program that signs. Those of the user's own config do. With `trust_repo`
+    all of them run as usual. The contents of submodules are not looked at.
 
     `repo` is the top directory of a working tree; git is 2.32 or newer. Raises GitFailed with git's own
     words, and TimeoutError when git, which is then stopped, takes longer than `timeout_s`.
     """
-    return await commit(current_key(), repo, message, paths=paths, is_all=all, timeout_s=timeout_s)
+    return await commit(
+        current_key(), repo, message, paths=paths, is_all=all, timeout_s=timeout_s, trust_repo=trust_repo
+    )
 
 
 async def commit(
@@ -120,8 +132,9 @@ async def commit(
     paths: Sequence[str] | None = None,
     is_all: bool = False,
     timeout_s: float = TIMEOUT_S,
+    trust_repo: bool = False,
 ) -> GitCommit:
-    git = Git(repo, timeout_s)
+    git = Git(repo, timeout_s, trust_repo=trust_repo)
     text, names = _checked_message(message), _checked_paths(paths)
     if is_all and names:
         raise BadInput("paths", "either these paths or all of them")
@@ -134,7 +147,7 @@ async def _commit(git: Git, key: str, text: str, names: Sequence[str], *, is_all
         await git.change("add", "--all", *(("--", *names) if names else ()))
     is_merge = await git.succeeds("rev-parse", "--quiet", "--verify", "MERGE_HEAD")
     # The command says no by its exit status when something differs.
-    if not is_merge and await git.succeeds("diff", "--cached", "--quiet", "--", *names):
+    if not is_merge and await git.succeeds("diff", *_PLAINLY, "--cached", "--quiet", "--", *names):
         if await git.succeeds("rev-parse", "--quiet", "--verify", "HEAD"):
             return GitCommit(sha=await git.head(), is_empty=True)
         raise GitFailed("commit", 1, "nothing to commit, and no commit yet")
@@ -145,9 +158,11 @@ async def _commit(git: Git, key: str, text: str, names: Sequence[str], *, is_all
     return GitCommit(sha=await git.find_key(key, "--max-count=1") or await git.head())
 
 
-async def find_commit(key: str, repo: str, *, timeout_s: float = TIMEOUT_S) -> Verdict:
+async def find_commit(
+    key: str, repo: str, *, timeout_s: float = TIMEOUT_S, trust_repo: bool = False
+) -> Verdict:
     """Whether a commit with this key is anywhere in the repository."""
-    git = Git(repo, timeout_s)
+    git = Git(repo, timeout_s, trust_repo=trust_repo)
     try:
         # A git that outlived its starter holds this, too: it is done before we look.
         async with git.alone():
@@ -195,9 +210,15 @@ def _is_there(path: Path) -> bool:
 
 
 async def _verify_push(
-    repo: str, branch: str, *, remote: str = "origin", sha: str | None = None, timeout_s: float = TIMEOUT_S
+    repo: str,
+    branch: str,
+    *,
+    remote: str = "origin",
+    sha: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    trust_repo: bool = False,
 ) -> Verdict:
-    return await find_push(repo, branch, remote=remote, sha=sha, timeout_s=timeout_s)
+    return await find_push(repo, branch, remote=remote, sha=sha, timeout_s=timeout_s, trust_repo=trust_repo)
 
 
 @tool(
@@ -206,16 +227,23 @@ async def _verify_push(
     raises=(GitFailed, BadInput),
 )
 async def git_push(
-    repo: str, branch: str, *, remote: str = "origin", sha: str | None = None, timeout_s: float = TIMEOUT_S
+    repo: str,
+    branch: str,
+    *,
+    remote: str = "origin",
+    sha: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    trust_repo: bool = False,
 ) -> GitPush:
     """Push a branch to the branch of the same name of a configured remote. Never by force.
 
     With `sha`, push that commit and not what the branch has now: then it is also what is looked for after a
     crash. It has happened when the remote's branch has the commit, be it below newer ones. Never asks anybody
     anything: credentials must be at hand. Raises GitFailed with git's own words, such as when the remote is
-    ahead, and TimeoutError when git takes longer than `timeout_s`.
+    ahead, and TimeoutError when git takes longer than `timeout_s`. Neither hooks run nor programs that the
+    repository's own config names, unless `trust_repo` is given, as for `git_commit`.
     """
-    git = Git(repo, timeout_s)
+    git = Git(repo, timeout_s, trust_repo=trust_repo)
     ref, remote = await git.checked_ref(branch), await git.checked_remote(remote)
     wanted = await git.commit_of(ref, sha)
     pushed = GitPush(sha=wanted, ref=ref, remote=remote)
@@ -223,16 +251,25 @@ async def git_push(
         await git.run("push", "--quiet", "--no-follow-tags", "--", remote, f"{wanted}:{ref}")
     except GitFailed:
         # Only its answer may have been lost.
-        if await find_push(repo, branch, remote=remote, sha=wanted, timeout_s=timeout_s) != Happened(pushed):
+        found = await find_push(
+            repo, branch, remote=remote, sha=wanted, timeout_s=timeout_s, trust_repo=trust_repo
+        )
+        if found != Happened(pushed):
             raise
     return pushed
 
 
 async def find_push(
-    repo: str, branch: str, *, remote: str = "origin", sha: str | None = None, timeout_s: float = TIMEOUT_S
+    repo: str,
+    branch: str,
+    *,
+    remote: str = "origin",
+    sha: str | None = None,
+    timeout_s: float = TIMEOUT_S,
+    trust_repo: bool = False,
 ) -> Verdict:
     """Whether the remote's branch has the commit, as the remote itself says."""
-    git = Git(repo, timeout_s)
+    git = Git(repo, timeout_s, trust_repo=trust_repo)
     try:
         ref, remote = await git.checked_ref(branch), await git.checked_remote(remote)
         wanted = await git.commit_of(ref, sha)
@@ -266,8 +303,11 @@ async def find_push(
 class Git:
     """The git command in one working tree."""
 
-    def __init__(self, repo: object, timeout_s: object) -> None:
+    def __init__(self, repo: object, timeout_s: object, *, trust_repo: object = False) -> None:
+        if not isinstance(trust_repo, bool):
+            raise BadInput("trust_repo", f"True or False is needed, not {type(trust_repo).__name__}")
         self.repo = check_directory("repo", repo).resolve()
+        self._needs_guard = not trust_repo
         self._timeout_s = check_seconds("timeout_s", timeout_s)
         self._inherited: tuple[int, ...] = ()
         env = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
@@ -281,7 +321,10 @@ class Git:
         The children inherit the lock, and the kernel drops it when the last of them is gone.
         """
         path = self.repo / await self.run("rev-parse", "--git-path", "holdfast.lock")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise GitFailed("commit", 1, f"the lock {path} cannot be opened: {error.strerror}") from error
         try:
             give_up_at = time.monotonic() + self._timeout_s
             while not _try_lock(descriptor):
@@ -326,7 +369,9 @@ class Git:
         # One key may be the beginning of another: the search is for the text, the choice for the whole line.
         mark = f"{TRAILER}: {_checked_key(key)}"
         line = re.compile(rf"^\s*{re.escape(mark)}\s*$", re.MULTILINE)
-        listed = await self.run("log", where, "--format=%H%x00%B%x01", "--fixed-strings", f"--grep={mark}")
+        listed = await self.run(
+            "log", where, "--no-show-signature", "--format=%H%x00%B%x01", "--fixed-strings", f"--grep={mark}"
+        )
         for one in listed.split("\1"):
             sha, _, message = one.strip().partition("\0")
             if line.search(message):
@@ -369,7 +414,27 @@ class Git:
         pushes = await self.run("remote", "get-url", "--push", "--", remote)
         return remote if fetches == pushes else pushes
 
+    async def _guard(self, command: str) -> None:
+        """From now on no program runs that the repository's own config names."""
+        self._needs_guard = False
+        # To list them starts none of them.
+        status, out, err = await self._call("config", "--null", "--show-scope", "--list")
+        if status != 0:
+            raise GitFailed("config", status, err or out)
+        found = git_config.entries(out)
+        program = git_config.cannot_be_kept_off(found)
+        if program is not None:
+            raise GitFailed(
+                command,
+                1,
+                f"the config of {self.repo} names a program in {program}, which would run: remove that "
+                f"(git config --unset-all {program}), or pass trust_repo=True",
+            )
+        self._env |= git_config.environment(git_config.overrides(found, self._env), self._env)
+
     async def _call(self, command: str, *arguments: str) -> tuple[int, str, str]:
+        if self._needs_guard:
+            await self._guard(command)
         try:
             git = await asyncio.create_subprocess_exec(
                 *("git", command, *arguments),

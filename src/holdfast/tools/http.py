@@ -23,6 +23,8 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.effect_class import keyed, read, tool
 from holdfast.core.errors import BadInput, PayloadTooLarge, RetryAfter
 from holdfast.core.payload import MAX_PAYLOAD_BYTES
+from holdfast.tools import addresses
+from holdfast.tools.addresses import Address
 from holdfast.tools.errors import HttpFailed, HttpNotSent, shown
 from holdfast.tools.inputs import check_seconds, check_word, current_key
 
@@ -58,6 +60,16 @@ _KEPT = frozenset(
     }
 )
 _KEPT_PREFIXES = ("ratelimit", "x-ratelimit-")
+_CHARSETS = frozenset(
+    {
+        *("utf-8", "utf8", "us-ascii", "ascii", "utf-16", "utf-16le", "utf-16be", "latin1", "latin-1"),
+        *(f"iso-8859-{part}" for part in range(1, 17) if part != 12),
+        *(f"windows-{page}" for page in range(1250, 1259)),
+        *(f"cp{page}" for page in range(1250, 1259)),
+        *("shift-jis", "sjis", "euc-jp", "iso-2022-jp", "euc-kr", "gb2312", "gbk", "gb18030", "big5"),
+        *("koi8-r", "koi8-u"),
+    }
+)
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,11 +90,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str]
     body: bytes | None = None
     max_redirects: int = 0
+    allow_private: bool = False
 
 
 @tool(effect=read, name="http_get", raises=(HttpFailed, HttpNotSent, BadInput))
 async def http_get(
-    url: str, *, headers: Mapping[str, str] | None = None, timeout_s: float = TIMEOUT_S, method: str = "GET"
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    timeout_s: float = TIMEOUT_S,
+    method: str = "GET",
+    allow_private: bool = False,
 ) -> HttpResponse:
     """Get what is at a URL, or with the method HEAD only what the server says about it.
 
@@ -90,11 +108,18 @@ async def http_get(
     none of the caller's own headers. The server's wish to be asked later (429 or 503 with Retry-After) raises
     RetryAfter. Raises HttpFailed for 5xx and for no usable answer, HttpNotSent when nobody is there, and
     TimeoutError.
+
+    Only addresses of the public internet are asked, also after a redirect: for a host of your own network
+    (loopback, private, link-local, the metadata service of a cloud) pass `allow_private`.
     """
     if method not in ("GET", "HEAD"):
         raise BadInput("method", "http_get takes GET or HEAD; http_request takes the others")
     request = Request(
-        method=method, url=_checked_url(url), headers=_checked_headers(headers), max_redirects=MAX_REDIRECTS
+        method=method,
+        url=_checked_url(url),
+        headers=_checked_headers(headers),
+        max_redirects=MAX_REDIRECTS,
+        allow_private=_checked_flag("allow_private", allow_private),
     )
     return judged(await exchange(request, check_seconds("timeout_s", timeout_s)))
 
@@ -113,6 +138,7 @@ async def http_request(
     body: str | None = None,
     timeout_s: float = TIMEOUT_S,
     idempotency_header: str = "Idempotency-Key",
+    allow_private: bool = False,
 ) -> HttpResponse:
     """Ask a server that knows idempotency keys to change something, with the effect's key in a header.
 
@@ -123,12 +149,14 @@ async def http_request(
     Any answer below 500 is a result, also 404. So is a redirect: it is not followed. The server's wish to be
     asked later (429 or 503 with Retry-After) raises RetryAfter. After HttpFailed (5xx, or no usable answer)
     and TimeoutError it may have happened; after HttpNotSent it did not. `json` or `body` is sent as UTF-8.
+    Only addresses of the public internet are asked unless `allow_private` is given, as for `http_get`.
     """
     request = Request(
         method=_checked_method(method),
         url=_checked_url(url),
         headers=_checked_headers(headers, is_json=json is not None, has_text=body is not None),
         body=_checked_body(json, body),
+        allow_private=_checked_flag("allow_private", allow_private),
     )
     keyed_request = with_key(request, current_key(), idempotency_header)
     return judged(await exchange(keyed_request, check_seconds("timeout_s", timeout_s)))
@@ -219,8 +247,10 @@ class Exchange:
     def _ask(self, request: Request) -> HttpResponse:
         parts = urlsplit(request.url)
         connection, target, proxy_headers = _route(parts, self._timeout_s)
+        if isinstance(connection, _ThroughProxy):
+            _check_behind_proxy(request, parts)
         try:
-            self._begin(connection, request.url)
+            self._begin(connection, request)
             connection.request(request.method, target, request.body, {**request.headers, **proxy_headers})
             with connection.getresponse() as response:
                 return _received(request.url, response)
@@ -231,10 +261,14 @@ class Exchange:
         finally:
             connection.close()
 
-    def _begin(self, connection: http.client.HTTPConnection, url: str) -> None:
+    def _begin(self, connection: http.client.HTTPConnection, request: Request) -> None:
         """Connect; from the end of this on, something may have gone out."""
+        url = request.url
         try:
-            connection.connect()
+            if isinstance(connection, _ThroughProxy):
+                connection.connect()
+            else:
+                _connect(connection, request, self._timeout_s)
         except (OSError, http.client.HTTPException, UnicodeError) as error:
             raise HttpNotSent(url, _problem(error)) from error
         with self._lock:
@@ -246,7 +280,8 @@ class Exchange:
 
 def _route(parts: SplitResult, timeout_s: float) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
     """Where to connect, what to ask for there, what else to tell: a proxy, if the environment names one."""
-    host, port = parts.hostname or "", parts.port
+    # Always with a port: without one http.client takes the end of an IPv6 address for it.
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
     if not proxy:
@@ -261,7 +296,7 @@ def _route(parts: SplitResult, timeout_s: float) -> tuple[http.client.HTTPConnec
             parts.geturl(), f"a proxy of the kind {through.scheme}: is not supported, only http:"
         )
     access = _proxy_access(through)
-    connection = _connection(parts.scheme, through.hostname, through_port, timeout_s)
+    connection = _connection(parts.scheme, through.hostname, through_port, timeout_s, is_proxy=True)
     if parts.scheme == "https":
         connection.set_tunnel(host, port, headers=access)
         return connection, target, {}
@@ -275,10 +310,63 @@ def _proxy_access(proxy: SplitResult) -> dict[str, str]:
     return {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
 
-def _connection(scheme: str, host: str, port: int | None, timeout_s: float) -> http.client.HTTPConnection:
+class _ThroughProxy:
+    """Marks a connection to a proxy, which the operator has named: it may be anywhere."""
+
+
+class _PlainProxy(_ThroughProxy, http.client.HTTPConnection):
+    pass
+
+
+class _TunnelProxy(_ThroughProxy, http.client.HTTPSConnection):
+    pass
+
+
+def _connection(
+    scheme: str, host: str, port: int | None, timeout_s: float, *, is_proxy: bool = False
+) -> http.client.HTTPConnection:
     if scheme == "https":
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=_trust())
-    return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        secure = _TunnelProxy if is_proxy else http.client.HTTPSConnection
+        return secure(host, port, timeout=timeout_s, context=_trust())
+    plain = _PlainProxy if is_proxy else http.client.HTTPConnection
+    return plain(host, port, timeout=timeout_s)
+
+
+def _connect(connection: http.client.HTTPConnection, request: Request, timeout_s: float) -> None:
+    """To an address that was looked at, and to no other: the name is not resolved a second time, because it
+    could have another address then."""
+    found = addresses.resolve(connection.host, connection.port)
+    way = addresses.connect(_allowed(request, found), timeout_s)
+    if isinstance(connection, http.client.HTTPSConnection):
+        try:
+            connection.sock = _trust().wrap_socket(way, server_hostname=connection.host)
+        except BaseException:
+            way.close()
+            raise
+    else:
+        connection.sock = way
+
+
+def _allowed(request: Request, found: list[Address]) -> list[Address]:
+    if request.allow_private:
+        return found
+    public = [one for one in found if addresses.why_private(one.ip) is None]
+    if found and not public:
+        kind = addresses.why_private(found[0].ip)
+        raise HttpNotSent(
+            request.url,
+            f"its address is not of the public internet ({kind}); pass allow_private=True if it is meant",
+        )
+    return public
+
+
+def _check_behind_proxy(request: Request, parts: SplitResult) -> None:
+    """The proxy resolves the name and connects; of what we can see, nothing private is asked for."""
+    try:
+        found = addresses.resolve(parts.hostname or "", parts.port or 443)
+    except (OSError, UnicodeError):  # a name that only the proxy knows is the proxy's to judge
+        return
+    _allowed(request, found)
 
 
 @functools.cache
@@ -304,7 +392,7 @@ def _received(url: str, response: http.client.HTTPResponse) -> HttpResponse:
     is_cut = len(body) > MAX_BODY_BYTES
     if not is_cut and response.length:
         raise http.client.IncompleteRead(body, response.length)
-    charset = response.headers.get_content_charset() or "utf-8"
+    charset = response.headers.get_content_charset() or ""
     return HttpResponse(
         status=response.status,
         url=url,
@@ -319,10 +407,9 @@ def _received(url: str, response: http.client.HTTPResponse) -> HttpResponse:
 
 
 def _text_of(body: bytes, charset: str) -> str:
-    try:
-        text = body.decode(charset, "replace")
-    except (LookupError, UnicodeError, ValueError):  # no such charset, or one that is none
-        text = body.decode("utf-8", "replace")
+    # Only a charset of the web: Python has codecs that take the square of the body's length, or that compute.
+    name = charset.strip().lower().replace("_", "-")
+    text = body.decode(name if name in _CHARSETS else "utf-8", "replace")
     # Some charsets can spell what is no text.
     return text.encode("utf-8", "replace").decode()
 
@@ -334,6 +421,12 @@ def _problem(error: Exception) -> str:
 
 
 # --- what callers hand in
+
+
+def _checked_flag(field: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(field, f"True or False is needed, not {type(value).__name__}")
+    return value
 
 
 def _checked_method(method: object) -> str:

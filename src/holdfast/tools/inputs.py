@@ -18,6 +18,13 @@ def current_key() -> str:
     return idempotency_key()
 
 
+def receipt_key(*, is_for_reading: bool = False) -> bytes | None:
+    """What seals the receipt of the effect that is being done, or opens that of one that is verified."""
+    from holdfast.engine.effects import file_key
+
+    return file_key("receipt", is_for_reading=is_for_reading)
+
+
 def check_word(field: str, value: object) -> str:
     """Text that another program can be given: valid, and without a NUL."""
     if not isinstance(value, str):

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.channels.contract import CannotTell, Channel
 from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput
-from holdfast.core.payload import check_name, check_text
+from holdfast.core.payload import check_line, check_words
 from holdfast.tools.inputs import current_key
 
 _MAX_ID_CHARS = 1000
@@ -59,8 +59,8 @@ def message_tool(
 
 async def send(key: str, channel: Channel, to: str, text: str) -> SentMessage:
     # Only looked at: what is sent is what was given, with whatever secret somebody is waiting for.
-    check_name("to", to)
-    check_text("text", text)
+    check_line("to", to)
+    check_words("text", text)
     return _sent(await _checked_channel(channel).send(to, text, key=key))
 
 

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast import trust
 from holdfast.core.errors import BadInput
-from holdfast.tools.witness import Done, sync_directory
+from holdfast.tools.witness import Done, read_done
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,199}")
 _VOID = b"void"
@@ -46,11 +47,12 @@ Outcome = Done | NotBegun | CutShort
 class Receipt:
     """The receipt of the command that was, is or will be run under one key."""
 
-    def __init__(self, directory: Path, key: str) -> None:
+    def __init__(self, directory: Path, key: str, seal_key: bytes | None = None) -> None:
         if not _KEY.fullmatch(key):
             raise BadInput("key", f"{key!r} cannot name a receipt; letters, digits, - and _ can")
         self.started = directory / f"{key}{_STARTED}"
         self.done = directory / f"{key}.done"
+        self._seal_key = seal_key
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int | None]:
@@ -83,13 +85,13 @@ class Receipt:
             os.pwrite(descriptor, _VOID, 0)
             return NotBegun()
         try:
-            done = msgspec.json.decode(self.done.read_bytes(), type=Done)
+            done = read_done(self.done.read_bytes(), self._seal_key)
         except FileNotFoundError:
             return CutShort(
                 f"the command was killed midway: it began at {self._began_at(descriptor)}, and how it ended "
                 f"was not written beside {self.started}"
             )
-        except (msgspec.DecodeError, OSError) as error:
+        except (msgspec.DecodeError, ValueError, OSError) as error:
             return CutShort(f"the receipt {self.done} cannot be read: {error}")
         return done if done.problem is None else NotBegun(done.problem)
 
@@ -100,16 +102,34 @@ class Receipt:
 
 def make_directory(directory: Path) -> Path:
     """The directory for receipts, for its owner alone, durable by name. One that exists stays as it is."""
-    missing = [one for one in (directory, *directory.parents) if not one.exists()]
     try:
-        for one in reversed(missing):
-            one.mkdir(mode=0o700, exist_ok=True)
-            sync_directory(one.parent)
+        trust.make_private_directory(directory)
         if not directory.is_dir():
             raise NotADirectoryError(20, "that is a file; name a directory")
     except OSError as error:
         raise BadInput("receipts", f"{directory}: {error.strerror}") from error
     return directory
+
+
+def receipts(directory: Path) -> list[str]:
+    """The keys of all receipts in a directory."""
+    return sorted(name.removesuffix(_STARTED) for name in _names_in(directory) if name.endswith(_STARTED))
+
+
+def unfinished_receipts(directory: Path) -> list[str]:
+    """The keys of receipts that say that a command began, and not how it ended."""
+    names = _names_in(directory)
+    return sorted(
+        key
+        for name in names
+        if name.endswith(_STARTED) and f"{(key := name.removesuffix(_STARTED))}.done" not in names
+    )
+
+
+def _names_in(directory: Path) -> set[str]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as found:
+        return {one.name for one in found}
+    return set()
 
 
 def old_receipts(directory: Path, *, before: datetime) -> list[str]:

@@ -14,7 +14,8 @@ from holdfast.tools.inputs import current_key
 
 
 class RestartAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of asking. Refused: who would be interrupted, so that the agent can decide."""
+    """What came of asking. Refused: who else would be interrupted, so that the agent can decide; each by the
+    key of its session, or by the id of its task if it has no session of its own."""
 
     is_accepted: bool
     why: str | None = None
@@ -28,7 +29,8 @@ class RestartDoor(Protocol):
         self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
     ) -> RestartAsked: ...
 
-    async def was_asked(self, key: str) -> bool: ...
+    async def asked(self, key: str) -> RestartAsked | None:
+        """What came of an earlier call with that key; None when there was none."""
 
 
 class _Here:
@@ -52,9 +54,8 @@ async def _verify_restart(
     reason: str, force: bool = False, session_key: str | None = None, continuation: str | None = None
 ) -> Verdict:
     del reason, force, session_key, continuation
-    if await _door().was_asked(current_key()):
-        return Happened(RestartAsked(is_accepted=True))
-    return DidNotHappen()
+    asked = await _door().asked(current_key())
+    return DidNotHappen() if asked is None else Happened(asked)
 
 
 @tool(
@@ -67,7 +68,7 @@ async def restart_gateway(
 ) -> RestartAsked:
     """Ask the gateway that carries this run to restart, once for each effect.
 
-    The readiness gate may refuse: then the answer lists who would be interrupted, and the agent decides
+    The readiness gate may refuse: then the answer lists who else would be interrupted, and the agent decides
     whether to ask again with `force`. Once accepted, this run is paused at its next call and goes on after
     the restart; a `continuation` comes back as the next message of `session_key`.
     """

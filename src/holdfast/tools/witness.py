@@ -2,12 +2,13 @@
 
 It holds the lock on the command's receipt from before its first line until its end, so that everybody can
 tell whether it is still there. The command begins only when the receipt says so durably; how it ended is
-written whole or not at all. Secrets are removed from what the command said before that is written.
+written whole or not at all. What the command said is sealed if it holds a secret.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -21,11 +22,17 @@ from typing import IO
 
 import msgspec
 
-from holdfast.core.redaction import redact_text
+from holdfast.core.redaction import holds_secret
 
 _CHUNK = 65536
 # What a pipe can hold at most when the command has ended; more comes only from what it left running.
 _LEFT_IN_A_PIPE = 1024 * 1024
+# Where a sealed receipt stands: its key is the effect's alone.
+_PLACE = ("receipt",)
+# Space may come back: how often, and for how long, a receipt is tried that does not fit on the disk.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_LOOKS_FOR_SPACE_S = 0.2
+_WAITS_FOR_SPACE_S = 24 * 3600.0
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -43,6 +50,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     max_output_bytes: int
     # What the command reads; nothing unless given.
     stdin: str | None = None
+    # What the receipt is sealed with when there is a secret in it.
+    seal_key: bytes | None = None
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,6 +67,24 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     was_stopped: bool = False
     # Why the command never began; None when it did.
     problem: str | None = None
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One process, told from others that get its number later by when it started."""
+
+    pid: int
+    # In ticks since the machine booted; None where the system does not say it.
+    ticks: int | None = None
+
+
+class Began(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a receipt holds from the moment before its command begins."""
+
+    # Which boot of the machine: after another one no process of then is left.
+    boot: str | None = None
+    witness: Seen
+    # The leader of the command's own process group, once it was started.
+    command: Seen | None = None
 
 
 def main() -> None:
@@ -101,10 +128,10 @@ class Capture:
     @property
     def text(self) -> str:
         if not self.is_cut:
-            return redact_text((self._head + self._tail).decode("utf-8", "replace"))
+            return (self._head + self._tail).decode("utf-8", "replace")
         left_out = self._size - len(self._head) - len(self._tail)
         head, tail = (part.decode("utf-8", "replace") for part in (self._head, self._tail))
-        return redact_text(f"{head}\n[… {left_out:,} bytes left out …]\n{tail}")
+        return f"{head}\n[… {left_out:,} bytes left out …]\n{tail}"
 
 
 class Witness:
@@ -114,6 +141,7 @@ class Witness:
         self._order = order
         self._has_timed_out = False
         self._was_stopped = False
+        self._stops = 0
         self._kill_at: float | None = None
 
     def attend(self) -> None:
@@ -126,6 +154,7 @@ class Witness:
             except (ValueError, _Stopped) as error:
                 self._write_done(Done(problem=str(error)))
             else:
+                self._note_command(command.pid)
                 self._write_done(self._watch(command, signals))
 
     @contextlib.contextmanager
@@ -142,29 +171,42 @@ class Witness:
 
     def _note_stop(self, *_: object) -> None:
         self._was_stopped = True
+        self._stops += 1
 
     # --- the receipt
 
     def _write_started(self) -> None:
         receipt = self._order.started
         try:
-            os.pwrite(receipt, msgspec.json.encode({"pid": os.getpid()}), 0)
+            os.pwrite(receipt, msgspec.json.encode(Began(boot=machine_boot(), witness=seen(os.getpid()))), 0)
             os.fsync(receipt)
             sync_directory(Path(self._order.done).parent)
         except OSError as error:
             os.ftruncate(receipt, 0)  # blank again: it did not begin
             sys.exit(f"its receipt cannot be written: {error.strerror}")
 
+    def _note_command(self, pid: int) -> None:
+        """Which process a cancel ends if this witness is killed. Useless after a power cut, so no fsync."""
+        began = Began(boot=machine_boot(), witness=seen(os.getpid()), command=seen(pid))
+        with contextlib.suppress(OSError):
+            os.pwrite(self._order.started, msgspec.json.encode(began), 0)
+
     def _write_done(self, done: Done) -> None:
-        path = Path(self._order.done)
-        unfinished = path.with_suffix(".new")
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(done))
-            file.flush()
-            os.fsync(descriptor)
-        unfinished.rename(path)
-        sync_directory(path.parent)
+        """How the command ended is known only here: wait for space on a full disk, until a signal comes."""
+        stops, give_up_at = self._stops, time.monotonic() + _WAITS_FOR_SPACE_S
+        while True:
+            try:
+                self._try_to_write_done(done)
+            except OSError as error:
+                is_over = self._stops != stops or time.monotonic() >= give_up_at
+                if error.errno not in _FULL or is_over:
+                    raise
+                time.sleep(_LOOKS_FOR_SPACE_S)
+            else:
+                return
+
+    def _try_to_write_done(self, done: Done) -> None:
+        write_done(Path(self._order.done), done, self._order.seal_key)
 
     # --- the command
 
@@ -236,6 +278,60 @@ class Witness:
 
 class _Stopped(Exception):
     """Stopped before the command began."""
+
+
+def machine_boot() -> str | None:
+    """The id of this boot of the machine; None where the system does not say it."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return None
+
+
+def seen(pid: int) -> Seen:
+    return Seen(pid=pid, ticks=ticks_of(pid))
+
+
+def ticks_of(pid: int) -> int | None:
+    """When a process started, as the kernel counts; None when no process of that number lives."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def write_done(path: Path, done: Done, seal_key: bytes | None) -> None:
+    """The receipt, whole or not at all."""
+    unfinished = path.with_suffix(".new")
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(_written(done, seal_key))
+        file.flush()
+        os.fsync(descriptor)
+    unfinished.rename(path)
+    sync_directory(path.parent)
+
+
+def _written(done: Done, seal_key: bytes | None) -> bytes:
+    """The receipt: sealed if what the command said holds a secret."""
+    encoded = msgspec.json.encode(done)
+    if seal_key is None or not holds_secret(encoded):
+        return encoded
+    from holdfast.store.sealing import LedgerKey  # heavy, and seldom needed
+
+    return LedgerKey(seal_key).seal(encoded, _PLACE)
+
+
+def read_done(found: bytes, seal_key: bytes | None) -> Done:
+    """Raises ValueError for what cannot be read."""
+    if found[:1] == b"\x01":
+        from holdfast.store.sealing import LedgerKey
+
+        opened = None if seal_key is None else LedgerKey(seal_key).open(found, _PLACE)
+        if opened is None:
+            raise ValueError("it is sealed with a key that is not at hand")
+        found = opened
+    return msgspec.json.decode(found, type=Done)
 
 
 @contextlib.contextmanager

@@ -113,10 +113,15 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     # Why the document cannot be used; null when it can.
     problem: str | None
     document: CheckpointDocument | None
+    # Whether `checkpoints retry` opens it again; false for every one that is not failed_resume.
+    can_retry: bool = False
+    # For a failed_resume: what helps, with the command; null for the others.
+    advice: str | None = None
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> CheckpointView:
-        """Of a checkpoint whose document is in place, not a reference to a blob."""
+        """Of a checkpoint whose document is in place, not a reference to a blob. What helps against a failed
+        resume is not known here."""
         document, problem = _read(checkpoint)
         return cls(
             id=one_line(checkpoint.id),

@@ -9,13 +9,14 @@ from typing import Protocol
 import msgspec
 
 from holdfast.core.checkpoint import ResumeReason
+from holdfast.core.hold import Hold
 from holdfast.core.manifest import Fate, Interruption, Restart
 from holdfast.views.errors import ErrorView
 from holdfast.views.text import maybe_line, one_line
 
 MAX_REASON_CHARS = 500
-# The one signal after which the gateway comes back.
-RESTART_SIGNAL = "SIGUSR1"
+# The signals after which the gateway comes back.
+RESTART_SIGNALS = frozenset({"SIGUSR1", "SIGHUP"})
 
 
 class Status(Protocol):
@@ -44,6 +45,15 @@ class Status(Protocol):
 
     @property
     def in_flight(self) -> int: ...
+
+    @property
+    def holds(self) -> Sequence[Hold]: ...
+
+    @property
+    def ledger_problem(self) -> str | None: ...
+
+    @property
+    def settings_refused(self) -> str | None: ...
 
 
 class Ready(Protocol):
@@ -113,6 +123,8 @@ class FateView(msgspec.Struct, frozen=True, kw_only=True):
     fate: str | None
     run_id: str | None
     why: str | None
+    # True for a firing of a schedule that was interrupted and queued again.
+    is_retry: bool = False
 
 
 class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +136,7 @@ class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestartView(msgspec.Struct, frozen=True, kw_only=True):
-    """One stop of a gateway, wanted or not: why, whom it interrupted, and what became of each."""
+    """One stop of a gateway, wanted, unwanted or refused: why, whom it interrupts, what became of each."""
 
     id: str
     status: str
@@ -137,6 +149,7 @@ class RestartView(msgspec.Struct, frozen=True, kw_only=True):
     # How many came to which end; empty until recovery is over.
     fates: dict[str, int]
     notices: int
+    # Why there was none; then `interrupted` are those that it would have interrupted.
     why_blocked: str | None
     # restart, stop or crash.
     kind: str = "restart"
@@ -170,6 +183,7 @@ class RestartView(msgspec.Struct, frozen=True, kw_only=True):
                     fate=end.fate.value if (end := ends.get(one.task_id)) is not None else None,
                     run_id=None if end is None else maybe_line(end.run_id),
                     why=None if end is None else maybe_line(end.why, MAX_REASON_CHARS),
+                    is_retry=end is not None and end.is_retry,
                 )
                 for one in restart.manifest.interruptions
             ],
@@ -185,7 +199,7 @@ def _kind_of(restart: Restart) -> str:
     if any(one.resume_reason is ResumeReason.CRASH for one in restart.triggers[:1]):
         return "crash"
     ends = (one for one in restart.triggers if one.resume_reason is ResumeReason.SIGNAL)
-    return "stop" if any(one.reason != RESTART_SIGNAL for one in ends) else "restart"
+    return "stop" if any(one.reason not in RESTART_SIGNALS for one in ends) else "restart"
 
 
 class RestartPageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -217,6 +231,17 @@ class StoppingView(msgspec.Struct, frozen=True, kw_only=True):
     is_accepted: bool
 
 
+class HoldView(msgspec.Struct, frozen=True, kw_only=True):
+    """Why interrupted work is not resumed for now, and the command that ends that, after a look."""
+
+    why: str
+    remedy: str
+
+    @classmethod
+    def of(cls, hold: Hold) -> HoldView:
+        return cls(why=one_line(hold.why, MAX_REASON_CHARS), remedy=hold.remedy)
+
+
 class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
     """How the gateway fares."""
 
@@ -231,7 +256,14 @@ class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
     why_held: str | None
     # How many runs are carried now.
     in_flight: int
+    # Null also when the ledger cannot be read.
     last_restart: RestartView | None
+    # Each reason why interrupted work waits; `why_held` is the first of them.
+    holds: list[HoldView] = []
+    # Why the ledger cannot be used now: then `is_ready` is false. Null when it can.
+    ledger_problem: str | None = None
+    # Why the settings as they are written do not hold in this gateway. Null when they do.
+    settings_refused: str | None = None
 
     @classmethod
     def of(cls, found: Status, last_restart: Restart | None) -> GatewayView:
@@ -245,6 +277,43 @@ class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
             why_held=maybe_line(found.why_held, MAX_REASON_CHARS),
             in_flight=found.in_flight,
             last_restart=None if last_restart is None else RestartView.of(last_restart),
+            holds=[HoldView.of(one) for one in found.holds],
+            ledger_problem=maybe_line(found.ledger_problem, MAX_REASON_CHARS),
+            settings_refused=maybe_line(found.settings_refused, MAX_REASON_CHARS),
+        )
+
+
+class ReadyView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether the gateway can work, for a load balancer or a process manager."""
+
+    # starting, recovering, serving or draining.
+    status: str
+    # `ok`, or `away` when it cannot be read and written now.
+    ledger: str
+    # `applied`, or `refused` when the gateway goes on with those that it had.
+    settings: str
+    # `going`, or `held` when interrupted work waits for a person.
+    resumes: str
+    # The reasons, only for a caller with a token.
+    ledger_problem: str | None = None
+    settings_refused: str | None = None
+    holds: list[HoldView] = []
+
+    @classmethod
+    def of(cls, found: Status, *, has_reasons: bool) -> ReadyView:
+        view = cls(
+            status=one_line(found.status),
+            ledger="ok" if found.ledger_problem is None else "away",
+            settings="applied" if found.settings_refused is None else "refused",
+            resumes="held" if found.holds else "going",
+        )
+        if not has_reasons:
+            return view
+        return msgspec.structs.replace(
+            view,
+            ledger_problem=maybe_line(found.ledger_problem, MAX_REASON_CHARS),
+            settings_refused=maybe_line(found.settings_refused, MAX_REASON_CHARS),
+            holds=[HoldView.of(one) for one in found.holds],
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
@@ -68,11 +69,18 @@ class VerifiedView(msgspec.Struct, frozen=True, kw_only=True):
     is_sound: bool
     rows_read: int
     problems: list[str]
+    # How to put a backup in its place, step by step; empty when it is sound.
+    restore: list[str] = []
 
     @classmethod
-    def of(cls, problems: list[str], *, rows_read: int) -> VerifiedView:
+    def of(cls, problems: list[str], *, rows_read: int, restore: Sequence[str] = ()) -> VerifiedView:
         shown = [one_line(problem, MAX_SENTENCE_CHARS) for problem in problems]
-        return cls(is_sound=not problems, rows_read=rows_read, problems=shown)
+        return cls(
+            is_sound=not problems,
+            rows_read=rows_read,
+            problems=shown,
+            restore=[one_line(step, MAX_SENTENCE_CHARS) for step in restore] if problems else [],
+        )
 
 
 class MigratedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +92,8 @@ class MigratedView(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     # Whether a damaged page is found when it is read; see the guide to operation.
     has_checksums: bool = False
+    # Indexes that were missing, and were made again.
+    restored: list[str] = []
 
 
 class BackedUpView(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +101,10 @@ class BackedUpView(msgspec.Struct, frozen=True, kw_only=True):
 
     target: str
     size_bytes: int
+    # Of the key that its sealed values need; null when it has none.
+    key_fingerprint: str | None = None
+    # The file beside it that holds this key, with `--with-key`.
+    key: str | None = None
 
 
 class AcceptedView(msgspec.Struct, frozen=True, kw_only=True):

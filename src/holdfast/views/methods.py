@@ -17,8 +17,10 @@ class MethodView(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, Any]
     # The name of the view that it answers with.
     answer: str
-    # Whether those may call it who are bound to an owner; it shows and touches only what is the owner's.
+    # Whether a token may call it that is bound to an owner or to tasks; it shows and touches nothing else.
     is_owned: bool
+    # Whether it is answered at the unix socket alone.
+    is_local: bool
 
 
 class DescriptionView(msgspec.Struct, frozen=True, kw_only=True):

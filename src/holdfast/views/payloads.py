@@ -8,10 +8,14 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.redaction import holds_secret
+from holdfast.core.sealing import SEALED
 from holdfast.core.task import Failure
-from holdfast.views.text import MAX_TEXT_CHARS, bounded, clean_json, clip, one_line
+from holdfast.views.text import MAX_TEXT_CHARS, bounded, clean_json, clip, one_line, safe
 
 MAX_SHOWN_BYTES = 64 * 1024
+# To redact more than this for a preview would take seconds.
+MAX_REDACTED_BYTES = 1024 * 1024
 MAX_PREVIEW_CHARS = 2000
 MAX_PLACES = 20
 
@@ -19,6 +23,7 @@ MAX_PLACES = 20
 FAILED = b"!"
 # Control characters as JSON writes them.
 _ESCAPED = re.compile(r"\\u(00[0189][0-9a-fA-F]|007[fF])")
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class PayloadView(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,21 +33,46 @@ class PayloadView(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool
     value: Any = None
     preview: str
+    # No key at hand opens it, so `value` and `size_bytes` are those of the placeholder.
+    is_sealed: bool = False
 
     @classmethod
     def of(cls, payload: bytes) -> PayloadView:
+        """Not on an event loop: to redact a large payload takes its time."""
         if len(payload) <= MAX_SHOWN_BYTES:
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            with contextlib.suppress(*_NO_JSON):
                 value = clean_json(msgspec.json.decode(payload))
-                preview = clip(msgspec.json.encode(value).decode(), MAX_PREVIEW_CHARS)
-                return cls(size_bytes=len(payload), is_whole=True, value=value, preview=preview)
+                return cls(
+                    size_bytes=len(payload),
+                    is_whole=True,
+                    value=value,
+                    preview=_cut(value),
+                    is_sealed=payload is SEALED,
+                )
         return cls(size_bytes=len(payload), is_whole=False, preview=_beginning(payload))
+
+    @property
+    def shown(self) -> Any:
+        """The value; or how it begins, as text."""
+        return self.value if self.is_whole else self.preview
+
+
+def _cut(value: object) -> str:
+    return clip(msgspec.json.encode(value).decode(), MAX_PREVIEW_CHARS)
 
 
 def _beginning(payload: bytes) -> str:
-    """How the JSON begins, as text; what it escapes is unescaped first, to be seen and taken out."""
-    text = payload[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
-    return bounded(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text), MAX_PREVIEW_CHARS)
+    """How the JSON begins, as text. If there may be a secret in it, all of it is redacted before it is cut:
+    in a text without its structure, a secret does not stand beside its name."""
+    head = payload[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
+    # What it escapes is unescaped first, to be seen and taken out.
+    head = safe(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), head))
+    if not holds_secret(payload) and not holds_secret(head.encode()):
+        return clip(head, MAX_PREVIEW_CHARS)
+    if len(payload) <= MAX_REDACTED_BYTES:
+        with contextlib.suppress(*_NO_JSON):
+            return _cut(clean_json(msgspec.json.decode(payload)))
+    return f"[redacted: {len(payload):,} bytes]"
 
 
 class FailureView(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from datetime import datetime
 from typing import Any
 
@@ -10,13 +9,18 @@ import msgspec
 
 from holdfast.core.scope import Question
 from holdfast.core.task import Task
-from holdfast.views.text import bounded, clean_json, maybe_line, one_line
+from holdfast.views.payloads import PayloadView
+from holdfast.views.text import bounded, maybe_line, one_line
+from holdfast.views.waits import what_next
 
 MAX_QUESTION_CHARS = 4000
 
 
 class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One question, with the answers that it allows and the one that it got."""
+    """One question, with the answers that it allows and the one that it got.
+
+    Of an answer or a default of more than 64 KiB of JSON, the beginning is shown, as text.
+    """
 
     id: str
     task_id: str
@@ -70,10 +74,10 @@ class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
     question: QuestionView
     next: str
 
+    @classmethod
+    def of(cls, question: Question, task: Task | None, *, has_gateway: bool) -> AnsweredView:
+        return cls(question=QuestionView.of(question, task), next=what_next(task, has_gateway=has_gateway))
+
 
 def _value_of(stored: bytes | None) -> Any:
-    if stored is None:
-        return None
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return clean_json(msgspec.json.decode(stored))
-    return None
+    return None if stored is None else PayloadView.of(stored).shown

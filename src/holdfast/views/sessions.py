@@ -10,7 +10,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.message import Message
 from holdfast.core.session import Session
 from holdfast.views.tasks import OriginView
-from holdfast.views.text import bounded, maybe_line, one_line
+from holdfast.views.text import bounded, clip, maybe_line, one_line, safe
 
 MAX_MESSAGE_CHARS = 64 * 1024
 
@@ -72,9 +72,11 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
     @classmethod
-    def of(cls, message: Message) -> MessageView:
+    def of(cls, message: Message, *, is_whole: bool = False) -> MessageView:
+        """Redacted; whole for those who take part in the conversation."""
         try:
-            text = bounded(message.text, MAX_MESSAGE_CHARS)
+            text = message.text
+            text = clip(safe(text), MAX_MESSAGE_CHARS) if is_whole else bounded(text, MAX_MESSAGE_CHARS)
         except HoldfastError:  # `store verify` tells more
             text = "(this message cannot be read)"
         return cls(
@@ -144,3 +146,6 @@ class AgentPageView(msgspec.Struct, frozen=True, kw_only=True):
     """The agents of the settings, by name."""
 
     agents: list[AgentView] = []
+    # Why the settings as they are written do not hold in the gateway that runs; these agents are those that
+    # it has then. Null when they do, and when no gateway runs.
+    settings_refused: str | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.schedule import Firing
 from holdfast.core.task import Origin, Progress, Task
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.effects import EffectView
@@ -14,7 +15,7 @@ from holdfast.views.payloads import FailureView, PayloadView
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
 from holdfast.views.runs import RunView, StepView
-from holdfast.views.text import bounded, clean_json, maybe_line, one_line
+from holdfast.views.text import bounded, maybe_line, one_line
 from holdfast.views.waits import WaitView
 
 MAX_GOAL_CHARS = 2000
@@ -57,6 +58,27 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
             total=progress.total,
             failed=progress.failed,
             subtask=maybe_line(progress.subtask),
+        )
+
+
+class FiringView(msgspec.Struct, frozen=True, kw_only=True):
+    """The occurrence of a schedule that a task answers."""
+
+    id: str
+    schedule: str
+    occurrence_at: datetime
+    status: str
+    # It was interrupted, and queued again.
+    is_retry: bool
+
+    @classmethod
+    def of(cls, firing: Firing) -> FiringView:
+        return cls(
+            id=one_line(firing.id),
+            schedule=one_line(firing.schedule),
+            occurrence_at=firing.occurrence_at,
+            status=firing.status.value,
+            is_retry=firing.is_retry,
         )
 
 
@@ -137,6 +159,8 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
     # Those of finished turns included.
     steps_saved: int
     latest_steps: list[StepView]
+    # Null for a task that no schedule asked for.
+    firing: FiringView | None = None
     # In words, with the next command; null for who waits for nothing.
     waits_for: WaitView | None = None
     loops: list[LoopView] = []
@@ -181,7 +205,7 @@ class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             id=one_line(task.id),
             status=task.status.value,
-            result=clean_json(result),
+            result=result,
             failure=FailureView.maybe(task.failure),
             steps=steps,
             name=one_line(task.name),
@@ -189,6 +213,29 @@ class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
             key=maybe_line(task.dedup_key),
             waits_on=maybe_line(task.waits_on),
             is_new=is_new,
+        )
+
+
+class ResultView(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended, for the program that waits for it: its result is whole, as it was returned."""
+
+    task_id: str
+    status: str
+    has_ended: bool
+    # Null unless it succeeded.
+    result: Any
+    failure: FailureView | None
+
+    @classmethod
+    def of(cls, task: Task) -> ResultView:
+        """Of a task whose result is in place, not a reference to a blob."""
+        return cls(
+            task_id=one_line(task.id),
+            status=task.status.value,
+            has_ended=task.has_ended,
+            # Not read and written again: it comes as it is stored.
+            result=None if task.result is None else msgspec.Raw(task.result),
+            failure=FailureView.maybe(task.failure),
         )
 
 
@@ -204,3 +251,37 @@ class CancelView(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: str
     task: TaskView
+
+
+class RetriedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that goes on after it ended without success: it is queued with this run, or paused with it."""
+
+    task: TaskView
+    run_id: str
+
+
+class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that does not go on, and why."""
+
+    task_id: str
+    code: str
+    why: str
+
+
+class RetriedPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """Of several tasks, newest first: which go on, and which do not."""
+
+    count: int = 0
+    task_ids: list[str] = []
+    refused: list[NotRetriedView] = []
+    # For `--before`: where the next page begins; null when all were looked at.
+    next_page_token: str | None = None
+
+
+class ForkedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that was made from the past of another, now or before under the same key."""
+
+    task: TaskView
+    source_task_id: str
+    at: str
+    is_new: bool

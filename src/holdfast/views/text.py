@@ -7,13 +7,16 @@ must be safe from a ledger that an older version, a producer or a damaged disk h
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import count
 from typing import Final
 
 from holdfast.core.redaction import redact, redact_text
 
 MAX_LINE_CHARS: Final = 200
 MAX_TEXT_CHARS: Final = 4000
-# Only so much is looked at to make a preview; far more than is shown, so that no secret is cut in half.
+# Only so much more than is shown is looked at to make a preview: a secret at the cut is seen whole.
 MAX_LOOKED_AT: Final = 64 * 1024
 
 # What a terminal obeys (ECMA-48): strings with a terminator, control sequences, and the shorter escapes.
@@ -33,12 +36,17 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Text of any number of lines, whole."""
-    if text.isascii() and text.isprintable():
-        return redact_text(text)
-    text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
+    """Text of any number of lines, of any length."""
     # Redacted last: what was taken out may have stood in the middle of a secret.
-    return redact_text(_SURROGATES.sub("\ufffd", _UNSEEN.sub("", text)))
+    return redact_text(safe(text))
+
+
+def safe(text: str) -> str:
+    """The same with its secrets, for doors that show them (visibility.py): a terminal obeys none of it."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
+    return _SURROGATES.sub("\ufffd", _UNSEEN.sub("", text))
 
 
 def clip(text: str, max_chars: int) -> str:
@@ -47,12 +55,12 @@ def clip(text: str, max_chars: int) -> str:
 
 def bounded(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
     """Text of several lines, up to a length."""
-    return clip(clean(text[: max(MAX_LOOKED_AT, max_chars)]), max_chars)
+    return clip(clean(text[: MAX_LOOKED_AT + max_chars]), max_chars)
 
 
 def one_line(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
     """Text for a cell or a message: whatever its lines, they become one."""
-    return clip(" ".join(clean(text[: max(MAX_LOOKED_AT, max_chars)]).split()), max_chars)
+    return clip(" ".join(clean(text[: MAX_LOOKED_AT + max_chars]).split()), max_chars)
 
 
 def maybe_line(text: str | None, max_chars: int = MAX_LINE_CHARS) -> str | None:
@@ -61,18 +69,19 @@ def maybe_line(text: str | None, max_chars: int = MAX_LINE_CHARS) -> str | None:
 
 def clean_json(value: object) -> object:
     """A decoded JSON value with every string and key in it made fit; its shape stays."""
-    return redact(_clean_tree(value))
+    # Redacted as a whole: that searches all strings together, and knows which names they are given to.
+    return redact(_safe_tree(value))
 
 
-def _clean_tree(value: object) -> object:
+def _safe_tree(value: object) -> object:
     match value:
         case str():
-            return clean(value)
+            return safe(value)
         case dict():
-            keys = _unique([clean(str(key)) for key in value])
-            return {key: _clean_tree(inner) for key, inner in zip(keys, value.values(), strict=True)}
+            keys = _unique([safe(str(key)) for key in value])
+            return {key: _safe_tree(inner) for key, inner in zip(keys, value.values(), strict=True)}
         case list() | tuple():
-            return [_clean_tree(inner) for inner in value]
+            return [_safe_tree(inner) for inner in value]
         case _:
             return value
 
@@ -80,10 +89,12 @@ def _clean_tree(value: object) -> object:
 def _unique(keys: list[str]) -> list[str]:
     """Keys that have become one are numbered, so that no entry is lost."""
     taken: set[str] = set()
+    # One count for each key: from 1 again for each of many that are alike, it would cost a square.
+    counts: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(2))
     for place, key in enumerate(keys):
-        number = 1
-        while (unique := key if number == 1 else f"{key}#{number}") in taken:
-            number += 1
+        unique = key
+        while unique in taken:
+            unique = f"{key}#{next(counts[key])}"
         taken.add(unique)
         keys[place] = unique
     return keys

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from holdfast.core.effect import Effect
+from holdfast.core.run import Queue, Run
 from holdfast.core.scope import Question
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import TaskStatus
@@ -23,7 +24,14 @@ _BRIEF = {
     "child": "a child",
     "children": "its children",
     "resume": "a resume",
+    # What a queued task waits for.
+    "retry": "the next attempt",
+    "alone": "a worker that carries nothing else",
+    "worker": "a worker that takes it",
+    "producer": "the program that carries it out",
 }
+# A worker that knows a task takes it at once; after so long a person may have to start one.
+NOT_TAKEN = timedelta(minutes=1)
 
 
 class WaitView(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +59,41 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
             until=until,
             command=None if command is None else one_line(command),
         )
+
+
+def why_queued(run: Run, now: datetime) -> str | None:
+    """What the next run of a queued task waits for; None for one that a worker may be about to take."""
+    if run.queue is Queue.PRODUCER:
+        return "producer"
+    if run.due_at > now:
+        return "retry"
+    if now - max(run.due_at, run.updated_at) <= NOT_TAKEN:
+        return None
+    return "alone" if run.is_alone else "worker"
+
+
+def queued_wait(task: Task, run: Run, now: datetime) -> WaitView | None:
+    """The same in words, with the command that brings a worker."""
+    kind = why_queued(run, now)
+    if kind is None:
+        return None
+    since = f"since {max(run.due_at, run.updated_at):%Y-%m-%d %H:%M:%S} UTC"
+    agent, name = task.runtime is RuntimeName.AGENT, one_line(task.name)
+    start = "holdfast up" if agent else f"holdfast run --resume {one_line(task.id)} MODULE:{name}"
+    words = {
+        "producer": f"the program that reported {name!r} carries it out, and has not begun",
+        "retry": f"failed, and is tried again at {run.due_at:%Y-%m-%d %H:%M:%S} UTC",
+        "alone": f"no worker has taken it {since}: twice its process died without progress, so a worker that "
+        f"carries nothing else takes it, at the latest after a few minutes; `{start}` starts one",
+        "worker": f"no worker has taken it {since}: `{start}` starts one that knows {name!r}",
+    }[kind]
+    return WaitView(
+        kind=kind,
+        subject_id=None,
+        words=words,
+        until=run.due_at if kind == "retry" else None,
+        command=start if kind in ("alone", "worker") else None,
+    )
 
 
 def what_next(task: Task | None, *, has_gateway: bool) -> str:
@@ -84,6 +127,11 @@ def kind_of(waits_on: str) -> tuple[str, str]:
 def waits_for_person(waits_on: str | None) -> bool:
     """Whether only a person brings it further: by an answer, or a review."""
     return waits_on is not None and kind_of(waits_on)[0] in ("answer", "review")
+
+
+def brief_kind(kind: str) -> str:
+    """What tasks wait for that wait for the same."""
+    return "mail" if kind == "mail" else _BRIEF.get(kind) or one_line(kind, 40)
 
 
 def brief_wait(waits_on: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.clock import to_micros
+from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.views.text import maybe_line, one_line
@@ -15,7 +16,6 @@ from holdfast.views.waits import brief_wait, kind_of
 
 MAX_ACTIVITY_CHARS = 200
 MAX_SUMMARY_CHARS = 1000
-AGENT_PREFIX = "agent."
 
 WireStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "cancelled", "timed_out"]
 

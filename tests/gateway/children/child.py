@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ALIVE_EVERY_S = 0.05
+# What a gateway ends with that cannot use its ledger at its start.
+LEDGER_AWAY = 69
 
 
 class Life:
@@ -49,6 +51,7 @@ class Life:
             "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
             "unusable": lambda: os._exit(78),
             "restart": lambda: os._exit(75),
+            "away": lambda: os._exit(LEDGER_AWAY),
             "hang": self.hang,
             "stubborn": self.ignore_stops,
             "mute": self.be_mute,
@@ -61,7 +64,7 @@ class Life:
         signals, mouth = os.pipe()
         os.set_blocking(mouth, False)
         signal.set_wakeup_fd(mouth)
-        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: None)
         ways.get(self.way, lambda: None)()
         if self.way != "mute":
@@ -93,7 +96,7 @@ class Life:
         self.note(f"got {signal.Signals(number).name}")
         if self.way == "stubborn":
             return
-        self.drain(75 if number == signal.SIGUSR1 else 0)
+        self.drain(75 if number in (signal.SIGUSR1, signal.SIGHUP) else 0)
 
     def drain(self, status: int) -> NoReturn:
         with contextlib.suppress(OSError):
@@ -134,7 +137,7 @@ class Life:
 
     def boot_for_ever(self) -> NoReturn:
         """Never ready, and no ear for signals yet: they do what they do to any process."""
-        for number in (signal.SIGTERM, signal.SIGUSR1):
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         self.note("boots")
         while True:

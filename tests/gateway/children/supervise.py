@@ -18,7 +18,21 @@ from holdfast.gateway.crashes import Patience
 from holdfast.gateway.sockets import listen
 from holdfast.gateway.supervisor import Supervisor, Terms, become_gateway
 
+log = logging.getLogger("stage")
+
 _PR_SET_CHILD_SUBREAPER = 36
+
+
+class Staged(Supervisor):
+    """Says where it listens as soon as it hears signals; its children may never serve."""
+
+    urls: list[str]
+
+    def _start(self) -> None:
+        if self.urls:
+            print(json.dumps({"urls": self.urls}), flush=True)
+            self.urls = []
+        super()._start()
 
 
 def main() -> int:
@@ -38,20 +52,18 @@ def main() -> int:
         print(f"{error.code}: {error}", file=sys.stderr)
         return 2
 
-    def announce() -> None:
-        print(json.dumps({"urls": sockets.urls}), flush=True)
-
     if order.get("is_alone"):
-        announce()
+        print(json.dumps({"urls": sockets.urls}), flush=True)
         become_gateway(sockets, order["command"], os.environ)
-    supervisor = Supervisor(
+    supervisor = Staged(
         sockets,
         order["command"],
         environ=os.environ,
         terms=lambda: Terms(**order.get("terms", {}) | changed_terms(Path(order["home"]))),
         patience=Patience(**order.get("patience", {})),
     )
-    status = supervisor.run(announce=announce)
+    supervisor.urls = sockets.urls
+    status = supervisor.run(announce=lambda: log.info("announced"))
     sockets.close()
     return status
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.effect import Effect, EffectClass
+import msgspec
+
+from holdfast.core.effect import Effect, EffectClass, decode_request
 from holdfast.core.errors import RowDamaged
 from holdfast.core.payload import digest_of
 from holdfast.core.step import Step
@@ -12,10 +14,11 @@ from holdfast.core.transitions import EffectStatus
 from holdfast.store.contract import Row
 from holdfast.store.rows.journal import STEP_COLUMNS
 from holdfast.store.rows.reading import Params, digest_of_late, moment_of, reads
+from holdfast.store.sealing import CLOSED, KEYED_BYTES, Sealing
 
 
 @reads("effect")
-def effect_from_row(row: Row) -> Effect:
+def effect_from_row(row: Row, sealing: Sealing = CLOSED) -> Effect:
     if (
         digest_of(*row[:11]) != row[11]
         or digest_of_late(row[0], row[14]) != row[15]
@@ -35,11 +38,11 @@ def effect_from_row(row: Row) -> Effect:
         effect_class=EffectClass(row[6]),
         idempotency_key=row[7],
         generation=row[8],
-        request=row[9],
+        request=sealing.open(row[9], "effects.request", row[0]),
         created_us=row[10],
         status=EffectStatus(row[12]),
         fence=row[13],
-        outcome=row[14],
+        outcome=sealing.maybe_open(row[14], "effects.outcome", row[0]),
         review=row[16],
         settle_us=row[18],
         updated_us=row[19],
@@ -54,9 +57,9 @@ FINISH_COLUMNS = (
 
 
 @reads("effect")
-def step_from_effect_row(row: Row) -> Step:
+def step_from_effect_row(row: Row, sealing: Sealing = CLOSED) -> Step:
     """The step that an effect is once it is done. Raises RowDamaged."""
-    return effect_from_row(row).as_step()
+    return effect_from_row(row, sealing).as_step()
 
 
 # What is said when an effect is begun.
@@ -76,7 +79,7 @@ IN_ORDER = {
 }
 
 
-def intent_from_effect(effect: Effect) -> tuple[Any, ...]:
+def intent_from_effect(effect: Effect, sealing: Sealing) -> tuple[Any, ...]:
     """In the order of INTENT_COLUMNS."""
     row = (
         effect.id,
@@ -88,17 +91,30 @@ def intent_from_effect(effect: Effect) -> tuple[Any, ...]:
         effect.effect_class._value_,  # which costs a tenth of `value`
         effect.idempotency_key,
         effect.generation,
-        effect.request,
+        sealing.seal(effect.request, "effects.request", effect.id),
         effect.created_us,
     )
     return (*row, digest_of(*row), effect.fence, effect.settle_us)
 
 
-def row_from_effect(effect: Effect) -> Params:
-    return dict(zip(INTENT_COLUMNS, intent_from_effect(effect), strict=True)) | {
+def sealed_outcome(effect: Effect, outcome: bytes | None, sealing: Sealing) -> bytes | None:
+    """What came of an effect, as it is stored."""
+    return sealing.maybe(outcome, "effects.outcome", effect.id, of_secret=_was_given_secret(effect))
+
+
+def _was_given_secret(effect: Effect) -> bool:
+    try:
+        return len(decode_request(effect.request).input_digest) == 2 * KEYED_BYTES
+    except msgspec.DecodeError:
+        return False  # the reader of the row is told
+
+
+def row_from_effect(effect: Effect, sealing: Sealing) -> Params:
+    outcome = sealed_outcome(effect, effect.outcome, sealing)
+    return dict(zip(INTENT_COLUMNS, intent_from_effect(effect, sealing), strict=True)) | {
         "status": effect.status.value,
-        "outcome": effect.outcome,
-        "outcome_digest": digest_of_late(effect.id, effect.outcome),
+        "outcome": outcome,
+        "outcome_digest": digest_of_late(effect.id, outcome),
         "review": effect.review,
         "review_digest": digest_of_late(effect.id, effect.review),
         "updated_at": effect.updated_us,

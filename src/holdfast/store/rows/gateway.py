@@ -1,9 +1,10 @@
-"""Rows of what a gateway keeps for itself: firings of schedules, wakes, restarts."""
+"""Rows of what a gateway keeps for itself: firings of schedules, wakes, restarts, the audit log."""
 
 from __future__ import annotations
 
 import msgspec
 
+from holdfast.core.audit import AuditEntry, AuditOutcome, Door
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import RowDamaged
 from holdfast.core.manifest import Manifest, Restart, Trigger
@@ -122,3 +123,37 @@ def row_from_restart(restart: Restart) -> Params:
         "recovered_by": restart.recovered_by,
         "updated_at": to_micros(restart.updated_at),
     }
+
+
+@reads("audit entry")
+def audit_entry_from_row(row: Row) -> AuditEntry:
+    if digest_of(*row[:10]) != row[10]:
+        raise RowDamaged("audit entry", row[0])
+    return AuditEntry(
+        id=row[0],
+        at=from_micros(row[1]),
+        who=row[2],
+        door=Door(row[3]),
+        address=row[4],
+        action=row[5],
+        subject=row[6],
+        outcome=AuditOutcome(row[7]),
+        why=row[8],
+        times=row[9],
+    )
+
+
+def row_from_audit_entry(entry: AuditEntry) -> Params:
+    row: Params = {
+        "id": entry.id,
+        "at": to_micros(entry.at),
+        "who": entry.who,
+        "door": entry.door.value,
+        "address": entry.address,
+        "action": entry.action,
+        "subject": entry.subject,
+        "outcome": entry.outcome.value,
+        "why": entry.why,
+        "times": entry.times,
+    }
+    return row | {"digest": digest_of(*row.values())}

@@ -9,8 +9,9 @@ import msgspec
 
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import RowDamaged
+from holdfast.core.ids import TaskId
 from holdfast.core.payload import digest_of
-from holdfast.core.plan import Plan
+from holdfast.core.plan import Plan, PlanItem
 from holdfast.core.scope import (
     FinishedTurn,
     ListDelta,
@@ -21,9 +22,11 @@ from holdfast.core.scope import (
     TurnMarks,
     TurnSummary,
 )
+from holdfast.core.sealing import SEALED
 from holdfast.core.step import Artifact, Note, NoteKind, Step, shown_occurrence
 from holdfast.store.contract import Row
 from holdfast.store.rows.reading import Params, digest_of_late, encode, micros_of, moment_of, reads
+from holdfast.store.sealing import CLOSED, KEYED_BYTES, Sealing, is_keyed
 
 _plan = msgspec.json.Decoder(Plan).decode
 _artifact = msgspec.json.Decoder(Artifact).decode
@@ -31,9 +34,12 @@ _summaries = msgspec.json.Decoder(tuple[TurnSummary, ...]).decode
 _choices = msgspec.json.Decoder(tuple[str, ...]).decode
 _turn_marks = msgspec.json.Decoder(TurnMarks).decode
 
+# What a reader without the key shows.
+_SEALED_PLAN = Plan(items=(PlanItem(id="[sealed]", title="[sealed]"),))
+
 
 @reads("step")
-def step_from_row(row: Row) -> Step:
+def step_from_row(row: Row, sealing: Sealing = CLOSED) -> Step:
     """The step; raises RowDamaged, because a wrong result must never be remembered."""
     if digest_of(*row[:10]) != row[10]:
         raise RowDamaged("step", f"{row[0]}/{row[1]}/{row[2]}/{shown_occurrence(str(row[3]))}")
@@ -45,7 +51,7 @@ def step_from_row(row: Row) -> Step:
         run_id=row[4],
         seq=row[5],
         input_digest=row[6],
-        result=row[7],
+        result=sealing.open(row[7], "steps.result", *row[:4]),
         started_us=row[8],
         ended_us=row[9],
     )
@@ -66,8 +72,9 @@ STEP_COLUMNS = (
 )
 
 
-def row_from_step(step: Step) -> tuple[Any, ...]:
+def row_from_step(step: Step, sealing: Sealing) -> tuple[Any, ...]:
     """In the order of STEP_COLUMNS."""
+    place = ("steps.result", step.task_id, step.scope, step.name, step.occurrence)
     row = (
         step.task_id,
         step.scope,
@@ -76,7 +83,7 @@ def row_from_step(step: Step) -> tuple[Any, ...]:
         step.run_id,
         step.seq,
         step.input_digest,
-        step.result,
+        sealing.seal(step.result, *place, of_secret=is_keyed(step.input_digest)),
         step.started_us,
         step.ended_us,
     )
@@ -84,14 +91,15 @@ def row_from_step(step: Step) -> tuple[Any, ...]:
 
 
 @reads("plan")
-def plan_from_row(row: Row) -> Plan:
+def plan_from_row(row: Row, sealing: Sealing = CLOSED) -> Plan:
     if digest_of(row[0], row[2]) != row[4]:
         raise RowDamaged("plan", row[0])
-    return _plan(row[2])
+    items = sealing.open(row[2], "plans.items", row[0])
+    return _SEALED_PLAN if items is SEALED else _plan(items)
 
 
-def row_from_plan(task_id: str, run_id: str, plan: Plan, now: datetime) -> Params:
-    items = encode(plan)
+def row_from_plan(task_id: str, run_id: str, plan: Plan, now: datetime, sealing: Sealing) -> Params:
+    items = sealing.seal(encode(plan), "plans.items", task_id)
     return {
         "task_id": task_id,
         "run_id": run_id,
@@ -157,58 +165,59 @@ def row_from_loop(task_id: str, loop: Loop, now: datetime) -> Params:
     return row | {"digest": digest_of(*row.values())}
 
 
-_TURN_COLUMNS = (
-    *("task_id", "loop", "seq", "turn", "run_id", "steps", "step_count", "last_step"),
-    *("began_at", "ended_at", "marks"),
-)
-
-
 @reads("turn")
-def turn_from_row(row: Row) -> FinishedTurn:
+def turn_from_row(row: Row, sealing: Sealing = CLOSED) -> FinishedTurn:
     if digest_of(*row[:11]) != row[11]:
         raise RowDamaged("turn", f"{row[0]}/{row[1]}/{row[2]}")
+    place = (row[0], row[1], str(row[2]))
+    steps = sealing.open(row[5], "turns.steps", *place)
+    marks = sealing.maybe_open(row[10], "turns.marks", *place)
     return FinishedTurn(
         task_id=row[0],
         loop=row[1],
         seq=row[2],
         turn=row[3],
         run_id=row[4],
-        steps=_summaries(row[5]),
+        steps=() if steps is SEALED else _summaries(steps),
         began_at=from_micros(row[8]),
         ended_at=from_micros(row[9]),
-        marks=None if row[10] is None else _turn_marks(row[10]),
+        marks=None if marks is None or marks is SEALED else _turn_marks(marks),
     )
 
 
-def row_from_turn(turn: FinishedTurn, *, steps_inside: int = 0) -> Params:
+def row_from_turn(turn: FinishedTurn, sealing: Sealing, *, steps_inside: int = 0) -> Params:
     """How many steps there were and the last one's name are columns of their own, for whoever only counts.
 
     Those of turns inside this one are counted, too, though not summed up: they may be many.
     """
+    place = (turn.task_id, turn.loop, str(turn.seq))
+    has_secret = any(len(step.digest) == 2 * KEYED_BYTES for step in turn.steps)
+    marks = None if turn.marks is None else encode(turn.marks)
     row: Params = {
         "task_id": turn.task_id,
         "loop": turn.loop,
         "seq": turn.seq,
         "turn": turn.turn,
         "run_id": turn.run_id,
-        "steps": encode(turn.steps),
+        "steps": sealing.seal(encode(turn.steps), "turns.steps", *place, of_secret=has_secret),
         "step_count": len(turn.steps) + steps_inside,
         "last_step": turn.steps[-1].name if turn.steps else None,
         "began_at": to_micros(turn.began_at),
         "ended_at": to_micros(turn.ended_at),
-        "marks": None if turn.marks is None else encode(turn.marks),
+        # It holds digests of values.
+        "marks": None if marks is None else sealing.seal_beside(marks, "turns.marks", *place),
     }
     return row | {"digest": digest_of(*row.values())}
 
 
-def turn_row_of(row: Row, task_id: str) -> Params:
+def turn_row_of(row: Row, task_id: str, sealing: Sealing) -> Params:
     """The row of a turn as another task's: a fork shares the turns of its source."""
-    copied = dict(zip(_TURN_COLUMNS, (task_id, *row[1:11]), strict=True))
-    return copied | {"digest": digest_of(*copied.values())}
+    turn = msgspec.structs.replace(turn_from_row(row, sealing), task_id=TaskId(task_id))
+    return row_from_turn(turn, sealing, steps_inside=row[6] - len(turn.steps))
 
 
 @reads("list delta")
-def delta_from_row(row: Row) -> ListDelta:
+def delta_from_row(row: Row, sealing: Sealing = CLOSED) -> ListDelta:
     """The delta with its items as they are stored: themselves, or a reference to a blob."""
     if digest_of(*row[:8]) != row[8]:
         raise RowDamaged("list delta", f"{row[0]}/{row[1]}/{row[2]}")
@@ -217,21 +226,23 @@ def delta_from_row(row: Row) -> ListDelta:
         name=row[1],
         start=row[2],
         count=row[3],
-        items=row[4],
+        items=sealing.open(row[4], "list_deltas.items", row[0], row[1], str(row[2])),
         chain=row[5],
         run_id=row[6],
         written_at=from_micros(row[7]),
     )
 
 
-def row_from_delta(delta: ListDelta) -> Params:
+def row_from_delta(delta: ListDelta, sealing: Sealing) -> Params:
+    """Its chain tells whether a write that runs again brings the same items."""
+    items = sealing.seal(delta.items, "list_deltas.items", delta.task_id, delta.name, str(delta.start))
     row: Params = {
         "task_id": delta.task_id,
         "name": delta.name,
         "start": delta.start,
         "count": delta.count,
-        "items": delta.items,
-        "chain": delta.chain,
+        "items": items,
+        "chain": sealing.conceal(delta.chain),
         "run_id": delta.run_id,
         "written_at": to_micros(delta.written_at),
     }
@@ -239,44 +250,46 @@ def row_from_delta(delta: ListDelta) -> Params:
 
 
 @reads("value")
-def value_from_row(row: Row) -> StoredValue:
+def value_from_row(row: Row, sealing: Sealing = CLOSED) -> StoredValue:
     if digest_of(*row[:4]) != row[4]:
         raise RowDamaged("value", f"{row[0]}/{row[1]}")
-    return StoredValue(task_id=row[0], name=row[1], value=row[2], written_at=from_micros(row[3]))
+    value = sealing.open(row[2], "durable_values.value", row[0], row[1])
+    return StoredValue(task_id=row[0], name=row[1], value=value, written_at=from_micros(row[3]))
 
 
-def row_from_value(value: StoredValue) -> Params:
+def row_from_value(value: StoredValue, sealing: Sealing) -> Params:
     row: Params = {
         "task_id": value.task_id,
         "name": value.name,
-        "value": value.value,
+        "value": sealing.seal(value.value, "durable_values.value", value.task_id, value.name),
         "written_at": to_micros(value.written_at),
     }
     return row | {"digest": digest_of(*row.values())}
 
 
 @reads("operations")
-def ops_from_row(row: Row) -> tuple[str, bytes]:
+def ops_from_row(row: Row, sealing: Sealing = CLOSED) -> tuple[str, bytes]:
     """The scope, and what it has had applied."""
     if digest_of(*row[:3]) != row[3]:
         raise RowDamaged("operations", f"{row[0]}/{row[1]}")
-    return row[1], row[2]
+    return row[1], sealing.open(row[2], "scope_ops.ops", row[0], row[1])
 
 
-def row_from_ops(task_id: str, scope: str, ops: bytes) -> Params:
-    row: Params = {"task_id": task_id, "scope": scope, "ops": ops}
+def row_from_ops(task_id: str, scope: str, ops: bytes, sealing: Sealing) -> Params:
+    sealed = sealing.seal(ops, "scope_ops.ops", task_id, scope)
+    row: Params = {"task_id": task_id, "scope": scope, "ops": sealed}
     return row | {"digest": digest_of(*row.values())}
 
 
 @reads("mail")
-def mail_from_row(row: Row) -> Mail:
+def mail_from_row(row: Row, sealing: Sealing = CLOSED) -> Mail:
     if digest_of(*row[:7]) != row[7]:
         raise RowDamaged("mail", f"{row[0]}/{row[1]}")
     return Mail(
         task_id=row[0],
         seq=row[1],
         topic=row[2],
-        body=row[3],
+        body=sealing.open(row[3], "mail.body", row[0], str(row[1])),
         sender=row[4],
         key=row[5],
         sent_at=from_micros(row[6]),
@@ -284,12 +297,12 @@ def mail_from_row(row: Row) -> Mail:
     )
 
 
-def row_from_mail(mail: Mail) -> Params:
+def row_from_mail(mail: Mail, sealing: Sealing) -> Params:
     row: Params = {
         "task_id": mail.task_id,
         "seq": mail.seq,
         "topic": mail.topic,
-        "body": mail.body,
+        "body": sealing.seal(mail.body, "mail.body", mail.task_id, str(mail.seq)),
         "sender": mail.sender,
         "key": mail.key,
         "sent_at": to_micros(mail.sent_at),
@@ -298,32 +311,35 @@ def row_from_mail(mail: Mail) -> Params:
 
 
 @reads("question")
-def question_from_row(row: Row) -> Question:
+def question_from_row(row: Row, sealing: Sealing = CLOSED) -> Question:
     if digest_of(*row[:8]) != row[8] or digest_of_late(row[0], row[10]) != row[11]:
         raise RowDamaged("question", row[0])
+    choices = sealing.maybe_open(row[4], "questions.choices", row[0])
     return Question(
         id=row[0],
         task_id=row[1],
         run_id=row[2],
         question=row[3],
-        choices=None if row[4] is None else _choices(row[4]),
-        default_answer=row[5],
+        choices=None if choices is None or choices is SEALED else _choices(choices),
+        default_answer=sealing.maybe_open(row[5], "questions.default_answer", row[0]),
         asked_at=from_micros(row[6]),
         due_at=moment_of(row[7]),
         answered_at=moment_of(row[9]),
-        answer=row[10],
+        answer=sealing.maybe_open(row[10], "questions.answer", row[0]),
         answered_by=row[12],
     )
 
 
-def row_from_question(question: Question) -> Params:
+def row_from_question(question: Question, sealing: Sealing) -> Params:
+    choices = None if question.choices is None else encode(question.choices)
+    answer = sealing.maybe(question.answer, "questions.answer", question.id)
     row: Params = {
         "id": question.id,
         "task_id": question.task_id,
         "run_id": question.run_id,
         "question": question.question,
-        "choices": None if question.choices is None else encode(question.choices),
-        "default_answer": question.default_answer,
+        "choices": sealing.maybe(choices, "questions.choices", question.id),
+        "default_answer": sealing.maybe(question.default_answer, "questions.default_answer", question.id),
         "asked_at": to_micros(question.asked_at),
         "due_at": micros_of(question.due_at),
     }
@@ -331,7 +347,7 @@ def row_from_question(question: Question) -> Params:
     return row | {
         "digest": digest,
         "answered_at": micros_of(question.answered_at),
-        "answer": question.answer,
-        "answer_digest": digest_of_late(question.id, question.answer),
+        "answer": answer,
+        "answer_digest": digest_of_late(question.id, answer),
         "answered_by": question.answered_by,
     }

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from holdfast.core.task import Failure, Origin
 from holdfast.store.contract import Row
 
 Params = dict[str, Any]
+P = ParamSpec("P")
 R = TypeVar("R")
 
 encode = msgspec.json.Encoder().encode
@@ -30,25 +31,26 @@ _LAST_MICROS = 253_402_300_799_999_999
 
 def reads(
     noun: str, mend: Callable[[Row], Row] | None = None
-) -> Callable[[Callable[[Row], R]], Callable[[Row], R]]:
+) -> Callable[[Callable[Concatenate[Row, P], R]], Callable[Concatenate[Row, P], R]]:
     """What does not decode is damaged, whatever the digest says: a status may have lost a bit, too.
 
     Nouns of which many are read at once say how such a row is mended: then it is handed out as damaged,
     because one bad row must not keep the others from being shown, claimed or resumed.
     """
 
-    def wrap(read: Callable[[Row], R]) -> Callable[[Row], R]:
+    def wrap(read: Callable[Concatenate[Row, P], R]) -> Callable[Concatenate[Row, P], R]:
         @functools.wraps(read)
-        def guarded(row: Row) -> R:
+        def guarded(row: Row, *args: P.args, **kwargs: P.kwargs) -> R:
             try:
-                return read(row)
+                return read(row, *args, **kwargs)
             except (KeyError, ValueError, TypeError, OverflowError) as error:
                 if mend is not None:
                     with contextlib.suppress(KeyError, ValueError, TypeError, OverflowError):
-                        return cast(R, msgspec.structs.replace(cast(Any, read(mend(row))), is_damaged=True))
+                        mended = cast(Any, read(mend(row), *args, **kwargs))
+                        return cast(R, msgspec.structs.replace(mended, is_damaged=True))
                 raise RowDamaged(noun, str(row[0]), str(error)) from error
 
-        return guarded
+        return cast("Callable[Concatenate[Row, P], R]", guarded)
 
     return wrap
 

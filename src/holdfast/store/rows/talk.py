@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.delivery import Delivery, channel_of
-from holdfast.core.errors import RowDamaged
+from holdfast.core.errors import KeyLost, RowDamaged
 from holdfast.core.flow import Flow, FlowMode
 from holdfast.core.message import Message, Role
 from holdfast.core.payload import digest_of
+from holdfast.core.sealing import SEALED
 from holdfast.core.session import Session
 from holdfast.core.transitions import DeliveryStatus, FlowStatus, MessageStatus, SessionStatus
 from holdfast.store.contract import Row
@@ -20,10 +21,11 @@ from holdfast.store.rows.reading import (
     read_origin,
     reads,
 )
+from holdfast.store.sealing import CLOSED, Sealing
 
 
 @reads("delivery")
-def delivery_from_row(row: Row) -> Delivery:
+def delivery_from_row(row: Row, sealing: Sealing = CLOSED) -> Delivery:
     if digest_of(*row[:7]) != row[7]:
         raise RowDamaged("delivery", row[0])
     origin = None if row[3] is None else read_origin(row[3])
@@ -35,7 +37,7 @@ def delivery_from_row(row: Row) -> Delivery:
         task_id=row[1],
         idempotency_key=row[2],
         origin=origin,
-        message=row[5],
+        message=sealing.open(row[5], "deliveries.message", row[0]),
         created_at=from_micros(row[6]),
         status=DeliveryStatus(row[8]),
         attempts=row[9],
@@ -46,14 +48,14 @@ def delivery_from_row(row: Row) -> Delivery:
     )
 
 
-def row_from_delivery(delivery: Delivery) -> Params:
+def row_from_delivery(delivery: Delivery, sealing: Sealing) -> Params:
     row: Params = {
         "id": delivery.id,
         "task_id": delivery.task_id,
         "idempotency_key": delivery.idempotency_key,
         "origin": json_of(delivery.origin),
         "target": delivery.target,
-        "message": delivery.message,
+        "message": sealing.seal(delivery.message, "deliveries.message", delivery.id),
         "created_at": to_micros(delivery.created_at),
     }
     digest = digest_of(*row.values())
@@ -70,7 +72,7 @@ def row_from_delivery(delivery: Delivery) -> Params:
 
 
 @reads("flow")
-def flow_from_row(row: Row) -> Flow:
+def flow_from_row(row: Row, sealing: Sealing = CLOSED) -> Flow:
     if digest_of(*row[:5]) != row[5]:
         raise RowDamaged("flow", row[0])
     return Flow(
@@ -82,7 +84,7 @@ def flow_from_row(row: Row) -> Flow:
         status=FlowStatus(row[6]),
         revision=row[7],
         current_step=row[8],
-        contents=row[9],
+        contents=sealing.maybe_open(row[9], "flows.contents", row[0]),
         waits_on=row[10],
         blocked_by_task_id=row[11],
         cancel_requested_at=moment_of(row[12]),
@@ -91,7 +93,7 @@ def flow_from_row(row: Row) -> Flow:
     )
 
 
-def row_from_flow(flow: Flow) -> Params:
+def row_from_flow(flow: Flow, sealing: Sealing) -> Params:
     row: Params = {
         "id": flow.id,
         "owner": flow.owner,
@@ -105,7 +107,7 @@ def row_from_flow(flow: Flow) -> Params:
         "status": flow.status.value,
         "revision": flow.revision,
         "current_step": flow.current_step,
-        "contents": flow.contents,
+        "contents": sealing.maybe(flow.contents, "flows.contents", flow.id),
         "waits_on": flow.waits_on,
         "blocked_by_task_id": flow.blocked_by_task_id,
         "cancel_requested_at": micros_of(flow.cancel_requested_at),
@@ -158,9 +160,15 @@ def row_from_session(session: Session) -> Params:
 
 
 @reads("message")
-def message_from_row(row: Row) -> Message:
+def message_from_row(row: Row, sealing: Sealing = CLOSED) -> Message:
+    """The message; `is_sealed` when its key is lost: a session goes on, and its other messages are shown."""
     if digest_of(*row[:11]) != row[11]:
         raise RowDamaged("message", row[0])
+    is_sealed = False
+    try:
+        body = sealing.open(row[8], "messages.body", row[0])
+    except KeyLost:
+        body, is_sealed = SEALED, True
     return Message(
         id=row[0],
         session_key=row[1],
@@ -170,16 +178,17 @@ def message_from_row(row: Row) -> Message:
         account_id=row[5],
         channel_message_id=row[6],
         origin=None if row[7] is None else read_origin(row[7]),
-        body=row[8],
+        body=body,
         reply_to=row[9],
         created_at=from_micros(row[10]),
         status=MessageStatus(row[12]),
         task_id=row[13],
         updated_at=from_micros(row[14]),
+        is_sealed=is_sealed,
     )
 
 
-def row_from_message(message: Message) -> Params:
+def row_from_message(message: Message, sealing: Sealing) -> Params:
     row: Params = {
         "id": message.id,
         "session_key": message.session_key,
@@ -189,7 +198,7 @@ def row_from_message(message: Message) -> Params:
         "account_id": message.account_id,
         "channel_message_id": message.channel_message_id,
         "origin": json_of(message.origin),
-        "body": message.body,
+        "body": sealing.seal(message.body, "messages.body", message.id),
         "reply_to": message.reply_to,
         "created_at": to_micros(message.created_at),
     }

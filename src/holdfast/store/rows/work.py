@@ -7,10 +7,12 @@ import msgspec
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Boot
 from holdfast.core.clock import from_micros, to_micros
+from holdfast.core.errors import KeyLost
 from holdfast.core.events import Event, EventKind
 from holdfast.core.ids import BootId
 from holdfast.core.payload import digest_of
 from holdfast.core.run import Queue, Run
+from holdfast.core.sealing import SEALED
 from holdfast.core.task import NotifyPolicy, Progress, RuntimeName, Task
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.store.contract import Row
@@ -24,6 +26,7 @@ from holdfast.store.rows.reading import (
     read_origin,
     reads,
 )
+from holdfast.store.sealing import CLOSED, MARK, Sealing
 
 _progress = msgspec.json.Decoder(Progress).decode
 _facts = msgspec.json.Decoder(dict[str, object]).decode
@@ -40,15 +43,23 @@ _QUEUES = {one.value: one for one in Queue}
     "task",
     mend_with({2: RuntimeName, 11: NotifyPolicy, 14: TaskStatus}, (6, 17, 20), (12, 21, 23, 24, 25, 26)),
 )
-def task_from_row(row: Row) -> Task:
-    """The task; `is_damaged` when what was written once is no longer what stands there."""
+def task_from_row(row: Row, sealing: Sealing = CLOSED) -> Task:
+    """The task; `is_damaged` when what was written once is no longer what stands there, and `is_sealed` when
+    no key opens it: one bad row must not keep the others from being shown."""
+    arguments, result, is_sealed = row[5], row[18], False
+    if arguments[:1] == MARK or (result is not None and result[:1] == MARK):
+        try:
+            arguments = sealing.open(arguments, "tasks.arguments", row[0])
+            result = sealing.maybe_open(result, "tasks.result", row[0])
+        except KeyLost:
+            arguments, result, is_sealed = SEALED, None if result is None else SEALED, True
     return Task(
         id=row[0],
         owner=row[1],
         runtime=_RUNTIMES[row[2]],
         name=row[3],
         goal=row[4],
-        arguments=row[5],
+        arguments=arguments,
         origin=None if row[6] is None else read_origin(row[6]),
         session_key=row[7],
         parent_task_id=row[8],
@@ -62,7 +73,8 @@ def task_from_row(row: Row) -> Task:
         priority=row[15],
         waits_on=row[16],
         progress=None if row[17] is None else _progress(row[17]),
-        result=row[18],
+        result=result,
+        is_sealed=is_sealed,
         failure=None if row[20] is None else read_failure(row[20]),
         cancel_requested_at=moment_of(row[21]),
         cancel_reason=row[22],
@@ -73,14 +85,15 @@ def task_from_row(row: Row) -> Task:
     )
 
 
-def row_from_task(task: Task) -> Params:
+def row_from_task(task: Task, sealing: Sealing) -> Params:
+    result = sealing.maybe(task.result, "tasks.result", task.id)
     row: Params = {
         "id": task.id,
         "owner": task.owner,
         "runtime": task.runtime.value,
         "name": task.name,
         "goal": task.goal,
-        "arguments": task.arguments,
+        "arguments": sealing.seal(task.arguments, "tasks.arguments", task.id),
         "origin": json_of(task.origin),
         "session_key": task.session_key,
         "parent_task_id": task.parent_task_id,
@@ -96,8 +109,8 @@ def row_from_task(task: Task) -> Params:
         "priority": task.priority,
         "waits_on": task.waits_on,
         "progress": json_of(task.progress),
-        "result": task.result,
-        "result_digest": None if task.result is None else digest_of(task.id, task.result),
+        "result": result,
+        "result_digest": None if result is None else digest_of(task.id, result),
         "failure": json_of(task.failure),
         "cancel_requested_at": micros_of(task.cancel_requested_at),
         "cancel_reason": task.cancel_reason,

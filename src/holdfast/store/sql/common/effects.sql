@@ -95,6 +95,13 @@ SELECT idempotency_key FROM effects WHERE idempotency_key IN :keys[] AND effect_
  GROUP BY idempotency_key
 HAVING SUM(CASE WHEN status IN ('intent', 'unknown') THEN 1 ELSE 0 END) = 0;
 
+-- name: effects_to_stop
+-- Of these keys, the effects whose outcome is open while a cancel of their task is recorded.
+SELECT effects.* FROM effects JOIN tasks ON tasks.id = effects.task_id
+ WHERE effects.idempotency_key IN :keys[] AND effects.effect_class = 'verifiable'
+   AND effects.status IN ('intent', 'unknown') AND tasks.cancel_requested_at IS NOT NULL
+ ORDER BY effects.id;
+
 -- name: delete_effects_of_tasks
 -- Retention.
 DELETE FROM effects WHERE task_id IN :ids[];

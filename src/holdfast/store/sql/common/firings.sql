@@ -15,6 +15,10 @@ SELECT * FROM firings WHERE id = :id OR (schedule = :schedule AND occurrence_at 
 -- One firing.
 SELECT * FROM firings WHERE id = :id;
 
+-- name: find_firing_of_message
+-- The firing that posted this message.
+SELECT * FROM firings WHERE message_id = :message_id;
+
 -- name: move_firing
 -- To another status, from any that the table allows.
 UPDATE firings

@@ -43,9 +43,21 @@ SELECT status, amount FROM counters WHERE noun = :noun ORDER BY status;
 -- Something the ledger knows about itself.
 SELECT value FROM ledger_facts WHERE name = :name;
 
+-- name: get_facts
+-- Several things the ledger knows about itself.
+SELECT name, value FROM ledger_facts WHERE name IN :names[] ORDER BY name;
+
 -- name: set_fact
 -- Something the ledger knows about itself.
 INSERT INTO ledger_facts VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: add_fact
+-- Something that the first process to know it says once and for all.
+INSERT INTO ledger_facts VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
+
+-- name: replace_fact
+-- Something that the ledger knows differently from now on, unless another process changed it first.
+UPDATE ledger_facts SET value = :value WHERE name = :name AND value = :old RETURNING name;
 
 -- name: insert_boot
 -- A process that will hold claims begins.

@@ -56,6 +56,14 @@ SELECT * FROM tasks
  WHERE owner = :owner AND status = :status AND id < :before
  ORDER BY id DESC LIMIT :limit;
 
+-- name: page_of_named_tasks
+-- Newest first among those with one of these names; of an owner or in a status, where one is given.
+SELECT * FROM tasks
+ WHERE name IN :names[] AND id < :before
+   AND (CAST(:owner AS TEXT) IS NULL OR owner = :owner)
+   AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+ ORDER BY id DESC LIMIT :limit;
+
 -- name: page_of_tasks_by_end
 -- Those that have ended, last ended first: every end stamps its task for clean-up after the same time.
 SELECT * FROM tasks
@@ -120,21 +128,22 @@ UPDATE tasks
  WHERE id = :id AND status = 'running';
 
 -- name: reopen_task
--- A person opens the way back from a failed resume.
+-- A person opens the way back from a failed resume; the time of the task is counted anew.
 -- moves: task failed -> paused (reopen)
 UPDATE tasks
-   SET status = 'paused', waits_on = :waits_on, failure = NULL, updated_at = :now, ended_at = NULL,
-       cleanup_after = NULL
+   SET status = 'paused', waits_on = :waits_on, failure = NULL, updated_at = :now, started_at = NULL, ended_at = NULL,
+       cleanup_after = NULL, cancel_requested_at = NULL, cancel_reason = NULL
  WHERE id = :id AND status = 'failed'
 RETURNING id;
 
 -- name: go_on_with_task
--- A child that ended without success goes on because its parent does: its time, and who wanted its end, are of before.
--- moves: task failed|timed_out|cancelled -> queued (reopen)
+-- A task that ended without success goes on, because a person or its parent wants it.
+-- Its time is counted anew, and a cancel of before is over.
+-- moves: task failed|timed_out|cancelled|lost -> queued (reopen)
 UPDATE tasks
    SET status = 'queued', waits_on = NULL, failure = NULL, updated_at = :now, started_at = NULL, ended_at = NULL,
        cleanup_after = NULL, cancel_requested_at = NULL, cancel_reason = NULL
- WHERE id = :id AND status IN ('failed', 'timed_out', 'cancelled')
+ WHERE id = :id AND status IN ('failed', 'timed_out', 'cancelled', 'lost')
 RETURNING id;
 
 -- name: request_cancel

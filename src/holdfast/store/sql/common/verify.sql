@@ -89,6 +89,10 @@ SELECT * FROM wakes WHERE id > :after0 ORDER BY id LIMIT :limit;
 -- Every row, a page at a time, to be verified.
 SELECT * FROM restarts WHERE id > :after0 ORDER BY id LIMIT :limit;
 
+-- name: scan_audit_log
+-- Every row, a page at a time, to be verified.
+SELECT * FROM audit_log WHERE id > :after0 ORDER BY id LIMIT :limit;
+
 -- name: scan_blobs
 -- Every blob, a page at a time, to be verified.
 SELECT digest FROM blobs WHERE digest > :after0 ORDER BY digest LIMIT :limit;

@@ -10,3 +10,17 @@ SELECT 'constraint ' || conname || ' of ' || conrelid::regclass || ' is not vali
  WHERE connamespace = CAST('holdfast' AS regnamespace) AND NOT convalidated
  ORDER BY 1
  LIMIT 100;
+
+-- name: schema_columns
+-- Every column that there is, by its table.
+-- Differs: PostgreSQL tells of its schema in its catalog.
+SELECT CAST(pg_class.relname AS text), CAST(attname AS text)
+  FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+ WHERE pg_class.relnamespace = CAST('holdfast' AS regnamespace) AND pg_class.relkind IN ('r', 'p')
+   AND attnum > 0 AND NOT attisdropped;
+
+-- name: schema_indexes
+-- Every index that there is.
+-- Differs: PostgreSQL tells of its schema in its catalog.
+SELECT CAST(relname AS text) FROM pg_class
+ WHERE relnamespace = CAST('holdfast' AS regnamespace) AND relkind IN ('i', 'I');

@@ -1,0 +1,98 @@
+"""ledger.overview: how many there are of what a person may have to look at, for one screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.api.checkpoints import count_failed_resumes
+from holdfast.api.contract import Caller, Gateway
+from holdfast.api.params import Nothing
+from holdfast.api.questions import read_page as read_questions
+from holdfast.core.errors import HoldfastError
+from holdfast.core.transitions import TaskStatus
+from holdfast.engine.jumped import FACT, jump_in_words, jumped_by
+from holdfast.views.gateway import RestartView
+from holdfast.views.status import OverviewView
+from holdfast.views.text import one_line
+from holdfast.views.waits import kind_of, waits_for_person, why_queued
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.core.clock import Clock
+    from holdfast.store.transaction import Tx
+
+COUNTED_AT_MOST = 100
+NAMED_AT_MOST = 10
+FAILED = (TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.LOST)
+A_DAY = timedelta(days=1)
+
+
+async def overview(gateway: Gateway, asked: Nothing, caller: Caller) -> OverviewView:  # noqa: ARG001 - a method
+    return await gateway.store.read(lambda tx: read_overview(tx, gateway.clock))
+
+
+def read_overview(tx: Tx, clock: Clock) -> OverviewView:
+    now = clock.now()
+    newest = tx.restarts.page(1)
+    busy = tx.sessions.busy(limit=COUNTED_AT_MOST)
+    tasks = tx.tasks.get_many([one.task_id for one in busy if one.task_id is not None])
+    return OverviewView(
+        tasks=tx.events.counts("task"),
+        waiting=_waiting(tx, now),
+        messages_wait_for=[
+            one_line(name) for name in tx.sessions.waiting_agents(limit=COUNTED_AT_MOST)[:NAMED_AT_MOST]
+        ],
+        clock_problem=_clock_problem(tx, clock),
+        busy_sessions=len(busy),
+        sessions_waiting_for_person=sum(waits_for_person(task.waits_on) for task in tasks.values()),
+        open_reviews=_at_most(lambda: len(tx.effects.reviews(limit=COUNTED_AT_MOST, after=""))),
+        open_questions=_at_most(lambda: _asked(tx)),
+        failed_deliveries=_at_most(lambda: len(tx.deliveries.failed(limit=COUNTED_AT_MOST))),
+        owed_deliveries=_at_most(lambda: len(tx.deliveries.owed(limit=COUNTED_AT_MOST))),
+        failed_resumes=count_failed_resumes(tx, at_most=COUNTED_AT_MOST),
+        tasks_failed_in_last_day=_failed_since(tx, now - A_DAY),
+        last_restart=RestartView.of(newest[0]) if newest else None,
+    )
+
+
+def _asked(tx: Tx) -> int:
+    """As `questions list` has it: without those of tasks that have ended."""
+    return len(read_questions(tx, after="", limit=COUNTED_AT_MOST).questions)
+
+
+def _waiting(tx: Tx, now: datetime) -> dict[str, int]:
+    """How many wait for what, of the newest in each status: a status with many hides no other."""
+    kinds: Counter[str] = Counter()
+    for status in (TaskStatus.WAITING, TaskStatus.NEEDS_REVIEW, TaskStatus.PAUSED):
+        found = tx.tasks.page(statuses=(status,), limit=COUNTED_AT_MOST)
+        kinds.update(one_line(kind_of(task.waits_on)[0], 40) for task in found if task.waits_on is not None)
+    for task in tx.tasks.page(statuses=(TaskStatus.QUEUED,), limit=COUNTED_AT_MOST):
+        run = tx.runs.live_of_task(task.id)
+        kind = None if run is None else why_queued(run, now)
+        if kind is not None:
+            kinds[kind] += 1
+    return dict(kinds)
+
+
+def _clock_problem(tx: Tx, clock: Clock) -> str | None:
+    """On a file; a server has a clock of its own, and each gateway watches it for itself."""
+    ahead = jumped_by(tx.boots.fact(FACT), clock)
+    return None if ahead is None else jump_in_words(ahead)
+
+
+def _failed_since(tx: Tx, moment: datetime) -> int:
+    """Of the newest that failed."""
+    found = tx.tasks.page(statuses=FAILED, limit=COUNTED_AT_MOST)
+    return sum(task.ended_at is not None and task.ended_at >= moment for task in found)
+
+
+def _at_most(count: Callable[[], int]) -> int:
+    """A damaged one among them is the doctor's concern, not this screen's."""
+    try:
+        return count()
+    except HoldfastError:
+        return 0

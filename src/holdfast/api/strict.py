@@ -1,0 +1,78 @@
+"""HTTP/1.1 that no two readers understand differently: no bare line feeds, no folded headers, one length."""
+
+from __future__ import annotations
+
+import re
+
+import h11
+from h11._receivebuffer import ReceiveBuffer
+
+# A line feed without its carriage return, a carriage return alone, and a line that continues another.
+_LOOSE = re.compile(rb"(?P<feed>(?<!\r)\n)|(?P<carriage>\r(?!\n|\Z))|(?P<folded>\n[ \t])")
+_WHY = {
+    "feed": "a line ends with a bare line feed; end each line with CR LF",
+    "carriage": "a carriage return stands inside a line; end each line with CR LF",
+    "folded": "a header is folded over several lines; write it on one",
+}
+_END = b"\r\n\r\n"
+# Thousands of short headers fit into a head of the allowed size, and take long to be read.
+MAX_LINES = 128
+NO_HTTP = "that is no HTTP/1.1 request"
+
+
+class StrictConnection(h11.Connection):
+    """As h11's, for requests whose borders every proxy on the way sees at the same place."""
+
+    def __init__(self, *, max_head_bytes: int) -> None:
+        super().__init__(h11.SERVER, max_head_bytes)
+        self.why = NO_HTTP
+        self._receive_buffer = StrictBuffer()
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Raises h11.RemoteProtocolError; `why` says what a client has to change."""
+        try:
+            event = super().next_event()
+            if isinstance(event, h11.Request):
+                _check_length(event)
+        except h11.RemoteProtocolError as error:
+            if isinstance(error, Loose):
+                self.why = str(error)
+            elif error.error_status_hint == 431:
+                self.why = "its head is too long; send fewer or shorter headers"
+            raise
+        return event
+
+
+class Loose(h11.RemoteProtocolError):
+    """Two readers of this request could disagree about where it ends."""
+
+
+class StrictBuffer(ReceiveBuffer):
+    """The lines of a head or a trailer, each of which ends with CR LF."""
+
+    def maybe_extract_lines(self) -> list[bytearray] | None:
+        if self._data[:2] != b"\r\n":
+            end = self._data.find(_END, max(0, self._multiple_lines_search - len(_END)))
+            until = len(self._data) if end < 0 else end + len(_END)
+            loose = _LOOSE.search(self._data, max(0, self._multiple_lines_search - len(_END)), until)
+            if loose is not None:
+                raise Loose(_WHY[str(loose.lastgroup)])
+            if self._data.count(b"\n", 0, until) > MAX_LINES:
+                raise Loose(f"its head has more than {MAX_LINES} lines; send fewer headers")
+        return super().maybe_extract_lines()
+
+    def maybe_extract_next_line(self) -> bytearray | None:
+        line = super().maybe_extract_next_line()
+        if line is not None and _LOOSE.search(line[:-2]) is not None:
+            raise Loose(_WHY["feed"])
+        return line
+
+
+def _check_length(request: h11.Request) -> None:
+    names = [name for name, _ in request.headers]
+    if b"transfer-encoding" not in names:
+        return
+    if b"content-length" in names:
+        raise Loose("it has both Content-Length and Transfer-Encoding; send one of them")
+    if request.http_version < b"1.1":
+        raise Loose("HTTP/1.0 has no Transfer-Encoding; send Content-Length")

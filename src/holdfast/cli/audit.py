@@ -1,0 +1,67 @@
+"""audit log: who did what, through which door, and what came of it."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.api.audit import AuditAsked, read_page
+from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.output import Output
+from holdfast.views.audit import AuditEntryView, AuditPageView
+
+
+@click.group("audit")
+@shared_options
+def audit() -> None:
+    """Who did what in this ledger."""
+
+
+@audit.command("log", short_help="Who did what, newest first.")
+@click.option("--who", metavar="NAME", help="Only what this actor did: a token, a user, a peer of a channel.")
+@click.option("--action", metavar="ACTION", help="Only this action, such as ledger.cancel or token.wrong.")
+@click.option("--subject", metavar="ID", help="Only what was done to this record; its whole id.")
+@click.option("--before", metavar="ID", help="Go on after a page: only entries older than this one.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
+)
+@shared_options
+@click.pass_obj
+def log(
+    call: Invocation,
+    *,
+    who: str | None,
+    action: str | None,
+    subject: str | None,
+    before: str | None,
+    limit: int,
+) -> None:
+    """Who did what, newest first: creates, cancels, retries, decisions, answers, restarts, refusals.
+
+    Give one of --who, --action and --subject at most. Entries are kept for a year.
+    """
+    asked = AuditAsked(who=who, action=action, subject=subject, before=before, limit=limit)
+    view = call.look_at_list("audit.list", asked, lambda tx: read_page(tx, asked), AuditPageView())
+    call.output.show(view, lambda: _print_page(call.output, view))
+
+
+def _print_page(output: Output, view: AuditPageView) -> None:
+    if not view.entries:
+        output.say("nothing is recorded")
+        return
+    output.table(("WHEN", "WHO", "FROM", "ACTION", "OUTCOME", "ABOUT"), [_row(one) for one in view.entries])
+    if view.next_page is not None:
+        output.say(f"older ones: --before {view.next_page}")
+
+
+def _row(one: AuditEntryView) -> tuple[str, ...]:
+    times = f" ({one.times:,} times)" if one.times > 1 else ""
+    place = one.door.value if one.address is None else f"{one.door.value} {one.address}"
+    about = " ".join(part for part in (one.subject, one.why) if part)
+    return (
+        f"{one.at:%Y-%m-%d %H:%M:%S}Z",
+        one.who,
+        place,
+        one.action,
+        f"{one.outcome.value}{times}",
+        about or "-",
+    )

@@ -1,0 +1,67 @@
+"""What the ledger believes of a machine's clock, and whether that clock has jumped since."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+
+from holdfast.core.clock import Clock, to_micros
+from holdfast.core.jumps import is_near
+from holdfast.store.clock import passed_ns
+
+FACT = "clock"
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boottime_us() -> int:
+    """Microseconds since the machine booted, also those in which it slept."""
+    return passed_ns() // 1000
+
+
+def machine_boot() -> str:
+    """Which boot of which machine this is; empty where nobody can tell."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """What is believed on one boot of one machine, as the ledger remembers it."""
+
+    offset: int
+    since: int
+
+
+def jumped_by(text: str | None, clock: Clock) -> timedelta | None:
+    """How far the wall clock is ahead of what the ledger's fact believes; None when it is not away."""
+    kept = read_kept(text).get(machine_boot())
+    if kept is None:
+        return None
+    offset = to_micros(clock.now()) - boottime_us()
+    return None if is_near(offset, kept.offset) else timedelta(microseconds=offset - kept.offset)
+
+
+def in_words(ahead: timedelta) -> str:
+    """How far a clock jumped, to the second: `1:00:00 ahead`, `365 days, 0:00:00 back`."""
+    size = timedelta(seconds=round(abs(ahead).total_seconds()))
+    return f"{size} ahead" if ahead > timedelta(0) else f"{size} back"
+
+
+def jump_in_words(ahead: timedelta) -> str:
+    """What a person is told while the new time is not believed yet."""
+    return (
+        f"the wall clock jumped {in_words(ahead)}; schedules follow the new time after 5 minutes, deletions "
+        "after an hour"
+    )
+
+
+def read_kept(text: str | None) -> dict[str, Kept]:
+    """What nobody can read proves nothing."""
+    try:
+        return {} if text is None else msgspec.json.decode(text, type=dict[str, Kept])
+    except msgspec.DecodeError:
+        return {}

@@ -1,0 +1,50 @@
+"""AuditEntryView and a page of the audit log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.audit import AuditEntry, AuditOutcome, Door
+from holdfast.views.text import maybe_line, one_line
+
+MAX_WHY_CHARS = 500
+
+
+class AuditEntryView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who did what, when, through which door, and what came of it."""
+
+    id: str
+    at: datetime
+    who: str
+    door: Door
+    address: str | None
+    action: str
+    subject: str | None
+    outcome: AuditOutcome
+    why: str | None
+    times: int
+
+    @classmethod
+    def of(cls, entry: AuditEntry) -> AuditEntryView:
+        return cls(
+            id=one_line(entry.id),
+            at=entry.at,
+            who=one_line(entry.who),
+            door=entry.door,
+            address=maybe_line(entry.address),
+            action=one_line(entry.action),
+            subject=maybe_line(entry.subject),
+            outcome=entry.outcome,
+            why=None if entry.why is None else one_line(entry.why, MAX_WHY_CHARS),
+            times=entry.times,
+        )
+
+
+class AuditPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the audit log, newest first."""
+
+    entries: list[AuditEntryView] = []
+    # For `--before`: where the next page begins; None when there are no more.
+    next_page: str | None = None

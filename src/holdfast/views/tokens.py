@@ -1,0 +1,46 @@
+"""TokenView and what the commands about tokens answer; none but TokenMadeView shows a token."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+
+class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+    """One token that opens the doors: what its bearer may do, until when, and when it was last used."""
+
+    name: str
+    # Where it comes from: `home` (the file `token` or HOLDFAST_TOKEN), the settings, or `holdfast tokens`.
+    source: Literal["home", "settings", "issued"]
+    scopes: list[str]
+    owner: str | None = None
+    tasks: list[str] | None = None
+    methods: list[str] | None = None
+    # Null for those that `holdfast tokens` did not make.
+    created_at: datetime | None = None
+    rotated_at: datetime | None = None
+    expires_at: datetime | None = None
+    is_expired: bool = False
+    # To within a few seconds; null if it was never used.
+    last_used_at: datetime | None = None
+
+
+class TokenPageView(msgspec.Struct, frozen=True, kw_only=True):
+    """All tokens, by their names."""
+
+    tokens: list[TokenView]
+
+
+class TokenMadeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A token with its text, which is shown this once and kept nowhere."""
+
+    token: TokenView
+    text: str
+
+
+class TokenRevokedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A token that opens nothing any more."""
+
+    token: TokenView

@@ -1,0 +1,115 @@
+"""Who sees what: where stored values are shown whole, and where people see redacted text.
+
+SECURITY.md has the same table, and tests compare the two and go through the doors.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+
+class Seen(StrEnum):
+    """How a door shows what may hold a secret."""
+
+    # As it was stored.
+    WHOLE = "whole"
+    # With `[redacted:<pattern>]` in the place of what looks like a secret.
+    REDACTED = "redacted"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A way on which stored values leave the ledger."""
+
+    where: str
+    seen: Seen
+    why: str
+    # The methods and commands that it means; of those that show stored values, all others are redacted.
+    methods: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+_WHOLE, _REDACTED = Seen.WHOLE, Seen.REDACTED
+
+PLACES: Final = (
+    Place(
+        where="the program: arguments, results, lists, values, mail, answers, plan items, effects, tools",
+        seen=_WHOLE,
+        why="it goes on with what it stored, after a restart, too",
+    ),
+    Place(
+        where="`handle.result()`, and the method `ledger.result` for tokens with `operator.write`",
+        seen=_WHOLE,
+        why="a result belongs to the program that asked for it",
+        methods=("ledger.result",),
+    ),
+    Place(
+        where="what `holdfast run` prints on stdout",
+        seen=_WHOLE,
+        why="it is the result of a program that was started there",
+        commands=("run",),
+    ),
+    Place(
+        where="the message and the history that an agent is given",
+        seen=_WHOLE,
+        why="an agent answers what was said",
+    ),
+    Place(
+        where="an agent's answer on its channel: webhooks, apprise, and `holdfast chat`",
+        seen=_WHOLE,
+        why="it goes to those who asked",
+        commands=("chat",),
+    ),
+    Place(
+        where="`chat.history` for tokens with `operator.write`",
+        seen=_WHOLE,
+        why="those who may speak in a session take part in it",
+        methods=("chat.history",),
+    ),
+    Place(
+        where="every other method and command: lists, `show`, `wait`, reviews, questions, deliveries, status",
+        seen=_REDACTED,
+        why="people look at them, on screens and in scripts that others read",
+    ),
+    Place(
+        where="`chat.history` for tokens that may only read",
+        seen=_REDACTED,
+        why="they look on",
+    ),
+    Place(
+        where="goals, names, keys, ids, notes, reasons, outputs of `run.output`, and paths of artifacts",
+        seen=_REDACTED,
+        why="they are written for people; redacted before they are stored, names by a hash",
+    ),
+    Place(
+        where="errors, in the ledger as well as in answers of doors",
+        seen=_REDACTED,
+        why="they quote values and travel far",
+    ),
+    Place(
+        where="events, feeds, notices, alerts, metrics and the log of the gateway",
+        seen=_REDACTED,
+        why="they are copied to other systems",
+    ),
+    Place(
+        where="documents of checkpoints, and previews of what steps and effects were called with",
+        seen=_REDACTED,
+        why="they are for people; the program has its own values from the journal",
+    ),
+    Place(
+        where="settings: `config.get` and `holdfast config explain`",
+        seen=_REDACTED,
+        why="addresses and arguments of commands hold passwords",
+    ),
+)
+
+
+def whole_methods() -> frozenset[str]:
+    """The methods that may show what was stored as it was."""
+    return frozenset(name for place in PLACES if place.seen is _WHOLE for name in place.methods)
+
+
+def whole_commands() -> frozenset[str]:
+    return frozenset(name for place in PLACES if place.seen is _WHOLE for name in place.commands)

@@ -1,0 +1,223 @@
+"""Every door shows what the table of who sees what says."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from holdfast.api.methods import METHODS
+from holdfast.cli.main import program
+from holdfast.cli.up import MAX_LOGGED_CHARS, RedactingFormatter
+from holdfast.core.checkpoint import CheckpointKind, ResumeReason
+from holdfast.core.message import Role
+from holdfast.core.task import Failure, Origin
+from holdfast.core.transitions import DeliveryStatus, EffectStatus, RunStatus, TaskStatus
+from holdfast.engine.checkpoints import build
+from holdfast.engine.transcripts import new_message, post
+from holdfast.store import Store, Tx
+from holdfast.views.visibility import PLACES, Seen, whole_commands, whole_methods
+from tests.api.stand_in import READ_TOKEN, House, a_house
+from tests.builders import START, a_delivery, a_run, a_task, an_effect, put
+from tests.conftest import quick_directory
+from tests.doors.calls import CANARIES, Run
+from tests.store.programs import a_question, a_turn, a_value
+
+ROOT = Path(__file__).parents[2]
+ERRANDS = "tests.doors.errands"
+SECRET = CANARIES[0]
+SESSION = "agent:ada:main"
+
+
+# --- the two tables
+
+
+def test_the_table_of_security_md_is_that_of_the_code() -> None:
+    page = (ROOT / "SECURITY.md").read_text()
+    rows = re.findall(r"^\| (.+?) \| (whole|redacted) \| (.+?) \|$", page, re.MULTILINE)
+
+    assert rows == [(place.where, place.seen.value, place.why) for place in PLACES]
+
+
+def test_the_table_names_methods_and_commands_that_there_are() -> None:
+    assert whole_methods() <= set(METHODS)
+    assert whole_commands() <= set(program.list_commands(click.Context(program)))
+
+
+# --- methods
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with quick_directory(tmp_path) as directory, a_house(directory) as house:
+        yield house
+
+
+def fill(store: Store) -> dict[str, str]:
+    """A ledger in which a program has left the secret wherever it may; the ids of what holds it."""
+    said = msgspec.json.encode({"password": "x", "said": f"use {SECRET} now"})
+    ended = a_task(status=TaskStatus.SUCCEEDED, arguments=said, result=said, ended_at=START)
+    task = a_task(status=TaskStatus.RUNNING, arguments=said)
+    held = a_run(task, status=RunStatus.RUNNING)
+    effect = an_effect(
+        task_id=task.id,
+        run_id=held.id,
+        status=EffectStatus.UNKNOWN,
+        request=msgspec.json.encode({"shown": SECRET}),
+        outcome=msgspec.json.encode(Failure(kind="lost", message=f"sent {SECRET}")),
+    )
+    question = a_question(held, question="which?", choices=(SECRET, "none"), default_answer=said)
+    message = new_message(
+        SESSION, f"use {SECRET} now", Origin(channel="console", peer="ada"), role=Role.USER, now=START
+    )
+    delivery = a_delivery(
+        task_id=task.id,
+        message=msgspec.json.encode({"text": f"use {SECRET} now"}),
+        status=DeliveryStatus.FAILED,
+        failure=Failure(kind="not_sent", message=f"no {SECRET}"),
+    )
+
+    def write(tx: Tx) -> str:
+        put(tx, ended, a_run(ended, status=RunStatus.SUCCEEDED))
+        put(tx, task, held)
+        tx.effects.create(effect)
+        tx.questions.create(question)
+        tx.turns.commit(a_turn(held), "elsewhere", is_over=False)
+        tx.lists.set_value(a_value(held, value=said))
+        tx.deliveries.create(delivery)
+        post(tx, message)
+        tx.statements.run(
+            "insert_event",
+            {"at": 0, "kind": "run_woken", "task_id": task.id, "subject_id": "x", "facts": said},
+        )
+        (checkpoint,) = build(
+            tx,
+            [held],
+            {held.id: "ckpt_visibility"},  # type: ignore[dict-item]
+            kind=CheckpointKind.MILESTONE,
+            reason=ResumeReason.SCHEDULED_PROGRESS,
+            now=START,
+            note=SECRET,
+        )
+        tx.checkpoints.create_many([checkpoint])
+        return checkpoint.id
+
+    checkpoint_id = store.write_now(write)
+    return {
+        "ended": ended.id,
+        "task": task.id,
+        "effect": effect.id,
+        "checkpoint": checkpoint_id,
+    }
+
+
+def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """What each method is asked that needs more than nothing."""
+    both = [{"taskId": ids["ended"]}, {"taskId": ids["task"]}]
+    return {
+        "tasks.get": both,
+        "ledger.show": both,
+        "ledger.result": both,
+        "reviews.show": [{"effectId": ids["effect"]}],
+        "checkpoints.show": [{"checkpointId": ids["checkpoint"]}],
+        "checkpoints.prune": [{"isDryRun": True}],
+        "deliveries.list": [{"which": "failed"}, {"which": "owed"}],
+        "chat.history": [{"sessionKey": SESSION}],
+        "sessions.get": [{"sessionKey": SESSION}],
+    }
+
+
+# These change something: what they answer is a line of what the others show.
+CHANGING = {name for name, method in METHODS.items() if method.scope != "operator.read"} - {"ledger.result"}
+
+
+def test_each_method_shows_what_the_table_says(house: House) -> None:
+    params = asked(fill(house.gateway.store))
+    whole, redacted = set(), set()
+
+    for name in sorted(set(METHODS) - CHANGING):
+        for given in params.get(name, [{}]):
+            answer = house.post(name, given)
+            assert answer.status_code == 200, (name, answer.text)
+            if SECRET in answer.text:
+                whole.add(name)
+            if "[redacted:" in answer.text:
+                redacted.add(name)
+
+    assert whole == whole_methods()
+    # They would have shown it: what they are asked about holds it.
+    shown = "ledger.show reviews.list reviews.show questions.list deliveries.list events.list sessions.get"
+    assert set(shown.split()) | {"checkpoints.show"} <= redacted
+
+
+def test_those_who_only_read_see_no_conversation_whole_and_no_result(house: House) -> None:
+    ids = fill(house.gateway.store)
+
+    transcript = house.post("chat.history", {"sessionKey": SESSION}, token=READ_TOKEN)
+    result = house.post("ledger.result", {"taskId": ids["ended"]}, token=READ_TOKEN)
+
+    assert "use [redacted:github] now" in transcript.text
+    assert SECRET not in transcript.text
+    assert result.status_code == 403
+
+
+def test_a_result_comes_over_rpc_as_it_was(house: House) -> None:
+    ids = fill(house.gateway.store)
+
+    found = house.post("ledger.result", {"taskId": ids["ended"]}).json()
+
+    assert (found["has_ended"], found["status"]) == (True, "succeeded")
+    assert found["result"] == {"password": "x", "said": f"use {SECRET} now"}
+
+
+# --- commands
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_result_of_a_program_is_printed_as_it_was(run: Run, *, as_json: bool) -> None:
+    text = f"password: hunter2, {SECRET}"
+    given = f"text={msgspec.json.encode(text).decode()}"
+
+    called = run("run", f"{ERRANDS}:say", "--json-arg", given, *(["--json"] if as_json else []))
+
+    assert (called.json["result"] if as_json else called.out) == (text if as_json else f"{text}\n")
+    assert SECRET not in called.err
+
+
+# --- the log
+
+
+def test_the_log_of_the_gateway_holds_no_secret_also_in_tracebacks() -> None:
+    formatter = RedactingFormatter("%(message)s")
+    try:
+        int(SECRET)
+    except ValueError:
+        record = logging.LogRecord("holdfast", logging.ERROR, "x", 1, "%s", (SECRET,), sys.exc_info())
+
+    line = formatter.format(record)
+
+    assert "ValueError" in line
+    assert SECRET not in line
+
+
+def test_a_secret_at_the_end_of_what_is_logged_leaves_no_beginning() -> None:
+    room = MAX_LOGGED_CHARS - len(SECRET) // 2
+    said = f"{'tide ' * (room // 5)} {SECRET}"
+    record = logging.LogRecord("holdfast", logging.ERROR, "x", 1, "%s", (said,), None)
+
+    line = RedactingFormatter("%(message)s").format(record)
+
+    assert len(line) <= MAX_LOGGED_CHARS
+    assert SECRET[:8] not in line
+
+
+def test_every_place_is_told_once() -> None:
+    assert len({place.where for place in PLACES}) == len(PLACES)
+    assert {place.seen for place in PLACES} == set(Seen)

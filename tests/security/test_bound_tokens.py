@@ -1,0 +1,272 @@
+"""A bound token learns nothing of what it does not reach: not whether it exists, and not by any method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from holdfast.api.contract import READ, WRITE, Caller
+from holdfast.api.methods import METHODS
+from holdfast.api.tokens import Tokens
+from holdfast.core.manifest import Manifest
+from holdfast.core.task import Origin
+from holdfast.core.transitions import (
+    CheckpointStatus,
+    DeliveryStatus,
+    EffectStatus,
+    MessageStatus,
+    RunStatus,
+    TaskStatus,
+)
+from holdfast.store import Tx
+from tests.api.stand_in import TOKEN, House, a_house
+from tests.builders import (
+    START,
+    a_checkpoint,
+    a_delivery,
+    a_message,
+    a_restart,
+    a_run,
+    a_session,
+    a_task,
+    an_effect,
+    put,
+)
+from tests.conftest import quick_directory
+from tests.store.programs import a_question
+
+BOUND = "hf_test_bound_" + "d4" * 32
+CANARY = "canary-of-the-victim"
+NOTHING = "~nothing-is-named~"
+SESSION = "agent:ada:victim"
+BOTH = frozenset({READ, WRITE})
+CALLERS = {
+    "owner": Caller(who="bound", scopes=BOTH, owner="me"),
+    "names": Caller(who="bound", scopes=BOTH, tasks=frozenset({"mine"})),
+    "both": Caller(who="bound", scopes=BOTH, owner="me", tasks=frozenset({"mine"})),
+}
+# What is asked of each method with one id of a kind; a new method needs a line here.
+PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "tasks.list": [("task", {"cursor": "ID"}), ("session", {"sessionKey": "ID"}), ("", {"agentId": "ada"})],
+    "tasks.get": [("task", {"taskId": "ID"})],
+    "tasks.cancel": [("task", {"taskId": "ID"})],
+    "tasks.retry": [("task", {"taskIds": ["ID"]})],
+    "tasks.dismiss": [("task", {"taskIds": ["ID"]})],
+    "ledger.list": [("task", {"before": "ID"}), ("", {"owner": "victim"}), ("", {"status": ["failed"]})],
+    "ledger.show": [("task", {"taskId": "ID"})],
+    "ledger.overview": [("", {})],
+    "ledger.result": [("task", {"taskId": "ID"})],
+    "ledger.cancel": [("task", {"taskId": "ID"})],
+    "ledger.retry": [("task", {"taskId": "ID"}), ("task", {"taskId": "ID", "cancelled": True})],
+    "ledger.retry_page": [
+        ("", {"status": ["failed"], "owner": "victim"}),
+        ("", {"status": ["failed"]}),
+        ("task", {"status": ["failed"], "before": "ID"}),
+    ],
+    "ledger.fork": [("task", {"taskId": "ID", "at": "start"})],
+    "ledger.create": [
+        ("", {"name": "mine", "goal": "x", "owner": "victim", "key": CANARY}),
+        ("session", {"name": "agent.ada", "goal": "x", "arguments": {"session_key": "ID"}}),
+    ],
+    "reviews.list": [("effect", {}), ("effect", {"after": "ID"})],
+    "reviews.show": [("effect", {"effectId": "ID"})],
+    "reviews.resolve": [("effect", {"effectId": "ID", "decision": "retry"})],
+    "questions.list": [("question", {}), ("question", {"after": "ID"})],
+    "questions.answer": [("question", {"questionId": "ID", "answer": "x"})],
+    "deliveries.list": [("delivery", {}), ("delivery", {"which": "owed", "after": "ID"})],
+    "deliveries.retry": [("delivery", {"deliveryId": "ID"})],
+    "deliveries.dismiss": [("delivery", {"deliveryId": "ID"})],
+    "checkpoints.list": [("task", {"taskId": "ID"}), ("checkpoint", {"before": "ID"})],
+    "checkpoints.show": [("checkpoint", {"checkpointId": "ID"})],
+    "checkpoints.retry": [("checkpoint", {"checkpointId": "ID"})],
+    "checkpoints.prune": [("", {"isDryRun": True, "olderThanS": 0})],
+    "events.list": [("task", {"taskId": "ID"}), ("", {}), ("", {"after": "0"})],
+    "audit.list": [("", {}), ("task", {"subject": "ID"}), ("", {"who": "victim"})],
+    "chat.send": [("session", {"sessionKey": "ID", "message": "x"})],
+    "chat.history": [("session", {"sessionKey": "ID"})],
+    "sessions.list": [("", {})],
+    "sessions.get": [("session", {"sessionKey": "ID"})],
+    "sessions.send": [("session", {"sessionKey": "ID", "message": "x"})],
+    "agents.list": [("", {})],
+    "health": [("", {})],
+    "gateway.status": [("", {})],
+    "gateway.readiness": [("", {})],
+    "gateway.restart.preflight": [("", {})],
+    "gateway.restart": [("", {"reason": "x", "force": True})],
+    "gateway.restarts": [("", {})],
+    "gateway.resume": [("", {})],
+    "gateway.stop": [("", {})],
+    "store.accept": [("", {})],
+    "config.get": [("", {})],
+    "rpc.describe": [("", {})],
+    "tokens.list": [("", {})],
+    "tokens.create": [("", {"name": "more", "scopes": ["operator.admin"]})],
+    "tokens.revoke": [("", {"name": "bound"})],
+    "tokens.rotate": [("", {"name": "operator"})],
+}
+
+
+class Victim:
+    """Everything that another owner may have in a ledger, with the canary wherever a text can stand."""
+
+    def __init__(self, house: House) -> None:
+        task = a_task(
+            owner="victim",
+            name="theirs",
+            goal=CANARY,
+            session_key=SESSION,
+            status=TaskStatus.FAILED,
+            ended_at=START,
+        )
+        run = a_run(task, status=RunStatus.FAILED)
+        checkpoint = a_checkpoint(run, status=CheckpointStatus.FAILED_RESUME)
+        alive = a_task(owner="victim", name="theirs", goal=CANARY)
+        asks = a_run(alive)
+        effect = an_effect(task_id=alive.id, run_id=asks.id, status=EffectStatus.UNKNOWN)
+        question = a_question(asks, question=CANARY)
+        delivery = a_delivery(
+            task_id=task.id, status=DeliveryStatus.FAILED, origin=Origin(channel="hook", peer=CANARY)
+        )
+        manifest = Manifest(
+            timestamp="2026-03-29T23:25:30Z", reason=CANARY, triggered_by=CANARY, restart_id="rst_victim"
+        )
+
+        def write(tx: Tx) -> None:
+            put(tx, task, run, checkpoints=(checkpoint,))
+            put(tx, alive, asks)
+            tx.effects.create(effect)
+            tx.questions.create(question)
+            tx.deliveries.create(delivery)
+            tx.sessions.create(a_session(key=SESSION, agent="ada"))
+            tx.messages.create(
+                a_message(session_key=SESSION, body=msgspec.json.encode(CANARY), status=MessageStatus.NOTED)
+            )
+            tx.restarts.create(a_restart(id="rst_victim", manifest=manifest))
+
+        house.gateway.store.write_now(write)
+        self.before = self.look(house)
+        self.ids: dict[str, list[str]] = {
+            "task": [task.id, alive.id],
+            "checkpoint": [checkpoint.id],
+            "effect": [effect.id],
+            "question": [question.id],
+            "delivery": [delivery.id],
+            "session": [SESSION],
+            "": [NOTHING],
+        }
+        self.all_ids = {one for ids in self.ids.values() for one in ids} - {NOTHING, SESSION} | {
+            "rst_victim",
+            run.id,
+        }
+
+    def look(self, house: House) -> object:
+        """What must stay as it is."""
+
+        def read(tx: Tx) -> object:
+            return (
+                [(one.id, one.status, one.cancel_requested_at) for one in tx.tasks.page(owner="victim")],
+                [(one.id, one.status) for one in tx.deliveries.failed(limit=9)],
+                [one.id for one in tx.messages.before(SESSION, limit=9)],
+                [one.id for one in tx.checkpoints.page(limit=9)],
+            )
+
+        return house.gateway.store.read_now(read)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with quick_directory(tmp_path) as home, a_house(home) as house:
+        yield house
+
+
+def unknown_of(known: str) -> str:
+    """Another id of the same shape, which nothing has."""
+    if known == SESSION:
+        return "agent:ada:nobody"
+    return known[:-4] + "".join("1" if one == "0" else "0" for one in known[-4:])
+
+
+def filled(params: Any, chosen: str) -> Any:
+    if isinstance(params, dict):
+        return {name: filled(value, chosen) for name, value in params.items()}
+    if isinstance(params, list):
+        return [filled(one, chosen) for one in params]
+    return chosen if params == "ID" else params
+
+
+def said(answer: httpx.Response, asked: str) -> tuple[int, str]:
+    return answer.status_code, answer.text.replace(asked, "ID")
+
+
+def test_every_method_of_the_table_is_probed() -> None:
+    assert set(PROBES) == set(METHODS)
+
+
+@pytest.mark.parametrize("how", CALLERS)
+def test_no_method_tells_a_bound_token_of_what_it_does_not_reach(house: House, how: str) -> None:
+    victim = Victim(house)
+    house.tokens.replace(Tokens.of(TOKEN, {BOUND: CALLERS[how]}))
+
+    for method, probes in PROBES.items():
+        for kind, params in probes:
+            if method == "ledger.create" and how == "names" and "owner" in params:
+                continue  # a token that is bound to no owner may name any
+            for known in victim.ids[kind]:
+                asked = (known, unknown_of(known))
+                answers = [house.post(method, filled(params, one), token=BOUND) for one in asked]
+
+                if method != "health":  # it tells the time
+                    assert said(answers[0], asked[0]) == said(answers[1], asked[1]), (method, params)
+                text = answers[0].text.replace(known, "ID")
+                assert CANARY not in text, (method, params)
+                assert not [one for one in victim.all_ids if one in text], (method, params)
+    for path in ("/events", "/metrics", f"/events?task={victim.ids['task'][0]}"):
+        assert house.get(path, token=BOUND).status_code == 403
+    ready = house.get("/readyz", token=BOUND).json()
+    assert ready == house.get("/readyz", token=None).json()
+    assert victim.look(house) == victim.before
+    assert not house.gateway.wishes
+    assert not house.gateway.stops
+
+
+def test_a_token_with_names_reaches_tasks_of_these_names(house: House) -> None:
+    theirs = Victim(house)
+    house.tokens.replace(Tokens.of(TOKEN, {BOUND: CALLERS["names"]}))
+    ids = {}
+    for name in ("mine", "other"):
+        made = house.post("ledger.create", {"name": name, "goal": "x", "key": name}).json()
+        ids[name] = made["task_id"]
+
+    def tasks(method: str, **params: Any) -> list[str]:
+        return [one["id"] for one in house.post(method, params, token=BOUND).json()["tasks"]]
+
+    assert tasks("ledger.list") == tasks("tasks.list") == [ids["mine"]]
+    assert tasks("ledger.list", status=["queued"]) == tasks("tasks.list", sortBy="updatedAt") == [ids["mine"]]
+    assert tasks("ledger.list", owner="system") == [ids["mine"]]
+    assert house.post("ledger.show", {"taskId": ids["mine"]}, token=BOUND).status_code == 200
+    assert house.post("ledger.show", {"taskId": ids["mine"][:-1]}, token=BOUND).status_code == 404
+    assert house.post("ledger.cancel", {"taskId": ids["other"]}, token=BOUND).status_code == 404
+    # The key of a task that it does not reach is taken, and tells no id.
+    conflict = house.post("ledger.create", {"name": "mine", "goal": "x", "key": "other"}, token=BOUND)
+    assert (conflict.status_code, ids["other"] in conflict.text) == (409, False)
+    refused = house.post("ledger.create", {"name": "other", "goal": "x"}, token=BOUND)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "REFUSED")
+    assert theirs.look(house) == theirs.before
+
+
+def test_a_token_with_methods_calls_no_other_and_hears_no_feed(house: House) -> None:
+    few = Caller(who="bound", scopes=BOTH, methods=frozenset({"ledger.create", "health"}))
+    house.tokens.replace(Tokens.of(TOKEN, {BOUND: few}))
+
+    answers = {name: house.post(name, token=BOUND).status_code for name in METHODS}
+
+    assert {name for name, status in answers.items() if status != 403} == {"ledger.create", "health"}
+    for path in ("/events", "/metrics", "/openapi.json"):
+        assert house.get(path, token=BOUND).status_code == 403
+    why = house.post("ledger.list", token=BOUND).json()["error"]["message"]
+    assert "may not call ledger.list" in why

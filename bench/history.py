@@ -122,9 +122,9 @@ def bench(report: Report, directory: Path, open_store: Callable[[Path], Store], 
 
 def finish_all(open_store: Callable[[], Store], boots: Path) -> None:
     """Leave nothing in flight for the next round."""
-    from holdfast.engine.boots import Life
-    from holdfast.engine.claims import Claims
-    from holdfast.engine.ledger import Ledger
+    from holdfast.engine.claims.boots import Life
+    from holdfast.engine.claims.claims import Claims
+    from holdfast.engine.ledger.ledger import Ledger
 
     async def run() -> None:
         clock = SystemClock()

@@ -17,12 +17,12 @@ import psycopg
 
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
-from holdfast.engine.boots import Life
-from holdfast.engine.claims import Claims
-from holdfast.engine.ledger import Ledger, NewTask
-from holdfast.engine.rescue import Rescuer
-from holdfast.engine.resume import Resumer
-from holdfast.engine.steps import Journal
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import Claims
+from holdfast.engine.journal.journal import Journal
+from holdfast.engine.ledger.ledger import Ledger, NewTask
+from holdfast.engine.recovery.rescue import Rescuer
+from holdfast.engine.recovery.resume import Resumer
 from holdfast.store import Store
 
 BATCH = 500

@@ -21,7 +21,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.sealing import SealMode
 from holdfast.store.sealing import LedgerKey, MemoryKey, Vault
 from holdfast.store.sqlite import SqliteStore
-from tests.engine.carriers import carrying
+from tests.engine.workers import carrying
 
 SIZES = {"100 B": 100, "1 kB": 1_000, "16 kB": 16_000, "1 MB": 1_000_000}
 # Made up here, so that no scanner takes this file for a leak.

@@ -13,10 +13,10 @@ import psycopg
 from bench import raw
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
-from holdfast.engine.boots import Life
-from holdfast.engine.claims import Claims
-from holdfast.engine.ledger import Ledger, NewTask
-from holdfast.engine.steps import Journal
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import Claims
+from holdfast.engine.journal.journal import Journal
+from holdfast.engine.ledger.ledger import Ledger, NewTask
 from holdfast.store import Store
 
 CALLERS = 1000

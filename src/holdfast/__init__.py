@@ -81,19 +81,19 @@ if TYPE_CHECKING:
     from holdfast.core.message import Envelope
     from holdfast.core.plan import PlanItem
     from holdfast.core.secret import Secret, secret
-    from holdfast.engine.boots import Life
-    from holdfast.engine.checkpoints import Checkpoints
-    from holdfast.engine.claims import Claims
-    from holdfast.engine.definitions import Call, TaskDefinition, task
-    from holdfast.engine.effects import idempotency_key
-    from holdfast.engine.handles import Handle, Holdfast
-    from holdfast.engine.ledger import Ledger, NewTask
-    from holdfast.engine.program import Child, DurableList, DurableValue, PlanTurn, Run, Turn
-    from holdfast.engine.rescue import Rescuer
-    from holdfast.engine.resume import Resumer
-    from holdfast.engine.steps import Journal
-    from holdfast.engine.stopping import Stopping
-    from holdfast.engine.transactions import Transaction
+    from holdfast.engine.claims.boots import Life
+    from holdfast.engine.claims.claims import Claims
+    from holdfast.engine.client.handles import Handle, Holdfast
+    from holdfast.engine.journal.journal import Journal
+    from holdfast.engine.ledger.ledger import Ledger, NewTask
+    from holdfast.engine.program.author_api import Child, DurableList, DurableValue, PlanTurn, Run, Turn
+    from holdfast.engine.program.definitions import Call, TaskDefinition, task
+    from holdfast.engine.program.effects import idempotency_key
+    from holdfast.engine.program.stopping import Stopping
+    from holdfast.engine.program.transactions import Transaction
+    from holdfast.engine.recovery.checkpoints import Checkpoints
+    from holdfast.engine.recovery.rescue import Rescuer
+    from holdfast.engine.recovery.resume import Resumer
     from holdfast.gateway.signals import StopRequest
 
 _ERRORS = (
@@ -123,21 +123,21 @@ _WHERE = {
     "Happened": "holdfast.core.effect_class",
     "DidNotHappen": "holdfast.core.effect_class",
     "Unknown": "holdfast.core.effect_class",
-    "Run": "holdfast.engine.program",
-    "Turn": "holdfast.engine.program",
-    "PlanTurn": "holdfast.engine.program",
-    "Child": "holdfast.engine.program",
-    "DurableList": "holdfast.engine.program",
-    "DurableValue": "holdfast.engine.program",
-    "task": "holdfast.engine.definitions",
-    "Call": "holdfast.engine.definitions",
-    "TaskDefinition": "holdfast.engine.definitions",
-    "Holdfast": "holdfast.engine.handles",
-    "Handle": "holdfast.engine.handles",
+    "Run": "holdfast.engine.program.author_api",
+    "Turn": "holdfast.engine.program.author_api",
+    "PlanTurn": "holdfast.engine.program.author_api",
+    "Child": "holdfast.engine.program.author_api",
+    "DurableList": "holdfast.engine.program.author_api",
+    "DurableValue": "holdfast.engine.program.author_api",
+    "task": "holdfast.engine.program.definitions",
+    "Call": "holdfast.engine.program.definitions",
+    "TaskDefinition": "holdfast.engine.program.definitions",
+    "Holdfast": "holdfast.engine.client.handles",
+    "Handle": "holdfast.engine.client.handles",
     "Decision": "holdfast.core.effect",
-    "idempotency_key": "holdfast.engine.effects",
-    "Stopping": "holdfast.engine.stopping",
-    "Transaction": "holdfast.engine.transactions",
+    "idempotency_key": "holdfast.engine.program.effects",
+    "Stopping": "holdfast.engine.program.stopping",
+    "Transaction": "holdfast.engine.program.transactions",
     "PlanItem": "holdfast.core.plan",
     "Envelope": "holdfast.core.message",
     "open": "holdfast.app",
@@ -145,16 +145,16 @@ _WHERE = {
     "StopRequest": "holdfast.gateway.signals",
     "Secret": "holdfast.core.secret",
     "secret": "holdfast.core.secret",
-    "Checkpoints": "holdfast.engine.checkpoints",
-    "Claims": "holdfast.engine.claims",
+    "Checkpoints": "holdfast.engine.recovery.checkpoints",
+    "Claims": "holdfast.engine.claims.claims",
     "Clock": "holdfast.core.clock",
-    "Journal": "holdfast.engine.steps",
-    "Ledger": "holdfast.engine.ledger",
-    "Life": "holdfast.engine.boots",
-    "NewTask": "holdfast.engine.ledger",
+    "Journal": "holdfast.engine.journal.journal",
+    "Ledger": "holdfast.engine.ledger.ledger",
+    "Life": "holdfast.engine.claims.boots",
+    "NewTask": "holdfast.engine.ledger.ledger",
     "Parts": "holdfast.app",
-    "Rescuer": "holdfast.engine.rescue",
-    "Resumer": "holdfast.engine.resume",
+    "Rescuer": "holdfast.engine.recovery.rescue",
+    "Resumer": "holdfast.engine.recovery.resume",
     "Settings": "holdfast.config",
     "SystemClock": "holdfast.core.clock",
     "open_parts": "holdfast.app",

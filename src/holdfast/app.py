@@ -33,17 +33,17 @@ from holdfast.core.session import agent_task
 if TYPE_CHECKING:
     from holdfast.config.gateway import Config
     from holdfast.core.sealing import SealMode
-    from holdfast.engine.boots import Life
-    from holdfast.engine.checkpoints import Checkpoints
-    from holdfast.engine.claims import Claims, Family
-    from holdfast.engine.definitions import TaskDefinition
-    from holdfast.engine.handles import Holdfast
-    from holdfast.engine.ledger import Ledger
-    from holdfast.engine.rescue import Rescuer
-    from holdfast.engine.resume import Resumer
-    from holdfast.engine.secrets import Declared, Secrets
-    from holdfast.engine.secrets import Given as GivenSecrets
-    from holdfast.engine.steps import Journal
+    from holdfast.engine.claims.boots import Life
+    from holdfast.engine.claims.claims import Claims, Family
+    from holdfast.engine.client.handles import Holdfast
+    from holdfast.engine.journal.journal import Journal
+    from holdfast.engine.ledger.ledger import Ledger
+    from holdfast.engine.program.definitions import TaskDefinition
+    from holdfast.engine.program.secrets import Declared, Secrets
+    from holdfast.engine.program.secrets import Given as GivenSecrets
+    from holdfast.engine.recovery.checkpoints import Checkpoints
+    from holdfast.engine.recovery.rescue import Rescuer
+    from holdfast.engine.recovery.resume import Resumer
     from holdfast.gateway.signals import StopRequest
     from holdfast.store.contract import Reader, Store
     from holdfast.store.locks import HomeLock
@@ -321,7 +321,7 @@ async def open_parts(
 
     `names` are the tasks that this process knows how to carry; None means any. `key` is as for `open`.
     """
-    from holdfast.engine.boots import Life
+    from holdfast.engine.claims.boots import Life
 
     machine = SystemClock() if clock is None else clock
     store = open_place(
@@ -381,11 +381,11 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     settings do. `key` opens them: its text, its 32 bytes, or a function that fetches either; without it it is
     HOLDFAST_KEY, what `store.key_command` prints, or a file beside the ledger, made with the first secret.
     """
-    from holdfast.engine.beside import beside
-    from holdfast.engine.carrier import Carrier
-    from holdfast.engine.definitions import by_name
-    from holdfast.engine.handles import Holdfast
-    from holdfast.engine.restarting import calling
+    from holdfast.engine.aio.background import beside
+    from holdfast.engine.client.handles import Holdfast
+    from holdfast.engine.program.definitions import by_name
+    from holdfast.engine.program.restart_requests import calling
+    from holdfast.engine.worker.worker import Worker
 
     if on_restart is not None and not callable(on_restart):
         raise BadInput("on_restart", f"a function of the reason is needed, not {type(on_restart).__name__}")
@@ -397,7 +397,7 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
         if not known:
             yield holdfast
             return
-        carrier = Carrier(
+        worker = Worker(
             parts.store,
             parts.clock,
             parts.life,
@@ -409,8 +409,8 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
             on_let_go=holdfast.endings.tell,
             family=family,
         )
-        await carrier.take_over()
-        async with beside(carrier):
+        await worker.take_over()
+        async with beside(worker):
             yield holdfast
 
 
@@ -432,11 +432,11 @@ async def serve(
     and is paused. A second SIGTERM or SIGINT stops at once. The answer says whether a restart is wanted:
     `if asyncio.run(holdfast.serve(…)).wants_restart: …`. `secrets`, `seal` and `key` are as for `open`.
     """
-    from holdfast.engine.beside import beside
-    from holdfast.engine.carrier import Carrier
-    from holdfast.engine.clockwatch import ClockWatch
-    from holdfast.engine.definitions import by_name
-    from holdfast.engine.restarting import calling
+    from holdfast.engine.aio.background import beside
+    from holdfast.engine.clocks.clock_watch import ClockWatch
+    from holdfast.engine.program.definitions import by_name
+    from holdfast.engine.program.restart_requests import calling
+    from holdfast.engine.worker.worker import Worker
     from holdfast.gateway import serving
     from holdfast.gateway.signals import heard
     from holdfast.tools.cancelled import CommandEnder
@@ -450,7 +450,7 @@ async def serve(
     with heard(requests.put):
         opened = open_parts(settings, clock=clock, role="serve", names=sorted(known), key=key)
         async with opened as parts:
-            carrier = Carrier(
+            worker = Worker(
                 parts.store,
                 parts.clock,
                 parts.life,
@@ -461,7 +461,7 @@ async def serve(
                 secrets=secrets,
                 on_restart=calling(requests.want_restart),
             )
-            await carrier.take_over()
+            await worker.take_over()
             # Where the shell tool leaves them, unless it is given another place.
             receipts = [default_home(os.environ) / "receipts"]
             # Files have the time of this machine, whatever the ledger's is.
@@ -469,7 +469,7 @@ async def serve(
             watch = ClockWatch(parts.store, parts.clock)
             ender = CommandEnder(parts.store, parts.clock, parts.life, receipts)
             async with beside(ReceiptPruner(parts.store, machine, receipts, watch=watch)), beside(ender):
-                return await serving.serve(carrier, requests, parts.store, parts.clock)
+                return await serving.serve(worker, requests, parts.store, parts.clock)
 
 
 def _settings_of(url: str, home: Path | None, seal: SealMode | str | None) -> Settings:
@@ -480,7 +480,7 @@ def _settings_of(url: str, home: Path | None, seal: SealMode | str | None) -> Se
 def declared_secrets(config: Config) -> dict[str, Declared]:
     """The secrets of the settings, as programs may use them. What an agent's `env` passes on is declared for
     that agent alone, unless the settings declare the name itself."""
-    from holdfast.engine.secrets import Declared
+    from holdfast.engine.program.secrets import Declared
 
     found: dict[str, Declared] = {}
     for agent, settings in config.agents.items():
@@ -507,12 +507,12 @@ def declared_secrets(config: Config) -> dict[str, Declared]:
 
 def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None = None) -> Parts:
     """The parts of one life on one store."""
-    from holdfast.engine.checkpoints import Checkpoints
-    from holdfast.engine.claims import Claims
-    from holdfast.engine.ledger import Ledger
-    from holdfast.engine.rescue import Rescuer
-    from holdfast.engine.resume import Resumer
-    from holdfast.engine.steps import Journal
+    from holdfast.engine.claims.claims import Claims
+    from holdfast.engine.journal.journal import Journal
+    from holdfast.engine.ledger.ledger import Ledger
+    from holdfast.engine.recovery.checkpoints import Checkpoints
+    from holdfast.engine.recovery.rescue import Rescuer
+    from holdfast.engine.recovery.resume import Resumer
 
     return Parts(
         store=store,

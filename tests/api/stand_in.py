@@ -22,7 +22,7 @@ from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.errors import RestartBlocked
 from holdfast.core.hold import Hold
 from holdfast.core.manifest import Restart
-from holdfast.engine.troubles import Troubles
+from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.gateway.audit import AuditTrail
 from holdfast.gateway.gateway import GatewayStatus, RestartAnswer, RestartRequest, Standing
 from holdfast.gateway.inbox import Inbox
@@ -55,7 +55,7 @@ class StandIn:
         self.inbox = Inbox(store, self.clock)
         self.now = Standing.SERVING
         self.is_safe = True
-        self.troubles = Troubles()
+        self.troubles = TroubleLog()
         self.holds: tuple[Hold, ...] = ()
         self.ledger_problem: str | None = None
         self.settings_refused: str | None = None

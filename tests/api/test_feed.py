@@ -12,8 +12,8 @@ from holdfast.api.feed import Changed, Feed, Listener
 from holdfast.api.security import Buckets
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.ledger import Ledger, NewTask
-from holdfast.engine.troubles import Troubles
+from holdfast.engine.aio.trouble_log import TroubleLog
+from holdfast.engine.ledger.ledger import Ledger, NewTask
 from holdfast.testing.stores import memory_store
 from holdfast.views.wire import TaskSummary
 from tests.builders import a_task
@@ -70,7 +70,7 @@ def test_what_happened_before_anybody_listened_is_not_told_and_what_happens_then
         store = memory_store(clock)
         ledger = Ledger(store, clock)
         await ledger.create(NewTask(name="old", goal="before"))
-        feed = Feed(store, Troubles())
+        feed = Feed(store, TroubleLog())
         assert not await feed.run_once()
         listener = feed.listen()
         await feed.run_once()

@@ -189,7 +189,7 @@ def test_a_long_webhook_is_cleaned_and_searched_beside_the_loop_and_searched_onc
         cleaned.append(threading.current_thread())
         return clean_message(text, role)
 
-    monkeypatch.setattr("holdfast.engine.transcripts.clean_message", noting)
+    monkeypatch.setattr("holdfast.engine.conversation.transcripts.clean_message", noting)
     text = "a tide, password: hunter2Xy9 "
     post(hooked, a_body(text=text, messageId="m0"))  # a write that needs the first key runs again
     cleaned.clear()
@@ -213,7 +213,7 @@ def test_an_inbox_that_is_closed_while_a_long_message_is_cleaned_takes_it_no_mor
         house.gateway.inbox.is_closed = True
         return clean_message(text, role)
 
-    monkeypatch.setattr("holdfast.engine.transcripts.clean_message", closing)
+    monkeypatch.setattr("holdfast.engine.conversation.transcripts.clean_message", closing)
     refused = house.post("chat.send", {"sessionKey": "ada", "message": "a tide " * 20_000})
 
     assert refused.json()["error"]["details"]["code"] == "draining"

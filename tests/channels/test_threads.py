@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast.channels.threads import ChannelThreads, NotBegun
-from tests.engine.carriers import soon
+from tests.engine.workers import soon
 
 
 async def test_a_call_returns_or_raises_what_it_did() -> None:

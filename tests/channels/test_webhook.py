@@ -21,7 +21,7 @@ from holdfast.core.task import Origin
 from holdfast.testing import FakeClock
 from tests.builders import START, later
 from tests.channels.receiver import Receiver
-from tests.engine.carriers import soon
+from tests.engine.workers import soon
 
 SECRET, OTHER = b"a secret of the sea", b"another one, just as long"
 GROUP = Origin(channel="hook", peer="group 7", account_id="team", thread="3")

@@ -29,7 +29,8 @@ from holdfast.core.effect import Effect, decode_request
 from holdfast.core.events import EventKind
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, TaskStatus
-from holdfast.engine import carrier, resume
+from holdfast.engine.recovery import resume
+from holdfast.engine.worker import worker as worker_module
 from holdfast.store import Store
 from holdfast.testing import FailingStore, Failpoint
 from tests.crash.invariants import Contents, assert_ledger_is_whole
@@ -204,7 +205,7 @@ def be_patient() -> None:
     def patient(*args: Any, **options: Any) -> resume.Resumer:
         return resume.Resumer(*args, **options | {"max_idle_attempts": PATIENCE})
 
-    vars(carrier)["Resumer"] = patient
+    vars(worker_module)["Resumer"] = patient
 
 
 async def _first_of(*acts: Coroutine[Any, Any, object]) -> None:

@@ -34,8 +34,8 @@ import holdfast as hf
 from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.effect import EffectClass
 from holdfast.core.transitions import EffectStatus, TaskStatus
-from holdfast.engine import carrier
-from holdfast.engine.carrier import Carrier
+from holdfast.engine.worker import worker as worker_module
+from holdfast.engine.worker.worker import Worker
 from holdfast.store import Tx
 from tests.crash.agents import ASK_AGAIN_S, be_patient, let_the_dead_go, persist
 from tests.crash.facts import Log, read_facts
@@ -317,7 +317,7 @@ class Scene(NamedTuple):
 async def work(scene: Scene, number: int, seed: int) -> None:
     """A worker: it carries agents until a SIGTERM; on a SIGUSR1 it freezes, as soon as it may."""
     be_patient()
-    carriers = have_short_leases()
+    workers = have_short_leases()
     scene.clocks.wear(number)
     # That an agent failed, a lease lapsed or a clock is wrong is what all of this is for.
     logging.getLogger("holdfast").setLevel(logging.ERROR)
@@ -332,28 +332,28 @@ async def work(scene: Scene, number: int, seed: int) -> None:
         async with hf.open(
             scene.place.url, tasks=[task], home=scene.place.home, capacity=CAPACITY
         ) as holdfast:
-            loop.add_signal_handler(signal.SIGUSR1, freeze_when_calm, holdfast.store, carriers[0], tools)
+            loop.add_signal_handler(signal.SIGUSR1, freeze_when_calm, holdfast.store, workers[0], tools)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
             await is_asked_to_stop.wait()
 
 
-def have_short_leases() -> list[Carrier]:
+def have_short_leases() -> list[Worker]:
     """Whatever `hf.open` carries with in this process, which is in the list afterwards."""
-    made: list[Carrier] = []
+    made: list[Worker] = []
 
-    def carrying(*args: Any, **options: Any) -> Carrier:
-        made.append(Carrier(*args, **options | {"lease": LEASE}))
+    def carrying(*args: Any, **options: Any) -> Worker:
+        made.append(Worker(*args, **options | {"lease": LEASE}))
         return made[-1]
 
-    vars(carrier)["Carrier"] = carrying
+    vars(worker_module)["Worker"] = carrying
     return made
 
 
-def freeze_when_calm(store: Any, carrier: Any, tools: Tools) -> None:
+def freeze_when_calm(store: Any, worker: Any, tools: Tools) -> None:
     """Nothing is being sent, and nothing committed. A worker that is frozen inside a call, before its request
     is on its way, sends it when it wakes: no class of effects can do anything about that, says the guide."""
-    if carrier._threads.busy or tools.sending:
-        asyncio.get_running_loop().call_later(LOOK_S, freeze_when_calm, store, carrier, tools)
+    if worker._threads.busy or tools.sending:
+        asyncio.get_running_loop().call_later(LOOK_S, freeze_when_calm, store, worker, tools)
         return
     with contextlib.ExitStack() as held:
         for lock in store._writer._locks:
@@ -404,7 +404,7 @@ async def decide(holdfast: hf.Holdfast, effect: Any, tools: Tools, log: Log, see
     log.write("decided", name=effect.id, value=decision)
 
 
-class Worker:
+class WorkerProcess:
     """One worker as its parent sees it."""
 
     def __init__(self, scene: Scene, number: int, seed: int) -> None:
@@ -467,8 +467,8 @@ class Storm:
         self._said.only_hear()
         self._workers = [self._begin(FIRST_WORKER + number) for number in range(WORKERS)]
 
-    def _begin(self, number: int) -> Worker:
-        return Worker(self._scene, number, self._chance.getrandbits(32))
+    def _begin(self, number: int) -> WorkerProcess:
+        return WorkerProcess(self._scene, number, self._chance.getrandbits(32))
 
     def rage(self, blows: int) -> None:
         """Until so many were dealt, and the agents that were at it then have ended."""
@@ -516,7 +516,7 @@ class Storm:
                 worker.freeze(seconds, is_gentle=is_long)
         self.dealt[blow] += 1
 
-    def _jump(self, worker: Worker) -> None:
+    def _jump(self, worker: WorkerProcess) -> None:
         # As many jumps by a second as by an hour.
         far = FORWARD_S ** self._chance.random()
         if self._scene.place.is_file:

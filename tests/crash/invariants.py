@@ -29,7 +29,7 @@ from holdfast.core.transitions import (
     TaskStatus,
     is_terminal,
 )
-from holdfast.engine.claims import NEVER
+from holdfast.engine.claims.claims import NEVER
 from holdfast.store import Store, Tx
 from holdfast.store.contract import Row
 from holdfast.store.events import START, parse_position

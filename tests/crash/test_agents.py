@@ -29,9 +29,9 @@ from holdfast.core.clock import Clock, SystemClock, to_micros
 from holdfast.core.events import EventKind
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
-from holdfast.engine.carrier import Carrier
-from holdfast.engine.claims import NEVER
-from holdfast.engine.definitions import by_name
+from holdfast.engine.claims.claims import NEVER
+from holdfast.engine.program.definitions import by_name
+from holdfast.engine.worker.worker import Worker
 from holdfast.store import writer
 from tests.crash import invariants
 from tests.crash.agents import (
@@ -198,12 +198,12 @@ async def carrying(
     """What `hf.open` does, with a clock and a lease of our own."""
     store, known = place.open(clock), by_name(tasks)
     life = await hf.Life.begin(store, clock, locks=place.locks)
-    carrier = Carrier(store, clock, life, known, lease=lease)
-    await carrier.take_over()
+    worker = Worker(store, clock, life, known, lease=lease)
+    await worker.take_over()
     async with asyncio.TaskGroup() as group:
-        group.create_task(carrier.run())
+        group.create_task(worker.run())
         yield hf.Holdfast(store, clock, known)
-        carrier.stop()
+        worker.stop()
     await life.end()
     store.close()
 

@@ -21,17 +21,17 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.errors import ClaimLost
 from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure, Progress
-from holdfast.engine.ledger import AlreadyEnded
-from holdfast.engine.resume import Resumed
+from holdfast.engine.ledger.ledger import AlreadyEnded
+from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store, Write
 from holdfast.store.effects import BeginEffect
 from holdfast.testing import StoreAround
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place
 from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
-from tests.engine.carriers import carrying, soon, until
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
+from tests.engine.workers import carrying, soon, until
 
 pytestmark = pytest.mark.slow
 
@@ -249,7 +249,7 @@ async def send_and_freeze(place: Place, outbox: Path, out: Pipe) -> None:
     store = FreezingStore(place.open())
     async with carrying(cast(Store, store), SystemClock(), task, lease=LEASE_S) as process:
         await process.holdfast.start(task(), key="once")
-        await until(lambda: store.has_frozen and not process.carrier.claims_in_flight())
+        await until(lambda: store.has_frozen and not process.worker.claims_in_flight())
     out.say("ended")
     store.close()
 

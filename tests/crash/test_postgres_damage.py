@@ -11,8 +11,8 @@ import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.store.postgres import PostgresStore
-from tests.engine.carriers import carrying, until
 from tests.engine.flips import Shop, go_on_with, result_of
+from tests.engine.workers import carrying, until
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,7 @@ async def test_a_flipped_bit_on_a_server_with_checksums_is_named_and_charges_nob
         async with carrying(store, clock, order := shop.order()) as process:
             handles = {name: await process.holdfast.start(order(name), key=name) for name in NAMES}
             await until(lambda: sorted(shop.arrived) == NAMES)
-            process.carrier.hurry()
+            process.worker.hurry()
     file = file_of(server, url, relation)
     server.stop()
     content = bytearray(file.read_bytes())

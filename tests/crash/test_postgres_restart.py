@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import StoreUnavailable
-from holdfast.engine.claims import ClaimedRun
-from holdfast.engine.ledger import Finished
+from holdfast.engine.claims.claims import ClaimedRun
+from holdfast.engine.ledger.ledger import Finished
 from holdfast.store import Store, writer
 from tests.crash.facts import Log, assert_facts_stand, read_facts
 from tests.crash.invariants import assert_ledger_is_whole

@@ -15,7 +15,7 @@ from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import SystemClock
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import CheckpointStatus, RunStatus
-from holdfast.engine.claims import ClaimedRun
+from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.store import Tx
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place

@@ -17,7 +17,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine.carrier import Carrier
+from holdfast.engine.worker.worker import Worker
 from holdfast.gateway import serving
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place
@@ -131,13 +131,13 @@ def serve(place: Place, out: Pipe, world: World, drain_timeout: float, prepare: 
 
 
 def say_when_told(out: Pipe) -> None:
-    stop = Carrier.stop
+    stop = Worker.stop
 
-    def stop_and_say(carrier: Carrier, *reason: Any) -> None:
-        stop(carrier, *reason)
+    def stop_and_say(worker: Worker, *reason: Any) -> None:
+        stop(worker, *reason)
         out.say("told")
 
-    Carrier.stop = stop_and_say  # type: ignore[method-assign, assignment]
+    Worker.stop = stop_and_say  # type: ignore[method-assign, assignment]
 
 
 class Server:
@@ -333,7 +333,7 @@ def test_a_function_in_a_thread_does_not_keep_the_process_from_ending(place: Pla
 
 def be_impatient() -> None:
     serving.SLACK_S = 0.0
-    Carrier.longest_stop_s = property(lambda _carrier: 1.0)  # type: ignore[assignment, method-assign]
+    Worker.longest_stop_s = property(lambda _worker: 1.0)  # type: ignore[assignment, method-assign]
 
 
 def test_a_drain_that_is_stuck_is_ended_by_force_and_what_it_carried_is_paused(

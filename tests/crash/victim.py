@@ -20,10 +20,10 @@ from holdfast.core.errors import ClaimLost
 from holdfast.core.plan import Plan, plan_of
 from holdfast.core.task import Failure, Progress
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine import resume
-from holdfast.engine.claims import ClaimedRun
-from holdfast.engine.ledger import Finished
-from holdfast.engine.resume import Resumed
+from holdfast.engine.claims.claims import ClaimedRun
+from holdfast.engine.ledger.ledger import Finished
+from holdfast.engine.recovery import resume
+from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store
 from tests.crash.facts import Log, assert_facts_stand, read_facts
 from tests.crash.places import Place

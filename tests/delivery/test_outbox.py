@@ -23,7 +23,7 @@ from tests.builders import BOOT, OTHER_BOOT, START, a_boot, later
 from tests.channels.receiver import Receiver
 from tests.conftest import Ledger
 from tests.delivery.post import ADA, BEN, Post, S, outbox, owed, raising, seen
-from tests.engine.carriers import until
+from tests.engine.workers import until
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from holdfast.testing import FakeClock
 from tests.builders import BOOT, OTHER_BOOT, START, later
 from tests.channels.receiver import Receiver, json_places
 from tests.delivery.post import ADA, BEN, Post, S, outbox, owed, raising, seen
-from tests.engine.carriers import soon, until
 from tests.engine.tables import execute, literal
+from tests.engine.workers import soon, until
 
 SECRET = b"a secret of the sea"
 

@@ -516,7 +516,7 @@ def test_chat_ends_with_the_answer(run: Run, house: House) -> None:
 
 def answer_first(house: House) -> None:
     from holdfast.core.message import Role
-    from holdfast.engine.transcripts import new_message, post
+    from holdfast.engine.conversation.transcripts import new_message, post
 
     store, clock = house.gateway.store, house.gateway.clock
 

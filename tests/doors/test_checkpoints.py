@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.checkpoint import CheckpointKind, encode_document
 from holdfast.core.ids import new_checkpoint_id
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
-from holdfast.engine.checkpoints import to_checkpoint
+from holdfast.engine.recovery.checkpoints import to_checkpoint
 from holdfast.store import Store, Tx
 from holdfast.store.sqlite_file import connect
 from holdfast.views.checkpoints import checkpoint_view_json_schema

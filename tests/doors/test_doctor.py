@@ -16,9 +16,9 @@ from holdfast.cli.doctor import check_checksums
 from holdfast.config import read_settings
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import CheckpointStatus, RunStatus
-from holdfast.engine import jumped
-from holdfast.engine.boots import Life
-from holdfast.engine.clockwatch import ClockWatch
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.clocks import jump_facts
+from holdfast.engine.clocks.clock_watch import ClockWatch
 from holdfast.store import checksums
 from holdfast.store.locks import BootLock, HomeLock
 from holdfast.store.sqlite_file import connect
@@ -217,12 +217,12 @@ def test_a_clock_that_jumped_is_a_warning(
     run: Run, ledger: Opens, monkeypatch: pytest.MonkeyPatch, by_s: int, shown: str | None
 ) -> None:
     run("store", "migrate")
-    passed = jumped.boottime_us
-    monkeypatch.setattr(jumped, "machine_boot", lambda: "boot 1")
+    passed = jump_facts.boottime_us
+    monkeypatch.setattr(jump_facts, "machine_boot", lambda: "boot 1")
     with ledger() as store:
         asyncio.run(ClockWatch(store, SystemClock(), machine="boot 1").firing_time())
     # The wall clock is ahead of the time since boot by as much as that is behind it.
-    monkeypatch.setattr(jumped, "boottime_us", lambda: passed() - by_s * 1_000_000)
+    monkeypatch.setattr(jump_facts, "boottime_us", lambda: passed() - by_s * 1_000_000)
 
     found = checks(run)["clock"]
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.cli import screen as screens
 from holdfast.cli.follow import MAX_TREE, Tree, answer_of, look, look_at_tree, words_of
 from holdfast.cli.output import Output
-from holdfast.cli.screen import Glance, Remarks, screen_for
+from holdfast.cli.screen import Glance, WaitingNotes, screen_for
 from holdfast.core.errors import BadInput
 from holdfast.core.events import Event, EventKind
 from holdfast.core.run import Run
@@ -48,7 +48,7 @@ def test_without_a_terminal_progress_is_told_now_and_then_and_only_when_there_is
 ) -> None:
     moments = itertools.count(0.0, screens.TELL_EVERY_S / 2)
     monkeypatch.setattr(screens, "time", SimpleNamespace(monotonic=lambda: next(moments)))
-    remarks = Remarks(Output(as_json=False))
+    remarks = WaitingNotes(Output(as_json=False))
 
     for done in (0, 1, 2, 2, 2, 3, 4):
         remarks.show(Glance(status="running", done=done))

@@ -19,7 +19,7 @@ from holdfast.config import read_store_url
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import KeyMissing, KeyWrong, SettingsError
 from holdfast.core.sealing import SealMode
-from holdfast.engine.boots import Life
+from holdfast.engine.claims.boots import Life
 from holdfast.store.outer_keys import FileKey, read_key_file, text_of
 from holdfast.store.rekey import bring
 from holdfast.store.sealing import NoKey, Vault, fingerprint

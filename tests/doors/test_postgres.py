@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import app
 from holdfast.core.clock import SystemClock
-from holdfast.engine.ledger import NewTask, creating
-from holdfast.engine.resume import Resumer
+from holdfast.engine.ledger.ledger import NewTask, creating
+from holdfast.engine.recovery.resume import Resumer
 from tests.builders import BOOT, stored_checkpoint
 from tests.doors.calls import Run
 from tests.servers import PostgresServer, move_clock

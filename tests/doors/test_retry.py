@@ -16,7 +16,7 @@ from holdfast.api import tasks as tasks_api
 from holdfast.cli import tasks as tasks_cli
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine.retention import pruning
+from holdfast.engine.ledger.retention import pruning
 from holdfast.store import Store
 from tests.api.stand_in import OWNER, OWNER_TOKEN, House, a_house
 from tests.builders import later, stored_run

@@ -26,7 +26,7 @@ from holdfast.config import (
 )
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import HomeInUse, NoLedger, SettingsError
-from holdfast.engine.ledger import NewTask
+from holdfast.engine.ledger.ledger import NewTask
 from holdfast.store.locks import HomeLock
 from holdfast.testing import FakeClock
 

@@ -14,8 +14,8 @@ from holdfast.core.plan import plan_of
 from holdfast.core.step import NoteKind
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, Origin, Progress
 from holdfast.core.transitions import CheckpointStatus, EffectStatus, RunStatus, TaskStatus
-from holdfast.engine.claims import NEVER
-from holdfast.engine.ledger import NewTask, creating
+from holdfast.engine.claims.claims import NEVER
+from holdfast.engine.ledger.ledger import NewTask, creating
 from holdfast.store import Store, Tx
 from holdfast.store.journal import saving_step
 from holdfast.store.sqlite_file import connect

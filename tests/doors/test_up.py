@@ -18,7 +18,7 @@ import pytest
 from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus, RunStatus
-from holdfast.engine.jumped import FACT, boottime_us, machine_boot
+from holdfast.engine.clocks.jump_facts import FACT, boottime_us, machine_boot
 from holdfast.store import Store
 from holdfast.views.up import UpView
 from tests.builders import an_effect, stored_run

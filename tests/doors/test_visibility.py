@@ -20,8 +20,8 @@ from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.message import Role
 from holdfast.core.task import Failure, Origin
 from holdfast.core.transitions import DeliveryStatus, EffectStatus, RunStatus, TaskStatus
-from holdfast.engine.checkpoints import build
-from holdfast.engine.transcripts import new_message, post
+from holdfast.engine.conversation.transcripts import new_message, post
+from holdfast.engine.recovery.checkpoints import build
 from holdfast.store import Store, Tx
 from holdfast.views.visibility import PLACES, Seen, whole_commands, whole_methods
 from tests.api.stand_in import READ_TOKEN, House, a_house

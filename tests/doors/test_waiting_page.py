@@ -21,10 +21,10 @@ from holdfast.core.payload import encode_payload
 from holdfast.core.run import Queue
 from holdfast.core.task import Failure, Origin
 from holdfast.core.transitions import CheckpointStatus, DeliveryStatus, RunStatus, TaskStatus
-from holdfast.engine import jumped
-from holdfast.engine.boots import Life, waits_for_boot
-from holdfast.engine.claims import NEVER
-from holdfast.engine.clockwatch import ClockWatch
+from holdfast.engine.claims.boots import Life, waits_for_boot
+from holdfast.engine.claims.claims import NEVER
+from holdfast.engine.clocks import jump_facts
+from holdfast.engine.clocks.clock_watch import ClockWatch
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.api.stand_in import a_house
@@ -471,12 +471,12 @@ def test_a_key_that_is_gone(run: Run, row: Row, past: Past, home: Path, tmp_path
 
 @produces("clock the wall clock jumped …")
 def test_a_clock_that_jumped(run: Run, row: Row, ledger: Opens, monkeypatch: pytest.MonkeyPatch) -> None:
-    passed = jumped.boottime_us
-    monkeypatch.setattr(jumped, "machine_boot", lambda: "boot 1")
+    passed = jump_facts.boottime_us
+    monkeypatch.setattr(jump_facts, "machine_boot", lambda: "boot 1")
     with ledger() as store:
         asyncio.run(ClockWatch(store, SystemClock(), machine="boot 1").firing_time())
     with monkeypatch.context() as patch:
-        patch.setattr(jumped, "boottime_us", lambda: passed() - 3_600_000_000)
+        patch.setattr(jump_facts, "boottime_us", lambda: passed() - 3_600_000_000)
         assert_shown(run, row)
         assert "timedatectl set-ntp true" in run(*row.command("doctor")).out
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine import carried, carrier
+from holdfast.engine.worker import in_flight
+from holdfast.engine.worker import worker as worker_module
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.conftest import Ledger
@@ -66,5 +67,5 @@ def others(store: Store, clock: FakeClock) -> Parts:
 @pytest.fixture
 def quick_force(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that does not want to stop is interrupted more often than every second."""
-    monkeypatch.setattr(carried, "FORCE_EVERY_S", 0.02)
-    monkeypatch.setattr(carrier, "FORCE_EVERY_S", 0.02)
+    monkeypatch.setattr(in_flight, "FORCE_EVERY_S", 0.02)
+    monkeypatch.setattr(worker_module, "FORCE_EVERY_S", 0.02)

@@ -16,12 +16,12 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import HoldfastError, RowDamaged, SchemaMismatch, StoreUnavailable
 from holdfast.core.task import Task
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.definitions import TaskDefinition
+from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.store import Store, Tx
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock
-from tests.engine.carriers import carrying, until
+from tests.engine.workers import carrying, until
 
 PAGE = 4096
 # What a task that was not carried to its end may say.

@@ -12,13 +12,13 @@ from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
 from holdfast.core.claim import DEFAULT_LEASE
 from holdfast.core.clock import Clock
 from holdfast.core.task import Task
-from holdfast.engine.boots import Life
-from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.claims import ClaimedRun, Claims
-from holdfast.engine.ledger import Ledger, NewTask
-from holdfast.engine.rescue import Rescuer
-from holdfast.engine.resume import Resumed, Resumer
-from holdfast.engine.steps import Journal
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import ClaimedRun, Claims
+from holdfast.engine.journal.journal import Journal
+from holdfast.engine.ledger.ledger import Ledger, NewTask
+from holdfast.engine.recovery.checkpoints import Checkpoints
+from holdfast.engine.recovery.rescue import Rescuer
+from holdfast.engine.recovery.resume import Resumed, Resumer
 from holdfast.store import Store
 
 

@@ -14,21 +14,21 @@ from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
 from holdfast.core.run import Run
-from holdfast.engine.attempts import record_attempts
-from holdfast.engine.boots import Life
-from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.claims import NEVER, Claims
-from holdfast.engine.definitions import Call, TaskDefinition, by_name
-from holdfast.engine.execution import Execution
-from holdfast.engine.handles import Handle, Holdfast
-from holdfast.engine.live import Place, nanos_of
-from holdfast.engine.rescue import Rescuer
-from holdfast.engine.restarting import RestartAsk
-from holdfast.engine.resume import Resumer
-from holdfast.engine.scopes import load_pasts
-from holdfast.engine.secrets import Secrets
-from holdfast.engine.steady import steady_of
-from holdfast.engine.threads import StepThreads
+from holdfast.engine.aio.threads import StepThreads
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import NEVER, Claims
+from holdfast.engine.client.handles import Handle, Holdfast
+from holdfast.engine.clocks.steady import steady_of
+from holdfast.engine.journal.scopes import load_pasts
+from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
+from holdfast.engine.program.live_run import Place, nanos_of
+from holdfast.engine.program.restart_requests import RestartAsk
+from holdfast.engine.program.secrets import Secrets
+from holdfast.engine.recovery.attempts import record_attempts
+from holdfast.engine.recovery.checkpoints import Checkpoints
+from holdfast.engine.recovery.rescue import Rescuer
+from holdfast.engine.recovery.resume import Resumer
+from holdfast.engine.worker.execution import Execution
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, FakeClock
 from tests.engine.tables import dump
@@ -79,7 +79,7 @@ class Stage:
             landing_s=self.landing_s,
             secrets=self.secrets,
         )
-        await record_attempts(self.store, self._known)
+        await record_attempts(self.store, {name: task.named_attempts for name, task in self._known.items()})
         await self._rescuer.rescue_dead_boots()
         await self._resumer.resume_all(concurrency=1)
         return self

@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.core.message import Message, Role
 from holdfast.core.task import Origin
-from holdfast.engine.definitions import TaskDefinition
+from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.gateway.conversations import Conversations
 from holdfast.gateway.inbox import Inbox
 from holdfast.runtimes.agents import _definition

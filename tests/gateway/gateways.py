@@ -13,14 +13,14 @@ import msgspec
 from holdfast.config.gateway import Config, GatewaySettings, RestartSettings
 from holdfast.core.clock import Clock
 from holdfast.core.manifest import Restart
-from holdfast.engine.boots import Life
-from holdfast.engine.definitions import TaskDefinition, by_name
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.program.definitions import TaskDefinition, by_name
 from holdfast.gateway.conversations import Conversations
 from holdfast.gateway.gateway import Gateway, RestartRequest
 from holdfast.gateway.inbox import Inbox
 from holdfast.store import Store
-from tests.engine.carriers import soon
+from tests.engine.workers import soon
 
 
 class Hosted:
@@ -109,10 +109,10 @@ async def _ready_or_over(gateway: Gateway, running: asyncio.Task[bool]) -> None:
 
 async def die(one: Hosted) -> None:
     """As a killed process: nothing is written any more, and its lock is free."""
-    carrier = one.gateway._carrier
-    for carried in carrier._hands.everyone():
+    worker = one.gateway._worker
+    for carried in worker._in_flight.everyone():
         carried.give_up("killed")
-    carrier._hands.let_go(carrier._hands.everyone())
+    worker._in_flight.let_go(worker._in_flight.everyone())
     one.running.cancel()
     await asyncio.gather(one.running, return_exceptions=True)
     assert one.life._lock is not None

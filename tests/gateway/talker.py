@@ -15,11 +15,11 @@ from holdfast.channels.webhook import Webhook
 from holdfast.core.clock import SystemClock
 from holdfast.core.task import Origin
 from holdfast.delivery.outbox import Outbox
-from holdfast.engine.beside import beside
-from holdfast.engine.boots import Life
-from holdfast.engine.carrier import Carrier
-from holdfast.engine.definitions import by_name
-from holdfast.engine.program import Run
+from holdfast.engine.aio.background import beside
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.program.author_api import Run
+from holdfast.engine.program.definitions import by_name
+from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.conversations import Conversations
 from holdfast.gateway.inbox import Inbox
 from holdfast.runtimes.contract import Heard
@@ -41,15 +41,15 @@ async def main(url: str, locks: str, hook: str) -> None:
     clock = SystemClock()
     store = open_store(url, clock=clock)
     life = await Life.begin(store, clock, locks=Path(locks))
-    carrier = Carrier(store, clock, life, by_name([agent(speak)]))
-    await carrier.take_over()
+    worker = Worker(store, clock, life, by_name([agent(speak)]))
+    await worker.take_over()
     channels = {"hook": Webhook("hook", hook, b"a secret of the sea", clock)}
     services = [
         Conversations(store, clock, {"scholar"}, every_s=0.2),
         Outbox(store, clock, channels, boot_id=life.id, every_s=0.2),
     ]
     inbox = Inbox(store, clock)
-    async with beside(carrier), asyncio.TaskGroup() as group:
+    async with beside(worker), asyncio.TaskGroup() as group:
         for service in services:
             group.create_task(service.run())
         print("ready", flush=True)

@@ -19,7 +19,7 @@ from holdfast.core.events import Event, EventKind
 from holdfast.core.message import Message, Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus, TaskStatus
-from holdfast.engine.program import Run
+from holdfast.engine.program.author_api import Run
 from holdfast.gateway.inbox import Inbox
 from holdfast.runtimes.contract import Heard
 from holdfast.store import Store

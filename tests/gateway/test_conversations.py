@@ -16,9 +16,9 @@ from holdfast.core.message import Role
 from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES, redact_text
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus, SessionStatus, TaskStatus
-from holdfast.engine.ledger import NewTask, cancelling, creating, prepare
-from holdfast.engine.program import Run
-from holdfast.engine.transcripts import answer
+from holdfast.engine.conversation.transcripts import answer
+from holdfast.engine.ledger.ledger import NewTask, cancelling, creating, prepare
+from holdfast.engine.program.author_api import Run
 from holdfast.gateway.conversations import Conversations, Moved, settle, start, task_for
 from holdfast.gateway.inbox import Inbox
 from holdfast.runtimes.contract import Heard
@@ -26,9 +26,9 @@ from holdfast.store import Store, Tx
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RepeatingStore, memory_store
 from tests.builders import START, a_session, a_task, due_by, later
 from tests.conftest import Ledger
-from tests.engine.carriers import carrying, until
 from tests.engine.stage import Stage
 from tests.engine.tables import execute, literal
+from tests.engine.workers import carrying, until
 from tests.gateway.chats import ADA, GROUP, KEY, Chat, agent, conversations
 
 
@@ -441,7 +441,7 @@ async def test_two_gateways_settle_an_ended_task_once(ledger: Ledger) -> None:
 
 
 async def test_two_gateways_answer_everything_once_and_in_order(ledger: Ledger) -> None:
-    """The real thing: two carriers, two services each woken by hints, one ledger."""
+    """The real thing: two workers, two services each woken by hints, one ledger."""
     first = ledger.open()
     second = first if getattr(ledger, "_directory", "") is None else ledger.open()
     scholar = agent(echo)

@@ -11,16 +11,16 @@ import holdfast as hf
 from holdfast.core.claim import Claim
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.task import Origin
-from holdfast.engine import resume
-from holdfast.engine.carrier import Carrier
-from holdfast.engine.ledger import NewTask, creating
+from holdfast.engine.ledger.ledger import NewTask, creating
+from holdfast.engine.recovery import resume
+from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools import restart_gateway
-from tests.engine.carriers import until
 from tests.engine.deaths import spend_attempts
 from tests.engine.tables import execute, literal
+from tests.engine.workers import until
 from tests.gateway.gateways import hosted
 from tests.gateway.test_gateway import ADA, KEY, Stage
 
@@ -111,18 +111,18 @@ async def test_a_restart_that_cannot_be_read_keeps_nobody_from_starting(
 async def test_a_seed_that_cannot_be_read_is_not_needed_to_tell_who_was_interrupted(
     store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting, take_over = stage.waiting("agent.main"), Carrier.take_over
+    waiting, take_over = stage.waiting("agent.main"), Worker.take_over
     origin = Origin(channel="hooks", peer="ada")
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         await one.gateway.inbox.post(KEY, "question", origin, channel_message_id="m1")
         await stage.entered()
 
-    async def then_damage(self: Carrier, **options: Any) -> Any:
+    async def then_damage(self: Worker, **options: Any) -> Any:
         resumed = await take_over(self, **options)
         execute(store, f"UPDATE runs SET seed = {literal(store, b'{')} WHERE seed IS NOT NULL")
         return resumed
 
-    monkeypatch.setattr(Carrier, "take_over", then_damage)
+    monkeypatch.setattr(Worker, "take_over", then_damage)
     async with hosted(store, clock, tmp_path / "home", waiting) as other:
         (restart,) = await other.restarts()
 
@@ -140,18 +140,18 @@ async def test_what_is_not_carried_is_not_held_though_the_ledger_is_away(
         raise StoreUnavailable("away for a moment")
 
     async with hosted(store, clock, tmp_path / "home", unfit) as one:
-        carrier = one.gateway._carrier
-        monkeypatch.setattr(carrier, "_begin", lambda *_: ValueError("unfit"))
-        monkeypatch.setattr(carrier._ledger, "fail", away)
+        worker = one.gateway._worker
+        monkeypatch.setattr(worker, "_begin", lambda *_: ValueError("unfit"))
+        monkeypatch.setattr(worker._ledger, "fail", away)
         taken: list[Claim] = []
-        hold = carrier._heartbeat.hold
+        hold = worker._heartbeat.hold
 
         def hold_and_tell(claim: Claim) -> None:
             taken.append(claim)
             hold(claim)
 
-        monkeypatch.setattr(carrier._heartbeat, "hold", hold_and_tell)
+        monkeypatch.setattr(worker._heartbeat, "hold", hold_and_tell)
         wanted = [NewTask(name="t", goal="g") for _ in range(3)]
         await store.write(creating(wanted, now=clock.now()))
-        carrier._news.set()
-        await until(lambda: len(taken) >= 3 and not carrier._heartbeat._held)
+        worker._news.set()
+        await until(lambda: len(taken) >= 3 and not worker._heartbeat._held)

@@ -17,8 +17,9 @@ from holdfast.core.manifest import Fate, InterruptionKind
 from holdfast.core.message import Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus, RestartStatus, RunStatus, TaskStatus
-from holdfast.engine import carried, drain, resume
-from holdfast.engine.carried import Carried
+from holdfast.engine.recovery import resume
+from holdfast.engine.worker import drain, in_flight
+from holdfast.engine.worker.in_flight import RunInFlight
 from holdfast.gateway.gateway import UNWIND_S
 from holdfast.gateway.signals import StopRequest
 from holdfast.schedule.cron import Cron
@@ -27,8 +28,8 @@ from holdfast.store.rows.talk import delivery_from_row
 from holdfast.store.verify import scan
 from holdfast.testing import FakeClock, StoreAround, name_of
 from holdfast.tools import restart_gateway
-from tests.engine.carriers import soon, until
 from tests.engine.deaths import spend_attempts
+from tests.engine.workers import soon, until
 from tests.gateway.gateways import config_with, document_of, hosted
 
 ADA = Origin(channel="webhook", peer="ada", account_id="one")
@@ -190,7 +191,7 @@ async def test_a_restart_leaves_a_manifest_and_the_next_life_says_what_became_of
         handle = await one.gateway.holdfast.start(waiting(), goal="dig")
         await stage.entered()
         asking = asyncio.ensure_future(one.restart("new tools"))
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         stage.open.set()
 
         answer = await soon(asking)
@@ -246,7 +247,7 @@ async def test_a_gateway_that_dies_in_its_drain_is_recovered_by_the_manifest(
         handle = await one.gateway.holdfast.start(waiting())
         await stage.entered()
         asking = asyncio.ensure_future(one.restart("half-way"))
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
     asking.cancel()
 
     stage.open.set()
@@ -264,7 +265,7 @@ async def test_several_triggers_become_one_restart_that_keeps_every_reason(
         await one.gateway.holdfast.start(waiting())
         await stage.entered()
         asking = [asyncio.ensure_future(one.restart(why)) for why in ("first", "second")]
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         changing = asyncio.ensure_future(one.gateway.settings_changed(["agents.main"]))
         await asyncio.sleep(0)  # it is asked for before the signal comes
         one.gateway.put(StopRequest(why="SIGUSR1", wants_restart=True))
@@ -289,7 +290,7 @@ async def test_a_stop_beats_a_restart_and_its_work_goes_on_at_the_next_start(
         handle = await one.gateway.holdfast.start(waiting())
         await stage.entered()
         asking = asyncio.ensure_future(one.restart())
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         one.gateway.put(StopRequest(why="SIGTERM"))
         stage.open.set()
         await soon(asking)
@@ -368,7 +369,7 @@ async def test_a_checkpoint_that_cannot_be_written_blocks_the_restart_and_the_ru
         await stage.entered()
         broken.refuses = lambda name: "pause" in name
         asking = asyncio.ensure_future(one.restart())
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         stage.open.set()
 
         answer = await soon(asking)
@@ -438,7 +439,7 @@ async def test_a_conversation_goes_on_where_it_was_and_its_message_is_answered_o
         ]
         await stage.entered()
         asking = asyncio.ensure_future(one.restart("new tools"))
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         stage.open.set()
         await soon(asking)
     manifest = document_of(home / "restart-manifest.json")
@@ -569,7 +570,7 @@ async def test_an_agent_may_ask_for_a_restart_and_learns_who_is_in_the_way(
         in_the_way = await one.gateway.holdfast.start(other())
         await stage.entered()
         handle = await one.gateway.holdfast.start(asks())
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         stage.open.set()
         assert await one.ended()
         found = await one.restarts()
@@ -641,7 +642,7 @@ async def test_messages_that_come_during_a_drain_are_queued_or_refused_as_the_se
         await one.gateway.inbox.post(KEY, "first", ADA, channel_message_id="m1")
         await stage.entered()
         asking = asyncio.ensure_future(one.restart())
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         if is_queued:
             posted = await one.gateway.inbox.post(KEY, "second", ADA, channel_message_id="m2")
             assert posted.message.status is MessageStatus.QUEUED
@@ -693,13 +694,13 @@ async def test_settings_of_a_recovery_apply_to_the_next_one(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
     async with hosted(store, clock, tmp_path / "home") as one:
-        carrier = one.gateway._carrier
+        worker = one.gateway._worker
         config = config_with(resume_concurrency=7, drain_timeout_s=3.0, session_recovery=False)
 
         one.gateway.apply(config)
 
-        assert carrier._resumer.concurrency == 7
-        assert carrier._drain.patience.effects_s == 3.0
+        assert worker._resumer.concurrency == 7
+        assert worker._drain.patience.effects_s == 3.0
         assert not one.gateway._recovery.settings.session_recovery
 
 
@@ -711,10 +712,10 @@ async def test_who_does_not_stop_is_paused_at_the_deadline_and_gets_a_second_to_
 ) -> None:
     given: list[tuple[float, RunStatus]] = []
 
-    async def interrupt(some: Sequence[Carried], *, within_s: float) -> None:
+    async def interrupt(some: Sequence[RunInFlight], *, within_s: float) -> None:
         runs = [store.read_now(lambda tx, one=one: tx.runs.get(one.claim.run_id)) for one in some]  # type: ignore[misc]
         given.extend((within_s, run.status) for run in runs)
-        await carried.interrupt(some, within_s=within_s)
+        await in_flight.interrupt(some, within_s=within_s)
 
     monkeypatch.setattr(drain, "interrupt", interrupt)
     waiting = stage.waiting()
@@ -728,7 +729,7 @@ async def test_who_does_not_stop_is_paused_at_the_deadline_and_gets_a_second_to_
 
     # Checkpoint and fence come first, and what is left of the restart is short.
     assert given == [(UNWIND_S, RunStatus.PAUSED_FOR_RESTART)]
-    assert one.gateway._carrier.longest_stop_s < 0.1 + 5
+    assert one.gateway._worker.longest_stop_s < 0.1 + 5
 
 
 # --- who kills the gateway

@@ -13,7 +13,7 @@ from holdfast.core.message import MAX_MESSAGE_BYTES, Envelope, Role
 from holdfast.core.redaction import redact_text
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
-from holdfast.engine.transcripts import new_message, post
+from holdfast.engine.conversation.transcripts import new_message, post
 from holdfast.gateway.inbox import Inbox
 from holdfast.store import Store
 from holdfast.store.sessions import page_token

@@ -1,5 +1,6 @@
 """An effect that is done while the disk is full: kept by the gateway that lives, written when there is space,
-and put before a person only if that gateway dies. (On a server: tests/engine/test_kept_outcomes.py.)"""
+and put before a person only if that gateway dies. (On a server: the
+file of the same name in tests/engine/program.)"""
 
 from __future__ import annotations
 

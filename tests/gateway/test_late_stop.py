@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
 from holdfast.gateway.gateway import Gateway, RestartRequest
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store
 from holdfast.testing import FakeClock
-from tests.engine.carriers import soon, until
+from tests.engine.workers import soon, until
 from tests.gateway.gateways import Hosted, hosted
 
 

@@ -13,12 +13,12 @@ import holdfast as hf
 from holdfast.core.manifest import Manifest
 from holdfast.core.task import Origin
 from holdfast.core.transitions import RestartStatus
-from holdfast.engine.ledger import NewTask, creating
+from holdfast.engine.ledger.ledger import NewTask, creating
 from holdfast.gateway.manifests import with_more
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store
 from holdfast.testing import FakeClock
-from tests.engine.carriers import soon, until
+from tests.engine.workers import soon, until
 from tests.gateway.gateways import Hosted, document_of, hosted
 from tests.gateway.test_gateway import Stage
 
@@ -54,7 +54,7 @@ class Family:
 
 async def drained(one: Hosted, stage: Stage) -> None:
     asking = asyncio.ensure_future(one.restart("new tools"))
-    await until(lambda: one.gateway._carrier._is_stopping)
+    await until(lambda: one.gateway._worker._is_stopping)
     stage.open.set()
     await soon(asking)
 
@@ -68,7 +68,7 @@ async def test_a_session_that_only_waits_for_its_children_stands_in_the_manifest
         posted = await one.gateway.inbox.post(key, "plant the beds", person, channel_message_id="m1")
         await stage.entered(2)
         # Nothing carries it: it waits.
-        await until(lambda: len(one.gateway._carrier.claims_in_flight()) == 2)
+        await until(lambda: len(one.gateway._worker.claims_in_flight()) == 2)
         await drained(one, stage)
     manifest = document_of(home / "restart-manifest.json")
     in_flight = sorted([family.started["child"], family.started["grandchild"]])
@@ -111,7 +111,7 @@ async def test_what_two_passes_find_of_one_session_is_one_entry(
     async with hosted(store, clock, home, *family.tasks) as one:
         await one.gateway.inbox.post("agent:main:family", "plant", GRACE, channel_message_id="m1")
         await stage.entered(2)
-        await until(lambda: len(one.gateway._carrier.claims_in_flight()) == 2)
+        await until(lambda: len(one.gateway._worker.claims_in_flight()) == 2)
         await drained(one, stage)
         (restart,) = await one.restarts()
     whole = restart.manifest
@@ -150,7 +150,7 @@ async def test_a_stop_does_not_need_the_manifests_file(
                 one.gateway.put(StopRequest(why="SIGTERM"))
             else:
                 stopping = asyncio.ensure_future(one.gateway.stop("enough", triggered_by="ada"))
-            await until(lambda: one.gateway._carrier._is_stopping)
+            await until(lambda: one.gateway._worker._is_stopping)
             stage.open.set()
 
             assert not await one.ended()

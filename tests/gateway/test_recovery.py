@@ -20,8 +20,8 @@ from holdfast.core.manifest import Fate, Restart, Trigger
 from holdfast.core.message import Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, RestartStatus, TaskStatus
-from holdfast.engine.claims import ClaimedRun
-from holdfast.engine.rescue import BATCH, Reaper
+from holdfast.engine.claims.claims import ClaimedRun
+from holdfast.engine.recovery.rescue import BATCH, Reaper
 from holdfast.gateway.conversations import Conversations, settle
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import planning, save_file

@@ -16,7 +16,7 @@ from holdfast.config.gateway import Config
 from holdfast.core.errors import RestartBlocked, SettingsError
 from holdfast.gateway import reload
 from holdfast.gateway.reload import Reload
-from tests.engine.carriers import soon, until
+from tests.engine.workers import soon, until
 
 
 class Desk:

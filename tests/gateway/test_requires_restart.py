@@ -18,7 +18,7 @@ from holdfast.gateway.inbox import Inbox
 from holdfast.store import Store, Write
 from holdfast.testing import FakeClock, StoreAround, name_of
 from holdfast.tools import restart_gateway
-from tests.engine.carriers import soon, until
+from tests.engine.workers import soon, until
 from tests.gateway.gateways import Hosted, document_of, hosted
 from tests.gateway.test_gateway import BrokenStore, Stage
 
@@ -184,7 +184,7 @@ async def test_when_a_checkpoint_cannot_be_saved_the_refusal_names_the_run_and_a
         other = await one.gateway.holdfast.start(waiting())
         await stage.entered()
         await ask(one)
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         stage.open.set()
         await until(lambda: upgrade.ended != [])
         broken.refuses = lambda _name: False
@@ -414,10 +414,10 @@ async def test_a_run_that_is_given_back_while_it_waits_asks_once(
         one.gateway._trial = trial
         task_id = await ask(one)
         await soon(tried.wait())
-        (carried,) = one.gateway._carrier._hands.carried.values()
+        (carried,) = one.gateway._worker._in_flight.carried.values()
         carried.tell("its lease had lapsed")
         await until(lambda: carried.child.done())
-        await until(lambda: bool(one.gateway._carrier._hands.carried))
+        await until(lambda: bool(one.gateway._worker._in_flight.carried))
         may_answer.set()
         await until(lambda: upgrade.ended != [])
 

@@ -27,7 +27,7 @@ from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.views.gateway import RestartView
 from tests.channels.receiver import Receiver
-from tests.engine.carriers import soon, until
+from tests.engine.workers import soon, until
 from tests.gateway.gateways import Hosted, config_with, document_of, hosted
 
 NIGHT = ScheduleSettings(cron="0 0 * * *", agent="main", session="nightly", prompt="water the garden")
@@ -79,7 +79,7 @@ async def drained(one: Hosted, garden: Garden, *, opens: bool = True) -> None:
     """Asked to restart while somebody waits at the gate, which opens in the drain."""
     await soon(garden.is_at_gate.wait())
     asking = asyncio.ensure_future(one.restart("new tools"))
-    await until(lambda: one.gateway._carrier._is_stopping)
+    await until(lambda: one.gateway._worker._is_stopping)
     if opens:
         garden.open.set()
     assert (await soon(asking)).is_accepted
@@ -184,7 +184,7 @@ async def test_without_cron_retry_a_firing_that_finished_during_the_drain_keeps_
             await until(begun.exists)
             garden.is_at_gate.set()
         asking = asyncio.ensure_future(drained(one, garden))
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         gate.touch()
         await soon(asking)
     async with hosted(store, clock, home, agent, config=config) as other:
@@ -252,7 +252,7 @@ async def test_a_program_that_looks_whether_it_must_stop_and_returns_early_has_n
         handle = await one.gateway.holdfast.start(looks())
         await soon(began.wait())
         asking = asyncio.ensure_future(one.restart("new tools"))
-        await until(lambda: one.gateway._carrier._is_stopping)
+        await until(lambda: one.gateway._worker._is_stopping)
         drains.set()
         await soon(asking)
     async with hosted(store, clock, home, looks) as other:

@@ -12,8 +12,8 @@ from holdfast.api.tokens import Tokens
 from holdfast.cli import child
 from holdfast.config import read_settings
 from holdfast.config.files import load
-from holdfast.engine.retention import Pruner
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
+from holdfast.engine.ledger.retention import Pruner
 from holdfast.gateway import gateway
 from holdfast.gateway.supervised import Supervised
 from holdfast.schedule.cron import Cron

@@ -19,7 +19,7 @@ from holdfast.core.ids import CheckpointId, RunId
 from holdfast.core.message import MAX_ANSWER_CHARS, Envelope, Role, clean_answer
 from holdfast.core.plan import Cursor
 from holdfast.core.transitions import MessageStatus
-from holdfast.engine.secrets import Declared, Secrets
+from holdfast.engine.program.secrets import Declared, Secrets
 from holdfast.runtimes.agents import define, definitions
 from holdfast.runtimes.command import CommandInput, stdin_of
 from holdfast.store import Store

@@ -20,8 +20,8 @@ from holdfast.core.events import EventKind
 from holdfast.core.message import Role
 from holdfast.core.schedule import Firing
 from holdfast.core.transitions import FiringStatus, MessageStatus
-from holdfast.engine.clockwatch import ClockWatch
-from holdfast.engine.program import Run
+from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.program.author_api import Run
 from holdfast.runtimes.contract import Heard
 from holdfast.schedule.cron import MAX_MISSED, Cron, Fired, due_between, next_after, requeuing
 from holdfast.store import Store

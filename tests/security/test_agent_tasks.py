@@ -14,7 +14,7 @@ from holdfast.core.errors import BadInput, Refused
 from holdfast.core.message import Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
-from holdfast.engine.ledger import Ledger, NewTask
+from holdfast.engine.ledger.ledger import Ledger, NewTask
 from holdfast.runtimes.agents import definitions
 from holdfast.store import Store
 from holdfast.testing import FakeClock

@@ -19,7 +19,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, SettingsError
 from holdfast.core.known_secrets import known_secrets
 from holdfast.core.secret import refuse_references
-from holdfast.engine.secrets import Declared, Secrets
+from holdfast.engine.program.secrets import Declared, Secrets
 from holdfast.runtimes.command import secret_names
 from tests.api.stand_in import House, a_house
 from tests.conftest import quick_directory

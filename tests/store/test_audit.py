@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.audit import Actor, AuditEntry, AuditOutcome, Door
 from holdfast.core.errors import BadInput
-from holdfast.engine.retention import AUDIT_KEPT, pruning
+from holdfast.engine.ledger.retention import AUDIT_KEPT, pruning
 from holdfast.store import Store, Tx
 from tests.builders import START, later, write
 

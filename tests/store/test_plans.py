@@ -21,7 +21,7 @@ from holdfast.core.transitions import (
     SessionStatus,
     TaskStatus,
 )
-from holdfast.engine.retention import Walk, pruning_conversations
+from holdfast.engine.ledger.retention import Walk, pruning_conversations
 from holdfast.store import Tx
 from holdfast.store.queries import load_queries
 from holdfast.store.records import Place

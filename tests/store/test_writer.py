@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.errors import ClaimLost, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.live import shielded
+from holdfast.engine.program.live_run import shielded
 from holdfast.store import Store, Tx, Write
 from holdfast.store.contract import Busy
 from holdfast.store.journal import saving_step

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast.core.effect_class import Verdict, options_of
-from holdfast.engine import effects
+from holdfast.engine.program import effects
 from holdfast.store.sealing import LedgerKey, MemoryKey, Sealing, Vault
 
 P = ParamSpec("P")

@@ -15,8 +15,8 @@ import holdfast as hf
 from holdfast.core.effect import Effect, EffectClass, Request
 from holdfast.core.run import Outcome
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
-from holdfast.engine.boots import Life
-from holdfast.engine.ledger import cancelling, doubt_effects, end_task
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.ledger.ledger import cancelling, doubt_effects, end_task
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools import shell
@@ -24,7 +24,7 @@ from holdfast.tools.cancelled import CommandEnder
 from holdfast.tools.ending import end_command
 from holdfast.tools.errors import CommandCutShort
 from tests.builders import FAILURE, a_run, a_task, an_effect, put
-from tests.engine.carriers import carrying, soon, until
+from tests.engine.workers import carrying, soon, until
 from tests.tools.keys import KEY, call
 
 

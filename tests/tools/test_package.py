@@ -15,7 +15,7 @@ import holdfast.tools
 from holdfast.core.effect import EffectClass
 from holdfast.core.effect_class import options_of, step_name
 from holdfast.core.errors import HoldfastError, NotInRun
-from holdfast.engine.codec import codec_of
+from holdfast.engine.journal.codec import codec_of
 from holdfast.tools import errors
 
 TOOLS = ["git_commit", "git_push", "http_get", "http_request", "send_message", "shell", "write_file"]

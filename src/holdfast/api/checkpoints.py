@@ -135,7 +135,7 @@ def _opened(tx: Tx, checkpoint_id: str) -> Checkpoint:
 
 def retrying_checkpoint(asked: CheckpointAsked, *, now: datetime) -> Write[CheckpointLineView]:
     """The write of a person's retry; a second one finds what the first one wrote."""
-    from holdfast.engine.resume import retrying
+    from holdfast.engine.recovery.resume import retrying
 
     def retry(tx: Tx) -> CheckpointLineView:
         checkpoint_id = tx.checkpoints.resolve(asked.checkpoint_id)
@@ -160,7 +160,7 @@ def prunable(tx: Tx, moment: datetime) -> PrunedView:
 
 def prune(write: Callable[[Write[list[str]]], list[str]], moment: datetime) -> PrunedView:
     """Batch by batch, until nothing is left to remove."""
-    from holdfast.engine.retention import pruning_checkpoints
+    from holdfast.engine.ledger.retention import pruning_checkpoints
 
     ids: list[str] = []
     while gone := write(pruning_checkpoints(older_than=moment)):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.core.manifest import Restart
     from holdfast.core.task import Task
     from holdfast.core.transitions import TaskStatus
-    from holdfast.engine.troubles import Troubles
+    from holdfast.engine.aio.trouble_log import TroubleLog
     from holdfast.gateway.audit import AuditTrail
     from holdfast.gateway.gateway import RestartAnswer, RestartRequest
     from holdfast.gateway.inbox import Inbox
@@ -150,7 +150,7 @@ class Gateway(Protocol):
         ...
 
     @property
-    def troubles(self) -> Troubles: ...
+    def troubles(self) -> TroubleLog: ...
 
     @property
     def audit(self) -> AuditTrail: ...

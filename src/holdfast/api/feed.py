@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.core.errors import FeedGap, HoldfastError
-from holdfast.engine.troubles import Troubles
+from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.store import Store, Tx
 from holdfast.store.events import START
 from holdfast.views.wire import TaskSummary
@@ -62,7 +62,7 @@ class Listener:
 class Feed:
     """Follows the ledger while anybody listens."""
 
-    def __init__(self, store: Store, troubles: Troubles) -> None:
+    def __init__(self, store: Store, troubles: TroubleLog) -> None:
         self._store = store
         self._troubles = troubles
         self._listeners: set[Listener] = set()

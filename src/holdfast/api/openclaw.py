@@ -109,7 +109,7 @@ def cancelling_wire_task(
     asked: WireCancelAsked, *, now: datetime, reach: Reach = EVERYTHING
 ) -> Write[TaskCancelled]:
     """A task that is not there is no error of the protocol, but an answer."""
-    from holdfast.engine.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
+    from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
 
     def cancel(tx: Tx) -> TaskCancelled:
         try:
@@ -132,7 +132,7 @@ def cancelling_wire_task(
 
 def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[TasksRetried]:
     """Each task whose resume failed is opened again from its checkpoint; nothing else can be retried."""
-    from holdfast.engine.resume import retrying
+    from holdfast.engine.recovery.resume import retrying
 
     def retry_one(tx: Tx, task_id: str) -> TaskRetried:
         try:
@@ -269,7 +269,7 @@ def _own_by_age(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, 
 def _place_of(task: Task) -> tuple[int, str]:
     """An ended task is found by the time of its clean-up, so all are compared by what that is or would be."""
     from holdfast.core.clock import to_micros
-    from holdfast.engine.ledger import DEFAULT_RETENTION
+    from holdfast.engine.ledger.ledger import DEFAULT_RETENTION
 
     return to_micros(task.cleanup_after or task.updated_at + DEFAULT_RETENTION), task.id
 

@@ -13,7 +13,7 @@ from holdfast.api.params import Nothing
 from holdfast.api.questions import read_page as read_questions
 from holdfast.core.errors import HoldfastError
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.jumped import FACT, jump_in_words, jumped_by
+from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
 from holdfast.views.gateway import RestartView
 from holdfast.views.status import OverviewView
 from holdfast.views.text import one_line

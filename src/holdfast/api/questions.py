@@ -61,7 +61,7 @@ def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
 
 def recording_answer(asked: AnswerAsked, *, by: str, now: datetime) -> Write[tuple[Question, Task | None]]:
     """The write of an answer; the first one stays. Raises IllegalMove when its task has ended."""
-    from holdfast.engine.questions import answering
+    from holdfast.engine.conversation.questions import answering
 
     refuse_references("answer", asked.answer)
 

@@ -145,7 +145,7 @@ async def agents(gateway: Gateway, asked: Nothing, caller: Caller) -> AgentPageV
 
 def posting(asked: ChatAsked, *, by: str, now: datetime) -> Write[PostedView]:
     """The write of a message while no gateway runs: it is answered when one does. The key is a whole one."""
-    from holdfast.engine.transcripts import new_message, post
+    from holdfast.engine.conversation.transcripts import new_message, post
 
     origin = Origin(channel=CONSOLE_CHANNEL, peer=by)
     message_id = _message_id(asked.session_key, asked)

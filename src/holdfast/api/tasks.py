@@ -77,7 +77,7 @@ class ResultAsked(Params, frozen=True, kw_only=True):
 
 async def result(gateway: Gateway, asked: ResultAsked, caller: Caller) -> ResultView:
     """For those who may start tasks. Raises RowDamaged rather than hand out what was not returned."""
-    from holdfast.engine.ledger import opened
+    from holdfast.engine.ledger.ledger import opened
 
     task_id = await gateway.store.read(lambda tx: caller.reach.resolve(tx, asked.task_id))
     give_up_at = time.monotonic() + asked.wait_ms / 1000
@@ -303,7 +303,7 @@ class CancelAsked(Params, frozen=True, kw_only=True):
 
 def cancelling_task(asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[CancelView]:
     """The write that cancels, with what it did as its answer."""
-    from holdfast.engine.ledger import cancelling
+    from holdfast.engine.ledger.ledger import cancelling
 
     def cancel(tx: Tx) -> CancelView:
         task_id = reach.resolve(tx, asked.task_id)
@@ -339,7 +339,7 @@ class RetryPageAsked(Params, frozen=True, kw_only=True):
 
 def retrying_one(asked: RetryAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RetriedView]:
     """The write of a person's retry, with what it did as its answer."""
-    from holdfast.engine.retried import absent, retrying_task
+    from holdfast.engine.recovery.retry import absent, retrying_task
 
     # Made here, so that the write gives the same answer when it runs again.
     run_id = new_run_id(now)
@@ -415,7 +415,7 @@ class ForkAsked(Params, frozen=True, kw_only=True):
 
 def fork_task(store: Store, asked: ForkAsked, *, now: datetime, reach: Reach = EVERYTHING) -> ForkedView:
     """Durable when this returns. The same key again gives the first fork."""
-    from holdfast.engine.forks import fork_now
+    from holdfast.engine.program.forks import fork_now
 
     task_id = store.read_now(lambda tx: reach.resolve(tx, asked.task_id))
     try:

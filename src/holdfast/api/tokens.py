@@ -21,7 +21,7 @@ from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE, read_named_token, 
 from holdfast.core.clock import Clock, SystemClock, to_micros
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import redact_name
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
 
 if TYPE_CHECKING:
     from holdfast.config.gateway import Config, TokenSettings

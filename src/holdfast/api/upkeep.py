@@ -57,7 +57,7 @@ def creating_task(asked: CreateAsked, *, now: datetime, reach: Reach = EVERYTHIN
             f"this token may not start tasks of the name {asked.name!r}; `tasks` of it lists others"
         )
     refuse_references("arguments", asked.arguments)
-    from holdfast.engine.ledger import NewTask, creating
+    from holdfast.engine.ledger.ledger import NewTask, creating
 
     create = creating(
         [

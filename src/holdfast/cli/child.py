@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast.config import Settings
     from holdfast.config.files import Loaded
     from holdfast.config.gateway import Config
-    from holdfast.engine.definitions import TaskDefinition
+    from holdfast.engine.program.definitions import TaskDefinition
     from holdfast.gateway.gateway import Gateway
     from holdfast.gateway.supervised import Supervised
 
@@ -194,7 +194,7 @@ async def _live(
 ) -> int:
     """From the ledger to the exit status; doors answer from the moment the ledger is open."""
     from holdfast.api.tokens import Tokens
-    from holdfast.engine.definitions import by_name
+    from holdfast.engine.program.definitions import by_name
     from holdfast.gateway.serving import end_soon
     from holdfast.gateway.signals import StopRequest, heard
     from holdfast.gateway.supervised import STOPPED, WANTS_RESTART
@@ -236,9 +236,9 @@ def _wire(
     from holdfast.core.audit import AuditOutcome
     from holdfast.delivery.channels import mouths_of
     from holdfast.delivery.outbox import Outbox
-    from holdfast.engine.clockwatch import ClockWatch
-    from holdfast.engine.retention import Pruner
-    from holdfast.engine.secrets import Secrets
+    from holdfast.engine.clocks.clock_watch import ClockWatch
+    from holdfast.engine.ledger.retention import Pruner
+    from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.conversations import Conversations
     from holdfast.gateway.gateway import Gateway
     from holdfast.gateway.inbox import Inbox

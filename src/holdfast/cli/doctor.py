@@ -242,7 +242,7 @@ def look_at_key(call: Invocation, wanted: WrappedKey | None) -> Iterator[CheckVi
 
 def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     """A file has the clock of its machine, which may have jumped; a server has one of its own."""
-    from holdfast.engine.jumped import FACT, jump_in_words, jumped_by
+    from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
 
     if isinstance(ledger.clock, LedgerClock):
         skew = ledger.clock.skew
@@ -287,7 +287,7 @@ def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
 
 def read_boots(call: Invocation, ledger: Reader) -> list[BootView]:
     """Boots that have not ended as far as the ledger knows, and whether they live as far as we can prove."""
-    from holdfast.engine.boots import place_of
+    from holdfast.engine.claims.boots import place_of
 
     locks = app.locks_of(call.settings)
     here = place_of(locks, is_shared=app.is_shared(call.settings))
@@ -310,8 +310,8 @@ def _owners(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     now = call.clock.now()
 
     def count(tx: Tx) -> tuple[int, int]:
-        carriers = set(tx.boots.in_flight())
-        gone = {boot_id for boot_id in carriers if _is_gone(tx, boot_id, dead)}
+        workers = set(tx.boots.in_flight())
+        gone = {boot_id for boot_id in workers if _is_gone(tx, boot_id, dead)}
         orphans = sum(len(tx.runs.of_boot(boot_id, limit=10_000)) for boot_id in gone)
         return orphans, len(
             [run for run in tx.runs.lapsed(now=now, limit=10_000) if run.claimed_by not in gone]

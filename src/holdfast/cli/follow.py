@@ -26,7 +26,7 @@ from holdfast.views.text import one_line
 from holdfast.views.waits import DECISIONS, brief_wait, kind_of
 
 if TYPE_CHECKING:
-    from holdfast.engine.handles import Holdfast
+    from holdfast.engine.client.handles import Holdfast
     from holdfast.store.transaction import Tx
 
 SOONEST_LOOK_S = 0.02

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.cli.invocation import read_json
 from holdfast.core.errors import BadInput
 from holdfast.core.secret import refuse_references
-from holdfast.engine.definitions import TaskDefinition, by_name
+from holdfast.engine.program.definitions import TaskDefinition, by_name
 
 Definition = TaskDefinition[..., Any]
 

@@ -32,10 +32,10 @@ from holdfast.views.waits import brief_wait
 if TYPE_CHECKING:
     from holdfast.api.upkeep import CreateAsked
     from holdfast.core.task import Task
-    from holdfast.engine.claims import Family
-    from holdfast.engine.definitions import Call
-    from holdfast.engine.handles import Holdfast
-    from holdfast.engine.secrets import Secrets
+    from holdfast.engine.claims.claims import Family
+    from holdfast.engine.client.handles import Holdfast
+    from holdfast.engine.program.definitions import Call
+    from holdfast.engine.program.secrets import Secrets
     from holdfast.store.transaction import Tx
 
 DEFAULT_OWNER = "system"
@@ -296,7 +296,7 @@ def _carried(call: Invocation, asked: Asked) -> Followed:
 def _secrets(call: Invocation) -> Secrets:
     """Those of the settings, as in the gateway of this home, and HOLDFAST_SECRET_… of the environment."""
     from holdfast.config.files import load
-    from holdfast.engine.secrets import Secrets  # heavy
+    from holdfast.engine.program.secrets import Secrets  # heavy
 
     try:
         return Secrets(declared=app.declared_secrets(load(call.settings.home, os.environ).config))
@@ -306,7 +306,7 @@ def _secrets(call: Invocation) -> Secrets:
 
 
 async def _follow(call: Invocation, asked: Asked) -> Followed:
-    from holdfast.engine.claims import Family  # heavy
+    from holdfast.engine.claims.claims import Family  # heavy
 
     store = call.settings.store
     after = _newest_position(call, must_exist=asked.call is None)

@@ -72,7 +72,7 @@ class Screen(Protocol):
         ...
 
 
-class Remarks:
+class WaitingNotes:
     """For a pipe or a log: what changes, one line after another, and not too often."""
 
     def __init__(self, output: Output) -> None:
@@ -161,7 +161,7 @@ class LiveLine:
 def screen_for(output: Output) -> Iterator[Screen]:
     """The one that fits where stderr goes."""
     if not is_terminal(sys.stderr) or os.environ.get("TERM") == "dumb":
-        yield Remarks(output)
+        yield WaitingNotes(output)
         return
     line = LiveLine()
     line.start()

@@ -20,8 +20,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    # The place that reads the clock (`engine/live.py` does it once more, for steps); and no function of ours
-    # around it.
+    # The place that reads the clock (`engine/program/live_run.py` does it once more, for steps);
+    # and no function of ours around it.
     now = staticmethod(partial(datetime.now, UTC))  # noqa: TID251
 
 

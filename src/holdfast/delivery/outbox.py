@@ -20,7 +20,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.payload import clean_text
 from holdfast.core.task import Failure
 from holdfast.core.transitions import DeliveryStatus
-from holdfast.engine.hinted import HintedService
+from holdfast.engine.aio.polling import PollingService
 from holdfast.store import Store, Tx
 from holdfast.store.deliveries import PAGE, Due
 
@@ -47,7 +47,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     begun: int = 0
 
 
-class Outbox(HintedService):
+class Outbox(PollingService):
     """Sends what is owed. Any number of them may work on one ledger: one attempts each delivery at a time."""
 
     def __init__(

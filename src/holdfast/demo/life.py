@@ -19,8 +19,8 @@ from holdfast.app import Parts, Settings, open_parts, read_settings
 from holdfast.core.checkpoint import decode_seed
 from holdfast.core.claim import Claim
 from holdfast.core.plan import Plan, plan_of
-from holdfast.engine.claims import ClaimedRun
-from holdfast.engine.ledger import NewTask
+from holdfast.engine.claims.claims import ClaimedRun
+from holdfast.engine.ledger.ledger import NewTask
 
 TASK_NAME = "demo"
 STEPS = ("read", "outline", "draft", "check", "revise", "publish")

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.core.audit import Actor, AuditEntry, AuditOutcome, Door
 from holdfast.core.clock import Clock
 from holdfast.core.errors import HoldfastError, StoreUnavailable
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
 from holdfast.store import Store, Tx
 
 EVERY_S = 1.0

@@ -19,9 +19,9 @@ from holdfast.core.run import Run
 from holdfast.core.session import Session, agent_task
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import FiringStatus, MessageStatus, TaskStatus
-from holdfast.engine.hinted import HintedService
-from holdfast.engine.ledger import NewTask, create_prepared, prepare
-from holdfast.engine.transcripts import answer, fail
+from holdfast.engine.aio.polling import PollingService
+from holdfast.engine.conversation.transcripts import answer, fail
+from holdfast.engine.ledger.ledger import NewTask, create_prepared, prepare
 from holdfast.store import Store, Tx
 
 log = logging.getLogger("holdfast")
@@ -41,7 +41,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     started: int = 0
 
 
-class Conversations(HintedService):
+class Conversations(PollingService):
     """One run per session at a time; what comes meanwhile waits its turn, also through restarts.
 
     Any number of them may work on one ledger: each message is started once.

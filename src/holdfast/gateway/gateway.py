@@ -26,16 +26,16 @@ from holdfast.core.manifest import Outcome, Restart, Trigger
 from holdfast.core.payload import check_text
 from holdfast.core.session import agent_of
 from holdfast.core.transitions import RestartStatus
-from holdfast.engine.beside import beside
-from holdfast.engine.boots import Life
-from holdfast.engine.carrier import Carrier
-from holdfast.engine.definitions import TaskDefinition
-from holdfast.engine.handles import Holdfast
-from holdfast.engine.live import shielded
-from holdfast.engine.restarting import RestartAsk
-from holdfast.engine.secrets import Given, Secrets
-from holdfast.engine.service import Service
-from holdfast.engine.troubles import Troubles
+from holdfast.engine.aio.background import beside
+from holdfast.engine.aio.service import Service
+from holdfast.engine.aio.trouble_log import TroubleLog
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.client.handles import Holdfast
+from holdfast.engine.program.definitions import TaskDefinition
+from holdfast.engine.program.live_run import shielded
+from holdfast.engine.program.restart_requests import RestartAsk
+from holdfast.engine.program.secrets import Given, Secrets
+from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.audit import AuditTrail
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import not_planned, planning, save_file
@@ -168,7 +168,7 @@ class Gateway:
         self._pulse = Pulse(store, clock)
         self.audit = AuditTrail(store, clock)
         # All services together say once that the ledger is away.
-        self.troubles = Troubles()
+        self.troubles = TroubleLog()
         self._services: list[Service] = []
         for service in (*services, self._refusals, self._pulse, self.audit):
             self.add_service(service)
@@ -183,7 +183,7 @@ class Gateway:
         self.home = home
         self._recovery = Recovery(store, clock, life, inbox, settings, place=self._place, home=home)
         limit = timedelta(seconds=settings.drain_timeout_s)
-        self._carrier = Carrier(
+        self._worker = Worker(
             store,
             clock,
             life,
@@ -231,7 +231,7 @@ class Gateway:
             pid=self._life.boot.pid,
             started_at=self._life.boot.started_at,
             is_ready=is_serving and problem is None,
-            in_flight=len(self._carrier.claims_in_flight()),
+            in_flight=len(self._worker.claims_in_flight()),
             holds=tuple(self._holds()),
             restart_id=None if self._restart is None else self._restart.id,
             ledger_problem=problem,
@@ -283,7 +283,7 @@ class Gateway:
         self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
     ) -> RestartAsked:
         """As a tool of a run: answered at once, because the drain waits for the run."""
-        caller = self._carrier.caller_of(key)
+        caller = self._worker.caller_of(key)
         asker = Asker(session_key=session_key)
         if caller is not None:
             asker = Asker(task_id=caller.id, session_key=session_key or caller.session_key)
@@ -327,9 +327,9 @@ class Gateway:
     async def let_resume(self) -> int:
         """A person has looked: what was held back is resumed. How many were."""
         # Still held for the reaper: one of us is enough.
-        resumed = await self._carrier.take_over(is_allowed=True)
+        resumed = await self._worker.take_over(is_allowed=True)
         self._why_held = None
-        self._carrier.hold_resumes(None)
+        self._worker.hold_resumes(None)
         await self._recovery.finish()
         return len(resumed.followed_up)
 
@@ -372,8 +372,8 @@ class Gateway:
         self.config = config
         settings = config.gateway.restart
         self._recovery.settings = settings
-        self._carrier.be_patient(timedelta(seconds=settings.drain_timeout_s))
-        self._carrier.resume_side_by_side(settings.resume_concurrency)
+        self._worker.be_patient(timedelta(seconds=settings.drain_timeout_s))
+        self._worker.resume_side_by_side(settings.resume_concurrency)
 
     def _want(self, wish: _Wish) -> None:
         """For the loop that drains; once that is over, all that is left to decide is what comes after."""
@@ -427,7 +427,7 @@ class Gateway:
         )
 
     def _task_ids(self) -> list[str]:
-        return sorted({claim.task_id for claim in self._carrier.claims_in_flight()})
+        return sorted({claim.task_id for claim in self._worker.claims_in_flight()})
 
     # --- the life
 
@@ -439,7 +439,7 @@ class Gateway:
             try:
                 self._standing = Standing.RECOVERING
                 await self._take_up()
-                async with beside(self._carrier), self._served():
+                async with beside(self._worker), self._served():
                     self._standing = Standing.SERVING
                     self.is_ready.set()
                     self._tell("ready")
@@ -467,10 +467,10 @@ class Gateway:
     async def _take_up(self) -> None:
         if self._why_held is not None:
             # The gateway serves and shows what it holds back; a person, or a healthy start, lets it go on.
-            self._carrier.hold_resumes(self._why_held)
-            await self._carrier.take_over()
+            self._worker.hold_resumes(self._why_held)
+            await self._worker.take_over()
             return
-        resumed = await self._carrier.take_over()
+        resumed = await self._worker.take_over()
         if resumed.blamed or await self._has_quarantined(list(resumed.failed)):
             # Quarantine comes before the breaker: a crash that one run is to blame for does not count towards
             # a loop. The attempts of its task bound how often that run may do it.
@@ -526,10 +526,10 @@ class Gateway:
             self._go_on(wishes, error.why if isinstance(error, RestartBlocked) else str(error))
             return False
         log.warning("draining: %s", first.trigger.reason)
-        self._carrier.stop(_reason_for_others(first.trigger), may_go_on=True)
+        self._worker.stop(_reason_for_others(first.trigger), may_go_on=True)
         if sum(not wish.wants_restart for wish in wishes) > 1:
-            self._carrier.hurry()
-        with ended_by_force(self._carrier, self.store, self.clock):
+            self._worker.hurry()
+        with ended_by_force(self._worker, self.store, self.clock):
             problem = await self._until_drained(wishes)
         if problem is not None:
             await self._note_end(self._restart, problem)
@@ -610,7 +610,7 @@ class Gateway:
 
     async def _until_drained(self, wishes: list[_Wish]) -> str | None:
         """Until it is decided. Who comes later joins; a second wish to stop is in a hurry."""
-        decided = asyncio.ensure_future(self._carrier.until_decided())
+        decided = asyncio.ensure_future(self._worker.until_decided())
         try:
             while not decided.done():
                 another = asyncio.ensure_future(self._wishes.get())
@@ -629,7 +629,7 @@ class Gateway:
     async def _join(self, wishes: list[_Wish], wish: _Wish) -> None:
         assert self._restart is not None
         if not wish.wants_restart and any(not one.wants_restart for one in wishes):
-            self._carrier.hurry()
+            self._worker.hurry()
         wishes.append(wish)
         restart_id, trigger, now = self._restart.id, wish.trigger, self.clock.now()
         with contextlib.suppress(HoldfastError):  # it happens all the same; only its reason is not kept

@@ -16,7 +16,7 @@ from holdfast.core.payload import check_number
 from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
 from holdfast.core.session import Session, agent_of
 from holdfast.core.task import Origin
-from holdfast.engine.transcripts import OWN_CHANNELS, Posted, new_message, owe, post, withdraw
+from holdfast.engine.conversation.transcripts import OWN_CHANNELS, Posted, new_message, owe, post, withdraw
 from holdfast.store import Store, Tx
 from holdfast.store.messages import LAST_POSITION
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from holdfast.core.clock import Clock, to_micros
 from holdfast.core.errors import HoldfastError, StoreUnavailable
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
 from holdfast.store import Store, Tx
 
 # Who asks gets an answer within this time: a ledger that has not answered by then is away.

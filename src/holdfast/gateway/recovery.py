@@ -44,11 +44,11 @@ from holdfast.core.run import Run
 from holdfast.core.schedule import Firing
 from holdfast.core.task import Task
 from holdfast.core.transitions import FiringStatus, RestartStatus, RunStatus, TaskStatus
-from holdfast.engine.boots import Life
-from holdfast.engine.ledger import cancelling
-from holdfast.engine.rescue import Note
-from holdfast.engine.transcripts import NOT_RESUMED_KINDS, tell_fired
-from holdfast.engine.waits import sending
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.conversation.transcripts import NOT_RESUMED_KINDS, tell_fired
+from holdfast.engine.ledger.ledger import cancelling
+from holdfast.engine.program.waits import sending
+from holdfast.engine.recovery.rescue import Note
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import consume_file, planning, unconsumed, with_more
 from holdfast.gateway.readiness import interruption_of

@@ -10,7 +10,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.events import EventKind
 from holdfast.core.manifest import Outcome, Restart
 from holdfast.core.transitions import RestartStatus
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
 from holdfast.store import Store, Tx, Write
 
 EVERY_S = 1.0

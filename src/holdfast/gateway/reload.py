@@ -16,7 +16,7 @@ from holdfast.config.files import FOLDER, Loaded, is_settings_file, load
 from holdfast.config.gateway import Config
 from holdfast.config.keys import Changes, changed, with_live
 from holdfast.core.errors import RestartBlocked, SettingsError
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
 
 log = logging.getLogger("holdfast")
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import Clock
 from holdfast.core.errors import HoldfastError
-from holdfast.engine.beside import beside
-from holdfast.engine.carrier import Carrier
-from holdfast.engine.checkpoints import pausing
+from holdfast.engine.aio.background import beside
+from holdfast.engine.recovery.checkpoints import pausing
+from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store
 
@@ -54,37 +54,37 @@ class Requests:
         return answers[0] if isinstance(answers[0], StopRequest) else None
 
 
-async def serve(carrier: Carrier, requests: Requests, store: Store, clock: Clock) -> StopRequest:
+async def serve(worker: Worker, requests: Requests, store: Store, clock: Clock) -> StopRequest:
     """Until the first request, then until everything is paused. A second stop is obeyed at once.
 
     Returns what was wanted. Raises CheckpointNotSaved when what was in flight could not be paused.
     """
-    async with beside(carrier):
+    async with beside(worker):
         request = await requests.next()
         assert request is not None
         log.info("stopping: %s", request.why)
-        carrier.stop(ResumeReason.EXPLICIT_RESTART if request.wants_restart else ResumeReason.SIGNAL)
-        with ended_by_force(carrier, store, clock):
-            while (again := await requests.next(carrier.has_ended)) is not None:
+        worker.stop(ResumeReason.EXPLICIT_RESTART if request.wants_restart else ResumeReason.SIGNAL)
+        with ended_by_force(worker, store, clock):
+            while (again := await requests.next(worker.has_ended)) is not None:
                 if not again.wants_restart:
                     request = again
-                    carrier.hurry()
+                    worker.hurry()
     return request
 
 
 @contextlib.contextmanager
-def ended_by_force(carrier: Carrier, store: Store, clock: Clock) -> Iterator[None]:
+def ended_by_force(worker: Worker, store: Store, clock: Clock) -> Iterator[None]:
     """A program may keep the loop itself from going on. Then nothing but another thread can end the process:
     it pauses what is in flight first."""
 
     def end() -> None:
-        claims = carrier.claims_in_flight()
+        claims = worker.claims_in_flight()
         log.critical("the drain is stuck; %d runs are paused and the process is ended", len(claims))
         with contextlib.suppress(HoldfastError):
             store.write_now(pausing(claims, ResumeReason.SIGNAL, now=clock.now()))
         os._exit(STUCK)
 
-    watch = threading.Timer(carrier.longest_stop_s + SLACK_S, end)
+    watch = threading.Timer(worker.longest_stop_s + SLACK_S, end)
     watch.daemon = True
     watch.start()
     try:

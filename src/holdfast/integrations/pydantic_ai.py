@@ -30,7 +30,7 @@ from holdfast.core.effect import EffectClass
 from holdfast.core.effect_class import StepOptions, options_of, step, tool
 from holdfast.core.errors import BadInput, RetryAfter
 from holdfast.core.ids import new_token
-from holdfast.engine.program import Run
+from holdfast.engine.program.author_api import Run
 
 try:
     from pydantic_ai import exceptions
@@ -79,7 +79,7 @@ class Origin(msgspec.Struct, frozen=True):
     began_at: datetime
 
 
-class Carried:
+class AgentInRun:
     """The run that an agent is part of, and what tells its calls apart."""
 
     def __init__(self, run: Run, origin: Origin) -> None:
@@ -107,23 +107,23 @@ class Carried:
         return told if count == 1 else f"{told}#{count}"
 
 
-_carried: ContextVar[Carried | None] = ContextVar("holdfast_pydantic_ai", default=None)
+_agent_in_run: ContextVar[AgentInRun | None] = ContextVar("holdfast_pydantic_ai", default=None)
 
 
 @contextlib.contextmanager
-def _carried_by(carried: Carried | None) -> Iterator[None]:
-    token = _carried.set(carried)
+def _working_as(carried: AgentInRun | None) -> Iterator[None]:
+    token = _agent_in_run.set(carried)
     try:
         yield
     finally:
-        _carried.reset(token)
+        _agent_in_run.reset(token)
 
 
 @contextlib.asynccontextmanager
 async def durable(run: Run) -> AsyncIterator[None]:
     """Agents with HoldfastDurability that run inside are part of the run, or of its turn that is open."""
     origin = await run.step(step(_begin, name="pydantic-ai"))
-    with _carried_by(Carried(run, origin)):
+    with _working_as(AgentInRun(run, origin)):
         yield
 
 
@@ -166,20 +166,20 @@ class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):
 
     @property
     def in_durable_context(self) -> bool:
-        return _carried.get() is not None
+        return _agent_in_run.get() is not None
 
     def get_durable_operation_backend(self) -> Steps:
         return Steps(self.name, self.default_model_id, waits_when_limited=self._waits_when_limited)
 
     def get_default_run_id(self) -> str | None:
-        carried = _carried.get()
+        carried = _agent_in_run.get()
         return None if carried is None else carried.begin_run()
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         return conversation_id_from_run_id(run_id) if self.in_durable_context else None
 
     async def get_run_start_time(self, run_id: str) -> datetime | None:  # noqa: ARG002 - as it is called
-        carried = _carried.get()
+        carried = _agent_in_run.get()
         return None if carried is None else carried.origin.began_at
 
 
@@ -225,7 +225,7 @@ class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, Wir
         return self._operation
 
     async def __call__(self, params: ParamsT, *, config: object | None = None) -> ResultT:  # noqa: ARG002
-        carried = _carried.get()
+        carried = _agent_in_run.get()
         if carried is None or isinstance(self._operation.operation_id, EventStreamHandlerId):
             return self._operation.result_codec.load(await self._do(params))
         is_call = isinstance(self._operation.operation_id, ToolsetCallToolId)
@@ -243,7 +243,7 @@ class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, Wir
 
     async def _do(self, params: ParamsT) -> object:
         # What the operation does inside, such as another agent that a tool asks, is a part of this step.
-        with durable_unit_scope(), _carried_by(None):
+        with durable_unit_scope(), _working_as(None):
             try:
                 return self._operation.result_codec.dump(await self._operation.handler(params))
             except exceptions.ModelHTTPError as error:
@@ -254,7 +254,7 @@ class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, Wir
 
     async def _call_tool(
         self,
-        carried: Carried,
+        carried: AgentInRun,
         params: ToolsetCallToolParams | DynamicToolsetCallToolParams,
         do: Callable[[], Awaitable[object]],
     ) -> object:

@@ -12,9 +12,9 @@ from holdfast.config.gateway import AgentSettings, Config
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope, clean_answer
 from holdfast.core.session import agent_task
-from holdfast.engine.definitions import TaskDefinition
-from holdfast.engine.program import Run
-from holdfast.engine.transcripts import hear, reply
+from holdfast.engine.conversation.transcripts import hear, reply
+from holdfast.engine.program.author_api import Run
+from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.runtimes.command import secret_names, speaks_by_command
 from holdfast.runtimes.contract import AgentFailed, Heard, Speak
 from holdfast.runtimes.python import speaks_by_function, speaks_by_task

@@ -17,8 +17,8 @@ from holdfast.core.effect_class import options_of, tool
 from holdfast.core.errors import BadInput, SettingsError
 from holdfast.core.message import Envelope
 from holdfast.core.secret import Secret, secret
-from holdfast.engine.program import Run
-from holdfast.engine.secrets import PREFIX
+from holdfast.engine.program.author_api import Run
+from holdfast.engine.program.secrets import PREFIX
 from holdfast.runtimes.contract import AgentFailed, Heard, Speak
 from holdfast.store.outer_keys import KEY_VARIABLE, NEW_KEY_VARIABLE
 from holdfast.tools.commands import ShellResult, shell

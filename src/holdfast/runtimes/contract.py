@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.core.message import Envelope
-from holdfast.engine.program import Run
+from holdfast.engine.program.author_api import Run
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):

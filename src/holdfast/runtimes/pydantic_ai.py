@@ -19,7 +19,7 @@ from pydantic_core import to_json
 
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope, Role
-from holdfast.engine.program import Run
+from holdfast.engine.program.author_api import Run
 from holdfast.runtimes.contract import Heard, Speak
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.core.effect_class import options_of, step
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope
-from holdfast.engine.definitions import TaskDefinition
-from holdfast.engine.program import Run
+from holdfast.engine.program.author_api import Run
+from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.runtimes.contract import Heard, Speak
 
 

@@ -24,9 +24,9 @@ from holdfast.core.schedule import Firing, occurrence_id
 from holdfast.core.session import session_key
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus
-from holdfast.engine.clockwatch import ClockWatch
-from holdfast.engine.service import Service
-from holdfast.engine.transcripts import new_message, post, tell_fired
+from holdfast.engine.aio.service import Service
+from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.conversation.transcripts import new_message, post, tell_fired
 from holdfast.store import Store, Tx, Write
 
 log = logging.getLogger("holdfast")

@@ -13,7 +13,7 @@ The only proof of death is a lock that can be taken, on the very file that the b
 - A copy of the file proves nothing: a backup that was put back can be locked while the boot lives. So each
   file names its own inode. No copy can have the same one while the boot keeps the file open.
 - A file system that was copied whole (a cloned virtual machine, a restored snapshot) has the same inodes. No
-  file can tell these apart; `engine/boots.py` compares the running kernels where machines share a ledger.
+  file can tell these apart; `engine/claims/boots.py` compares the kernels of machines with one ledger.
 
 They prove something on one machine and on a local file system only.
 """

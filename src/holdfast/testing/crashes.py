@@ -23,23 +23,23 @@ from holdfast.core.run import Queue, Run
 from holdfast.core.step import shown_occurrence
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
-from holdfast.engine.boots import Life
-from holdfast.engine.checkpoints import Checkpoints
-from holdfast.engine.claims import NEVER, ClaimedRun, Claims
-from holdfast.engine.definitions import Call, TaskDefinition, by_name
-from holdfast.engine.effects import idempotency_key, resolving
-from holdfast.engine.execution import Execution
-from holdfast.engine.ledger import NewTask, creating, opened
-from holdfast.engine.live import DRAINING, Place, nanos_of
-from holdfast.engine.questions import answering
-from holdfast.engine.rescue import Rescuer
-from holdfast.engine.restarting import RestartAsk
-from holdfast.engine.resume import Resumer
-from holdfast.engine.scopes import Key, Past, load_pasts
-from holdfast.engine.steady import steady_of
-from holdfast.engine.stepper import FREE, Doing, Stepper
-from holdfast.engine.threads import StepThreads
-from holdfast.engine.waits import sending
+from holdfast.engine.aio.threads import StepThreads
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import NEVER, ClaimedRun, Claims
+from holdfast.engine.clocks.steady import steady_of
+from holdfast.engine.conversation.questions import answering
+from holdfast.engine.journal.scopes import Key, Past, load_pasts
+from holdfast.engine.ledger.ledger import NewTask, creating, opened
+from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
+from holdfast.engine.program.effects import idempotency_key, resolving
+from holdfast.engine.program.live_run import DRAINING, Place, nanos_of
+from holdfast.engine.program.restart_requests import RestartAsk
+from holdfast.engine.program.steps import FREE, Doing, StepRunner
+from holdfast.engine.program.waits import sending
+from holdfast.engine.recovery.checkpoints import Checkpoints
+from holdfast.engine.recovery.rescue import Rescuer
+from holdfast.engine.recovery.resume import Resumer
+from holdfast.engine.worker.execution import Execution
 from holdfast.store import Store, Tx
 from holdfast.store.effects import BeginEffect, FinishEffect
 from holdfast.store.journal import SaveStep
@@ -557,7 +557,7 @@ class _Process:
         stepper.call = call  # type: ignore[method-assign]
         return execution
 
-    async def _watch(self, stepper: Stepper, task_id: str, doing: Doing) -> Any:
+    async def _watch(self, stepper: StepRunner, task_id: str, doing: Doing) -> Any:
         is_effect = doing.effect is not None and doing.effect.effect_class not in FREE
         ran = _Ran(
             task_id=task_id, key=doing.key, is_effect=is_effect, life=self._number, idempotency_key=_key()
@@ -569,7 +569,7 @@ class _Process:
             raise
         self._world.ran.append(ran)
         try:
-            value = await Stepper.call(stepper, doing)
+            value = await StepRunner.call(stepper, doing)
         except Exception:
             ran.has_raised = True
             raise

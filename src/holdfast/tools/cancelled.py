@@ -17,8 +17,8 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.events import EventKind
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.boots import Life
-from holdfast.engine.service import Service
+from holdfast.engine.aio.service import Service
+from holdfast.engine.claims.boots import Life
 from holdfast.store import Store, Tx, Write
 from holdfast.tools.ending import end_command
 from holdfast.tools.receipts import receipts, unfinished_receipts

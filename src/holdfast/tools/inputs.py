@@ -13,14 +13,14 @@ MAX_SECONDS = 366 * 86_400.0
 
 def current_key() -> str:
     """The key of the effect that is being done or verified. Raises NotInRun outside an effect."""
-    from holdfast.engine.effects import idempotency_key  # heavy, and needed only inside a run
+    from holdfast.engine.program.effects import idempotency_key  # heavy, and needed only inside a run
 
     return idempotency_key()
 
 
 def receipt_key(*, is_for_reading: bool = False) -> bytes | None:
     """What seals the receipt of the effect that is being done, or opens that of one that is verified."""
-    from holdfast.engine.effects import file_key
+    from holdfast.engine.program.effects import file_key
 
     return file_key("receipt", is_for_reading=is_for_reading)
 

@@ -12,5 +12,5 @@ from datetime import timedelta
 
 from holdfast.core import claim
 
-assert "holdfast.engine.claims" not in sys.modules
+assert "holdfast.engine.claims.claims" not in sys.modules
 claim.DEFAULT_LEASE = timedelta(seconds=float(os.environ["HURRIED_LEASE_S"]))

@@ -1,0 +1,1 @@
+"""Small asyncio parts: children, background work, services, threads."""

@@ -1,0 +1,1 @@
+"""What the code that starts tasks holds: handles, waiting for an end, and what a task waits for."""

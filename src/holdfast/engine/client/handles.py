@@ -1,0 +1,312 @@
+"""The calls of whoever starts tasks and looks after them: start, send, cancel, answer, review, watch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+from holdfast.core.clock import Clock
+from holdfast.core.durations import Duration, parse_span
+from holdfast.core.effect import Decision
+from holdfast.core.errors import BadInput, TaskFailed
+from holdfast.core.events import Event
+from holdfast.core.ids import check_id, new_token
+from holdfast.core.scope import Question
+from holdfast.core.task import DEFAULT_PRIORITY, Origin, Task
+from holdfast.core.transitions import TaskStatus
+from holdfast.engine.claims.claims import unknown_names
+from holdfast.engine.client.end_watcher import EndWatcher
+from holdfast.engine.client.waiting_notes import WaitingNotes
+from holdfast.engine.conversation.questions import answering
+from holdfast.engine.journal.codec import codec_of
+from holdfast.engine.ledger.ledger import CancelOutcome, Ledger, NewTask, opened
+from holdfast.engine.program.definitions import Call, TaskDefinition, checked_call
+from holdfast.engine.program.effects import resolving
+from holdfast.engine.program.forks import Compensate, Effects, fork
+from holdfast.engine.program.waits import sending
+from holdfast.engine.recovery.retry import Retried, retrying_task
+from holdfast.store import Store
+from holdfast.store.events import START
+
+T = TypeVar("T")
+
+# Without a hint, how often the ledger is asked whether a task has ended.
+_ASK_EVERY_S = 0.25
+
+
+class Handle(Generic[T]):
+    """One task, from outside. Any number of handles in any number of processes may look at it."""
+
+    def __init__(self, holdfast: Holdfast, task_id: str, definition: TaskDefinition[..., T] | None) -> None:
+        self._holdfast = holdfast
+        self._store = holdfast.store
+        self._definition = definition
+        self.id = task_id
+
+    async def result(self, *, timeout: Duration | None = None) -> T:  # noqa: ASYNC109 - reads well
+        """What the task returned, once it has ended. Raises TaskFailed when it ended otherwise.
+
+        Raises TimeoutError after `timeout`; the task itself goes on. While the task waits for a person, or
+        for a process that knows it, the log says so, with the command that helps.
+        """
+        limit = None if timeout is None else parse_span("timeout", timeout).total_seconds()
+        try:
+            async with asyncio.timeout(limit):
+                ended = await self._holdfast.endings.wait(self.id)
+        except TimeoutError:
+            why = f"{self.id} has not ended after {timeout}; it goes on: `holdfast tasks show {self.id}`"
+            raise TimeoutError(why) from None
+        return self._opened(ended)
+
+    async def task(self) -> Task:
+        return await self._store.read(lambda tx: opened(tx, tx.tasks.get(self.id)))
+
+    async def status(self) -> TaskStatus:
+        return (await self.task()).status
+
+    async def events(self, after: str = START) -> list[Event]:
+        """What happened to it so far."""
+        return await self._store.read(lambda tx: tx.events.of_task(self.id, after))
+
+    async def watch(self) -> AsyncIterator[Event]:
+        """What happens to it, as it happens, until it has ended."""
+        position = START
+        while True:
+            has_ended = (await self.task()).has_ended
+            for event in await self.events(position):
+                position = event.position
+                yield event
+            if has_ended:
+                return
+            await self._store.wait_for("events", _ASK_EVERY_S)
+
+    async def send(self, topic: str, body: object = None, *, key: str | None = None) -> bool:
+        return await self._holdfast.send(self.id, topic, body, key=key)
+
+    async def cancel(self, reason: str = "cancelled by its owner") -> CancelOutcome:
+        return await self._holdfast.cancel(self.id, reason=reason)
+
+    async def retry(self, *, cancelled: bool = False) -> Retried:
+        """Go on with it after it ended without success; see `Holdfast.retry`."""
+        return await self._holdfast.retry(self.id, cancelled=cancelled)
+
+    def _opened(self, task: Task) -> T:
+        if task.status is not TaskStatus.SUCCEEDED:
+            raise TaskFailed(task.id, task.status.value, task.failure)
+        payload = b"null" if task.result is None else task.result
+        if self._definition is None:
+            from holdfast.core.payload import decode_payload
+
+            return cast(T, decode_payload(payload))
+        return cast(T, codec_of(self._definition.fn).decode(payload))
+
+    def __repr__(self) -> str:
+        return f"<handle of {self.id}>"
+
+
+class Holdfast:
+    """A ledger, and the tasks that may be started in it."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        tasks: Mapping[str, TaskDefinition[..., Any]],
+        *,
+        owner: str = "system",
+    ) -> None:
+        self.store = store
+        self.endings = EndWatcher(store, WaitingNotes(tasks))
+        self._clock = clock
+        self._tasks = tasks
+        self._ledger = Ledger(store, clock)
+        self._owner = owner
+
+    async def start(
+        self,
+        call: Call[T],
+        *,
+        key: str | None = None,
+        goal: str | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        owner: str | None = None,
+        due_at: datetime | None = None,
+        origin: Origin | None = None,
+    ) -> Handle[T]:
+        """The task, durable when this returns. The same key again gives the first task, also an ended one."""
+        (handle,) = await self.start_many(
+            [call], keys=[key], goal=goal, priority=priority, owner=owner, due_at=due_at, origin=origin
+        )
+        return handle
+
+    async def start_many(
+        self,
+        calls: list[Call[T]],
+        *,
+        keys: list[str | None] | None = None,
+        goal: str | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        owner: str | None = None,
+        due_at: datetime | None = None,
+        origin: Origin | None = None,
+    ) -> list[Handle[T]]:
+        """All of them in one commit, or none."""
+        keys = [None] * len(calls) if keys is None else keys
+        new = [
+            NewTask(
+                name=checked_call(call).name,
+                goal=call.goal if goal is None else goal,
+                has_own_goal=goal is not None,
+                owner=self._owner if owner is None else owner,
+                arguments=call.arguments,
+                key=key,
+                priority=priority,
+                due_at=due_at,
+                origin=origin,
+            )
+            for call, key in zip(calls, keys, strict=True)
+        ]
+        tasks = await self._ledger.create_many(new)
+        return [Handle(self, task.id, call.definition) for task, call in zip(tasks, calls, strict=True)]
+
+    def handle(self, task_id: str) -> Handle[Any]:
+        """A task that was started before, by its id."""
+        return Handle(self, check_id("task", task_id), None)
+
+    async def send(
+        self,
+        task: str | Handle[Any],
+        topic: str,
+        body: object = None,
+        *,
+        key: str | None = None,
+        sender: str | None = None,
+    ) -> bool:
+        """A message into a task's mailbox; False when that key was sent before."""
+        write = sending(
+            _id_of(task),
+            topic=topic,
+            body=body,
+            sender=_whoever(sender),
+            key=new_token() if key is None else key,
+            now=self._clock.now(),
+        )
+        return await self.store.write(write)
+
+    async def cancel(
+        self, task: str | Handle[Any], *, reason: str = "cancelled by its owner", owner: str | None = None
+    ) -> CancelOutcome:
+        """Ask for the end of a task and of its children: sticky, graceful first."""
+        return await self._ledger.cancel(_id_of(task), reason=reason, owner=owner)
+
+    async def retry(
+        self, task: str | Handle[Any], *, cancelled: bool = False, owner: str | None = None
+    ) -> Retried:
+        """A task that failed, timed out or is lost goes on, with the code of today: the same id and key, a
+        follow-up run from the last good place, and its attempts and its time counted anew. With `cancelled`
+        also one that was cancelled.
+
+        Raises IllegalMove for a task that has not ended or has succeeded, Pruned when its journal is gone.
+        """
+        write = retrying_task(_id_of(task), now=self._clock.now(), may_be_cancelled=cancelled, owner=owner)
+        return await self.store.write(write)
+
+    async def fork(
+        self,
+        task: str | Handle[Any],
+        *,
+        at: str,
+        effects: Effects = "refuse",
+        key: str | None = None,
+        owner: str | None = None,
+        compensate: Compensate | None = None,
+    ) -> Handle[Any]:
+        """A new task with the past of this one up to the end of a turn: `at="turn:12"`, `"<loop>:<turn>"`, or
+        `"start"`. The other one is not changed.
+
+        Effects that have happened since are in the way unless `effects` says what becomes of them: "keep"
+        (the fork takes their results and does not do them again), "compensate" (undone now, by the function
+        that is given with it), or "acknowledge" (they stand, and the fork may do them once more).
+        """
+        made = await fork(
+            self.store,
+            self._clock,
+            _id_of(task),
+            at=at,
+            effects=effects,
+            key=key,
+            owner=owner,
+            compensate=compensate,
+        )
+        return Handle(self, made.id, self._tasks.get(made.name))
+
+    async def questions(self, *, limit: int = 50, after: str = "") -> list[Question]:
+        """What tasks want to know from a person."""
+        return await self.store.read(lambda tx: tx.questions.open_page(limit=limit, after=after))
+
+    async def answer(self, question_id: str, answer: object, *, by: str | None = None) -> Question:
+        return await self.store.write(answering(question_id, answer, by=_whoever(by), now=self._clock.now()))
+
+    async def reviews(self, *, limit: int = 50, after: str = "") -> list[Any]:
+        """Effects whose outcome nobody knows."""
+        return await self.store.read(lambda tx: tx.effects.reviews(limit=limit, after=after))
+
+    async def resolve(
+        self,
+        effect_id: str,
+        decision: Decision | str,
+        *,
+        result: object = None,
+        by: str | None = None,
+        note: str = "",
+    ) -> Any:
+        """A person's decision about an effect of unknown outcome: done, retry, skip or compensate."""
+        write = resolving(
+            effect_id,
+            Decision(decision) if decision in list(Decision) else decision,  # type: ignore[arg-type]
+            result=result,
+            by=_whoever(by),
+            note=note,
+            now=self._clock.now(),
+        )
+        return await self.store.write(write)
+
+    async def unknown_names(self) -> list[str]:
+        """Tasks that have runs ready to be carried, and that this process does not know: they wait."""
+        return await unknown_names(self.store, self._tasks)
+
+    async def watch(self, after: str | None = None) -> AsyncIterator[Event]:
+        """Everything that happens in the ledger, as it happens."""
+        position = after
+        if position is None:
+            newest = await self.store.read(lambda tx: tx.events.newest(limit=1))
+            position = newest[-1].position if newest else START
+        while True:
+            at = position
+            for event in await self.store.read(lambda tx: tx.events.after(at)):  # noqa: B023 - read at once
+                position = event.position
+                yield event
+            await self.store.wait_for("events", _ASK_EVERY_S)
+
+
+def _id_of(task: object) -> str:
+    if isinstance(task, Handle):
+        return task.id
+    if not isinstance(task, str):
+        raise BadInput("task", f"a task's id or handle is needed, not {type(task).__name__}")
+    return task
+
+
+def _whoever(name: str | None) -> str:
+    """Who does this, for the audit: the user of this process when nobody says it."""
+    if name is not None:
+        return name
+    try:
+        # Only whoever asks pays for the import.
+        from getpass import getuser
+
+        return getuser()
+    except (KeyError, OSError):
+        return "unknown"

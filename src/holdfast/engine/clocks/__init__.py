@@ -1,0 +1,1 @@
+"""Clocks that jump, drift apart or stand still, and the time to trust."""

@@ -1,0 +1,1 @@
+"""Sessions: transcripts of messages, and questions to people."""

@@ -1,0 +1,502 @@
+"""The transcript of a session: a message is posted, answered, or said to have failed, in one write each."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.audit import Actor, AuditEntry, AuditOutcome, Door
+from holdfast.core.delivery import Delivery, Letter
+from holdfast.core.errors import BadInput, KeyConflict, KeyLost, NotFound, Refused, RowDamaged
+from holdfast.core.events import EventKind
+from holdfast.core.ids import MessageId, SessionId, TaskId, new_audit_id, new_message_id
+from holdfast.core.message import (
+    CONSOLE_CHANNEL,
+    CRON_CHANNEL,
+    Message,
+    Role,
+    clean_message,
+    delivery_id,
+    notice_id,
+    reply_id,
+)
+from holdfast.core.payload import MAX_NAME_CHARS, encode_payload
+from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES, redact_json, redact_text
+from holdfast.core.schedule import Firing
+from holdfast.core.scope import Question
+from holdfast.core.session import Session, agent_of
+from holdfast.core.task import Failure, Origin, Task
+from holdfast.core.transitions import FiringStatus, MessageStatus, TaskStatus
+from holdfast.engine.conversation.questions import answering, choice_in
+from holdfast.engine.ledger.inputs import check_choice
+from holdfast.store import Tx
+
+# The channel of what the gateway itself says, which came from nowhere.
+SYSTEM_CHANNEL = "system"
+# Nobody stands at the other end of these.
+OWN_CHANNELS = frozenset({CRON_CHANNEL, SYSTEM_CHANNEL})
+
+# Of the tasks that a session's task has started, so many are looked at for a question.
+_MOST_ASKING = 50
+
+_ID = re.compile(rf"[!-~]([ -~]{{0,{MAX_NAME_CHARS - 2}}}[!-~])?")
+
+# The kinds of failure of a task that could not be resumed, or whose records cannot be read any more.
+NOT_RESUMED_KINDS = frozenset({"failed_resume", RowDamaged.code, KeyLost.code})
+_MOST_WHY = 300
+
+_SENTENCES = {
+    TaskStatus.CANCELLED: "was cancelled before it was answered",
+    TaskStatus.TIMED_OUT: "was not answered in the time it may take",
+}
+
+
+class Posted(msgspec.Struct, frozen=True, kw_only=True):
+    """The message as it stands in the transcript; a duplicate was there before."""
+
+    message: Message
+    is_duplicate: bool
+
+
+# --- posting
+
+
+def new_message(
+    session_key: str,
+    text: object,
+    origin: Origin | None,
+    *,
+    channel_message_id: str | None = None,
+    role: Role | str = Role.USER,
+    is_noted: bool = False,
+    now: datetime,
+) -> Message:
+    """A message fit to be stored; its place in the transcript is given by `post`. Raises BadInput."""
+    agent_of(session_key)
+    role = check_choice("role", role, Role)
+    if origin is not None and not isinstance(origin, Origin):
+        raise BadInput("origin", f"an origin is needed, not {type(origin).__name__}")
+    checked = None if origin is None else origin.checked()
+    cleaned = clean_message(text, role)
+    return Message(
+        id=new_message_id(now),
+        session_key=session_key,
+        position=0,
+        role=role,
+        channel=SYSTEM_CHANNEL if checked is None else checked.channel,
+        account_id="" if checked is None else checked.account_id or "",
+        channel_message_id=None if channel_message_id is None else _checked_id(channel_message_id),
+        origin=checked,
+        body=encode_payload("message", cleaned, max_bytes=2**21),
+        created_at=now,
+        status=MessageStatus.NOTED if is_noted else MessageStatus.QUEUED,
+        updated_at=now,
+    )
+
+
+def _checked_id(value: object) -> str:
+    """The channel's own name for a message. Kept as it is: one that was redacted would fit another, too."""
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise BadInput(
+            "message id", f"1 to {MAX_NAME_CHARS} printable ASCII characters are needed; give it another id"
+        )
+    if redact_text(value) != value:
+        return f"sha256:{hashlib.sha256(value.encode()).hexdigest()}"
+    return value
+
+
+def post(tx: Tx, message: Message, *, parent_key: str | None = None) -> Posted:
+    """It enters the transcript, and waits for its turn unless it is only noted; once, however often posted.
+
+    Raises KeyConflict when its channel used the same id for something else.
+    """
+    _leave_loop_with(tx, message.body)
+    now = message.created_at
+    session = tx.sessions.hold(message.session_key)
+    if session is None:
+        tx.sessions.create(
+            Session(
+                # From the message's own, so that the write gives the same answer when it runs again.
+                id=SessionId(f"sess_{message.id.removeprefix('msg_')}"),
+                key=message.session_key,
+                agent=agent_of(message.session_key),
+                parent_key=parent_key,
+                created_at=now,
+                updated_at=now,
+            )
+        )
+        tx.sessions.hold(message.session_key)
+    before = tx.messages.find(message)
+    if before is not None:
+        return _found(before, message)
+    question = None if session is None else _question_to(tx, session, message)
+    answered = None if question is None else _meant(question, message)
+    if session is not None and question is not None and answered is not None:
+        answering(question.id, answered, by=_name_of(message), now=now)(tx)
+        tx.audit.add(_answer_entry(message, question, now))
+        message = msgspec.structs.replace(message, status=MessageStatus.NOTED, task_id=session.task_id)
+    posted = _append(tx, message)
+    if question is not None and answered is None:
+        _tell_choices(tx, question, posted)
+    tx.hint("sessions")
+    return Posted(message=posted, is_duplicate=False)
+
+
+def _found(before: Message, message: Message) -> Posted:
+    is_same = (before.session_key, before.role) == (message.session_key, message.role)
+    # If its key is lost, only the id tells. Older releases redacted a text before they stored it.
+    is_same_text = before.is_sealed or before.body == message.body or before.body == redact_json(message.body)
+    if not (is_same and is_same_text):
+        raise KeyConflict(message.channel_message_id or message.id, before.id)
+    return Posted(message=before, is_duplicate=before.id != message.id)
+
+
+def _leave_loop_with(tx: Tx, body: bytes) -> None:
+    """A long text is searched for secrets before it is stored, and the event loop does not wait for that."""
+    if len(body) > REDACT_OFF_LOOP_BYTES:
+        tx.sealing.leave_loop()
+
+
+def _append(tx: Tx, message: Message) -> Message:
+    """At the next place. Whoever calls it holds the session."""
+    _leave_loop_with(tx, message.body)
+    now = message.created_at
+    session = tx.sessions.append(
+        message.session_key,
+        is_queued=message.status is MessageStatus.QUEUED,
+        origin=message.origin if _is_spoken(message) else None,
+        now=now,
+    )
+    placed = msgspec.structs.replace(message, position=session.last_position)
+    kept = tx.messages.create(placed)
+    if kept.id != placed.id:
+        # Another session was given the same id at the same time.
+        raise KeyConflict(message.channel_message_id or message.id, kept.id)
+    tx.emit(
+        EventKind.MESSAGE_POSTED,
+        placed.id,
+        at=now,
+        task_id=placed.task_id,
+        session_key=placed.session_key,
+        position=placed.position,
+        role=placed.role.value,
+        channel=placed.channel,
+        reply_to=placed.reply_to,
+    )
+    return placed
+
+
+def _is_spoken(message: Message) -> bool:
+    """By a person, not by a schedule or the gateway."""
+    return message.role is Role.USER and message.channel not in OWN_CHANNELS
+
+
+# --- questions
+
+
+def tell_question(tx: Tx, session_key: str, question: Question) -> None:
+    """What an agent's task wants to know is said in its session, and owed to the person it answers."""
+    _tell(
+        tx,
+        session_key,
+        _with_choices(question.question, question),
+        key=f"question:{question.id}",
+        role=Role.AGENT,
+        task_id=question.task_id,
+        now=question.asked_at,
+    )
+
+
+def tell_review(tx: Tx, session_key: str, task: Task, effect_id: str, *, now: datetime) -> None:
+    """A session whose agent waits for a review says so, so that its people do not wait without a word."""
+    name = tx.effects.get(effect_id).name
+    _tell(
+        tx,
+        session_key,
+        f"[System] This session waits: whether {name} happened is not known, and an operator has to decide "
+        f"(`holdfast reviews show {effect_id}`, task {task.id}). New messages are kept until then.",
+        key=f"review:{effect_id}",
+        role=Role.SYSTEM,
+        task_id=task.id,
+        now=now,
+    )
+
+
+def tell_refused_restart(tx: Tx, session_key: str, task: Task, why: str, *, key: str, now: datetime) -> None:
+    """A session whose agent asked for a restart learns that there is none, once for each key."""
+    _tell(
+        tx,
+        session_key,
+        f"[System] The restart that this session asked for was refused: {why}. Its task {task.id} goes on.",
+        key=f"restart-refused:{key}",
+        role=Role.SYSTEM,
+        task_id=task.id,
+        now=now,
+    )
+
+
+def _question_to(tx: Tx, session: Session, message: Message) -> Question | None:
+    """What the session's task asks the person who says this; None when it asks nothing, or asks another."""
+    if session.task_id is None or not _is_spoken(message):
+        return None
+    question = _open_question(tx, session.task_id)
+    return question if question is not None and _was_asked(tx, session, message) else None
+
+
+def _meant(question: Question, message: Message) -> str | None:
+    """The answer that the message is; None when it fits none of the choices."""
+    text = message.text.strip()
+    return text if question.choices is None else choice_in(question.choices, text)
+
+
+def _tell_choices(tx: Tx, question: Question, message: Message) -> None:
+    """The message answers nothing, and waits for its turn; the choices are shown again."""
+    text = _with_choices(f"That is none of the choices. {question.question}", question)
+    _tell(
+        tx,
+        message.session_key,
+        text,
+        key=f"choices:{message.id}",
+        role=Role.AGENT,
+        task_id=question.task_id,
+        reply_to=message.id,
+        now=message.created_at,
+    )
+
+
+def _open_question(tx: Tx, task_id: str) -> Question | None:
+    """The oldest of the task, or of those that it has started."""
+    tasks, place = [task_id], 0
+    while place < len(tasks):
+        found = tx.questions.open_of_task(tasks[place], limit=1)
+        if found:
+            return found[0]
+        if len(tasks) < _MOST_ASKING:
+            tasks += [one.id for one in tx.tasks.children(tasks[place], only_alive=True)]
+        place += 1
+    return None
+
+
+def _was_asked(tx: Tx, session: Session, message: Message) -> bool:
+    """Whether it comes from the person whose message is being answered. An operator may answer for them, at
+    the console."""
+    asked = None if session.task_id is None else tx.messages.taken_by(session.task_id)
+    wanted = session.origin if asked is None or asked.channel in OWN_CHANNELS else asked.origin
+    one = message.origin
+    if wanted is None or one is None or message.channel == CONSOLE_CHANNEL:
+        return True
+    return (one.channel, one.account_id, one.peer) == (wanted.channel, wanted.account_id, wanted.peer)
+
+
+def _name_of(message: Message) -> str:
+    peer = None if message.origin is None else message.origin.peer
+    return message.channel if peer is None else f"{message.channel}:{peer}"[:MAX_NAME_CHARS]
+
+
+def _answer_entry(message: Message, question: Question, now: datetime) -> AuditEntry:
+    """Whose message answered it. Its id is made from the message's own, so that the write may run again."""
+    origin = message.origin
+    actor = Actor(
+        who=_name_of(message), door=Door.CHANNEL, address=None if origin is None else origin.account_id
+    )
+    entry = actor.entry("questions.answer", AuditOutcome.DONE, now=now, subject=question.id)
+    chance = hashlib.blake2b(message.id.encode(), digest_size=6).digest()
+    return msgspec.structs.replace(entry, id=new_audit_id(now, chance))
+
+
+def _with_choices(text: str, question: Question) -> str:
+    return "\n".join([text, *(f"- {one}" for one in question.choices or ())])
+
+
+def _tell(
+    tx: Tx,
+    session_key: str,
+    text: str,
+    *,
+    key: str,
+    role: Role,
+    task_id: str,
+    now: datetime,
+    reply_to: MessageId | None = None,
+) -> None:
+    """Say something in a session, once for each key, and owe it to the person whose message is answered."""
+    session = tx.sessions.hold(session_key)
+    if session is None:
+        return
+    said = new_message(session_key, text, None, channel_message_id=key, role=role, is_noted=True, now=now)
+    if tx.messages.find(said) is not None:
+        return
+    asked = None if session.task_id is None else tx.messages.taken_by(session.task_id)
+    if reply_to is None and asked is not None:
+        reply_to = asked.id
+    # Of the session's own task, also if one that it has started asks: that one answers in the end.
+    answers_id = session.task_id or TaskId(task_id)
+    placed = _append(tx, msgspec.structs.replace(said, task_id=answers_id, reply_to=reply_to))
+    origin = session.origin if asked is None or asked.channel in OWN_CHANNELS else asked.origin
+    if origin is not None:
+        owe(tx, placed, origin, key=key)
+
+
+def withdraw(tx: Tx, message_id: str, *, now: datetime) -> Message:
+    """A message that waits is only noted from now on. One that no longer waits stays as it is."""
+    message = tx.messages.get(message_id)
+    tx.sessions.hold(message.session_key)
+    message = tx.messages.get(message_id)
+    if message.status is not MessageStatus.QUEUED:
+        return message
+    tx.sessions.drop_queued(message.session_key, now=now)
+    tx.firings.follow(message.id, FiringStatus.FAILED, task_id=None, now=now)
+    _tell_failed(tx, message, None, "withdrawn", now)
+    return tx.messages.move(message.id, MessageStatus.NOTED, now=now)
+
+
+# --- answering
+
+
+def hear(
+    tx: Tx, *, session_key: str, message_id: str, task_id: str, until: int, limit: int
+) -> tuple[Message, list[Message]]:
+    """The message that a task answers, and what was said before it. Raises Refused for any other task than
+    one of that session, however it came into the ledger."""
+    asked = tx.messages.get(message_id).checked()
+    _check_answers(tx, asked, session_key, task_id)
+    before = tx.messages.heard(session_key, until=until, limit=limit + 1)
+    return asked, [one for one in before if one.id != message_id][-limit:]
+
+
+def reply(
+    tx: Tx, *, session_key: str, message_id: str, task_id: str, text: str | None, now: datetime
+) -> Message | None:
+    """`answer` for a program, which may be any task: raises Refused as `hear` does."""
+    _check_answers(tx, tx.messages.get(message_id), session_key, task_id)
+    return answer(tx, session_key=session_key, message_id=message_id, task_id=task_id, text=text, now=now)
+
+
+def _check_answers(tx: Tx, asked: Message, session_key: str, task_id: str) -> None:
+    task = tx.tasks.look(task_id)
+    # Only the inbox makes tasks of a session, and the session is their owner.
+    if not task.session_key == task.owner == session_key == asked.session_key:
+        raise Refused(
+            f"task {task.id} of {task.owner!r} does not answer {session_key}: only the inbox makes the tasks "
+            "that do; post a message instead, with `holdfast sessions send` or the method chat.send"
+        )
+
+
+def answer(
+    tx: Tx, *, session_key: str, message_id: str, task_id: str, text: str | None, now: datetime
+) -> Message | None:
+    """The agent's words enter the transcript, the message is answered, and the answer is owed to its origin.
+
+    All of it once for a task. Without a text nothing is said; the message is answered all the same.
+    """
+    if tx.sessions.hold(session_key) is None:
+        raise NotFound("session", session_key)
+    asked = tx.messages.get(message_id)
+    if asked.status not in (MessageStatus.TAKEN, MessageStatus.FAILED):
+        return None
+    tx.messages.move(message_id, MessageStatus.ANSWERED, now=now)
+    tx.firings.follow(message_id, FiringStatus.DONE, task_id=task_id, now=now)
+    if text is None:
+        return None
+    return _say(tx, asked, reply_id(task_id), Role.AGENT, text, task_id=task_id, now=now)
+
+
+def tell_fired(tx: Tx, firing: Firing, now: datetime) -> None:
+    """In the feed: an occurrence of a schedule has posted its prompt, or is queued again."""
+    tx.emit(
+        EventKind.SCHEDULE_FIRED,
+        firing.id,
+        at=now,
+        task_id=firing.task_id,
+        schedule=firing.schedule,
+        occurrence_at=firing.occurrence_at.isoformat(),
+        session_key=firing.session_key,
+        is_retry=firing.is_retry,
+    )
+
+
+def fail(
+    tx: Tx,
+    asked: Message,
+    *,
+    task_id: str,
+    status: TaskStatus,
+    now: datetime,
+    failure: Failure | None = None,
+) -> Message:
+    """The message will not be answered by that task; its session and its origin get one short sentence,
+    which says why if the task could not be resumed."""
+    tx.messages.move(asked.id, MessageStatus.FAILED, now=now)
+    tx.firings.follow(asked.id, FiringStatus.FAILED, task_id=task_id, now=now)
+    _tell_failed(tx, asked, task_id, status.value, now)
+    what = _SENTENCES.get(status, "could not be answered: the agent failed")
+    if failure is not None and failure.kind in NOT_RESUMED_KINDS:
+        why = " ".join(failure.message.split())[:_MOST_WHY]
+        what = f"could not be answered: not resumed after a restart: {why}"
+    text = f"[System] Your last message {what} ({task_id}). The next one begins afresh."
+    return _say(tx, asked, notice_id(task_id), Role.SYSTEM, text, task_id=task_id, now=now)
+
+
+def _tell_failed(tx: Tx, message: Message, task_id: str | None, why: str, now: datetime) -> None:
+    tx.emit(
+        EventKind.MESSAGE_FAILED,
+        message.id,
+        at=now,
+        task_id=task_id,
+        session_key=message.session_key,
+        why=why,
+    )
+
+
+def _say(
+    tx: Tx, asked: Message, said_id: MessageId, role: Role, text: str, *, task_id: str, now: datetime
+) -> Message:
+    session = tx.sessions.of_key(asked.session_key)
+    # What a schedule or the gateway asked for is told to whoever speaks in the session.
+    origin = session.origin if asked.channel in OWN_CHANNELS else asked.origin
+    said = Message(
+        id=said_id,
+        session_key=asked.session_key,
+        position=0,
+        role=role,
+        channel=asked.channel if origin is None else origin.channel,
+        account_id="" if origin is None else origin.account_id or "",
+        origin=origin,
+        body=encode_payload("answer", text),
+        reply_to=asked.id,
+        created_at=now,
+        status=MessageStatus.NOTED,
+        task_id=TaskId(task_id),
+        updated_at=now,
+    )
+    placed = _append(tx, said)
+    if origin is not None:
+        owe(tx, placed, origin, key=f"{'reply' if role is Role.AGENT else 'failure'}:{task_id}")
+    return placed
+
+
+def owe(tx: Tx, message: Message, origin: Origin, *, key: str) -> Delivery:
+    """The words of a message are owed to an origin, once for each key."""
+    letter = Letter(
+        text=message.text,
+        session_key=message.session_key,
+        message_id=message.id,
+        reply_to=message.reply_to,
+    )
+    delivery = tx.deliveries.create(
+        Delivery(
+            id=delivery_id(message.id),
+            task_id=message.task_id or TaskId(""),
+            idempotency_key=key,
+            origin=origin,
+            message=msgspec.json.encode(letter),
+            created_at=message.created_at,
+            due_at=message.created_at,
+            updated_at=message.created_at,
+        )
+    )
+    tx.hint("deliveries")
+    return delivery

@@ -1,0 +1,1 @@
+"""What a program leaves behind: keys of steps, encoded results, plan, artifacts, decisions."""

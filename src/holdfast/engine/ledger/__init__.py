@@ -1,0 +1,1 @@
+"""Create, finish, cancel, read and forget tasks."""

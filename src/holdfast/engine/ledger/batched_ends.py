@@ -1,0 +1,141 @@
+"""Good ends of runs that come together: one write for all of them, where each alone would be several."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.core.claim import Claim
+from holdfast.core.clock import Clock
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.core.events import EventKind
+from holdfast.core.task import Task
+from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, tell_family
+from holdfast.store import Store, Tx, Write
+
+# In one write; the next ones go in another.
+MOST_AT_ONCE = 500
+
+
+class GoodEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that has succeeded, its result small, with nothing else to be made durable beside it."""
+
+    claim: Claim
+    task: Task
+    result: bytes
+    # The same end for itself, at a moment: how it is done when the others cannot be.
+    alone: Callable[[datetime], Write[bool]]
+
+
+_Waiting: TypeAlias = "tuple[GoodEnd, asyncio.Future[datetime | None]]"
+
+
+class NotAll(Exception):
+    """One of them is not held any more, or was ended before; each alone will find out."""
+
+
+class BatchedEnds:
+    """Whoever ends in one pass of the loop ends in one write."""
+
+    def __init__(self, store: Store, clock: Clock, *, is_crowded: Callable[[], bool]) -> None:
+        self._store = store
+        self._clock = clock
+        # Whether it is worth a detour: who is alone is ended sooner by itself.
+        self.is_crowded = is_crowded
+        self._waiting: list[_Waiting] = []
+        self._children: set[asyncio.Task[None]] = set()
+
+    async def end(self, one: GoodEnd) -> datetime | None:
+        """When it ended; None when it had ended otherwise. Raises what its own write raises."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[datetime | None] = loop.create_future()
+        self._waiting.append((one, future))
+        if len(self._waiting) == 1:
+            loop.call_soon(self._begin)
+        return await future
+
+    def _begin(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for first in range(0, len(waiting), MOST_AT_ONCE):
+            some = waiting[first : first + MOST_AT_ONCE]
+            child = asyncio.get_running_loop().create_task(self._end(some))
+            self._children.add(child)
+            child.add_done_callback(functools.partial(self._ended, some))
+
+    def _ended(self, waiting: Sequence[_Waiting], child: asyncio.Task[None]) -> None:
+        self._children.discard(child)
+        # Where somebody ended it, and not them: they are put back, and nobody waits for ever.
+        _tell_away(waiting, "the write of an end was interrupted")
+
+    async def _end(self, waiting: Sequence[_Waiting]) -> None:
+        now = self._clock.now()
+        try:
+            await self._store.write(ending([one for one, _ in waiting], now=now))
+        except OutcomeUnknown:
+            await asyncio.gather(*(self._end_alone(*one, now) for one in waiting))
+        except StoreUnavailable as error:
+            # Each alone would wait for the ledger once more.
+            _tell_away(waiting, str(error))
+        except Exception:  # noqa: BLE001 - whatever it was, each alone is told its own
+            await asyncio.gather(*(self._end_alone(*one, now) for one in waiting))
+        else:
+            for _, future in waiting:
+                if not future.done():
+                    future.set_result(now)
+
+    async def _end_alone(self, one: GoodEnd, future: asyncio.Future[datetime | None], now: datetime) -> None:
+        try:
+            is_ended = await self._store.write(one.alone(now))
+        except Exception as error:  # noqa: BLE001 - goes to whoever waits for it
+            if not future.done():
+                future.set_exception(error)
+        else:
+            if not future.done():
+                future.set_result(now if is_ended else None)
+
+
+def _tell_away(waiting: Sequence[_Waiting], why: str) -> None:
+    for _, future in waiting:
+        if not future.done():
+            future.set_exception(StoreUnavailable(why))
+
+
+def ending(
+    ends: Sequence[GoodEnd], *, now: datetime, retention: timedelta = DEFAULT_RETENTION
+) -> Write[None]:
+    """All of them, or none."""
+
+    def end_all(tx: Tx) -> None:
+        claims = [one.claim for one in ends]
+        results: dict[str, bytes] = {one.task.id: one.result for one in ends}
+        ended = tx.runs.succeed(claims, now=now)
+        if not ended and all(_was_so(tx, one, now) for one in ends):
+            return  # the write runs a second time after its own commit
+        if ended != len(ends):
+            raise NotAll
+        if not tx.tasks.succeed(results, now=now, cleanup_after=now + retention):
+            raise NotAll
+        run_status, task_status = RunStatus.SUCCEEDED.value, TaskStatus.SUCCEEDED.value
+        for one in ends:
+            task = one.task
+            tx.emit(EventKind.RUN_ENDED, one.claim.run_id, at=now, task_id=task.id, status=run_status)
+            tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=task_status)
+            tell_family(tx, task, now=now)
+
+    return end_all
+
+
+def _was_so(tx: Tx, one: GoodEnd, now: datetime) -> bool:
+    run, task = tx.runs.get(one.claim.run_id), tx.tasks.look(one.claim.task_id)
+    return (run.status, run.fence, run.ended_at, task.result) == (
+        RunStatus.SUCCEEDED,
+        one.claim.fence,
+        now,
+        one.result,
+    )

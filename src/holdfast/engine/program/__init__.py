@@ -1,0 +1,1 @@
+"""The author's side of a task: its run, steps, effects, lists, waits, retries and forks."""

@@ -1,0 +1,1 @@
+"""From an interruption to one follow-up run: checkpoints, rescue, resume, retry."""

@@ -1,0 +1,159 @@
+"""Go on with a task that ended without success: a follow-up run of the same task, from its own journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.clock import to_micros
+from holdfast.core.errors import RowDamaged
+from holdfast.core.events import EventKind
+from holdfast.core.ids import RunId, new_run_id
+from holdfast.core.run import Queue, Run
+from holdfast.core.step import Step
+from holdfast.core.task import Failure, Task
+from holdfast.core.transitions import TaskStatus
+from holdfast.engine.journal.scopes import Key, Past
+from holdfast.engine.ledger.ledger import ended_with
+from holdfast.store import Tx
+
+# Among the facts of a failure: the steps that made the task fail.
+FAILED_STEPS = "failed_steps"
+MOST_STEPS = 100
+# The kind of the failure of a task that was not resumed: it was given up, and only a person opens it again.
+NOT_RESUMED = "failed_resume"
+# Of one whose journal is gone: a new one would do again what it has done.
+PRUNED = "pruned"
+# The name of a note in the journal: how many failed runs no longer count, because a person wanted a retry.
+FORGIVEN = "retry!forgiven"
+# What is noted for each question of the ladder, and the answer after which the task failed.
+_LADDER = ("ladder", "ladder!asked", "ladder!item")
+_SAID_FAIL = b'"fail"'
+_NOT_TO_BE_TRIED = frozenset({NOT_RESUMED, PRUNED})
+_BY_ITS_WORK = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT})
+
+
+def naming_steps(failure: Failure, keys: Iterable[Key]) -> Failure:
+    """The failure with the steps that it came from: a run that goes on with the task tries them again."""
+    named = [list(key) for key in dict.fromkeys(keys)][:MOST_STEPS]
+    return (
+        msgspec.structs.replace(failure, facts={**failure.facts, FAILED_STEPS: named}) if named else failure
+    )
+
+
+def may_go_on(task: Task) -> bool:
+    """Whether its own work failed. What a person cancelled, what was given up because it killed its process
+    again and again, and what retention has removed does not go on because its parent is tried again."""
+    is_given_up = task.failure is not None and task.failure.kind in _NOT_TO_BE_TRIED
+    is_cancelled = task.cancel_requested_at is not None
+    return task.status in _BY_ITS_WORK and not is_given_up and not is_cancelled
+
+
+def go_on(tx: Tx, task: Task, *, now: datetime) -> None:
+    """A follow-up run from its journal; the steps that made it fail are tried again. What it has done stays
+    done. Children that were cancelled only because it ended go on as well."""
+    run = tx.runs.last_of_task(task.id)
+    after = follow_up(run, new_run_id(now), due_at=now, now=now)
+    # A suspect stays one.
+    after = msgspec.structs.replace(after, is_alone=run.is_alone, idle_attempts=run.idle_attempts)
+    _reopen(tx, task, run, after, now=now)
+
+
+def go_on_anew(tx: Tx, task: Task, run_id: RunId, *, now: datetime) -> bool:
+    """The same because a person wants it: the run is no suspect, and its attempts are counted anew.
+
+    False when the task has not ended without success. Raises RowDamaged.
+    """
+    run = tx.runs.last_of_task(task.id)
+    if run.is_damaged:
+        raise RowDamaged("run", run.id)
+    if not _reopen(tx, task, run, follow_up(run, run_id, due_at=now, now=now), now=now):
+        return False
+    forgive(tx, task, run, now=now)
+    return True
+
+
+def _reopen(tx: Tx, task: Task, run: Run, after: Run, *, now: datetime) -> bool:
+    if not tx.tasks.go_on(task, now=now):
+        return False
+    if run.failure is not None:
+        _forget(tx, task.id, _failed_steps(run.failure))
+    tx.runs.create(after)
+    tx.emit(EventKind.TASK_REOPENED, task.id, at=now, task_id=task.id, run_id=after.id)
+    tx.hint("runs")
+    go_on_with_children(tx, task, now=now)
+    return True
+
+
+def forgive(tx: Tx, task: Task, run: Run, *, now: datetime) -> None:
+    """From now on the failures of a task are counted anew; `run` is the one that ended it. If a person had
+    answered the ladder's question with "fail", that answer was for then: it is forgotten."""
+    for step in tx.journal.steps(task.id):
+        if (step.scope, step.name, step.result) == ("", "ladder", _SAID_FAIL):
+            for name in _LADDER:
+                tx.journal.forget_idle(task.id, "", name, step.occurrence)
+    micros = to_micros(now)
+    note = Step(
+        task_id=task.id,
+        name=FORGIVEN,
+        occurrence=str(run.number),
+        # The run that ended, not its follow-up: a note by that one would count as its progress.
+        run_id=run.id,
+        seq=micros,
+        result=msgspec.json.encode(tx.runs.count_failed(task.id)),
+        started_us=micros,
+        ended_us=micros,
+    )
+    tx.journal.put_step(note)
+
+
+def forgiven_in(past: Past) -> int:
+    """How many of its failed runs do not count any more."""
+    notes = [step for step in past.within("") if step.name == FORGIVEN]
+    return max((msgspec.json.decode(note.result, type=int) for note in notes), default=0)
+
+
+def go_on_with_children(tx: Tx, task: Task, *, now: datetime) -> None:
+    """Of a task that was opened again: those of its children that ended only because it did."""
+    for child in tx.tasks.children(task.id):
+        if child.status is TaskStatus.CANCELLED and child.cancel_reason == ended_with(task.id):
+            go_on(tx, tx.tasks.lock(child.id), now=now)
+
+
+def _forget(tx: Tx, task_id: str, keys: list[Key]) -> None:
+    if not keys:
+        return
+    past = Past(steps=tx.journal.steps(task_id), effects=tx.effects.unsettled([task_id]).get(task_id, ()))
+    for key in keys:
+        if key in past.effects and past.effects[key].is_undone:
+            continue
+        for one in (key, *past.beside(key)):
+            tx.journal.forget_idle(task_id, *one)
+
+
+def _failed_steps(failure: Failure) -> list[Key]:
+    try:
+        return msgspec.convert(failure.facts.get(FAILED_STEPS, []), type=list[Key])
+    except msgspec.ValidationError:
+        return []
+
+
+def follow_up(run: Run, run_id: RunId, *, due_at: datetime, now: datetime) -> Run:
+    """The run that goes on after one that ended without success."""
+    ready = Queue.READY if due_at <= now else Queue.LATER
+    return Run(
+        id=run_id,
+        task_id=run.task_id,
+        task_name=run.task_name,
+        number=run.number + 1,
+        resumes_run_id=run.id,
+        seed=run.seed,
+        created_at=now,
+        priority=run.priority,
+        due_at=due_at,
+        # What a producer outside carried out, it carries on.
+        queue=run.queue if run.queue is Queue.PRODUCER else ready,
+        updated_at=now,
+    )

@@ -1,0 +1,367 @@
+"""Find work that nobody carries any more, prove it, and bring it back onto the one resume path."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
+from holdfast.core.claim import DEFAULT_LEASE, Boot
+from holdfast.core.clock import Clock
+from holdfast.core.errors import PageDamaged
+from holdfast.core.events import EventKind
+from holdfast.core.ids import new_checkpoint_id
+from holdfast.core.run import Outcome, Queue, Run
+from holdfast.core.task import Failure
+from holdfast.core.transitions import RunStatus
+from holdfast.engine.aio.service import Service
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import wake_run
+from holdfast.engine.claims.heartbeat import Heartbeat
+from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_task, fail_damaged
+from holdfast.engine.recovery.checkpoints import save_and_pause
+from holdfast.engine.recovery.resume import Resumed, Resumer
+from holdfast.store import Store, Tx, Write
+
+log = logging.getLogger("holdfast")
+
+BATCH = 500
+# Passes of a reaper that follow one another because leases end are not nearer than that.
+NEAREST_S = 0.25
+# By the clock of the store a lease has surely lapsed then.
+_AFTER_LAPSE_S = 0.02
+
+
+class Rescued(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pass found: runs that became checkpoints, runs that are damaged or lost, resumes given back,
+    runs due."""
+
+    checkpointed: int = 0
+    damaged: int = 0
+    lost: int = 0
+    returned: int = 0
+    made_ready: int = 0
+    dead_boots: tuple[str, ...] = ()
+
+    def __add__(self, other: Rescued) -> Rescued:
+        return Rescued(
+            checkpointed=self.checkpointed + other.checkpointed,
+            damaged=self.damaged + other.damaged,
+            lost=self.lost + other.lost,
+            returned=self.returned + other.returned,
+            made_ready=self.made_ready + other.made_ready,
+            dead_boots=self.dead_boots + other.dead_boots,
+        )
+
+
+Note: TypeAlias = Callable[[Tx, Sequence[Run]], None]
+
+
+class Notary(Protocol):
+    """Whoever must know what was rescued: somebody may have to be told of it."""
+
+    def noting(self, now: datetime) -> Note:
+        """Called in the write that rescues these runs, before it touches them: who was interrupted is known
+        when its checkpoint is, and noted by one notary alone."""
+
+    async def settle(self) -> object:
+        """After a pass, when everything was resumed that could be. It may have found nothing."""
+
+
+class Nobody:
+    """The notary of those who have nobody to tell."""
+
+    def noting(self, now: datetime) -> Note:  # noqa: ARG002 - the shape of a notary
+        return lambda _tx, _runs: None
+
+    async def settle(self) -> None:
+        return None
+
+
+class Rescuer:
+    """Looks after claims whose holder died or let its lease lapse. Several may work at once."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        life: Life,
+        *,
+        retention: timedelta = DEFAULT_RETENTION,
+        notary: Notary | None = None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._life = life
+        self.notary = notary or Nobody()
+        # Whether the last pass left lapsed claims to workers that are alive.
+        self.has_spared = False
+        self._retention = retention
+
+    async def rescue(self) -> Rescued:
+        """One pass: the dead, the lapsed, and what is due. See `rescue_lapsed` about the living."""
+        found = await self.rescue_dead_boots()
+        found += await self.rescue_lapsed(spares_living=True)
+        return found + await self.ready_due()
+
+    async def rescue_dead_boots(self) -> Rescued:
+        """Crash evidence: everything that boots whose death is proved still carried."""
+        boots = await self._store.read(lambda tx: _unburied(tx, self._life.directory))
+        done = Rescued()
+        for boot in boots:
+            if self._life.has_died(boot):
+                done += await self._rescue_boot(boot)
+            elif self._life.is_lost(boot):
+                await self._life.forget(boot)
+        return done
+
+    async def _rescue_boot(self, boot: Boot) -> Rescued:
+        done = Rescued(dead_boots=(boot.id,))
+        company = await self._store.read(lambda tx: tx.runs.count_of_boot(boot.id))
+        while True:
+            runs = await self._store.read(lambda tx: tx.runs.of_boot(boot.id, limit=BATCH))
+            if not runs:
+                break
+            note = f"process {boot.pid} died"
+            done += await self._rescue_runs(runs, note=note, company=company)
+        while True:
+            held = await self._store.read(lambda tx: tx.checkpoints.resuming_of_boot(boot.id, limit=BATCH))
+            if not held:
+                break
+            done += await self._store.write(self._returning(held, was_late=False))
+        await self._life.bury(boot)
+        return done
+
+    async def rescue_lapsed(self, *, spares_living: bool = False) -> Rescued:
+        """Claims without a sign of life. Their holder may yet wake up: the raised fence refuses it.
+
+        A process that has just started cannot know why they lapsed: perhaps the machine slept, or its clock
+        jumped. So it spares the runs of those whose locks prove them alive until they can have renewed.
+        """
+        now, done, is_more = self._clock.now(), Rescued(), True
+        self.has_spared = False
+        while is_more:
+            runs = await self._store.read(lambda tx: tx.runs.lapsed(now=now, limit=BATCH))
+            if spares_living:
+                runs = await self._without_living(runs)
+            held = await self._store.read(lambda tx: tx.checkpoints.lapsed(now=now, limit=BATCH))
+            found = Rescued()
+            if runs:
+                found += await self._rescue_runs(runs, note="its lease lapsed", company=None)
+            if held:
+                found += await self._store.write(self._returning(held, was_late=True))
+            done += found
+            is_more = found != Rescued() and BATCH in {len(runs), len(held)}
+        return done
+
+    async def _without_living(self, runs: Sequence[Run]) -> list[Run]:
+        holders = {run.claimed_by for run in runs if run.claimed_by is not None}
+        boots = await self._store.read(lambda tx: [tx.boots.get(boot_id) for boot_id in sorted(holders)])
+        living = {boot.id for boot in boots if boot is not None and self._life.is_alive(boot)}
+        self.has_spared = bool(living)
+        return [run for run in runs if run.claimed_by not in living]
+
+    async def next_lapse_s(self) -> float:
+        """In how many seconds the first lease lapses that is known now; never, if nobody has one."""
+        now = self._clock.now()
+        left = await self._store.read(lambda tx: tx.runs.next_lapse(now=now))
+        return math.inf if left is None else left.total_seconds()
+
+    async def ready_due(self) -> Rescued:
+        """Runs whose time has come. Nothing is written when there are none."""
+        done = Rescued()
+        due_at = await self._store.read(lambda tx: tx.runs.next_due_at())
+        while due_at is not None and due_at <= self._clock.now():
+            some = await self._ready_some()
+            done += some
+            if some.made_ready < BATCH:
+                break
+        return done
+
+    async def _ready_some(self) -> Rescued:
+        now = self._clock.now()
+
+        def ready(tx: Tx) -> Rescued:
+            moved = tx.runs.ready_due(now=now, limit=BATCH)
+            woken = [wake_run(tx, run_id, now=now) for run_id, _ in tx.runs.waits_over(now=now, limit=BATCH)]
+            if moved:
+                tx.hint("runs")
+            return Rescued(made_ready=moved + sum(woken))
+
+        return await self._store.write(ready)
+
+    async def _rescue_runs(self, runs: Sequence[Run], *, note: str, company: int | None) -> Rescued:
+        """All in one write. Of a page that cannot be read nobody knows whose it is: ever fewer are tried
+        together, and one alone that cannot be rescued ends."""
+        try:
+            return await self._store.write(self._rescuing(runs, note=note, company=company))
+        except PageDamaged as damage:
+            if len(runs) == 1:
+                log.warning("%s cannot be rescued: %s", runs[0].id, damage)
+                return await self._store.write(self._giving_up(runs[0], damage))
+        half = len(runs) // 2
+        first = await self._rescue_runs(runs[:half], note=note, company=company)
+        return first + await self._rescue_runs(runs[half:], note=note, company=company)
+
+    def _giving_up(self, seen: Run, damage: PageDamaged) -> Write[Rescued]:
+        now = self._clock.now()
+
+        def give_up(tx: Tx) -> Rescued:
+            fail_damaged(tx, seen, damage, now=now, retention=self._retention)
+            return Rescued(damaged=1)
+
+        return give_up
+
+    def _rescuing(self, seen: Sequence[Run], *, note: str, company: int | None) -> Write[Rescued]:
+        """Runs that are still exactly as they were seen become crash checkpoints; recorded work is lost."""
+        now = self._clock.now()
+        ids = {run.id: new_checkpoint_id(now) for run in seen}
+        note_interrupted = self.notary.noting(now)
+        fences = {run.id: run.fence for run in seen}
+
+        def rescue(tx: Tx) -> Rescued:
+            runs = [run for run in tx.runs.lock_running(list(fences)) if run.fence == fences[run.id]]
+            if company is None:
+                # A lease may have been renewed since it was seen to have lapsed.
+                lapsed = {run.id for run in tx.runs.lapsed(now=now, limit=len(seen) * 4)}
+                runs = [run for run in runs if run.id in lapsed]
+            if runs:
+                note_interrupted(tx, runs)
+            carried = [run for run in runs if run.queue is not Queue.PRODUCER]
+            recorded = [run for run in runs if run.queue is Queue.PRODUCER]
+            saved = save_and_pause(
+                tx,
+                carried,
+                ids,
+                kind=CheckpointKind.CRASH,
+                reason=ResumeReason.CRASH,
+                now=now,
+                note=note,
+                company=company,
+                retention=self._retention,
+            )
+            for run in recorded:
+                self._lose(tx, run, note, now)
+            return Rescued(checkpointed=len(saved), damaged=len(carried) - len(saved), lost=len(recorded))
+
+        return rescue
+
+    def _lose(self, tx: Tx, run: Run, note: str, now: datetime) -> None:
+        """Work that a producer outside carried out: nothing here can prove it alive or resume it."""
+        failure = Failure(kind="lost", message=f"its producer gave no sign of life: {note}")
+        if tx.runs.end(run.id, run.fence, RunStatus.LOST, failure=failure, now=now) is not None:
+            outcome = Outcome(status=RunStatus.LOST, failure=failure)
+            end_task(tx, run, outcome, now=now, retention=self._retention)
+
+    def _returning(self, seen: Sequence[Checkpoint], *, was_late: bool) -> Write[Rescued]:
+        """Checkpoints whose resumer died or was late, before it made follow-up runs, can be claimed again.
+
+        Only those that are still exactly as they were seen: another process may have given them back, and a
+        third one claimed them, since.
+        """
+        now = self._clock.now()
+        tokens = {one.id: one.token for one in seen}
+
+        def give_back(tx: Tx) -> Rescued:
+            held = [one for one in tx.checkpoints.lock_resuming(list(tokens)) if one.token == tokens[one.id]]
+            if was_late:
+                lapsed = {one.id for one in tx.checkpoints.lapsed(now=now, limit=len(seen) * 4)}
+                held = [one for one in held if one.id in lapsed]
+            ids = [one.id for one in held]
+            returned = tx.checkpoints.return_claimed(ids, now=now) if ids else []
+            if returned:
+                tx.runs.set_paused_again([run_id for _, run_id, _ in returned], now=now)
+                tx.hint("checkpoints")
+            for checkpoint_id, _, task_id in returned:
+                tx.emit(EventKind.CHECKPOINT_RETURNED, checkpoint_id, at=now, task_id=task_id)
+            return Rescued(returned=len(returned))
+
+        return give_back
+
+
+class Reaper(Service):
+    """Rescues all the time, not only at a start; and resumes what it rescued.
+
+    After a freeze, an outage or a jump of the clock every lease looks lapsed, ours too, although everyone may
+    be alive: so the claims of this process are renewed first, and after a gap the others get a chance to
+    renew theirs. For that they have as long as a lease, counted in passes: no clock that jumps shortens it.
+    So have workers whose locks prove them alive when this process has just started.
+
+    A lease that ends before the next pass would come makes it come then: what a dead process carried goes
+    on as soon as its lease has lapsed. Leases are renewed long before they end, so that is rare.
+    """
+
+    def __init__(
+        self,
+        rescuer: Rescuer,
+        resumer: Resumer,
+        clock: Clock,
+        *,
+        heartbeat: Heartbeat | None = None,
+        lease: timedelta = DEFAULT_LEASE,
+        every_s: float = 5.0,
+    ) -> None:
+        super().__init__(every_s=every_s)
+        self._rescuer = rescuer
+        self._resumer = resumer
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._last_pass_at: datetime | None = None
+        # A jump that is smaller leaves something of every lease that is renewed in time.
+        self._gap = lease / 2
+        self._lease_s = lease.total_seconds()
+        self._passes_per_lease = math.ceil(self._lease_s / every_s)
+        # How long this process means to sleep until the next pass: that is no gap, however short a lease is.
+        self._planned = timedelta(0)
+        self._grace = 0
+        self._young = self._passes_per_lease
+        # By the clock of the loop; what is known of it is as old as the last pass.
+        self._lapse_at = math.inf
+
+    async def run_once(self) -> tuple[Rescued, Resumed]:
+        if self._heartbeat is not None:
+            await self._heartbeat.run_once()
+        self._lapse_at = math.inf
+        rescued = await self._rescuer.rescue_dead_boots()
+        # Asked after a look at the ledger, so that a jump of its clock is a gap, too.
+        now, last = self._clock.now(), self._last_pass_at
+        if last is not None and now - last - self._planned >= self._gap:
+            self._grace = self._passes_per_lease
+        if self._grace:
+            self._grace -= 1
+        else:
+            rescued += await self._rescuer.rescue_lapsed(spares_living=self._young > 0)
+            left_s = await self._rescuer.next_lapse_s()
+            # A worker that is spared has a lease's time to renew.
+            is_spared = left_s <= 0 and self._rescuer.has_spared
+            self._lapse_at = _now() + (self._lease_s if is_spared else left_s + _AFTER_LAPSE_S)
+        self._young = max(0, self._young - 1)
+        rescued += await self._rescuer.ready_due()
+        # Also when resumes are held: that is no gap.
+        self._last_pass_at = self._clock.now()
+        resumed = await self._resumer.resume_all()
+        await self._rescuer.notary.settle()
+        return rescued, resumed
+
+    def _next_in_s(self) -> float:
+        next_in_s = min(super()._next_in_s(), max(self._lapse_at - _now(), NEAREST_S))
+        self._planned = timedelta(seconds=next_in_s)
+        return next_in_s
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _unburied(tx: Tx, directory: str) -> list[Boot]:
+    """Boots that carry something, and boots with locks here that never said goodbye: a dead one may have
+    carried nothing. Of those that lived elsewhere nothing can be proved here."""
+    carrying = [tx.boots.get(boot_id) for boot_id in tx.boots.in_flight()]
+    boots = {boot.id: boot for boot in (*carrying, *tx.boots.alive_at(directory)) if boot is not None}
+    return list(boots.values())

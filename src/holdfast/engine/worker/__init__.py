@@ -1,0 +1,1 @@
+"""What carries runs in one process: takes them, executes them, drains."""

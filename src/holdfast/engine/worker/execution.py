@@ -1,0 +1,310 @@
+"""One claimed run from start to end: called, watched, ended, tried again or given up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from holdfast.core.checkpoint import SeedContext, decode_seed
+from holdfast.core.errors import ClaimLost, HoldfastError, PageDamaged, RowDamaged, StoreUnavailable
+from holdfast.core.events import EventKind
+from holdfast.core.plan import Plan
+from holdfast.core.run import Outcome
+from holdfast.core.task import Failure, Task
+from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.engine.claims.claims import ClaimedRun
+from holdfast.engine.journal.codec import Exited, failure_of
+from holdfast.engine.journal.scopes import Past
+from holdfast.engine.ledger.batched_ends import GoodEnd
+from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
+from holdfast.engine.program.author_api import Run
+from holdfast.engine.program.definitions import TaskDefinition
+from holdfast.engine.program.live_run import LiveRun, Place
+from holdfast.engine.program.program import Program
+from holdfast.engine.program.restart_requests import OnRestart
+from holdfast.engine.program.retries import Retries, SaidFail, keys_in
+from holdfast.engine.program.stopping import Stopping
+from holdfast.engine.recovery.follow_up import naming_steps
+from holdfast.store import Tx, Write
+from holdfast.store.blobs import Packed, pack_beside
+
+# One line for each task that fails for good, and nothing else: whoever shows it anyway may want it silent.
+log = logging.getLogger("holdfast.tasks")
+
+
+def _as_planned(seed: SeedContext, plan: Plan | None) -> SeedContext:
+    """What the program is told, with the titles that it gave itself: in the checkpoint they are redacted."""
+    if seed.plan is None or plan is None:
+        return seed
+    titles = {item.id: item.title for item in plan.items}
+    items = [msgspec.structs.replace(item, title=titles.get(item.id, item.title)) for item in seed.plan.items]
+    return msgspec.structs.replace(seed, plan=Plan(items=tuple(items)))
+
+
+class Execution:
+    """One run of one task, carried by this process."""
+
+    def __init__(
+        self,
+        place: Place,
+        claimed: ClaimedRun,
+        definition: TaskDefinition[..., Any],
+        past: Past,
+        *,
+        sleep: Callable[[float], Awaitable[object]] | None = None,
+        on_restart: OnRestart | None = None,
+    ) -> None:
+        self.claimed = claimed
+        self.live = LiveRun(place, claimed.claim, claimed.run, claimed.task, sleep=sleep)
+        # The task as it ended here, for whoever waits for it in this process.
+        self.ended: Task | None = None
+        self._definition = definition
+        self._past = past
+        seed = None if claimed.run.seed is None else _as_planned(decode_seed(claimed.run.seed), past.plan)
+        self.program = Program(self.live, past, definition.budget)
+        self.run = Run(self.program, seed=seed, on_restart=on_restart)
+
+    @property
+    def _retries(self) -> Retries:
+        return Retries(self.program, self._definition)
+
+    async def carry(self) -> None:
+        """Returns when the ledger knows how it went: ended, waiting, paused, tried again, or not ours."""
+        try:
+            await self._carry()
+        except (ClaimLost, StoreUnavailable, Stopping):
+            # Not ours to end: somebody else has it, or the reaper will find it.
+            if not self.live.is_given_up and self.live.why == "cancelled":
+                await self._end_cancelled()
+            elif not self.live.is_given_up and self.live.damage is not None:
+                await self._end_damaged(self.live.damage)
+        finally:
+            self.live.close()
+
+    async def _carry(self) -> None:
+        live = self.live
+        if live.task.cancel_requested_at is not None:
+            live.stop("cancelled")
+        self._refuse_if_stopped()
+        try:
+            arguments = await self._arguments()
+        except HoldfastError as error:
+            await self._fail(error)
+            return
+        try:
+            if self._definition.timeout is None:
+                result = await self._call(arguments)
+            else:
+                async with self._timeout(self._definition.timeout):
+                    result = await self._call(arguments)
+        except Stopping:
+            raise
+        except asyncio.CancelledError:
+            if live.why is not None:
+                raise Stopping(live.why) from None
+            child = asyncio.current_task()
+            if child is None or child.cancelling():
+                raise  # somebody ends the whole process's work, not this run
+            await self._try_again(RuntimeError("the program let a CancelledError of its own pass"))
+        except _TaskTimeout:
+            await self._end(RunStatus.TIMED_OUT, failure=self._timed_out())
+        except SaidFail as said:
+            await self._end(RunStatus.FAILED, failure=said.failure)
+        except BaseExceptionGroup as group:
+            # A task group knows a CancelledError only by its very class, and takes ours for an error.
+            self._refuse_if_stopped()
+            if not isinstance(group, Exception):
+                raise
+            await self._try_again(group)
+        except SystemExit as error:
+            await self._try_again(Exited(error))
+        except RowDamaged as damage:
+            await self._end_unreadable(damage)
+        except Exception as error:  # noqa: BLE001 - the user's own work
+            await self._try_again(error)
+        else:
+            # A program that swallowed the stop does not escape it; one that came to its end may end.
+            if not live.may_finish:
+                self._refuse_if_stopped()
+            await self._finish(result)
+
+    async def _call(self, arguments: dict[str, Any]) -> Any:
+        if not self._past.is_empty:
+            await self._retries.heed_answers()
+        self.program.begin()
+        return await self._definition.fn(self.run, **arguments)
+
+    async def _arguments(self) -> dict[str, Any]:
+        arguments, before = self._definition.arguments_of(self.live.task.arguments)
+        if before is not None:
+            claim, now, version = self.live.claim, self.live.clock.now(), self._definition.version
+
+            def tell(tx: Tx) -> None:
+                tx.emit(
+                    EventKind.TASK_MIGRATED,
+                    claim.run_id,
+                    at=now,
+                    task_id=claim.task_id,
+                    version=version,
+                    migrated=before,
+                )
+
+            await self.program.once(("", "migrate", f"{before}-{version}"), None, tell)
+        return arguments
+
+    def _refuse_if_stopped(self) -> None:
+        if self.live.why is not None:
+            raise Stopping(self.live.why)
+
+    # --- ends
+
+    async def _finish(self, result: Any) -> None:
+        try:
+            payload = self._definition.codec.encode_as(f"result of {self._definition.name}", result)
+        except HoldfastError as error:
+            await self._fail(error)
+            return
+        await self.program.until_idle()
+        await self.program.settle_cut()
+        if self.live.has_children:
+            await self.program.waits.children_end()
+        await self._end(RunStatus.SUCCEEDED, packed=await pack_beside(payload, self.live.sealing))
+
+    async def _end(
+        self, status: RunStatus, *, packed: Packed | None = None, failure: Failure | None = None
+    ) -> None:
+        live = self.live
+        ending = self.program.ending() if status is RunStatus.SUCCEEDED else self.program.evidence()
+        end = functools.partial(self._ending, status, packed, failure, ending)
+        is_small = packed is not None and packed.digest is None
+        if is_small and live.has_company and ending is None and not self.program.has_doubts:
+            assert packed is not None
+            good = GoodEnd(claim=live.claim, task=live.task, result=packed.stored, alone=end)
+            ended_at = await live.end(good)
+        else:
+            now = live.clock.now()
+            ended_at = now if await live.write(end(now)) else None
+        live.is_given_up = True
+        if ended_at is not None and status in _GONE_WRONG and failure is not None:
+            _tell_failure(live.task, failure)
+        if ended_at is not None and is_small:
+            assert packed is not None
+            self.ended = msgspec.structs.replace(
+                live.task,
+                status=TaskStatus.SUCCEEDED,
+                result=packed.stored,
+                ended_at=ended_at,
+                updated_at=ended_at,
+            )
+
+    def _ending(
+        self,
+        status: RunStatus,
+        packed: Packed | None,
+        failure: Failure | None,
+        ending: Callable[[Tx], None] | None,
+        now: datetime,
+    ) -> Write[bool]:
+        live, claim = self.live, self.live.claim
+
+        def end(tx: Tx) -> bool:
+            if ending is not None and tx.journal.holds(claim.run_id, claim.task_id, claim.fence):
+                ending(tx)
+            if not tx.runs.end_held(claim.run_id, claim.fence, status, failure=failure, now=now):
+                return isinstance(why_not_ended(tx, claim, status, packed, now=now), Finished)
+            result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
+            outcome = Outcome(status=status, result=result, failure=failure)
+            end_task(tx, live.run, outcome, now=now, retention=DEFAULT_RETENTION, task=live.task)
+            if self.program.has_doubts:
+                doubt_effects(tx, claim.task_id, now=now)
+            return True
+
+        return end
+
+    async def _end_cancelled(self) -> None:
+        live = self.live
+        await live.until_calm()
+        with contextlib.suppress(ClaimLost, StoreUnavailable):
+            # Asked for since it was claimed, as a rule.
+            asked = await live.store.read(lambda tx: tx.tasks.look(live.task.id))
+            reason = asked.cancel_reason or "cancelled"
+            await self._end(RunStatus.CANCELLED, failure=Failure(kind="cancelled", message=reason))
+
+    async def _end_damaged(self, damage: PageDamaged) -> None:
+        """To replay it would find the same page. Raises it when not even the end can be written."""
+        await self.live.until_calm()
+        with contextlib.suppress(ClaimLost, StoreUnavailable, Stopping):
+            await self._end(RunStatus.FAILED, failure=Failure(kind=damage.code, message=str(damage)))
+        if not self.live.is_given_up:
+            raise damage
+
+    async def _end_unreadable(self, damage: RowDamaged) -> None:
+        """What it was to go on with is damaged, or its key is lost: to try again would find the same."""
+        await self.live.until_idle()
+        self._refuse_if_stopped()
+        await self.program.settle_cut()
+        await self._end(RunStatus.FAILED, failure=Failure(kind=damage.code, message=str(damage)))
+
+    async def _fail(self, error: BaseException) -> None:
+        await self._end(RunStatus.FAILED, failure=failure_of(error))
+
+    async def _try_again(self, error: Exception) -> None:
+        """The next rung of the ladder, or the end."""
+        await self.live.until_idle()
+        self._refuse_if_stopped()
+        await self.program.settle_cut()
+        await self.program.ask_about(keys_in(error))
+        try:
+            again = await self._retries.after(error)
+        except (Exception, SystemExit) as other:  # noqa: BLE001 - the user's own function, to plan anew
+            failure = naming_steps(failure_of(other), [*keys_in(error), *keys_in(other)])
+            await self._end(RunStatus.FAILED, failure=failure)
+            return
+        if again is None:
+            failure = naming_steps(failure_of(error), keys_in(error))
+            await self._end(RunStatus.FAILED, failure=failure)
+            return
+        await self.live.write(again)
+        self.live.is_given_up = True
+
+    # --- time
+
+    def _timed_out(self) -> Failure:
+        return Failure(kind="timed_out", message=f"it took longer than {self._definition.timeout}")
+
+    @contextlib.asynccontextmanager
+    async def _timeout(self, limit: timedelta) -> Any:
+        """The task's own limit, counted from its first start: through every run, waits included."""
+        live = self.live
+        live.deadline = (live.task.started_at or live.clock.now()) + limit
+        left = (live.deadline - live.clock.now()).total_seconds()
+        if left <= 0:
+            raise _TaskTimeout
+        try:
+            async with asyncio.timeout(left) as timer:
+                yield
+        except TimeoutError as error:
+            if timer.expired() or live.clock.now() >= live.deadline:
+                raise _TaskTimeout from error
+            raise
+
+
+class _TaskTimeout(BaseException):
+    pass
+
+
+_GONE_WRONG = frozenset({RunStatus.FAILED, RunStatus.TIMED_OUT})
+
+
+def _tell_failure(task: Task, failure: Failure) -> None:
+    places = failure.facts.get("traceback")
+    where = f" at {places[-1]}" if isinstance(places, list) and places else ""
+    message = " ".join(failure.message.split())
+    log.warning("%s (%s) failed: %s: %s%s", task.id, task.name, failure.kind, message, where)

@@ -1,0 +1,703 @@
+"""Claims runs of the tasks that this process knows, and carries each as a child; many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS, ResumeReason
+from holdfast.core.claim import DEFAULT_LEASE, Claim
+from holdfast.core.clock import Clock
+from holdfast.core.errors import (
+    CheckpointNotSaved,
+    ClaimLost,
+    HoldfastError,
+    PageDamaged,
+    ResumesHeld,
+    RowDamaged,
+    StoreUnavailable,
+)
+from holdfast.core.task import Task
+from holdfast.engine.aio.eager import nest_here
+from holdfast.engine.aio.threads import StepThreads
+from holdfast.engine.aio.trouble_log import TroubleLog
+from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import ClaimedRun, Claims, Family, unknown_names
+from holdfast.engine.claims.heartbeat import Heartbeat
+from holdfast.engine.clocks.skew import SkewWatch
+from holdfast.engine.clocks.steady import steady_of
+from holdfast.engine.journal.codec import failure_of
+from holdfast.engine.journal.scopes import Past, load_pasts
+from holdfast.engine.ledger.batched_ends import BatchedEnds
+from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
+from holdfast.engine.program.definitions import TaskDefinition
+from holdfast.engine.program.live_run import CANNOT_SEAL, LEASE_LAPSED, Place, nanos_of, shielded
+from holdfast.engine.program.restart_requests import OnRestart
+from holdfast.engine.program.secrets import Given, Secrets
+from holdfast.engine.recovery.attempts import record_attempts
+from holdfast.engine.recovery.checkpoints import Checkpoints
+from holdfast.engine.recovery.rescue import Notary, Reaper, Rescuer
+from holdfast.engine.recovery.resume import RESUME_CONCURRENCY, Resumed, Resumer
+from holdfast.engine.worker.drain import Drain, Patience
+from holdfast.engine.worker.execution import Execution
+from holdfast.engine.worker.in_flight import FORCE_EVERY_S, RunInFlight, RunsInFlight, Sleep
+from holdfast.store import Store, Tx
+from holdfast.store.clock import jumps_of
+
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast")
+
+# How long a program may take to stop by itself, after it was told.
+GRACE = timedelta(seconds=10)
+# How long a drain waits for effects in flight, and for other steps, when nobody says it.
+DRAIN_TIMEOUT = timedelta(seconds=30)
+STEP_PATIENCE = timedelta(seconds=1)
+# Without a hint, how often the ledger is asked for work; it is only read, unless there is some.
+ASK_EVERY_S = 0.5
+# From so many runs on, those that end at once are ended together.
+CROWD = 16
+BATCH = 256
+THREADS = 64
+
+_LISTEN_S = 60.0
+# How long a pass of the reaper may hold up a drain.
+_REAPER_S = 2.0
+_FORCE_TIMES = 5
+# Under which name the loop that takes runs has its troubles.
+_TAKING = "no runs were taken"
+# Between two attempts of a run whose lease had lapsed both times before.
+_LAPSED_PAUSE_S = 1.0
+# Why a run is given back to be tried again later, each time after a longer pause.
+_GIVEN_BACK = frozenset({LEASE_LAPSED, CANNOT_SEAL})
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What one look at the ledger found."""
+
+    is_ready: bool
+    due_at: datetime | None
+    cancelled: frozenset[str]
+
+
+class Worker:
+    """Works until it is told to stop. What it carries then is paused, and resumed by whoever comes next."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        life: Life,
+        tasks: Mapping[str, TaskDefinition[..., Any]],
+        *,
+        capacity: int = 1000,
+        lease: timedelta = DEFAULT_LEASE,
+        grace: timedelta = GRACE,
+        unwind: timedelta | None = None,
+        drain_timeout: timedelta = DRAIN_TIMEOUT,
+        step_patience: timedelta = STEP_PATIENCE,
+        secrets: Secrets | Given | None = None,
+        on_restart: OnRestart | None = None,
+        on_let_go: Callable[[str, Task | None], None] = lambda _task_id, _ended: None,
+        max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
+        resume_concurrency: int = RESUME_CONCURRENCY,
+        notary: Notary | None = None,
+        family: Family | None = None,
+        troubles: TroubleLog | None = None,
+    ) -> None:
+        """`unwind` is what a drain leaves programs that did not stop by themselves, after its deadline: the
+        grace, when nobody says it. Without `on_restart` every run that asks for a restart is refused. The
+        notary knows of everything that is rescued here; `troubles` is shared with other services of the
+        process."""
+        self._store = store
+        self._clock = clock
+        self._life = life
+        self._tasks = dict(tasks)
+        self._names = sorted(self._tasks)
+        self._capacity = capacity
+        self._patience = Patience(
+            effects_s=drain_timeout.total_seconds(),
+            steps_s=min(step_patience, drain_timeout).total_seconds(),
+            grace_s=grace.total_seconds(),
+            unwind_s=(grace if unwind is None else unwind).total_seconds(),
+        )
+        self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
+        self._on_restart = on_restart
+        self._on_let_go = on_let_go
+        self._family = family
+        self._troubles = TroubleLog() if troubles is None else troubles
+        self._claims = Claims(store, clock, life.id, names=self._names, lease=lease, family=family)
+        self._heartbeat = Heartbeat(
+            self._claims, on_lost=self._lost, on_cancelled=self._cancelled, lease=lease
+        )
+        self._heartbeat.troubles = self._troubles
+        self._rescuer = Rescuer(store, clock, life, notary=notary)
+        self._resumer = Resumer(
+            store,
+            clock,
+            life.id,
+            lease=lease,
+            max_idle_attempts=max_idle_attempts,
+            concurrency=resume_concurrency,
+            family=family,
+        )
+        self._lease = lease
+        self._reaper = self._make_reaper()
+        self._ledger = Ledger(store, clock)
+        self._threads = StepThreads(THREADS)
+        self._in_flight = RunsInFlight(self._heartbeat)
+        self._drain = Drain(
+            self._in_flight, self._ledger, Checkpoints(store, clock), self._threads, self._patience
+        )
+        self._place: Place | None = None
+        self._group: asyncio.TaskGroup | None = None
+        # What runs beside the runs, and ends with us.
+        self._beside: list[asyncio.Task[None]] = []
+        # Something may have changed: a run is ready, a child has ended, somebody wants us to stop.
+        self._news = asyncio.Event()
+        self._cancels = asyncio.Event()
+        self._is_stopping = False
+        # Whether a drain that could not save everything is taken back.
+        self._may_go_on = False
+        self._blocked: CheckpointNotSaved | None = None
+        self._is_decided = asyncio.Event()
+        self.has_ended = asyncio.Event()
+        self._look_at = 0.0
+        self._has_warned = False
+        # Of the ledger's clock, as far as we have renewed our claims since.
+        self._jumps = jumps_of(clock)
+        # How often each of these runs found its lease lapsed, one time after another.
+        self._lapses: dict[str, int] = {}
+        # What is nobody's to raise in a run: it ends the whole process's work.
+        self._fatal: BaseException | None = None
+
+    async def take_over(self, *, is_allowed: bool = False) -> Resumed:
+        """What a process before us left in flight goes on: rescued, resumed, ready to be claimed.
+
+        What is held back is only rescued, unless a person has allowed it.
+        """
+        await record_attempts(self._store, {name: task.named_attempts for name, task in self._tasks.items()})
+        await self._rescuer.rescue()
+        try:
+            return await self._resumer.resume_all(is_allowed=is_allowed)
+        except ResumesHeld as held:
+            log.warning("%s", held)
+            return Resumed()
+
+    def hold_resumes(self, why: str | None) -> None:
+        """Resume nothing until this is called with None: what was paused stays so, and says why."""
+        self._resumer.held = why
+
+    async def run(self) -> None:
+        """Until `stop`; complete when it returns: nothing is carried here any more.
+
+        Raises CheckpointNotSaved when what was in flight could not be paused: others will rescue it.
+        """
+        self._place = await self._make_place()
+        at_work = self._place.at_work
+        self._life.is_at_work = lambda: bool(at_work)
+        self._look_at = _now() + ASK_EVERY_S
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                try:
+                    await self._work(self._group.create_task(self._reaper.run()))
+                finally:
+                    for one in self._beside:
+                        one.cancel()
+        except BaseExceptionGroup as errors:
+            # Callers know our errors, not groups of them.
+            raise errors.exceptions[0] from errors
+        finally:
+            self._threads.shutdown()
+            nest_here().let_go()
+            self.has_ended.set()
+            self._is_decided.set()
+
+    async def _work(self, reaping: asyncio.Task[None]) -> None:
+        self._beside.append(reaping)
+        for act in (
+            self._heartbeat.run(),
+            self._listen("runs", self._news),
+            self._listen("cancels", self._cancels),
+            self._follow_cancels(),
+            SkewWatch(self._clock).run(),
+        ):
+            self._start(act)
+        if self._family is not None:
+            self._start(self._adopt(self._family))
+        await asyncio.sleep(0)  # they listen before anybody looks
+        try:
+            while True:
+                await self._take_until_stopped()
+                self._drain.tell()  # also those that we were about to begin
+                # What we pause now is for whoever comes next, not for us.
+                self._reaper.stop()
+                await asyncio.wait([reaping], timeout=_REAPER_S)
+                reaping.cancel()
+                try:
+                    await self._drain.run(may_go_on=self._may_go_on)
+                except CheckpointNotSaved as problem:
+                    if not self._may_go_on or self._group is None:
+                        raise
+                    reaping = self._go_on(problem, self._group)
+                else:
+                    break
+            self._raise_fatal()
+        except BaseException:
+            # Somebody ends more than our work. What can be saved at once is saved.
+            self._is_stopping = True
+            self._drain.hurry()
+            await shielded(self._drain.stop_now())
+            raise
+
+    def _make_reaper(self) -> Reaper:
+        reaper = Reaper(
+            self._rescuer, self._resumer, self._clock, heartbeat=self._heartbeat, lease=self._lease
+        )
+        reaper.troubles = self._troubles
+        return reaper
+
+    def _go_on(self, problem: CheckpointNotSaved, group: asyncio.TaskGroup) -> asyncio.Task[None]:
+        """Not everything could be paused, so nobody stops. Runs that have stopped already are given back
+        when the ledger can be written again, and replayed; those that were paused are resumed."""
+        log.error("the drain is taken back: %s", problem)
+        self._blocked = problem
+        self._is_stopping = self._may_go_on = False
+        self._reaper = self._make_reaper()
+        reaping = group.create_task(self._reaper.run())
+        self._beside.append(reaping)
+        self._news.set()
+        self._is_decided.set()
+        return reaping
+
+    async def until_decided(self) -> CheckpointNotSaved | None:
+        """After `stop`: None when it has ended; or what kept it from that, and it works again."""
+        await self._is_decided.wait()
+        return self._blocked
+
+    def stop(self, reason: ResumeReason = ResumeReason.EXPLICIT_RESTART, *, may_go_on: bool = False) -> None:
+        """Take nothing new, and drain. Safe before `run` and twice; the first reason stays.
+
+        With `may_go_on` it works on when not everything can be paused; else that is for others to rescue.
+        """
+        if not self._is_stopping:
+            self._drain.reason = reason
+            self._may_go_on = may_go_on
+            self._blocked = None
+            self._is_decided.clear()
+        self._may_go_on = self._may_go_on and may_go_on
+        self._is_stopping = True
+        self._drain.tell()
+        self._news.set()
+
+    def hurry(self) -> None:
+        """Stop at once: what is in flight is paused where it is, and nothing is waited for."""
+        self.stop()
+        self._drain.hurry()
+
+    def be_patient(self, drain_timeout: timedelta) -> None:
+        """From now on a drain waits so long for effects and for steps."""
+        seconds = drain_timeout.total_seconds()
+        self._patience = msgspec.structs.replace(self._patience, effects_s=seconds, steps_s=seconds)
+        self._drain.patience = self._patience
+
+    def resume_side_by_side(self, batches: int) -> None:
+        """From the next pass on so many batches of paused runs are resumed at a time."""
+        self._resumer.concurrency = batches
+
+    @property
+    def longest_stop_s(self) -> float:
+        """A drain that takes longer is stuck: a program keeps the loop from going on."""
+        return self._patience.effects_s + 2 * self._patience.unwind_s + _REAPER_S
+
+    def claims_in_flight(self) -> list[Claim]:
+        """What would have to be paused if the process ended now. Any thread may ask."""
+        return [one.claim for one in self._in_flight.everyone() if not one.live.is_given_up]
+
+    def caller_of(self, idempotency_key: str) -> Task | None:
+        """The task whose run is calling the effect of that key here."""
+        live = None if self._place is None else self._place.calling.get(idempotency_key)
+        return None if live is None else live.task
+
+    # --- taking
+
+    async def _take_until_stopped(self) -> None:
+        is_hinted = True
+        while not self._is_stopping:
+            # Cleared before we look: what comes while we do is looked for in the next round.
+            self._news.clear()
+            try:
+                await self._take_round(is_hinted=is_hinted)
+            except HoldfastError as error:
+                self._troubles.met(
+                    _TAKING, error, again_in_s=ASK_EVERY_S, words=f"no runs were taken: {error}"
+                )
+                self._look_at = _now() + ASK_EVERY_S
+            is_hinted = await self._wait_for_news()
+            self._raise_fatal()
+
+    async def _take_round(self, *, is_hinted: bool) -> None:
+        """Take what is there, as far as there is room."""
+        is_time = self._look_at <= _now()
+        if self._in_flight.left_over:
+            await self._put_back()
+        if is_time:
+            is_hinted = await self._look() or is_hinted
+        if is_hinted:
+            room = min(BATCH, self._capacity - len(self._in_flight))
+            if room > 0 and await self._take(room) == room:
+                self._news.set()  # there may be more
+        if is_time:  # a round without a look says nothing about the ledger
+            self._troubles.worked(_TAKING)
+
+    async def _wait_for_news(self) -> bool:
+        """Until there is some, or until it is time to look; whether there is some."""
+        try:
+            async with asyncio.timeout_at(self._look_at):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        await asyncio.sleep(0)  # the children begin
+        return self._news.is_set()
+
+    async def _look(self) -> bool:
+        """Whether there is something to take. Only read: an idle process writes nothing."""
+        # Also when it fails: a database that is away is not asked all the time.
+        self._look_at = _now() + ASK_EVERY_S
+        if not self._has_warned and self._family is None:
+            await self._warn_of_unknown()
+        carried = self._in_flight.task_ids()
+
+        def look(tx: Tx) -> Seen:
+            return Seen(
+                is_ready=self._claims.has_ready(tx),
+                due_at=tx.runs.next_due_at(),
+                cancelled=frozenset(tx.tasks.cancels_requested(carried) if carried else ()),
+            )
+
+        seen = await self._store.read(look)
+        self._tell_cancelled(seen.cancelled)
+        await self._renew_after_jump()
+        if seen.due_at is None:
+            return seen.is_ready
+        due_s = (seen.due_at - self._clock.now()).total_seconds()
+        if due_s <= 0:
+            return bool((await self._rescuer.ready_due()).made_ready) or seen.is_ready
+        self._look_at = _now() + min(due_s, ASK_EVERY_S)
+        return seen.is_ready
+
+    async def _renew_after_jump(self) -> None:
+        """By a clock that was set forward all our leases have lapsed, and others will take what we carry."""
+        jumps = jumps_of(self._clock)
+        if jumps != self._jumps:
+            self._jumps = jumps
+            await self._heartbeat.run_once()
+
+    async def _adopt(self, family: Family) -> None:
+        """The task that we are here for is known from now on; a process before us may have left it."""
+        await family.is_chosen.wait()
+        await self.take_over()
+        self._look_at = _now()
+        self._news.set()
+
+    async def _warn_of_unknown(self) -> None:
+        names = await unknown_names(self._store, self._tasks)
+        self._has_warned = True
+        if names:
+            log.warning(
+                "runs of %s are ready, but no task of that name is registered here; they wait for a process "
+                "that knows it: open(…, tasks=[…])",
+                ", ".join(names),
+            )
+
+    async def _listen(self, topic: str, news: asyncio.Event) -> None:
+        """All the time, so that a hint which comes while nobody waits for it is not lost."""
+        while True:
+            try:
+                if await self._store.wait_for(topic, _LISTEN_S):
+                    news.set()
+            except HoldfastError:
+                await asyncio.sleep(ASK_EVERY_S)
+
+    async def _take(self, room: int) -> int:
+        """Claim at most so many and begin to carry them; how many were claimed."""
+        if not self._names:
+            return 0
+        claimed = await self._claims.take(room)
+        for one in claimed:
+            self._heartbeat.hold(one.claim)
+        try:
+            pasts = await self._load(claimed)
+        except BaseException:
+            await shielded(self._release([one.claim for one in claimed]))
+            raise
+        problems: list[tuple[ClaimedRun, Exception]] = []
+        for one in claimed:
+            past = pasts[one.task.id]
+            problem = self._begin(one, past) if isinstance(past, Past) else past
+            if problem is not None:
+                problems.append((one, problem))
+        for one, _ in problems:
+            # First: who is not carried is not held, either, whatever comes of ending it.
+            self._heartbeat.let_go(one.claim)
+        for one, problem in problems:
+            await self._end_unfit(one, problem)
+        return len(claimed)
+
+    async def _load(self, claimed: Sequence[ClaimedRun]) -> dict[str, Past | RowDamaged]:
+        """What each program is replayed from; of a task that is damaged, what is wrong with it."""
+        pasts: dict[str, Past | RowDamaged] = {one.task.id: Past() for one in claimed}
+        task_ids = [one.task.id for one in claimed if not _is_fresh(one)]
+        if task_ids:
+            try:
+                pasts |= await self._read(lambda tx: load_pasts(tx, task_ids))
+            except RowDamaged:
+                # One of them must not keep the others from going on.
+                for task_id in task_ids:
+                    pasts[task_id] = await self._load_alone(task_id)
+        return pasts
+
+    async def _load_alone(self, task_id: str) -> Past | RowDamaged:
+        try:
+            return (await self._read(lambda tx: load_pasts(tx, [task_id])))[task_id]
+        except RowDamaged as damage:
+            return damage
+
+    async def _read(self, read: Callable[[Tx], T]) -> T:
+        """What was claimed is ours and stays so while the database is away: ask until it answers."""
+        while True:
+            try:
+                return await self._store.read(read)
+            except StoreUnavailable:
+                if self._is_stopping:
+                    raise
+                await asyncio.sleep(ASK_EVERY_S)
+
+    # --- carrying
+
+    def _begin(self, claimed: ClaimedRun, past: Past) -> Exception | None:
+        """A child carries it from now on; or what keeps it from that."""
+        assert self._place is not None
+        sleep = Sleep(self._place.sleep)
+        definition = self._tasks[claimed.task.name]
+        try:
+            execution = Execution(
+                self._place, claimed, definition, past, sleep=sleep, on_restart=self._on_restart
+            )
+        except Exception as error:  # noqa: BLE001 - what was stored for it cannot be used
+            return error
+        one = RunInFlight(execution, sleep)
+        self._in_flight.take(one)
+        # Not in the task group: a program that does not end must not keep us, and what nobody foresaw in one
+        # must not end the others. The drain awaits all of them.
+        loop = asyncio.get_running_loop()
+        one.child = loop.create_task(self._carry(one), name=f"holdfast {claimed.run.id}")
+        one.child.add_done_callback(lambda _child: self._ended(one))
+        return None
+
+    async def _carry(self, one: RunInFlight) -> None:
+        try:
+            await one.execution.carry()
+        except asyncio.CancelledError:
+            # By us, for a reason that we know; or by somebody who ends everything, and us, too.
+            return
+        except SystemExit as error:
+            one.trouble = RuntimeError(f"the program called sys.exit({error.code!r})")
+        except PageDamaged as damage:
+            log.warning("%s could not be carried: %s", one.claim.run_id, damage)
+            one.trouble = damage
+        except Exception as error:  # whatever nobody foresaw
+            log.exception("%s could not be carried", one.claim.run_id)
+            one.trouble = error
+
+    def _ended(self, one: RunInFlight) -> None:
+        """Its child is done, however it went."""
+        error = None if one.child.cancelled() else one.child.exception()
+        if error is not None and not one.is_abandoned:
+            self._fatal = self._fatal or error
+        if self._lapses and one.live.why not in _GIVEN_BACK:
+            self._lapses.pop(one.claim.run_id, None)
+        was_full = len(self._in_flight) >= self._capacity
+        self._in_flight.put_down(one)
+        self._on_let_go(one.claim.task_id, one.execution.ended)
+        # Who was carried alone has kept everybody else waiting.
+        if was_full or one.claim.is_alone or self._in_flight.left_over or self._fatal is not None:
+            self._news.set()
+        self._drain.news.set()
+
+    def _raise_fatal(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+
+    async def _make_place(self) -> Place:
+        def key(tx: Tx) -> str:
+            return tx.boots.fact("ledger_id") or ""
+
+        digest_key = (await self._store.read(key)).encode()[:32] or b"holdfast"
+        return Place(
+            store=self._store,
+            clock=self._clock,
+            nanos=nanos_of(self._clock),
+            steady=steady_of(self._clock),
+            life=self._life,
+            threads=self._threads,
+            digest_key=digest_key,
+            newest=self._heartbeat.newest,
+            sleep=getattr(self._clock, "sleep", asyncio.sleep),
+            secrets=self._secrets,
+            ends=BatchedEnds(self._store, self._clock, is_crowded=lambda: len(self._in_flight) >= CROWD),
+        )
+
+    # --- what was not carried to an end
+
+    async def _end_unfit(self, claimed: ClaimedRun, problem: Exception) -> None:
+        """What it is replayed from is damaged: it ends here, and says why. Nobody else is harmed."""
+        now = self._clock.now()
+        log.error("%s cannot be carried: %s", claimed.run.id, problem)
+        try:
+            if isinstance(problem, RowDamaged):
+                await self._store.write(
+                    lambda tx: fail_damaged(tx, claimed.run, problem, now=now, retention=DEFAULT_RETENTION)
+                )
+            else:
+                await self._ledger.fail(claimed.claim, failure_of(problem))
+        except ClaimLost:
+            pass
+        except PageDamaged as damage:
+            # The others that were claimed with it go on; its lease lapses.
+            log.warning("%s cannot be ended: %s", claimed.run.id, damage)
+        self._on_let_go(claimed.task.id, None)
+
+    async def _put_back(self) -> None:
+        """Runs whose child ended without a word to the ledger: the database was away, or we have a bug."""
+        left_over = list(self._in_flight.left_over.values())
+        self._tell_lapsed(left_over)
+        for one in left_over:
+            with contextlib.suppress(ClaimLost):
+                if one.trouble is None:
+                    # It stays the same run; whoever claims it next replays it.
+                    await self._claims.release(one.claim, due_at=self._not_before(one))
+                else:
+                    await self._pause_troubled(one)
+            self._in_flight.let_go([one])
+
+    def _tell_lapsed(self, some: Sequence[RunInFlight]) -> None:
+        """Once for each time that a run gets into this, however often it is tried again."""
+        lapsed = [one.claim.run_id for one in some if one.live.why == LEASE_LAPSED]
+        new = [run_id for run_id in lapsed if run_id not in self._lapses]
+        for one in some:
+            if one.live.why in _GIVEN_BACK:
+                self._lapses[one.claim.run_id] = self._lapses.get(one.claim.run_id, 0) + 1
+        if new:
+            log.warning(
+                "%s given back before an effect, because the lease had lapsed: this process could not renew "
+                "it (a program that blocks the event loop? a machine that slept?), or its clock is not the "
+                "ledger's; `holdfast doctor` compares them",
+                f"{new[0]} was" if len(new) == 1 else f"{len(new)} runs ({new[0]} first) were",
+            )
+
+    def _not_before(self, one: RunInFlight) -> datetime | None:
+        """At once for the first time. What lapses again and again must not keep everybody busy."""
+        again = self._lapses.get(one.claim.run_id, 0) - 1
+        if again <= 0:
+            return None
+        pause_s = min(_LAPSED_PAUSE_S * 2.0 ** min(again - 1, 20), self._lease.total_seconds())
+        return self._clock.now() + timedelta(seconds=pause_s)
+
+    async def _pause_troubled(self, one: RunInFlight) -> None:
+        try:
+            await self._drain.pause_troubled(one)
+        except CheckpointNotSaved as problem:
+            if not isinstance(one.trouble, PageDamaged):
+                raise
+            # Not to be tried again in each round: its lease lapses.
+            log.warning("%s", problem)
+
+    async def _release(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            with contextlib.suppress(HoldfastError):  # what cannot be given back lapses
+                await self._claims.release(claim)
+            self._heartbeat.let_go(claim)
+
+    # --- claims that are lost, tasks that are cancelled
+
+    def _lost(self, claim: Claim) -> None:
+        """Somebody else has it: whatever the program still does counts for nothing."""
+        one = self._in_flight.carried.get(claim.run_id) or self._in_flight.left_over.get(claim.run_id)
+        if one is None:
+            return
+        one.give_up("claim lost")
+        if one.child.done():
+            self._in_flight.let_go([one])
+        else:
+            # What an effect in flight comes to is kept as evidence, so it is not cut short.
+            self._start(self._force(one, after_s=0.0))
+
+    def _cancelled(self, claim: Claim) -> None:
+        """Told at its next call first; forced after the grace."""
+        one = self._in_flight.carried.get(claim.run_id)
+        if one is not None and not one.is_to_be_cancelled and not one.live.is_given_up:
+            one.tell("cancelled")
+            self._start(self._force(one, after_s=self._patience.grace_s))
+
+    def _tell_cancelled(self, task_ids: frozenset[str]) -> None:
+        if task_ids:
+            for one in list(self._in_flight.carried.values()):
+                if one.claim.task_id in task_ids:
+                    self._cancelled(one.claim)
+
+    async def _follow_cancels(self) -> None:
+        """Somebody has cancelled a task; perhaps one of ours. The heartbeat tells it, too, but later."""
+        while True:
+            await self._cancels.wait()
+            self._cancels.clear()
+            task_ids = self._in_flight.task_ids()
+            if task_ids:
+                with contextlib.suppress(HoldfastError):
+                    found = await self._store.read(lambda tx: tx.tasks.cancels_requested(task_ids))  # noqa: B023 - read at once
+                    self._tell_cancelled(frozenset(found))
+
+    async def _force(self, one: RunInFlight, *, after_s: float) -> None:
+        """A program that does not stop by itself: interrupted again and again, then ended without it."""
+        if await one.ends_within(after_s):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._patience.effects_s):
+                await one.live.until_calm()
+        for _ in range(_FORCE_TIMES):
+            one.child.cancel()
+            if await one.ends_within(FORCE_EVERY_S):
+                return
+        await self._drain.end_cancelled(one)
+        one.abandon()
+        self._in_flight.let_go([one])
+
+    def _start(self, act: Coroutine[Any, Any, None]) -> None:
+        assert self._group is not None
+        self._beside = [one for one in self._beside if not one.done()]
+        self._beside.append(self._group.create_task(_unharmed(act)))
+
+
+async def _unharmed(act: Awaitable[None]) -> None:
+    """What goes wrong beside the runs must not end them."""
+    try:
+        await act
+    except HoldfastError as error:
+        log.warning("%s", error)
+    except Exception:  # whatever nobody foresaw
+        log.exception("something beside the runs failed; they go on")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _is_fresh(claimed: ClaimedRun) -> bool:
+    """Nobody has carried it before, so its journal is empty. (A fork begins with a higher fence.)"""
+    return claimed.run.number == 1 and claimed.run.fence == 1

@@ -289,9 +289,9 @@ def take_home(home: Path, *, role: str, patience_s: float = LOCK_PATIENCE_S) -> 
 
 def accept(store: Store, *, clock: Clock) -> str | None:
     """A person accepts the database as it is; returns why resumes were held, None when they were not."""
-    from holdfast.api import upkeep
+    from holdfast.api import ledger
 
-    return upkeep.accept(store, clock=clock)
+    return ledger.accept(store, clock=clock)
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -439,8 +439,8 @@ async def serve(
     from holdfast.engine.worker.worker import Worker
     from holdfast.gateway import serving
     from holdfast.gateway.signals import heard
-    from holdfast.tools.cancelled import CommandEnder
-    from holdfast.tools.upkeep import ReceiptPruner
+    from holdfast.tools.command_cancel import CommandEnder
+    from holdfast.tools.receipt_cleanup import ReceiptPruner
 
     known = by_name(tasks)
     limit = parse_duration("drain_timeout", drain_timeout)

@@ -7,9 +7,9 @@ import getpass
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.api.issued import TokenAsked, TokenCreateAsked
 from holdfast.api.methods import METHODS
 from holdfast.api.tasks import CancelAsked
+from holdfast.api.token_methods import TokenAsked, TokenCreateAsked
 from holdfast.cli.client import call as call_socket
 from holdfast.core.errors import StoreUnavailable
 from holdfast.store import Store

@@ -7,12 +7,12 @@ from datetime import datetime
 import pytest
 
 from holdfast.api.checkpoints import CheckpointAsked, retrying_checkpoint
+from holdfast.api.ledger import CreateAsked, creating_task
 from holdfast.api.openclaw import SeveralAsked, WireCancelAsked, cancelling_wire_task, retrying_tasks
 from holdfast.api.questions import AnswerAsked, answering_question
 from holdfast.api.reviews import ResolveAsked, resolving_effect
 from holdfast.api.sessions import ChatAsked, posting
 from holdfast.api.tasks import CancelAsked, RetryAsked, cancelling_task, retrying_one
-from holdfast.api.upkeep import CreateAsked, creating_task
 from holdfast.core.transitions import CheckpointStatus, RunStatus
 from holdfast.store import Store, Write
 from holdfast.testing.stores import RepeatingStore, memory_store

@@ -193,7 +193,7 @@ def test_without_its_driver_postgresql_says_what_to_install(
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("psycopg", "holdfast.store.postgres"))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "holdfast.store.link", raising=False)
+    monkeypatch.delitem(sys.modules, "holdfast.store.postgres_connection", raising=False)
     importing = builtins.__import__
 
     def without_driver(name: str, *rest: Any) -> Any:

@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.core.message import Message, Role
 from holdfast.core.transitions import MessageStatus
-from holdfast.store.rows.talk import message_from_row
+from holdfast.store.rows.conversation import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet, opened_ledger
@@ -39,7 +39,7 @@ QUEUED = int(os.environ.get("HOLDFAST_MESSAGES") or 1500)
 
 def settings(*agents: str) -> dict[str, Any]:
     return {
-        "agents": {name: {"callable": f"tests.gateway.nettles:{name}"} for name in agents},
+        "agents": {name: {"callable": f"tests.gateway.hostile_agents:{name}"} for name in agents},
         # Each client is on this machine, and so they are one caller; the rate is not what is tested here.
         "gateway": {"rateLimitPerS": 100_000, "restart": {"drainTimeoutS": 600}},
     }

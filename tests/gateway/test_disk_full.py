@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.transitions import MessageStatus, RestartStatus
-from holdfast.store.rows.talk import message_from_row
+from holdfast.store.rows.conversation import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import Fleet, fleet, opened_ledger

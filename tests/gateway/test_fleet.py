@@ -31,12 +31,12 @@ from holdfast.core.message import Message, Role
 from holdfast.core.step import ArtifactState
 from holdfast.core.transitions import CheckpointStatus, DeliveryStatus, MessageStatus, RestartStatus
 from holdfast.store import Store, Tx
-from holdfast.store.rows.talk import delivery_from_row, message_from_row
+from holdfast.store.rows.conversation import delivery_from_row, message_from_row
 from holdfast.store.rows.work import checkpoint_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet
-from tests.gateway.garden import STEPS, left_for
+from tests.gateway.fleet_agents import STEPS, left_for
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,9 @@ def settings(receiver: Receiver) -> dict[str, Any]:
         "channels": {
             "hooks": {"kind": "webhook", "secretFile": "hooks.secret", "url": receiver.url, "agent": "a0"}
         },
-        "agents": {f"a{number}": {"callable": "tests.gateway.garden:gardener"} for number in range(AGENTS)},
+        "agents": {
+            f"a{number}": {"callable": "tests.gateway.fleet_agents:gardener"} for number in range(AGENTS)
+        },
         "schedules": {
             f"s{number}": {"cron": "* * * * *", "agent": f"a{number % AGENTS}", "prompt": f"round {number}"}
             for number in range(SCHEDULES)

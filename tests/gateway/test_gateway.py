@@ -24,7 +24,7 @@ from holdfast.gateway.gateway import UNWIND_S
 from holdfast.gateway.signals import StopRequest
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store, Write
-from holdfast.store.rows.talk import delivery_from_row
+from holdfast.store.rows.conversation import delivery_from_row
 from holdfast.store.verify import scan
 from holdfast.testing import FakeClock, StoreAround, name_of
 from holdfast.tools import restart_gateway

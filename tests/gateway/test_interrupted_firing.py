@@ -45,7 +45,7 @@ def shown(one: Fleet, *arguments: str, as_json: bool = True) -> Any:
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["restart", "crash"])
 def test_a_firing_that_a_restart_interrupted_is_shown_as_a_retry(tmp_path: Path, is_killed: bool) -> None:
-    agents = {"behaves": {"callable": "tests.gateway.nettles:behaves"}}
+    agents = {"behaves": {"callable": "tests.gateway.hostile_agents:behaves"}}
     settings = {"agents": agents, "schedules": schedule(SOON)}
     with fleet(tmp_path / "home", settings=settings) as one:
         boot = one.until_ready()["boot_id"]

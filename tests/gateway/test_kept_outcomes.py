@@ -30,7 +30,7 @@ print("posted hello")
 """
 SETTINGS: dict[str, Any] = {
     "agents": {
-        "python": {"callable": "tests.gateway.nettles:posts"},
+        "python": {"callable": "tests.gateway.hostile_agents:posts"},
         "command": {"command": [sys.executable, "-c", COMMAND]},
     }
 }

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 # Long enough for a line each second of each service to be too many.
 OUTAGE_S = 4.0
-SETTINGS = {"agents": {"sower": {"callable": "tests.gateway.field:sower"}}}
+SETTINGS = {"agents": {"sower": {"callable": "tests.gateway.two_gateway_agents:sower"}}}
 
 
 @pytest.fixture

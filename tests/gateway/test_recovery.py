@@ -28,7 +28,7 @@ from holdfast.gateway.manifests import planning, save_file
 from holdfast.gateway.recovery import CHILDREN_TOPIC, Recovery
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store, Write
-from holdfast.store.rows.talk import delivery_from_row
+from holdfast.store.rows.conversation import delivery_from_row
 from holdfast.store.verify import scan
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, StoreAround, memory_store
 from tests.builders import FAILURE

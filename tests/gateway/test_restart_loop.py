@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.message import Role
 from holdfast.core.transitions import MessageStatus, TaskStatus
-from holdfast.store.rows.talk import message_from_row
+from holdfast.store.rows.conversation import message_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.doors.waiting_page import assert_gone, assert_shown, produces, row_of
@@ -27,7 +27,9 @@ BROKEN_AFTER = 5
 
 def settings() -> dict[str, Any]:
     return {
-        "agents": {name: {"callable": f"tests.gateway.nettles:{name}"} for name in ("kills", "creeps")},
+        "agents": {
+            name: {"callable": f"tests.gateway.hostile_agents:{name}"} for name in ("kills", "creeps")
+        },
         "gateway": {"restart": {"max_attempts_without_progress": IN_COMPANY + 1}},
     }
 

@@ -13,12 +13,12 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.events import EventKind
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet, opened_ledger
-from tests.gateway.garden import STEPS
+from tests.gateway.fleet_agents import STEPS
 from tests.servers import PostgresServer, move_clock
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = {"agents": {"gardener": {"callable": "tests.gateway.garden:gardener"}}}
+SETTINGS = {"agents": {"gardener": {"callable": "tests.gateway.fleet_agents:gardener"}}}
 
 
 def skew_in_metrics(one: Fleet) -> float:

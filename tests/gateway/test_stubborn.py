@@ -26,20 +26,20 @@ GOOD = 3
 
 def settings(drain_timeout_s: float, *agents: str) -> dict[str, Any]:
     return {
-        "agents": {name: {"callable": f"tests.gateway.nettles:{name}"} for name in agents},
+        "agents": {name: {"callable": f"tests.gateway.hostile_agents:{name}"} for name in agents},
         "gateway": {"restart": {"drainTimeoutS": drain_timeout_s}},
     }
 
 
 def test_who_does_not_stop_is_paused_at_the_deadline_and_resumed(tmp_path: Path) -> None:
-    drain_with_nettles(tmp_path / "home", None)
+    drain_with_hostile_agents(tmp_path / "home", None)
 
 
 def test_the_same_on_a_server(tmp_path: Path, postgres_server: PostgresServer) -> None:
-    drain_with_nettles(tmp_path / "home", postgres_server.create_database())
+    drain_with_hostile_agents(tmp_path / "home", postgres_server.create_database())
 
 
-def drain_with_nettles(home: Path, store: str | None) -> None:
+def drain_with_hostile_agents(home: Path, store: str | None) -> None:
     agents = [*STUBBORN, "behaves", "sends"]
     with fleet(home, settings=settings(5.0, *agents), store=store) as one:
         boot = one.until_ready()["boot_id"]

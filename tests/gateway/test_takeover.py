@@ -17,14 +17,14 @@ from holdfast.channels.webhook import KEY_HEADER, SIGNATURE_HEADER, sign
 from holdfast.core.manifest import ActiveSession, Restart
 from holdfast.core.run import Run
 from holdfast.core.transitions import DeliveryStatus, RestartStatus, RunStatus
+from holdfast.store.rows.conversation import delivery_from_row
 from holdfast.store.rows.journal import step_from_row
-from holdfast.store.rows.talk import delivery_from_row
 from holdfast.store.verify import scan
 from tests.channels.receiver import Receiver
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.gateway.field import BEDS, WAITS
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet, kill
 from tests.gateway.test_two_gateways import Field, field, until
+from tests.gateway.two_gateway_agents import BEDS, WAITS
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -51,11 +51,13 @@ def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def settings(receiver: Receiver) -> dict[str, Any]:
     return {
-        "tasks": ["tests.gateway.field:seedling"],
+        "tasks": ["tests.gateway.two_gateway_agents:seedling"],
         "channels": {
             "hooks": {"kind": "webhook", "secretFile": "hooks.secret", "url": receiver.url, "agent": "sower"}
         },
-        "agents": {name: {"callable": f"tests.gateway.field:{name}"} for name in ("sower", "guardian")},
+        "agents": {
+            name: {"callable": f"tests.gateway.two_gateway_agents:{name}"} for name in ("sower", "guardian")
+        },
     }
 
 

@@ -28,16 +28,16 @@ from holdfast.core.run import Run
 from holdfast.core.task import Task
 from holdfast.core.transitions import MessageStatus
 from holdfast.store import Store, Tx
+from holdfast.store.rows.conversation import message_from_row
 from holdfast.store.rows.effects import effect_from_row
 from holdfast.store.rows.journal import step_from_row
-from holdfast.store.rows.talk import message_from_row
 from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.verify import scan
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.tables import execute, query
-from tests.gateway.field import BEDS, WAITS
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet
 from tests.gateway.proxy import Proxy, proxy
+from tests.gateway.two_gateway_agents import BEDS, WAITS
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,9 @@ LEASE = timedelta(seconds=6)
 
 def settings() -> dict[str, Any]:
     return {
-        "agents": {f"s{number}": {"callable": "tests.gateway.field:sower"} for number in range(AGENTS)},
+        "agents": {
+            f"s{number}": {"callable": "tests.gateway.two_gateway_agents:sower"} for number in range(AGENTS)
+        },
         "gateway": {"restart": {"drainTimeoutS": 20}},
     }
 

@@ -13,7 +13,7 @@ from tests.gateway.test_stubborn import Asked
 
 pytestmark = pytest.mark.slow
 
-ECHO = {"callable": "tests.gateway.nettles:echo"}
+ECHO = {"callable": "tests.gateway.hostile_agents:echo"}
 ASKER = {"callable": "tests.gateway.askers:asker"}
 
 
@@ -123,7 +123,7 @@ def test_a_restart_that_was_refused(tmp_path: Path, row: Row) -> None:
 
 @produces("gateway draining")
 def test_a_gateway_that_drains(tmp_path: Path, row: Row) -> None:
-    agents = {"sends": {"callable": "tests.gateway.nettles:sends"}, "echo": ECHO}
+    agents = {"sends": {"callable": "tests.gateway.hostile_agents:sends"}, "echo": ECHO}
     settings = {"agents": agents, "gateway": {"restart": {"drainTimeoutS": 600}}}
     with fleet(tmp_path / "home", settings=settings) as one:
         run = Cli(one)

@@ -17,7 +17,7 @@ from holdfast.engine.ledger.retention import Pruner
 from holdfast.gateway import gateway
 from holdfast.gateway.supervised import Supervised
 from holdfast.schedule.cron import Cron
-from holdfast.tools.upkeep import ReceiptPruner
+from holdfast.tools.receipt_cleanup import ReceiptPruner
 
 
 async def test_whatever_deletes_or_fires_goes_by_one_watch_over_the_clock(

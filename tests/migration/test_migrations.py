@@ -89,10 +89,10 @@ class PostgresDatabase:
     def migrate(self, known: Sequence[Migration], *, may_upgrade: bool = False) -> list[Migration]:
         import psycopg
 
-        from holdfast.store.link import Link, read_url, unavailable
         from holdfast.store.postgres import migrate_database
+        from holdfast.store.postgres_connection import PostgresConnection, read_url, unavailable
 
-        with closing(Link(read_url(self.address), load_queries("postgres"))) as link:
+        with closing(PostgresConnection(read_url(self.address), load_queries("postgres"))) as link:
             link.open()
             try:
                 return migrate_database(link, may_upgrade=may_upgrade, known=known)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.api.contract import Reach
-from holdfast.api.upkeep import CreateAsked, creating_task
+from holdfast.api.ledger import CreateAsked, creating_task
 from holdfast.config.gateway import AgentSettings, Config
 from holdfast.core.errors import BadInput, Refused
 from holdfast.core.message import Role

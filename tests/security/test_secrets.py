@@ -279,7 +279,7 @@ def test_no_method_but_these_three_takes_any_json() -> None:
 
 
 def test_a_reference_over_http_websocket_and_unix_socket_is_refused(tmp_path: Path) -> None:
-    from holdfast.api.upkeep import CreateAsked
+    from holdfast.api.ledger import CreateAsked
     from holdfast.cli.client import Relayed, call
     from holdfast.views.tasks import CreatedView
 

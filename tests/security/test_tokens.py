@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.tokens import Tokens
-from holdfast.config import issued
+from holdfast.config import token_file
 from holdfast.config.gateway import Config, TokenSettings
 from holdfast.core.errors import Refused, SettingsError
 from tests.doors.calls import Run, run_process
@@ -23,7 +23,7 @@ NOW = datetime(2026, 3, 29, tzinfo=UTC)
 
 def terms(**changes: object) -> TokenSettings:
     given: dict[str, object] = {"owner": None, "tasks": None, "methods": None, "expires_at": None}
-    return issued.terms_of(scopes=["operator.read"], **given | changes)  # type: ignore[arg-type]
+    return token_file.terms_of(scopes=["operator.read"], **given | changes)  # type: ignore[arg-type]
 
 
 def opens(home: Path, text: str) -> bool:  # noqa: F811 - a fixture's name
@@ -93,7 +93,7 @@ def test_tokens_of_the_settings_are_listed_and_changed_there(run: Run, home: Pat
     listed = run("tokens", "list")
     refused = [run("tokens", word, "board") for word in ("create", "revoke", "rotate")]
     # One that was made before the settings had the name can still be taken away.
-    older = issued.create(home, "board", terms(), taken=set(), now=NOW)
+    older = token_file.create(home, "board", terms(), taken=set(), now=NOW)
     assert run("tokens", "revoke", "board").status == 0
     assert not opens(home, older.text)
 
@@ -136,7 +136,7 @@ def test_tokens_are_made_where_the_gateway_runs(run: Run, monkeypatch: pytest.Mo
 
 def test_threads_that_make_tokens_at_once_lose_none(tmp_path: Path) -> None:
     def make(number: int) -> None:
-        issued.create(tmp_path, f"t{number}", terms(), taken=set(), now=NOW)
+        token_file.create(tmp_path, f"t{number}", terms(), taken=set(), now=NOW)
 
     threads = [threading.Thread(target=make, args=(number,)) for number in range(16)]
     for one in threads:
@@ -144,26 +144,26 @@ def test_threads_that_make_tokens_at_once_lose_none(tmp_path: Path) -> None:
     for one in threads:
         one.join()
 
-    assert len(issued.read_issued(tmp_path)) == 16
+    assert len(token_file.read_issued(tmp_path)) == 16
 
 
 def test_a_process_that_holds_the_file_for_long_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that was frozen in the middle of a change does: what it read is still true when it wakes."""
-    monkeypatch.setattr(issued, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(token_file, "_PATIENCE_S", 0.05)
 
-    with issued._alone(tmp_path), pytest.raises(Refused, match="try again"):
-        issued.create(tmp_path, "board", terms(), taken=set(), now=NOW)
+    with token_file._alone(tmp_path), pytest.raises(Refused, match="try again"):
+        token_file.create(tmp_path, "board", terms(), taken=set(), now=NOW)
 
-    issued.create(tmp_path, "board", terms(), taken=set(), now=NOW)
+    token_file.create(tmp_path, "board", terms(), taken=set(), now=NOW)
 
 
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
-    issued.create(tmp_path, "board", terms(), taken=set(), now=NOW)
+    token_file.create(tmp_path, "board", terms(), taken=set(), now=NOW)
 
     with pytest.raises(Refused, match="tokens rotate board"):
-        issued.create(tmp_path, "board", terms(), taken=set(), now=NOW)
+        token_file.create(tmp_path, "board", terms(), taken=set(), now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_file_that_cannot_be_trusted_is_refused(
     path.chmod(mode)
 
     with pytest.raises(SettingsError, match=expected):
-        issued.read_issued(tmp_path)
+        token_file.read_issued(tmp_path)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.api.tokens import Tokens
-from holdfast.config import issued
+from holdfast.config import token_file
 from holdfast.config.gateway import Config
 from holdfast.config.token import read_token
 from holdfast.core.clock import SystemClock
@@ -45,17 +45,17 @@ def act(scene: str, home: Path) -> str | None:
     now = SystemClock().now()
     match scene:
         case "create":
-            terms = issued.terms_of(
+            terms = token_file.terms_of(
                 scopes=["operator.read"], owner=None, tasks=None, methods=None, expires_at=None
             )
-            return issued.create(home, "new", terms, taken=set(), now=now).text
+            return token_file.create(home, "new", terms, taken=set(), now=now).text
         case "revoke":
-            issued.revoke(home, "old")
+            token_file.revoke(home, "old")
             return None
         case "rotate":
-            return issued.rotate(home, "old", expires_at=None, now=now).text
+            return token_file.rotate(home, "old", expires_at=None, now=now).text
         case _:
-            return issued.rotate_operator(home)
+            return token_file.rotate_operator(home)
 
 
 def life(number: int, scene: str, home: Path) -> int:
@@ -75,20 +75,20 @@ def main(scene: str, directory: Path) -> None:
         home = directory / str(number)
         home.mkdir(mode=0o700)
         operator = read_token(home, {})
-        terms = issued.terms_of(
+        terms = token_file.terms_of(
             scopes=["operator.read"], owner=None, tasks=None, methods=None, expires_at=None
         )
         now = SystemClock().now()
         texts = {
-            name: issued.create(home, name, terms, taken=set(), now=now).text for name in ("old", "other")
+            name: token_file.create(home, name, terms, taken=set(), now=now).text for name in ("old", "other")
         }
-        names = {one.name: one.digest for one in issued.read_issued(home)}
+        names = {one.name: one.digest for one in token_file.read_issued(home)}
         ended = life(number, scene, home)
 
         # Whole, as before or as after; who is not concerned comes in all the same.
         tokens = Tokens.read(Config(), home, {})
         assert tokens.find(texts["other"]) is not None
-        after = {one.name: one.digest for one in issued.read_issued(home)}
+        after = {one.name: one.digest for one in token_file.read_issued(home)}
         assert after["other"] == names["other"]
         if scene != "operator":
             assert tokens.find(operator) is not None
@@ -100,7 +100,7 @@ def main(scene: str, directory: Path) -> None:
             assert (tokens.find(old) is None) == (scene != "create")
         # Another process goes on: nothing that the dead one held is in its way.
         if is_done or (scene in ("create", "revoke") and (("new" in after) or ("old" not in after))):
-            issued.revoke(home, "other")
+            token_file.revoke(home, "other")
         else:
             text = act(scene, home)
             tokens = Tokens.read(Config(), home, {})

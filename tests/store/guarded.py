@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.store import guard, notices
+from holdfast.store import file_watch, guard
 from holdfast.store.guard import FileGuard
 
 SUFFIXES = ["", "-wal", "-shm"]
@@ -54,7 +54,7 @@ def check_often(watch: FileGuard) -> None:
 
 def tell(watch: FileGuard, path: Path) -> None:
     """From now on it is told."""
-    if not notices._is_of_one_kernel(str(path)):
+    if not file_watch._is_of_one_kernel(str(path)):
         pytest.skip("on this file system nobody tells")
     make_settled(path.parent)
     check_often(watch)

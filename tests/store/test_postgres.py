@@ -29,7 +29,7 @@ from holdfast.core.step import Step
 from holdfast.core.task import Progress, Task
 from holdfast.core.transitions import RunStatus
 from holdfast.store import Store, Tx
-from holdfast.store import link as link_module
+from holdfast.store import postgres_connection as link_module
 from holdfast.store import writer as writer_module
 from holdfast.store.effects import beginning_effect
 from holdfast.store.journal import SaveStep, saving_step

@@ -19,7 +19,7 @@ from holdfast.core.sealing import SEALED, SealMode
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import pack
 from holdfast.store.journal import saving_step
-from holdfast.store.rows import effects, journal, talk, work
+from holdfast.store.rows import conversation, effects, journal, work
 from holdfast.store.sealing import (
     FACT,
     MARK,
@@ -265,21 +265,25 @@ KINDS = {
     ),
     "delivery": Kind(
         write=lambda value, sealing: cells(
-            talk.row_from_delivery(a_delivery(id="dlv_1", message=value), sealing)
+            conversation.row_from_delivery(a_delivery(id="dlv_1", message=value), sealing)
         ),
-        read=talk.delivery_from_row,
+        read=conversation.delivery_from_row,
         values=lambda delivery: [delivery.message],
         columns=(5,),
     ),
     "flow": Kind(
-        write=lambda value, sealing: cells(talk.row_from_flow(a_flow(id="flow_1", contents=value), sealing)),
-        read=talk.flow_from_row,
+        write=lambda value, sealing: cells(
+            conversation.row_from_flow(a_flow(id="flow_1", contents=value), sealing)
+        ),
+        read=conversation.flow_from_row,
         values=lambda flow: [flow.contents],
         columns=(9,),
     ),
     "message": Kind(
-        write=lambda value, sealing: cells(talk.row_from_message(a_message(id="msg_1", body=value), sealing)),
-        read=lambda row, sealing: talk.message_from_row(row, sealing).checked(),
+        write=lambda value, sealing: cells(
+            conversation.row_from_message(a_message(id="msg_1", body=value), sealing)
+        ),
+        read=lambda row, sealing: conversation.message_from_row(row, sealing).checked(),
         values=lambda message: [message.body],
         columns=(8,),
     ),

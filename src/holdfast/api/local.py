@@ -16,8 +16,8 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
+from holdfast.api.connection_limits import ACCEPT_AT_ONCE, Listening
 from holdfast.api.contract import ALL_SCOPES, Caller, Gateway
-from holdfast.api.crowd import ACCEPT_AT_ONCE, Listening
 from holdfast.api.frames import Request, Response, encode, read_request
 from holdfast.api.rpc import INVALID_REQUEST, REFUSED, UNAVAILABLE, RpcError, dispatch
 from holdfast.core.audit import STRANGER, Actor, Door

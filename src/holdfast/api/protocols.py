@@ -12,11 +12,11 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from holdfast.api.crowd import Crowd
+from holdfast.api.anonymous_limits import HOLD_S, Refusals, WaitingRoom
+from holdfast.api.connection_limits import ConnectionLimits
 from holdfast.api.frames import ErrorBody
 from holdfast.api.peers import peer_of
 from holdfast.api.rpc import INVALID_REQUEST
-from holdfast.api.strangers import HOLD_S, Refusals, WaitingRoom
 from holdfast.api.strict import StrictConnection
 
 # Looked at so often: what was so twice in a row has been so for at least as long.
@@ -53,7 +53,7 @@ def show_token(scope: MutableMapping[str, Any]) -> None:
 class PatientHttp(H11Protocol):
     """Ends a connection whose request does not come, or whose answer is not taken; and one too many."""
 
-    def __init__(self, *given: Any, crowd: Crowd, refusals: Refusals, **named: Any) -> None:
+    def __init__(self, *given: Any, crowd: ConnectionLimits, refusals: Refusals, **named: Any) -> None:
         super().__init__(*given, **named)
         self._crowd = crowd
         self._refusals = refusals
@@ -156,7 +156,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
     """Ends a connection whose client takes nothing; and takes little of one that has not shown its token."""
 
     def __init__(
-        self, *given: Any, crowd: Crowd, room: WaitingRoom, refusals: Refusals, **named: Any
+        self, *given: Any, crowd: ConnectionLimits, room: WaitingRoom, refusals: Refusals, **named: Any
     ) -> None:
         super().__init__(*given, **named)
         self._crowd = crowd

@@ -19,8 +19,15 @@ from starlette.routing import Route, Router, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from holdfast.api import openapi
+from holdfast.api.anonymous_limits import HOLD_S, Budget, Refusals, WaitingRoom
+from holdfast.api.connection_limits import (
+    ACCEPT_AT_ONCE,
+    ConnectionLimits,
+    Listening,
+    few_complaints,
+    most_connections,
+)
 from holdfast.api.contract import READ, Caller, Gateway
-from holdfast.api.crowd import ACCEPT_AT_ONCE, Crowd, Listening, few_complaints, most_connections
 from holdfast.api.feed import Feed
 from holdfast.api.local import LocalDoor
 from holdfast.api.methods import METHODS
@@ -43,7 +50,6 @@ from holdfast.api.rpc import (
     unknown_method,
 )
 from holdfast.api.security import Admitted, Doorkeeper, bearer
-from holdfast.api.strangers import HOLD_S, Budget, Refusals, WaitingRoom
 from holdfast.api.tokens import Tokens
 from holdfast.api.websocket import Connection
 from holdfast.core.audit import STRANGER, WRONG, Actor, Door
@@ -445,7 +451,7 @@ async def serve_doors(
     refusals = Refusals(loop.call_later)
     doors = Doors(gateway, tokens, refusals=refusals, webhooks=webhooks)
     max_bytes = gateway.config.gateway.max_body_bytes
-    crowd, room = Crowd(most_connections()), WaitingRoom()
+    crowd, room = ConnectionLimits(most_connections()), WaitingRoom()
     server = _Server(
         uvicorn.Config(
             doors,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from holdfast.api.contract import ALL_SCOPES, Caller
-from holdfast.config.issued import ISSUED_NAME, OPERATOR, read_issued, read_uses, write_uses
 from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE, read_named_token, read_token, token_path
+from holdfast.config.token_file import ISSUED_NAME, OPERATOR, read_issued, read_uses, write_uses
 from holdfast.core.clock import Clock, SystemClock, to_micros
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import redact_name

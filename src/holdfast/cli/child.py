@@ -244,8 +244,8 @@ def _wire(
     from holdfast.gateway.inbox import Inbox
     from holdfast.gateway.reload import Reload
     from holdfast.schedule.cron import Cron
-    from holdfast.tools.cancelled import CommandEnder
-    from holdfast.tools.upkeep import ReceiptPruner
+    from holdfast.tools.command_cancel import CommandEnder
+    from holdfast.tools.receipt_cleanup import ReceiptPruner
 
     store, clock, config = parts.store, parts.clock, loaded.config
     agents = sorted(config.agents)

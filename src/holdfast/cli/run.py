@@ -30,7 +30,7 @@ from holdfast.views.text import one_line, safe
 from holdfast.views.waits import brief_wait
 
 if TYPE_CHECKING:
-    from holdfast.api.upkeep import CreateAsked
+    from holdfast.api.ledger import CreateAsked
     from holdfast.core.task import Task
     from holdfast.engine.claims.claims import Family
     from holdfast.engine.client.handles import Holdfast
@@ -198,7 +198,7 @@ def _failures_told_here() -> Iterator[None]:
 
 
 def _creation(asked: Asked) -> CreateAsked:
-    from holdfast.api.upkeep import CreateAsked
+    from holdfast.api.ledger import CreateAsked
     from holdfast.core.payload import decode_payload, encode_payload
 
     assert asked.call is not None
@@ -238,7 +238,7 @@ def _record_elsewhere(call: Invocation, asked: Asked) -> FollowedView:
 
 def _record(call: Invocation, asked: Asked) -> Followed:
     from holdfast.api.audit import recorded
-    from holdfast.api.upkeep import creating_task
+    from holdfast.api.ledger import creating_task
     from holdfast.views.tasks import CreatedView
 
     if isinstance(call.settings.store, MemoryPlace):

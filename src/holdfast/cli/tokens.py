@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from holdfast import app
-from holdfast.api.issued import (
+from holdfast.api.token_methods import (
     TokenAsked,
     TokenCreateAsked,
     TokenRotateAsked,

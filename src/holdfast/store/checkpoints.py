@@ -120,7 +120,7 @@ class Checkpoints:
     def set_resumed(
         self, resumed: Sequence[tuple[str, str, Failure | None]], token: str, *, now: datetime
     ) -> None:
-        """Link each checkpoint (id, follow-up run, diagnostic); the caller holds them."""
+        """PostgresConnection each checkpoint (id, follow-up run, diagnostic); the caller holds them."""
         at = to_micros(now)
         self._sql.many(
             "set_checkpoint_resumed",

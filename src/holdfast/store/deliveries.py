@@ -16,7 +16,7 @@ from holdfast.core.task import Failure
 from holdfast.core.transitions import DeliveryStatus
 from holdfast.store.contract import Row
 from holdfast.store.records import Prunable
-from holdfast.store.rows.talk import delivery_from_row, row_from_delivery
+from holdfast.store.rows.conversation import delivery_from_row, row_from_delivery
 from holdfast.store.tasks import resolve
 
 _encode = msgspec.json.Encoder().encode

@@ -10,7 +10,7 @@ from holdfast.core.errors import RevisionMismatch
 from holdfast.core.flow import Flow
 from holdfast.store.contract import Row
 from holdfast.store.records import Records
-from holdfast.store.rows.talk import flow_from_row, row_from_flow
+from holdfast.store.rows.conversation import flow_from_row, row_from_flow
 
 
 class Flows(Records[Flow]):

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from holdfast.store.notices import Notices
+    from holdfast.store.file_watch import FileWatch
 
 _Inode = tuple[int, int]
 
@@ -83,9 +83,9 @@ class FileGuard:
         self._quiet: tuple[int, int, int] | None = None
         # Until it is worth while to be told instead.
         self._looks_left = _LOOKS
-        self._notices: Notices | None = None
+        self._notices: FileWatch | None = None
         # The same; but None while somebody looks, and once something was found.
-        self._told: Notices | None = None
+        self._told: FileWatch | None = None
         self._looking = threading.Lock()
 
     @classmethod
@@ -162,9 +162,9 @@ class FileGuard:
             return
         # Not to be had here, or not with this Python: then we go on looking.
         with suppress(OSError, ImportError, MemoryError):
-            from holdfast.store.notices import Notices  # few processes commit that often
+            from holdfast.store.file_watch import FileWatch  # few processes commit that often
 
-            self._notices = Notices(self._files.paths)
+            self._notices = FileWatch(self._files.paths)
             # What happened before it was there is no news to it.
             self._check_each()
             self._told = self._notices

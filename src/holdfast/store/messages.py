@@ -9,7 +9,7 @@ from holdfast.core.clock import to_micros
 from holdfast.core.message import Message
 from holdfast.store.contract import Row
 from holdfast.store.records import Place, Prunable, Walked
-from holdfast.store.rows.talk import message_from_row, row_from_message
+from holdfast.store.rows.conversation import message_from_row, row_from_message
 
 LAST_POSITION = 2**62
 

@@ -19,9 +19,10 @@ from holdfast.core.errors import Refused, SettingsError, StoreUnavailable
 from holdfast.store.clock import LedgerClock, clock_for
 from holdfast.store.contract import Busy, JoinedWrite, Statements, Write
 from holdfast.store.hints import Hints
-from holdfast.store.link import (
+from holdfast.store.migrations import Migration, load_migrations, migrate
+from holdfast.store.postgres_connection import (
     IDLE,
-    Link,
+    PostgresConnection,
     PostgresStatements,
     explain,
     is_lost,
@@ -30,7 +31,6 @@ from holdfast.store.link import (
     time_in,
     unavailable,
 )
-from holdfast.store.migrations import Migration, load_migrations, migrate
 from holdfast.store.queries import load_queries
 from holdfast.store.sealing import NoKey, Sealing, Vault
 from holdfast.store.shape import Index, cannot_make
@@ -63,7 +63,7 @@ _MIGRATION_LOCK = int.from_bytes(b"holdfast", "big")
 class PostgresSession:
     """One connection that writes; it connects when it is first needed, and again when it was lost."""
 
-    def __init__(self, link: Link, clock: LedgerClock, vault: Vault) -> None:
+    def __init__(self, link: PostgresConnection, clock: LedgerClock, vault: Vault) -> None:
         self._link = link
         self._clock = clock
         self.tx = Tx(PostgresStatements(link), vault)
@@ -184,7 +184,7 @@ class PostgresSession:
 class _Migrating:
     """Holds the migration lock until its transaction ends."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PostgresConnection) -> None:
         self._link = link
         self._statements = PostgresStatements(link)
 
@@ -222,7 +222,7 @@ class _Migrating:
 
 
 def migrate_database(
-    link: Link, *, may_upgrade: bool, known: Sequence[Migration] | None = None
+    link: PostgresConnection, *, may_upgrade: bool, known: Sequence[Migration] | None = None
 ) -> list[Migration]:
     """Set the schema up or upgrade it, whole or not at all; a second process waits and finds it done."""
     link.command(b"BEGIN")
@@ -293,10 +293,10 @@ class PostgresStore:
         self.vault.ask = partial(self.write_now, self.vault.key)
         self.vault.look = partial(self.read_now, self.vault.find)
 
-    def _link(self, settings: Mapping[str, str]) -> Link:
-        return Link(self._address, self._queries, **settings)
+    def _link(self, settings: Mapping[str, str]) -> PostgresConnection:
+        return PostgresConnection(self._address, self._queries, **settings)
 
-    def _open_first(self, *, may_upgrade: bool) -> Link:
+    def _open_first(self, *, may_upgrade: bool) -> PostgresConnection:
         link = self._link(_WRITING)
         try:
             link.open()
@@ -398,7 +398,7 @@ def _fold_counters(statements: Statements) -> None:
 class _Reader:
     """A connection that reads one snapshot at a time."""
 
-    def __init__(self, link: Link, clock: LedgerClock, vault: Vault) -> None:
+    def __init__(self, link: PostgresConnection, clock: LedgerClock, vault: Vault) -> None:
         self._link = link
         self._clock = clock
         self._tx = Tx(PostgresStatements(link), vault)

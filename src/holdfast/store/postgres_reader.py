@@ -9,8 +9,8 @@ import psycopg
 
 from holdfast.core.errors import NoLedger, Refused, StoreUnavailable
 from holdfast.store.clock import LedgerClock
-from holdfast.store.link import Link, PostgresStatements, explain, read_url
 from holdfast.store.migrations import check_readable, load_migrations, missing_indexes
+from holdfast.store.postgres_connection import PostgresConnection, PostgresStatements, explain, read_url
 from holdfast.store.queries import load_queries
 from holdfast.store.sealing import NoKey, Vault
 from holdfast.store.shape import Index, problems_of_indexes, shape_of
@@ -31,7 +31,7 @@ class PostgresReader:
         queries = load_queries("postgres")
         address = read_url(url)
         self._where = f"{address.get('dbname') or 'the database'} on {address.get('host') or 'this machine'}"
-        self._link = Link(address, queries, **_SETTINGS)
+        self._link = PostgresConnection(address, queries, **_SETTINGS)
         self.vault = Vault(NoKey(), is_lenient=True) if vault is None else vault
         self._tx = Tx(PostgresStatements(self._link), self.vault)
         # The time of the ledger is its server's, as for whoever writes it.

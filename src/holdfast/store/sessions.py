@@ -14,7 +14,7 @@ from holdfast.core.session import Session
 from holdfast.core.task import Origin
 from holdfast.store.contract import Row
 from holdfast.store.records import Place, Prunable, Walked
-from holdfast.store.rows.talk import row_from_session, session_from_row
+from holdfast.store.rows.conversation import row_from_session, session_from_row
 
 _LAST_MICROS = 2**62
 _encode = msgspec.json.Encoder().encode

@@ -19,7 +19,7 @@ import psycopg
 from holdfast.core.errors import HoldfastError
 from holdfast.store.contract import Statements
 from holdfast.store.hints import Hints
-from holdfast.store.link import Link
+from holdfast.store.postgres_connection import PostgresConnection
 
 # Hints of so long are told as one: inside the writers' transactions NOTIFY halved the rate of commits.
 COALESCE_S = 0.02
@@ -38,7 +38,12 @@ class Topics:
     """
 
     def __init__(
-        self, link: Link, statements: Statements, hints: Hints, *, errand: Callable[[Statements], None]
+        self,
+        link: PostgresConnection,
+        statements: Statements,
+        hints: Hints,
+        *,
+        errand: Callable[[Statements], None],
     ) -> None:
         self._link = link
         self._statements = statements

@@ -19,10 +19,10 @@ from holdfast.store.checkpoints import Checkpoints
 from holdfast.store.contract import Params, Statements
 from holdfast.store.effects import Effects
 from holdfast.store.events import Events
+from holdfast.store.fork_history import ForkHistory
 from holdfast.store.journal import Journal
 from holdfast.store.lists import Lists
 from holdfast.store.mail import Mailbox
-from holdfast.store.pasts import Pasts
 from holdfast.store.questions import Questions
 from holdfast.store.runs import Runs
 from holdfast.store.sealing import Sealing, Vault
@@ -65,7 +65,7 @@ class Tx:
         self.boots = Boots(self)
         self.blobs = Blobs(self)
         self.effects = Effects(self)
-        self.pasts = Pasts(self)
+        self.fork_history = ForkHistory(self)
 
     # --- nouns of a gateway: a script that knows none of them starts sooner without them
 

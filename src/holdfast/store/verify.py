@@ -11,6 +11,12 @@ from holdfast.core.message import Message
 from holdfast.core.task import Task
 from holdfast.store.contract import Row
 from holdfast.store.events import START
+from holdfast.store.rows.conversation import (
+    delivery_from_row,
+    flow_from_row,
+    message_from_row,
+    session_from_row,
+)
 from holdfast.store.rows.effects import effect_from_row
 from holdfast.store.rows.gateway import (
     audit_entry_from_row,
@@ -31,7 +37,6 @@ from holdfast.store.rows.journal import (
     turn_from_row,
     value_from_row,
 )
-from holdfast.store.rows.talk import delivery_from_row, flow_from_row, message_from_row, session_from_row
 from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.transaction import Tx
 

@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.core.errors import CannotSeal, KeyProblem, OutcomeUnknown, StoreUnavailable
 from holdfast.store.contract import Busy, JoinedWrite, Write
-from holdfast.store.current import running
+from holdfast.store.running_loop import running
 from holdfast.store.sealing import KeyNeeded
 from holdfast.store.transaction import Tx
 

@@ -11,7 +11,7 @@ from sys import getrefcount
 from typing import Any, TypeVar
 from weakref import getweakrefcount
 
-from holdfast.store.current import current_task
+from holdfast.store.running_loop import current_task
 
 T = TypeVar("T")
 

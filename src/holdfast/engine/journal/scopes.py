@@ -19,7 +19,7 @@ from holdfast.core.redaction import hide_name, redact_name
 from holdfast.core.scope import ListDelta, Loop, StoredValue
 from holdfast.core.step import Step, occurrence_of, shown_occurrence
 from holdfast.store import Tx
-from holdfast.store.current import running
+from holdfast.store.running_loop import running
 from holdfast.store.sealing import Sealing
 
 log = logging.getLogger("holdfast")

@@ -459,8 +459,8 @@ def forking(
 
 def _put(tx: Tx, task: Task, run_id: str, source: Source, kept: Kept, now: datetime) -> None:
     for loop in kept.loops:
-        tx.pasts.put_loop(task.id, loop, now)
-        tx.pasts.copy_turns(source.task.id, task.id, loop.loop, up_to=loop.turns_done)
+        tx.fork_history.put_loop(task.id, loop, now)
+        tx.fork_history.copy_turns(source.task.id, task.id, loop.loop, up_to=loop.turns_done)
     for step, packed in kept.steps:
         stored = tx.blobs.keep(task.id, packed)
         tx.journal.put_step(msgspec.structs.replace(step, task_id=task.id, result=stored))
@@ -471,10 +471,10 @@ def _put(tx: Tx, task: Task, run_id: str, source: Source, kept: Kept, now: datet
     for value in kept.values:
         tx.lists.set_value(msgspec.structs.replace(value, task_id=task.id))
     if kept.plan is not None:
-        tx.pasts.put_plan(task.id, run_id, kept.plan, now)
-    tx.pasts.put_notes(task.id, run_id, kept.notes)
+        tx.fork_history.put_plan(task.id, run_id, kept.plan, now)
+    tx.fork_history.put_notes(task.id, run_id, kept.notes)
     for artifact in kept.artifacts:
-        tx.pasts.put_artifact(task.id, run_id, artifact)
+        tx.fork_history.put_artifact(task.id, run_id, artifact)
     for mail, packed in kept.mail:
         body = tx.blobs.keep(task.id, packed)
         tx.mail.send(task.id, topic=mail.topic, body=body, sender=mail.sender, key=mail.key, now=mail.sent_at)

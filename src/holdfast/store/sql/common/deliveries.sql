@@ -1,3 +1,31 @@
+-- name: insert_delivery
+-- An update that is owed.
+INSERT INTO deliveries
+VALUES (:id, :task_id, :idempotency_key, :origin, :target, :message, :created_at, :digest, :status, :attempts,
+        :due_at, :failure, :claimed_by, :updated_at, :channel)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: find_delivery
+-- The delivery that has this id, or else this key.
+SELECT * FROM deliveries WHERE id = :id OR idempotency_key = :idempotency_key
+ ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
+
+-- name: get_delivery
+-- One delivery.
+SELECT * FROM deliveries WHERE id = :id;
+
+-- name: move_delivery
+-- To another status, from any that the table allows.
+UPDATE deliveries
+   SET status = :to, attempts = attempts + CASE WHEN :to = 'attempting' THEN 1 ELSE 0 END, updated_at = :now
+ WHERE id = :id AND status IN :sources[]
+RETURNING *;
+
+-- name: delete_deliveries_of_tasks
+-- Retention.
+DELETE FROM deliveries WHERE task_id IN :ids[];
+
 -- name: due_deliveries
 -- What may be sent now through a channel: nothing older is still owed to the same target.
 -- A page of what is due is cut first, so that a target that is owed much does not make every look long.

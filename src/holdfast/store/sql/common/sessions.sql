@@ -1,3 +1,26 @@
+-- name: insert_session
+-- One conversation of one agent.
+INSERT INTO sessions
+VALUES (:id, :key, :agent, :parent_key, :created_at, :digest, :status, :waits_on, :origin, :task_id,
+        :last_position, :queued, :ready_at, :updated_at)
+ON CONFLICT DO NOTHING
+RETURNING id;
+
+-- name: find_session
+-- The session that has this id, or else this key.
+SELECT * FROM sessions WHERE id = :id OR key = :key
+ ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
+
+-- name: get_session
+-- One session.
+SELECT * FROM sessions WHERE id = :id;
+
+-- name: move_session
+-- To another status, from any that the table allows.
+UPDATE sessions SET status = :to, updated_at = :now
+ WHERE id = :id AND status IN :sources[]
+RETURNING *;
+
 -- name: session_of_key
 -- The session that is known under a key.
 SELECT * FROM sessions WHERE key = :key;

@@ -28,7 +28,7 @@ _OF_ONE_KERNEL: Final = frozenset(
 )
 
 
-class Notices:
+class FileWatch:
     """From the moment it is made until it is closed."""
 
     def __init__(self, files: Sequence[str]) -> None:

@@ -16,8 +16,15 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.api import crowd, protocols
-from holdfast.api.crowd import BACKLOG, Crowd, Listening, Seldom, few_complaints, most_connections
+from holdfast.api import connection_limits, protocols
+from holdfast.api.connection_limits import (
+    BACKLOG,
+    ConnectionLimits,
+    Listening,
+    Seldom,
+    few_complaints,
+    most_connections,
+)
 from tests.api.stand_in import TOKEN, House, a_house
 
 HEAD = b"GET /healthz HTTP/1.1\r\n"
@@ -26,7 +33,7 @@ PATIENCE_S = 20.0
 
 @pytest.fixture
 def small_house(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
-    monkeypatch.setattr(crowd, "MAX_CONNECTIONS", 5)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 5)
     with a_house(home) as house:
         yield house
 
@@ -138,7 +145,7 @@ class Idler:
 
 
 def test_each_who_is_let_go_is_let_go_once() -> None:
-    all_of_us = Crowd(3)
+    all_of_us = ConnectionLimits(3)
     first, second, busy = Idler(), Idler(), Idler()
     for one in (busy, first, second):
         assert all_of_us.enter(one, now=0.0)
@@ -159,7 +166,7 @@ def test_each_who_is_let_go_is_let_go_once() -> None:
 
 
 def test_a_quarter_of_the_places_is_kept_for_clients_with_a_token() -> None:
-    all_of_us = Crowd(8)
+    all_of_us = ConnectionLimits(8)
     operators, strangers = [Idler(), Idler()], [Idler() for _ in range(20)]
     for one in operators:
         all_of_us.enter(one, now=0.0)
@@ -175,7 +182,7 @@ def test_a_quarter_of_the_places_is_kept_for_clients_with_a_token() -> None:
 
 
 def test_a_stranger_that_only_waits_goes_before_one_that_is_served() -> None:
-    all_of_us = Crowd(4)
+    all_of_us = ConnectionLimits(4)
     busy, idle, also_idle = Idler(), Idler(), Idler()
     for one in (busy, idle, also_idle):
         all_of_us.enter(one, now=0.0)

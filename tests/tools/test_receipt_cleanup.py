@@ -16,8 +16,8 @@ from holdfast.core.transitions import EffectStatus
 from holdfast.engine.clocks.clock_watch import ClockWatch
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from holdfast.tools.receipt_cleanup import BATCH, ReceiptPruner
 from holdfast.tools.receipts import Receipt
-from holdfast.tools.upkeep import BATCH, ReceiptPruner
 from tests.builders import an_effect, stored_run
 
 OLD = timedelta(days=8)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.store.current import running
+from holdfast.store.running_loop import running
 
 
 def test_it_says_what_asyncio_says_again_and_again() -> None:

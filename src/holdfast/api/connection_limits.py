@@ -53,7 +53,7 @@ class Guest(Protocol):
     transport: asyncio.Transport
 
 
-class Crowd:
+class ConnectionLimits:
     """All connections over TCP. A connection is a stranger's until a right token was shown on it.
 
     A quarter of the places is kept for clients with a token: when strangers have all others, one of them has

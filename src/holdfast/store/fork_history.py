@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PAGE = 1000
 
 
-class Pasts:
+class ForkHistory:
     """What is under a run's fence elsewhere; here the caller has just made the task, and nobody holds it."""
 
     def __init__(self, tx: Tx) -> None:

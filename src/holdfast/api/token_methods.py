@@ -13,9 +13,9 @@ import msgspec
 from holdfast.api.contract import ALL_SCOPES, Caller, Gateway
 from holdfast.api.params import NameText, Nothing, Params
 from holdfast.api.tokens import unknown_method_in
-from holdfast.config import issued
+from holdfast.config import token_file
 from holdfast.config.gateway import Scope
-from holdfast.config.issued import OPERATOR, IssuedToken
+from holdfast.config.token_file import OPERATOR, IssuedToken
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, NotFound, Refused
 from holdfast.views.text import maybe_line, one_line
@@ -85,12 +85,12 @@ async def rotate(gateway: Gateway, asked: TokenRotateAsked, caller: Caller) -> T
 
 
 def read_page(home: Path, config: Config, now: datetime) -> TokenPageView:
-    uses = issued.read_uses(home)
+    uses = token_file.read_uses(home)
     found = [
         TokenView(name=OPERATOR, source="home", scopes=sorted(ALL_SCOPES), last_used_at=uses.get(OPERATOR))
     ]
     found += [_of_settings(name, one, uses.get(name), now) for name, one in config.tokens.items()]
-    found += [_view(one, now, uses.get(one.name)) for one in issued.read_issued(home)]
+    found += [_view(one, now, uses.get(one.name)) for one in token_file.read_issued(home)]
     return TokenPageView(tokens=sorted(found, key=lambda one: one.name))
 
 
@@ -98,14 +98,14 @@ def create_token(home: Path, config: Config, asked: TokenCreateAsked, now: datet
     problem = unknown_method_in(asked.methods or ())
     if problem is not None:
         raise BadInput("methods", problem)
-    terms = issued.terms_of(
+    terms = token_file.terms_of(
         scopes=list(dict.fromkeys(asked.scopes)),
         owner=asked.owner,
         tasks=asked.tasks,
         methods=asked.methods,
         expires_at=asked.expires_at,
     )
-    made = issued.create(home, asked.name, terms, taken=set(config.tokens), now=now)
+    made = token_file.create(home, asked.name, terms, taken=set(config.tokens), now=now)
     return TokenMadeView(token=_view(made.token, now), text=made.text)
 
 
@@ -113,7 +113,7 @@ def revoke_token(home: Path, config: Config, asked: TokenAsked) -> TokenRevokedV
     if asked.name == OPERATOR:
         raise Refused("the token of this home is not revoked but replaced: `holdfast tokens rotate operator`")
     try:
-        token = issued.revoke(home, asked.name)
+        token = token_file.revoke(home, asked.name)
     except NotFound:
         _refuse_of_settings(config, asked.name, "remove it there, and it opens nothing any more")
         raise
@@ -126,12 +126,12 @@ def rotate_token(home: Path, config: Config, asked: TokenRotateAsked, now: datet
     if asked.name == OPERATOR:
         if asked.expires_at is not None:
             raise BadInput("expires_at", "the token of this home does not expire; leave it out")
-        text = issued.rotate_operator(home)
+        text = token_file.rotate_operator(home)
         return TokenMadeView(
             token=TokenView(name=OPERATOR, source="home", scopes=sorted(ALL_SCOPES)), text=text
         )
     try:
-        made = issued.rotate(home, asked.name, expires_at=asked.expires_at, now=now)
+        made = token_file.rotate(home, asked.name, expires_at=asked.expires_at, now=now)
     except NotFound:
         _refuse_of_settings(config, asked.name, "change its file or its variable there")
         raise

@@ -124,7 +124,7 @@ def read_url(url: str) -> dict[str, Any]:
     return given
 
 
-class Link:
+class PostgresConnection:
     """A connection that can be opened again. One thread uses it at a time."""
 
     def __init__(self, address: Mapping[str, Any], queries: Mapping[str, str], **settings: str) -> None:
@@ -331,7 +331,7 @@ _OF_THE_PROGRAM = frozenset({"42501", "42P01"})
 class PostgresStatements:
     """Named queries on one link."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: PostgresConnection) -> None:
         self._link = link
 
     def one(self, query: str, params: Params) -> Row | None:

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from holdfast.core.errors import LedgerReplaced
-from holdfast.store import guard, notices
+from holdfast.store import file_watch, guard
 from holdfast.store.guard import FileGuard
 from tests.store.guarded import (
     SUFFIXES,
@@ -120,7 +120,7 @@ def test_whoever_asks_while_another_has_taken_the_news_looks_as_well(
     path: Path, told: FileGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert told._told is not None
-    asked: notices.Notices = told._told
+    asked: file_watch.FileWatch = told._told
 
     ask = asked.ask
 
@@ -198,7 +198,7 @@ def test_where_nobody_tells_the_check_goes_on_looking(
         attempts.append(files)
         raise OSError(errno.EMFILE, "too many")
 
-    monkeypatch.setattr(notices, "Notices", refuse)
+    monkeypatch.setattr(file_watch, "FileWatch", refuse)
     make_settled(path.parent)
     check_often(watch)
 
@@ -212,7 +212,7 @@ def test_where_nobody_tells_the_check_goes_on_looking(
 def test_on_a_disk_that_another_kernel_may_change_the_check_goes_on_looking(
     path: Path, watch: FileGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "_OF_ONE_KERNEL", frozenset())
+    monkeypatch.setattr(file_watch, "_OF_ONE_KERNEL", frozenset())
     make_settled(path.parent)
     check_often(watch)
 
@@ -248,13 +248,13 @@ def test_a_file_that_went_while_the_telling_was_arranged_is_noticed(
 ) -> None:
     """A file of its name that is there when the telling begins is not the one that was there before."""
 
-    class Late(notices.Notices):
+    class Late(file_watch.FileWatch):
         def __init__(self, files: Sequence[str]) -> None:
             shutil.copyfile("/dev/null", path.with_name("other"))
             move_elsewhere(path.with_name("other"), path)
             super().__init__(files)
 
-    monkeypatch.setattr(notices, "Notices", Late)
+    monkeypatch.setattr(file_watch, "FileWatch", Late)
     make_settled(path.parent)
 
     with pytest.raises(LedgerReplaced, match=r"ledger.db was replaced"):

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.core.effect_class import Happened, Stopped
 from holdfast.tools import shell
-from holdfast.tools.ending import end_command
+from holdfast.tools.command_end import end_command
 from holdfast.tools.receipts import Receipt, make_directory, unfinished_receipts
 from holdfast.tools.witness import Began, Seen, machine_boot, seen, ticks_of
 from tests.crash.processes import fork, kill
@@ -78,7 +78,7 @@ def test_a_command_is_ended_by_its_witness_which_says_so(orphan: Orphan) -> None
 def test_a_command_whose_witness_was_killed_is_ended_with_its_whole_group(
     orphan: Orphan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.tools.ending.GRACE_S", 0.2)
+    monkeypatch.setattr("holdfast.tools.command_end.GRACE_S", 0.2)
     witness = orphan.witness
     kill_stranger(witness)
     assert len(orphan.alive) == 2

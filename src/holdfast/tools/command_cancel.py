@@ -20,7 +20,7 @@ from holdfast.core.transitions import EffectStatus
 from holdfast.engine.aio.service import Service
 from holdfast.engine.claims.boots import Life
 from holdfast.store import Store, Tx, Write
-from holdfast.tools.ending import end_command
+from holdfast.tools.command_end import end_command
 from holdfast.tools.receipts import receipts, unfinished_receipts
 
 log = logging.getLogger("holdfast")

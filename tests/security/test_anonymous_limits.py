@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from holdfast.api import crowd, protocols, server, strangers, websocket
+from holdfast.api import anonymous_limits, connection_limits, protocols, server, websocket
+from holdfast.api.anonymous_limits import Budget, Refusals, WaitingRoom
 from holdfast.api.rpc import RpcError
-from holdfast.api.strangers import Budget, Refusals, WaitingRoom
 from holdfast.config.gateway import GatewaySettings
 from tests.api.stand_in import TOKEN, Client, House, a_house
 from tests.security.hooked import hooked_house
@@ -117,7 +117,7 @@ def test_requests_sent_at_once_behind_connect_are_answered(house: House) -> None
 def test_websockets_that_wait_for_connect_make_room_for_one_that_connects(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "MAX_WAITING", 3)
+    monkeypatch.setattr(anonymous_limits, "MAX_WAITING", 3)
     with a_house(home) as house, house.websocket() as first, house.websocket() as second:
         first.challenge()
         with house.websocket(), house.websocket() as operator:
@@ -202,7 +202,7 @@ def test_all_unauthenticated_bodies_together_have_one_budget(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of which one address has a quarter: here as much as two bodies."""
-    monkeypatch.setattr(strangers, "BUDGET_BYTES", 8 * 1024)
+    monkeypatch.setattr(anonymous_limits, "BUDGET_BYTES", 8 * 1024)
     settings = GatewaySettings(rate_limit_per_s=100_000.0, max_body_bytes=1024)
     body = b" " * 1000
     begun = head("/channels/hook", "Content-Length: 1001", signature_line(body), token=None) + body
@@ -226,7 +226,7 @@ def test_all_unauthenticated_bodies_together_have_one_budget(
 def test_what_a_body_held_is_free_when_its_request_is_over() -> None:
     budget = Budget()
     with budget.share("192.0.2.1", max_body_bytes=1024) as take:
-        take(strangers.BUDGET_BYTES // strangers.SHARES)
+        take(anonymous_limits.BUDGET_BYTES // anonymous_limits.SHARES)
         with budget.share("192.0.2.2", max_body_bytes=1024) as take_too:
             take_too(1024)
         with pytest.raises(RpcError):
@@ -337,7 +337,7 @@ def test_doors_close_while_a_refusal_is_held_back(home: Path, monkeypatch: pytes
 
 
 def test_strangers_leave_places_for_operators(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "MAX_CONNECTIONS", 8)
+    monkeypatch.setattr(connection_limits, "MAX_CONNECTIONS", 8)
     with a_house(home) as house, house.websocket() as client, httpx.Client(trust_env=False) as kept:
         client.connect()
         headers = {"authorization": f"Bearer {TOKEN}", "content-type": "application/json"}
@@ -386,7 +386,7 @@ def test_refused_peers_are_said_once_a_second_and_the_others_counted(
 def test_a_flood_of_refused_peers_is_one_line(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(strangers, "LOG_EVERY_S", HOUR_S)
+    monkeypatch.setattr(anonymous_limits, "LOG_EVERY_S", HOUR_S)
     with a_house(home) as house:
         for number in range(10):
             house.post("health", token=f"guess-{number}")

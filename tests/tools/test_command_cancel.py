@@ -20,8 +20,8 @@ from holdfast.engine.ledger.ledger import cancelling, doubt_effects, end_task
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools import shell
-from holdfast.tools.cancelled import CommandEnder
-from holdfast.tools.ending import end_command
+from holdfast.tools.command_cancel import CommandEnder
+from holdfast.tools.command_end import end_command
 from holdfast.tools.errors import CommandCutShort
 from tests.builders import FAILURE, a_run, a_task, an_effect, put
 from tests.engine.workers import carrying, soon, until

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,6 +108,18 @@ def no_secret_is_known() -> Iterator[None]:
     """What one test keeps secret, in the process that all tests share, is no secret of the next."""
     with without_known_secrets():
         yield
+
+
+@pytest.fixture
+def hangups_are_heard() -> Iterator[None]:
+    """Processes that the test starts hear SIGHUP, also when the tests run under nohup.
+
+    A child inherits an ignored signal, but not a handler. With a handler that does nothing, the tests
+    themselves still outlive their terminal.
+    """
+    before = signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class Ledger:

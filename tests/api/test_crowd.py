@@ -20,6 +20,8 @@ from holdfast.api import crowd, protocols
 from holdfast.api.crowd import BACKLOG, Crowd, Listening, Seldom, few_complaints, most_connections
 from tests.api.stand_in import TOKEN, House, a_house
 
+pytestmark = pytest.mark.slow
+
 HEAD = b"GET /healthz HTTP/1.1\r\n"
 PATIENCE_S = 20.0
 

@@ -54,7 +54,7 @@ test-slow: $(STAMP)
 test-pythons: $(STAMP) ## the fast tests under each supported Python that is installed here
 	@$(BIN)/python -m tests.pythons
 
-test-lowest: $(STAMP) ## the fast tests with the oldest dependencies that pyproject.toml allows
+test-lowest: $(STAMP) ## the fast tests and those of the API with the oldest dependencies that pyproject.toml allows
 	@$(BIN)/python -m tests.pythons lowest
 
 # The same tests as above, with many more kills, freezes, jumps and restarts.
@@ -82,7 +82,7 @@ demo: $(STAMP) ## tasks in flight, SIGKILL, one resume each, and the proof
 lock: $(STAMP) ## write requirements/dev.txt anew; UPGRADE=--upgrade takes newer versions
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(UPGRADE) \
-	  --extra postgres --extra pydantic-ai --extra dev --output-file requirements/dev.txt pyproject.toml
+	  --extra gateway --extra postgres --extra pydantic-ai --extra dev --output-file requirements/dev.txt pyproject.toml
 
 clean: ## remove every .venv and every cache
 	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -29,6 +29,8 @@ from tests.doors.calls import Opens, Run
 from tests.doors.test_questions import asked_by_waiting_run
 from tests.doors.test_reviews import in_doubt
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = '[agents.ada]\ncallable = "tests.api.stand_in:agents"\n'
 
 

@@ -203,7 +203,7 @@ def test_without_its_driver_postgresql_says_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", without_driver)
 
-    with pytest.raises(SettingsError, match=r"pip install holdfast\[postgres\]") as found:
+    with pytest.raises(SettingsError, match=r"pip install 'holdfast-agents\[postgres\]'") as found:
         opens(
             PostgresPlace(url="postgresql://ada:hunter2@h/d"), **({} if opens is app.open_reader else CLOCK)
         )
@@ -287,4 +287,4 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_the_version_is_that_of_the_distribution() -> None:
     from importlib.metadata import version
 
-    assert holdfast.__version__ == version("holdfast")
+    assert holdfast.__version__ == version("holdfast-agents")

@@ -112,7 +112,7 @@ class PostgresDatabase:
             return [] if found.description is None else list(found)
 
 
-@pytest.fixture(params=DIALECTS)
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def database(request: pytest.FixtureRequest, quick_path: Path) -> Iterator[Database]:
     if request.param == "sqlite":
         yield SqliteDatabase(quick_path / "ledger.db")

@@ -14,12 +14,12 @@ from zoneinfo import ZoneInfo
 import click
 import msgspec
 
+from holdfast.app.module_search import places_of
 from holdfast.cli.doctor import check, print_checks, worst
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.modules import look_for
 from holdfast.cli.output import Output, counted
-from holdfast.cli.search import places_of
 from holdfast.config import in_home, read_home
 from holdfast.config.files import Loaded, camel, load
 from holdfast.config.gateway import (

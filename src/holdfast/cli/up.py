@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import app
+from holdfast.app.module_search import leave_working_directory
 from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output
-from holdfast.cli.search import leave_working_directory
 from holdfast.config import HOME_VARIABLE, STORE_VARIABLE
 from holdfast.core.errors import HomeUnusable, SettingsError
 from holdfast.core.redaction import redact_text

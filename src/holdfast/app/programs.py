@@ -1,41 +1,37 @@
-"""Finds the task that `module:task` names, and reads its arguments from the command line."""
+"""Imports the module or the file that `module:task` names, and finds the tasks in it."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import os
 import sys
 import traceback
-import typing
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
 
-from holdfast.cli.invocation import read_json
 from holdfast.core.errors import BadInput
-from holdfast.core.secret import refuse_references
 from holdfast.engine.program.definitions import TaskDefinition, by_name
 
 Definition = TaskDefinition[..., Any]
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """A module that was imported, and the tasks in it."""
+    """An imported module, and the tasks in it."""
 
     place: str
     module: ModuleType
     # By the names that the module gives them.
     tasks: dict[str, Definition]
-    # The same, and those of the modules that came with it: their children may be among them.
+    # These tasks and those of all modules that it imported: some may be their children.
     known: list[Definition]
 
     def find(self, name: str | None) -> Definition:
-        """The task that the module calls so, or that calls itself so. Raises BadInput, which lists them."""
+        """The task that has this name in the module, or as a task. Raises BadInput, which lists all."""
         if name in self.tasks:
             return self.tasks[name]
         for definition in self.tasks.values():
@@ -62,9 +58,9 @@ def split_place(spec: str) -> tuple[str, str | None]:
 
 
 def load_program(place: str) -> Program:
-    """Import the module or the file. Raises BadInput for whatever keeps it from being imported.
+    """Import the module or the file. Raises BadInput, with the cause, if it cannot be imported.
 
-    Its directory comes before what is installed: the person who runs it has named it.
+    Its directory is searched before installed packages, because the user named this file.
     """
     before = set(sys.modules)
     is_file = place.endswith(".py") or os.sep in place
@@ -76,7 +72,7 @@ def load_program(place: str) -> Program:
 
 
 def load_installed(place: str) -> Program:
-    """Import a module from where this process finds its modules already. Raises BadInput as above."""
+    """Import a module from the present search path. Raises BadInput, with the cause, if it cannot."""
     before = set(sys.modules)
     return _program(place, _import_module(place, "in the home, in gateway.python_path or"), before)
 
@@ -109,7 +105,7 @@ def _import_file(place: str) -> ModuleType:
     path = Path(place).absolute()
     if not path.is_file():
         raise BadInput(place, "there is no such file")
-    # Under its own name, as if it were imported; unless somebody else has that name already.
+    # Under its own name, as an import would do, unless another module has that name already.
     name = path.stem if path.stem not in sys.modules else f"holdfast_run_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -140,74 +136,8 @@ def _broken(place: str, error: BaseException) -> BadInput:
 
 
 def _tasks_in(module: object) -> dict[str, Definition]:
-    """Whatever stands under a name in `sys.modules`: some put other things there."""
+    """The tasks of a value in `sys.modules`, which need not be a module: some libraries put objects there."""
     names = getattr(module, "__dict__", None)
     if not isinstance(names, dict):
         return {}
     return {name: value for name, value in list(names.items()) if isinstance(value, TaskDefinition)}
-
-
-# --- arguments
-
-
-def read_arguments(definition: Definition, plain: Sequence[str], as_json: Sequence[str]) -> dict[str, object]:
-    """`k=v` converted by the parameter's annotation, and `k=JSON` as it stands. Raises BadInput."""
-    parameters = list(inspect.signature(definition.fn).parameters)[1:]
-    hints = _hints_of(definition)
-    arguments: dict[str, object] = {}
-    for option, pairs in (("--arg", plain), ("--json-arg", as_json)):
-        for pair in pairs:
-            name, equals, text = pair.partition("=")
-            if not equals or not name:
-                raise BadInput(option, f"{pair!r:.100} has no value; write {option} name=value")
-            if name not in parameters:
-                raise BadInput(
-                    f"{option} {name}", f"{definition.name} has no such parameter; {_known(parameters)}"
-                )
-            if name in arguments:
-                raise BadInput(f"{option} {name}", "it is given twice")
-            field = f"{option} {name}"
-            arguments[name] = (
-                _plain(field, text) if option == "--json-arg" else _convert(field, text, hints.get(name, str))
-            )
-    return arguments
-
-
-def _plain(field: str, text: str) -> object:
-    value = read_json(field, text)
-    refuse_references(field, value)
-    return value
-
-
-def _known(parameters: list[str]) -> str:
-    return f"it has {', '.join(parameters)}" if parameters else "it has none"
-
-
-def _hints_of(definition: Definition) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(definition.fn)
-    except (NameError, TypeError):  # an annotation that is there for the type checker alone
-        return {}
-
-
-def _convert(field: str, text: str, hint: Any) -> object:
-    """A number, a truth, a moment or a text by its annotation; what is written otherwise is JSON."""
-    try:
-        return msgspec.convert(text, hint, strict=False)
-    except (msgspec.ValidationError, TypeError) as error:
-        problem = error
-    if hint in (int, float, bool):
-        wanted = {int: "a whole number", float: "a number", bool: "true or false"}[hint]
-        raise BadInput(field, f"{wanted} is needed, not {text!r:.100}") from problem
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        shown = inspect.formatannotation(hint)
-        raise BadInput(field, f"{text!r:.100} cannot be read as {shown}; write it as JSON") from error
-    refuse_references(field, value)
-    try:
-        return msgspec.convert(value, hint, strict=False)
-    except msgspec.ValidationError as error:
-        raise BadInput(field, f"{error} ({inspect.formatannotation(hint)})") from error
-    except TypeError:  # a type that only the program itself can read
-        return value

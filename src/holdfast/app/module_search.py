@@ -1,4 +1,4 @@
-"""Where the gateway finds modules: what is installed, then what the settings name, then the home."""
+"""Where the gateway finds modules: installed packages, then gateway.python_path, then the home."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VARIABLE = "PYTHONPATH"
 
 
 def leave_working_directory(environ: MutableMapping[str, str]) -> None:
-    """Take out of our path, and of that of every process we start, what depends on where we were started.
+    """Remove the working directory from the search path of this process and of every process it starts.
 
-    A relative or empty part of PYTHONPATH means the working directory, where any module may lie.
+    A relative or empty part of PYTHONPATH means the working directory, where anyone may have put a module.
     """
     parts = environ[_VARIABLE].split(os.pathsep) if environ.get(_VARIABLE) else []
     absolute = [part for part in parts if Path(part).is_absolute()]
@@ -31,7 +31,7 @@ def leave_working_directory(environ: MutableMapping[str, str]) -> None:
 
 
 def places_of(config: Config, home: Path) -> list[Path]:
-    """The directories of modules that are not installed, in the order of the search.
+    """The directories to search after installed packages, in order.
 
     Raises SettingsError for one that is missing, or that another user can write.
     """
@@ -52,7 +52,7 @@ def places_of(config: Config, home: Path) -> list[Path]:
 
 
 def search(places: list[Path]) -> None:
-    """Search there from now on, behind what is installed: a module there is never taken for a part of us."""
+    """Add these directories after installed packages, so that no module there replaces one of Holdfast."""
     for place in map(str, places):
         if place not in sys.path:
             sys.path.append(place)

@@ -47,7 +47,7 @@ from holdfast.gateway.refusals import Refusals
 from holdfast.gateway.serving import ended_by_force
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
-from holdfast.tools.restart import RestartAsked, set_door
+from holdfast.tools.restart import RestartAsked, restarting_through
 
 log = logging.getLogger("holdfast")
 
@@ -435,7 +435,10 @@ class Gateway:
 
     async def run(self) -> bool:
         """Recover, serve, drain. True when a restart is wanted, False when the gateway shall stay stopped."""
-        set_door(self)
+        with restarting_through(self):
+            return await self._run()
+
+    async def _run(self) -> bool:
         async with asyncio.TaskGroup() as group:
             beat = group.create_task(self._beat())
             try:
@@ -448,7 +451,6 @@ class Gateway:
                     await self._serve()
             finally:
                 beat.cancel()
-                set_door(None)
         return self.wants_restart
 
     @contextlib.asynccontextmanager

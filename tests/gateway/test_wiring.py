@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from holdfast import app
+from holdfast.api.tls import Certificates
 from holdfast.api.tokens import Tokens
 from holdfast.cli import child
 from holdfast.config import read_settings
 from holdfast.config.files import load
+from holdfast.config.gateway import TlsSettings
 from holdfast.engine.retention import Pruner
 from holdfast.engine.service import Service
 from holdfast.gateway import gateway
@@ -33,10 +35,11 @@ async def test_whatever_deletes_or_fires_goes_by_one_watch_over_the_clock(
     monkeypatch.setattr(gateway, "Gateway", Recorded)
     settings = read_settings({}, home=str(tmp_path), store="memory:")
     reads, writes = os.pipe()
+    plain = Certificates(TlsSettings(), tmp_path)
     supervised = Supervised(tcp_fds=[], unix_fd=None, life_fd=reads, tell_fd=writes)
 
     async with app.open_parts(settings) as parts:
-        child._wire(settings, load(tmp_path, {}), parts, {}, supervised, {}, Tokens.of("t" * 64))
+        child._wire(settings, load(tmp_path, {}), parts, {}, supervised, {}, Tokens.of("t" * 64), plain)
 
     os.close(reads)
     os.close(writes)

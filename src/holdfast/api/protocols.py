@@ -59,12 +59,16 @@ class PatientHttp(H11Protocol):
         self._refusals = refusals
         self._is_stranger = True
         self._is_refused = False
+        # Called before the connection takes its place here; a layer below gives up its own.
+        self.arrives: Callable[[asyncio.Transport], None] | None = None
         self.conn: StrictConnection = StrictConnection(max_head_bytes=MAX_HEAD_BYTES)
         self.app = functools.partial(_announce, self.app, self)
         # The whole head of its first request is due at the first look.
         self._seen: object = ("no request", id(None))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if self.arrives is not None:
+            self.arrives(transport)
         if not self._crowd.enter(self, now=self.loop.time()):
             self.transport = transport
             transport.write(_FULL)
@@ -276,7 +280,8 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         said = self.conn.close_sent
         self.queue.put_nowait({"type": "websocket.disconnect", "code": said.code, "reason": said.reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # TLS cannot
+            self.transport.write_eof()
         self.close_sent = True
         self.transport.resume_reading()
         self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
@@ -313,3 +318,6 @@ def _read_at_once(transport: asyncio.Transport, count: int) -> None:
     """How much asyncio asks the kernel for; a transport of another loop may have its own idea."""
     if hasattr(transport, "max_size"):
         transport.max_size = count
+    elif hasattr(transport, "set_read_buffer_limits"):
+        # Of TLS: so much is kept undecrypted while the application reads nothing.
+        transport.set_read_buffer_limits(high=count)

@@ -34,6 +34,7 @@ from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
     from holdfast.api.server import Webhooks
+    from holdfast.api.tls import Certificates
     from holdfast.api.tokens import Tokens
     from holdfast.config import Settings
     from holdfast.config.files import Loaded
@@ -112,9 +113,11 @@ def _prepare(settings: Settings, environ: Mapping[str, str]) -> tuple[Loaded, De
     from holdfast.api.tokens import Tokens
     from holdfast.cli.search import places_of, search
     from holdfast.config.files import load
+    from holdfast.config.tls import read_certificate
     from holdfast.delivery.channels import secrets_of
 
     loaded = load(settings.home, environ)
+    read_certificate(loaded.config.gateway.tls, settings.home, now=SystemClock().now())
     search(places_of(loaded.config, settings.home))
     try:
         tasks = _tasks(loaded, settings)
@@ -193,6 +196,7 @@ async def _live(
     environ: Mapping[str, str],
 ) -> int:
     """From the ledger to the exit status; doors answer from the moment the ledger is open."""
+    from holdfast.api.tls import Certificates
     from holdfast.api.tokens import Tokens
     from holdfast.engine.definitions import by_name
     from holdfast.gateway.serving import end_soon
@@ -201,17 +205,18 @@ async def _live(
 
     known = by_name(tasks)
     tokens = Tokens.read(loaded.config, settings.home, environ)
+    certificates = Certificates(loaded.config.gateway.tls, settings.home)
     # From the beginning, so that a process that has hardly started stops well, too.
     early: list[StopRequest] = []
     puts: list[Callable[[StopRequest], None]] = [early.append]
     with heard(lambda request: puts[-1](request), is_gateway=True):
         async with app.open_parts(settings, role="gateway", names=sorted(known)) as parts:
-            gateway = _wire(settings, loaded, parts, known, supervised, environ, tokens)
+            gateway = _wire(settings, loaded, parts, known, supervised, environ, tokens, certificates)
             puts.append(gateway.put)
             for request in early:
                 gateway.put(request)
             receives = _webhooks(settings, gateway, environ)
-            doors = _doors(gateway, supervised, tokens, receives)
+            doors = _doors(gateway, supervised, tokens, receives, certificates)
             async with _told_of_death(supervised.life_fd, gateway.put), doors:
                 await gateway.run()
     # Asked only now: somebody may have wanted a stop while the doors closed.
@@ -228,8 +233,10 @@ def _wire(
     supervised: Supervised,
     environ: Mapping[str, str],
     tokens: Tokens,
+    certificates: Certificates,
 ) -> Gateway:
     """The gateway with its services, over an open ledger."""
+    from holdfast.api.tls import CertificateWatch
     from holdfast.api.tokens import TokenWatch
     from holdfast.config import default_home
     from holdfast.config.keys import changed as differing
@@ -287,12 +294,14 @@ def _wire(
         # First, because it may be refused. A token that cannot be read opens nothing, and keeps no other
         # change from being applied: one that was taken away must not stay.
         tokens.replace(type(tokens).read(changed, settings.home, environ, is_strict=False))
+        if changed.gateway.tls != gateway.config.gateway.tls:
+            certificates.replace(changed.gateway.tls)  # or refused, with everything that follows
         secrets.declare(app.declared_secrets(changed))
         gateway.audit.note("settings.applied", why=", ".join(differing(gateway.config, changed).live))
         gateway.apply(changed)
         cron.schedules = changed.schedules
 
-    # Of the settings as a whole, and of the files of tokens.
+    # Of the settings as a whole, of the files of tokens, and of the certificate.
     problems: dict[str, str | None] = {}
 
     def told(where: str, why: str | None) -> None:
@@ -302,6 +311,7 @@ def _wire(
         gateway.settings_refused = "; ".join(one for one in problems.values() if one) or None
 
     gateway.add_service(TokenWatch(tokens, settings.home, on_problem=partial(told, "tokens")))
+    gateway.add_service(CertificateWatch(certificates, on_problem=partial(told, "tls")))
     gateway.add_service(
         Reload(
             settings.home,
@@ -377,7 +387,11 @@ def _webhooks(settings: Settings, gateway: Gateway, environ: Mapping[str, str]) 
 
 @contextlib.asynccontextmanager
 async def _doors(
-    gateway: Gateway, supervised: Supervised, tokens: Tokens, webhooks: Webhooks
+    gateway: Gateway,
+    supervised: Supervised,
+    tokens: Tokens,
+    webhooks: Webhooks,
+    certificates: Certificates,
 ) -> AsyncIterator[None]:
     from holdfast.api.server import serve_doors
 
@@ -392,6 +406,7 @@ async def _doors(
                 tokens=tokens,
                 stop=stop,
                 webhooks=webhooks,
+                certificates=certificates,
             )
         )
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import socket
 import ssl
@@ -258,7 +259,29 @@ def test_the_doors_close_at_once_although_peers_are_silent(
     assert "timeout graceful shutdown exceeded" not in caplog.text
 
 
-def test_a_peer_in_its_handshake_holds_little_memory(secure: House, silent: contextlib.ExitStack) -> None:
+def layers() -> int:
+    return sum(isinstance(one, tls.TlsLayer) for one in gc.get_objects())
+
+
+def test_a_peer_in_its_handshake_holds_little_memory_and_leaves_nothing_behind(
+    secure: House, silent: contextlib.ExitStack, authority: Authority
+) -> None:
+    """No collector has to come by first, who comes seldom and does not see what OpenSSL holds."""
+    secure.post("health")
+    before = layers()
+    gc.disable()
+    try:
+        peers = connect_silently(silent, secure, tls.MAX_HANDSHAKES + 50)
+        assert all(is_ended(way) for way in peers[:50])
+        for _ in range(50):
+            with secured(secure, authority) as way:
+                way.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                said(way)
+        after = layers()
+    finally:
+        gc.enable()
+
+    assert after - before <= tls.MAX_HANDSHAKES + 5
     assert tls.TlsLayer.max_size <= 16 * 1024
 
 

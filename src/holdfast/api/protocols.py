@@ -63,6 +63,7 @@ class PatientHttp(H11Protocol):
         self.arrives: Callable[[asyncio.Transport], None] | None = None
         self.conn: StrictConnection = StrictConnection(max_head_bytes=MAX_HEAD_BYTES)
         self.app = functools.partial(_announce, self.app, self)
+        self._next_look: asyncio.TimerHandle | None = None
         # The whole head of its first request is due at the first look.
         self._seen: object = ("no request", id(None))
 
@@ -76,7 +77,7 @@ class PatientHttp(H11Protocol):
             return
         super().connection_made(transport)
         _read_at_once(transport, STRANGER_READ_BYTES)
-        self.loop.call_later(LOOK_EVERY_S, self._look)
+        self._next_look = self.loop.call_later(LOOK_EVERY_S, self._look)
 
     def shows_token(self) -> None:
         if self._is_stranger:
@@ -135,6 +136,11 @@ class PatientHttp(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._crowd.leave(self)
         super().connection_lost(exc)
+        if self._next_look is not None:
+            self._next_look.cancel()
+        # Nothing leads in a circle any more: what the connection held, such as its TLS, is freed at once.
+        self.arrives = self.cycle = self.scope = None  # type: ignore[assignment]
+        self.app = _gone
 
     @property
     def _is_idle(self) -> bool:
@@ -153,7 +159,7 @@ class PatientHttp(H11Protocol):
             self.transport.abort()
             return
         self._seen = idle
-        self.loop.call_later(LOOK_EVERY_S, self._look)
+        self._next_look = self.loop.call_later(LOOK_EVERY_S, self._look)
 
 
 class PatientWebSocket(WebSocketsSansIOProtocol):
@@ -306,6 +312,10 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         self._room.leave(self)
         self._crowd.leave(self)
         super().connection_lost(exc)
+
+
+async def _gone(scope: Any, receive: Any, send: Any) -> None:
+    """In the place of the application, when the connection is over."""
 
 
 async def _announce(app: Callable[..., Any], guest: object, scope: Any, receive: Any, send: Any) -> None:

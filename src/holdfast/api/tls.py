@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import ssl
+import weakref
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from pathlib import Path
@@ -138,6 +139,7 @@ class TlsLayer(SSLProtocol):
             ssl_shutdown_timeout=GOODBYE_S,
         )
         http.arrives = self._hand_over
+        self._http: PatientHttp | None = http
         self._connections: set[Any] = http.connections
         self._crowd = crowd
         self._handshakes = handshakes
@@ -145,6 +147,7 @@ class TlsLayer(SSLProtocol):
         self._time = loop.time
         self._peer = ""
         self._is_done = False
+        self._is_handed_over = False
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: Any) -> None:
@@ -174,17 +177,22 @@ class TlsLayer(SSLProtocol):
             self._refusals.add(self._peer, _why_no_handshake(exc))
         self._leave()
         super().connection_lost(exc)
+        if self._http is not None and not self._is_handed_over:
+            # It hears of nothing, and would keep this layer with all its buffers.
+            self._http.arrives, self._http.app = None, None
+        self._http = None
 
     def _hand_over(self, transport: asyncio.Transport) -> None:
         """The handshake is done, and the connection is that of HTTP from now on."""
-        self._is_done = True
+        self._is_done = self._is_handed_over = True
         self._leave()
-        close = transport.close
+        close, one = type(transport).close, weakref.ref(transport)
 
         def close_once() -> None:
             # asyncio's transport forgets what it belongs to at the second time, and can do nothing any more.
-            if not transport.is_closing():
-                close()
+            found = one()
+            if found is not None and not found.is_closing():
+                close(found)
 
         transport.close = close_once  # type: ignore[method-assign]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,6 +23,7 @@ from holdfast.config.issued import terms_of, write_private, write_uses
 from holdfast.core.clock import SystemClock
 from holdfast.gateway.units import Service, systemd_unit
 from holdfast.views.security import WeaknessView
+from tests.architecture.pages import CONFIGURE
 from tests.certificates import DAY, Authority, write_pair
 
 STRANGER = 12345
@@ -534,6 +536,22 @@ def test_secrets_that_are_never_sealed(home: Path, ground: Ground) -> None:
 )
 def test_a_database_elsewhere_without_tls(home: Path, ground: Ground, url: str, *, is_found: bool) -> None:
     assert ("store_plain" in found(home, ground, store=url)) == is_found
+
+
+# --- the guide
+
+
+def test_the_guide_lists_every_code() -> None:
+    source = Path(weaknesses.__file__).read_text(encoding="utf-8")
+    guide = (
+        CONFIGURE.with_name("operate.md")
+        .read_text(encoding="utf-8")
+        .partition("## What to tighten")[2]
+        .partition("\n## ")[0]
+    )
+    used = set(re.findall(r'(?:_weakness|_places)\(\s*"([a-z_]+)"', source))
+
+    assert used == set(re.findall(r"^\| `([a-z_]+)` \|", guide, re.MULTILINE))
 
 
 # --- what cannot be looked at

@@ -213,7 +213,7 @@ class House:
 
     @contextlib.contextmanager
     def websocket(self, path: str = "/", **options: Any) -> Iterator[Client]:
-        where = f"{self.url.replace('http', 'ws', 1)}{path}"
+        where = f"ws://127.0.0.1:{self.port}{path}"
         options = {"compression": None, "max_size": 2**24, "open_timeout": 20, "close_timeout": 2} | options
         with connect(where, **options) as way:
             yield Client(way)

@@ -207,6 +207,7 @@ def test_a_private_file_that_others_can_read(home: Path, ground: Ground, name: s
         f"[tokens.board]\ntoken_env = 'hf_gw_{'a1' * 32}'\n",
         f"tasks = ['hf_gw_{'a1' * 32}']\n",
         f"this is no TOML: ghp_{'C4n4ry' * 6}\n",
+        f"# the token is hf_gw_{'a1' * 32}\n",
     ],
 )
 def test_a_token_in_a_settings_document(home: Path, ground: Ground, text: str) -> None:
@@ -318,7 +319,10 @@ def test_a_token_file_that_others_can_read(home: Path, ground: Ground) -> None:
 # --- doors
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gateway.example"])
+@pytest.mark.parametrize(
+    "host",
+    ["0.0.0.0", "::", "192.0.2.7", "gateway.example", "127.0.0.1.evil.example", "::1234", "localhost.x"],
+)
 def test_an_address_for_other_machines_without_tls(home: Path, ground: Ground, host: str) -> None:
     settings(home, f"[gateway]\nhost = '{host}'\n")
 
@@ -382,6 +386,13 @@ def test_a_webhook_that_answers_without_tls(home: Path, ground: Ground) -> None:
     write_private(home / "hook", SECRET.encode())
 
     assert "channels.hook.url" in only(home, ground, "webhook_plain").what
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
+def test_an_address_of_this_machine_needs_no_tls(home: Path, ground: Ground, host: str) -> None:
+    settings(home, f"[gateway]\nhost = '{host}'\n")
+
+    assert found(home, ground) == {}
 
 
 # --- paths

@@ -69,20 +69,16 @@ class Certificates:
         """Take the files if they have changed; why they, or the certificate in use, cannot be used."""
         settings, looks = self._settings, self._look(self._settings)
         if looks != self._looks or self._problem is not None or self._has_ended or self._may_be_racy(looks):
+            found, problem = self._now, None
             try:
                 found = read_certificate(settings, self._home, now=self._clock.now())
             except SettingsError as error:
-                self._problem = f"the certificate before goes on to be used: {error}"
-            else:
-                if settings is self._settings:  # no other thread has replaced them meanwhile
-                    self._take(found, is_new=looks != self._looks)
-            self._looks = looks
+                problem = f"the certificate before goes on to be used: {error}"
+            if settings is self._settings:  # the settings have not been replaced meanwhile
+                if problem is None and found is not None and looks != self._looks:
+                    log.info("a renewed certificate is in use, until %s", found.expires_at)
+                self._now, self._problem, self._looks = found, problem, looks
         return self._problem
-
-    def _take(self, found: Certificate | None, *, is_new: bool) -> None:
-        self._now, self._problem = found, None
-        if is_new and found is not None:
-            log.info("a renewed certificate is in use, until %s", f"{found.expires_at:%Y-%m-%d %H:%M} UTC")
 
     @property
     def _has_ended(self) -> bool:

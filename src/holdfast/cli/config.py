@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -39,7 +40,6 @@ from holdfast.views.text import one_line
 
 OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 WEB = ("http://", "https://")
-LOOPBACK = ("127.", "::1", "localhost")
 
 
 @click.group("config")
@@ -175,8 +175,12 @@ def _address(settings: Config) -> Iterator[CheckView]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect there."""
-    return host.startswith(LOOPBACK)
+    """Whether only this machine can connect there. A name other than `localhost` may lead anywhere."""
+    host = host.strip("[]").partition("%")[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _certificate(settings: Config, home: Path, now: datetime) -> str:

@@ -173,16 +173,17 @@ def _open_file(path: Path, why: str) -> Iterator[WeaknessView]:
 
 
 def _documents(call: Invocation, home: Path, ground: Ground) -> Iterator[WeaknessView]:
+    token = None
     with contextlib.suppress(SettingsError):  # told of below
         # Known by its value from now on.
-        read_token(home, ground.environ, may_make=False)
+        token = read_token(home, ground.environ, may_make=False)
     rotate = call.command("tokens", "rotate", "NAME")
     for path in _document_paths(home):
         why = "a user who can write settings can have the gateway start any command"
         problem = _untrusted(path)
         if problem is not None:
             yield _weakness("settings_foreign", problem[0], why, problem[1])
-        for key in _secret_keys(path):
+        for key in _secret_keys(path, token):
             yield _weakness(
                 "secret_in_settings",
                 f"{key} in {path} holds a token or another secret",
@@ -203,15 +204,19 @@ def _document_paths(home: Path) -> list[Path]:
     return found
 
 
-def _secret_keys(path: Path) -> Iterator[str]:
+def _secret_keys(path: Path, token: str | None) -> Iterator[str]:
     """The keys whose values look like secrets; the value itself is never shown."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(_MAX_BYTES) if path.is_file() else ""
+    except OSError:
+        return
     try:
         tree: Any = documents.read(path)
     except SettingsError:
-        try:
-            tree = {"a line": path.read_text(encoding="utf-8", errors="replace")[:_MAX_BYTES]}
-        except OSError:
-            return
+        tree = {"a line": text}
+    if token is not None and token in text and token not in str(tree):
+        yield "a comment"
     if path.parent.name == FOLDER and set(tree) != {path.stem}:
         tree = {path.stem: tree}
     for key, text in _texts(tree, ""):
@@ -396,7 +401,7 @@ def _places(code: str, where: str, places: list[str], what_lies_there: str) -> I
 
 def _nearest(path: Path) -> Path:
     """What is there of it: a user who may write there may make the rest."""
-    while not path.exists() and path.parent != path:
+    while not os.path.lexists(path) and path.parent != path:
         path = path.parent
     return path
 

@@ -34,6 +34,7 @@ async def open_doors(gateway: Gateway, startup: Startup, supervised: Supervised)
                 tokens=startup.tokens,
                 stop=stop,
                 webhooks=_webhooks(gateway, startup),
+                certificates=startup.certificates,
             )
         )
         try:

@@ -70,6 +70,7 @@ def build_gateway(
     startup: Startup, parts: Parts, supervised: Supervised, *, trial_command: Sequence[str]
 ) -> Gateway:
     """The gateway with its services, over an open ledger; `Gateway.run` starts them."""
+    from holdfast.api.tls import CertificateWatch
     from holdfast.api.tokens import TokenWatch
     from holdfast.app.live_settings import LiveSettings
     from holdfast.app.trial import try_next
@@ -131,6 +132,7 @@ def build_gateway(
     )
     live = LiveSettings(gateway, startup, secrets=secrets, cron=cron)
     gateway.add_service(TokenWatch(tokens, home, on_problem=partial(live.report, "tokens")))
+    gateway.add_service(CertificateWatch(startup.certificates, on_problem=partial(live.report, "tls")))
     gateway.add_service(
         Reload(
             home,

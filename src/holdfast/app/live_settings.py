@@ -22,7 +22,7 @@ class LiveSettings:
         self._startup = startup
         self._secrets = secrets
         self._cron = cron
-        # By where it comes from, the present problem: of the settings, of the files of tokens.
+        # By where it comes from, the present problem: of the settings, the files of tokens, the certificate.
         self._problems: dict[str, str | None] = {}
 
     def apply(self, changed: Config) -> None:
@@ -35,6 +35,8 @@ class LiveSettings:
         tokens.replace(
             type(tokens).read(changed, self._startup.settings.home, self._startup.environ, is_strict=False)
         )
+        if changed.gateway.tls != self._gateway.config.gateway.tls:
+            self._startup.certificates.replace(changed.gateway.tls)  # raises for one that cannot be used
         self._secrets.declare(declared_secrets(changed))
         applied = ", ".join(difference(self._gateway.config, changed).live)
         self._gateway.audit.note("settings.applied", why=applied)

@@ -12,6 +12,7 @@ from holdfast.config import Settings
 from holdfast.core.errors import BadInput, SettingsError
 
 if TYPE_CHECKING:
+    from holdfast.api.tls import Certificates
     from holdfast.api.tokens import Tokens
     from holdfast.config.files import Loaded
     from holdfast.config.gateway import Config
@@ -27,6 +28,7 @@ class Startup(msgspec.Struct, frozen=True, kw_only=True):
     # By their names: those of the settings, and one for each agent.
     tasks: Mapping[str, TaskDefinition[..., Any]]
     tokens: Tokens
+    certificates: Certificates
     # By the names of their channels.
     webhook_secrets: Mapping[str, Sequence[bytes]]
 
@@ -37,15 +39,17 @@ class Startup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
-    """Load the settings, import the tasks, read tokens and secrets. Raises SettingsError for a problem.
+    """Load the settings, import the tasks, read the certificate, tokens and secrets. Raises SettingsError.
 
     The directories of modules that the settings name become part of this process's search path.
     """
+    from holdfast.api.tls import Certificates
     from holdfast.api.tokens import Tokens
     from holdfast.app.module_search import places_of, search
     from holdfast.config.files import load
 
     loaded = load(settings.home, environ)
+    certificates = Certificates(loaded.config.gateway.tls, settings.home)
     search(places_of(loaded.config, settings.home))
     try:
         tasks = _tasks(loaded.config, settings)
@@ -57,6 +61,7 @@ def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
         loaded=loaded,
         tasks=tasks,
         tokens=Tokens.read(loaded.config, settings.home, environ),
+        certificates=certificates,
         webhook_secrets=webhook_secrets(loaded.config, settings.home, environ),
     )
 

@@ -16,7 +16,7 @@ _VARIABLE = "PYTHONPATH"
 
 
 def leave_working_directory(environ: MutableMapping[str, str]) -> None:
-    """Remove the working directory from the search path of this process and of every process it starts.
+    """Remove the working directory from our module path and from that of every process we start.
 
     A relative or empty part of PYTHONPATH means the working directory, where anyone may have put a module.
     """
@@ -33,7 +33,7 @@ def leave_working_directory(environ: MutableMapping[str, str]) -> None:
 def places_of(config: Config, home: Path) -> list[Path]:
     """The directories to search after installed packages, in order.
 
-    Raises SettingsError for one that is missing, or that another user can write.
+    Raises SettingsError if one is missing, or if another user can write to it.
     """
     named = [
         (f"gateway.python_path names {one!r}", in_home(home, one, key="gateway.python_path"))
@@ -43,16 +43,18 @@ def places_of(config: Config, home: Path) -> list[Path]:
         try:
             problem = trust.why_not_trusted(place)
         except OSError as error:
-            raise SettingsError(f"{what}: {error.strerror}; make it, or name another directory") from error
+            raise SettingsError(f"{what}: {error.strerror}; create it, or name another directory") from error
         if problem is not None:
             raise SettingsError(f"{what}, whose modules are not imported: {problem}")
         if not place.is_dir():
-            raise SettingsError(f"{what}: that is no directory; name the directory of the modules")
+            raise SettingsError(
+                f"{what}: it is not a directory; name the directory that contains the modules"
+            )
     return list(dict.fromkeys([*(place for _, place in named), home]))
 
 
 def search(places: list[Path]) -> None:
-    """Add these directories after installed packages, so that no module there replaces one of Holdfast."""
+    """Append these to the module path: after installed packages, so that no module there replaces ours."""
     for place in map(str, places):
         if place not in sys.path:
             sys.path.append(place)

@@ -21,46 +21,50 @@ Definition = TaskDefinition[..., Any]
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """An imported module, and the tasks in it."""
+    """An imported module and its tasks."""
 
     place: str
     module: ModuleType
-    # By the names that the module gives them.
+    # By their names in the module.
     tasks: dict[str, Definition]
-    # These tasks and those of all modules that it imported: some may be their children.
+    # Also the tasks of modules that it imported: children may be defined there.
     known: list[Definition]
 
     def find(self, name: str | None) -> Definition:
-        """The task that has this name in the module, or as a task. Raises BadInput, which lists all."""
+        """The task by its name in the module, or by its own name. Raises BadInput, which lists the tasks."""
         if name in self.tasks:
             return self.tasks[name]
         for definition in self.tasks.values():
             if definition.name == name:
                 return definition
         if name is None:
-            raise BadInput(self.place, f"name a task of it; {self._choice()}")
+            raise BadInput(self.place, f"name a task; {self._choice()}")
         if hasattr(self.module, name):
-            raise BadInput(f"{self.place}:{name}", f"that is no task: put @hf.task on it; {self._choice()}")
-        raise BadInput(self.place, f"it has no task {name!r}; {self._choice()}")
+            raise BadInput(
+                f"{self.place}:{name}", f"it is not a task; decorate it with @hf.task; {self._choice()}"
+            )
+        raise BadInput(self.place, f"there is no task {name!r} in it; {self._choice()}")
 
     def _choice(self) -> str:
         if not self.tasks:
-            return "it has no task at all: put @hf.task on an async function"
-        return f"it has {', '.join(f'{self.place}:{name}' for name in sorted(self.tasks))}"
+            return "it has no tasks; decorate an async function with @hf.task"
+        return f"choose from {', '.join(f'{self.place}:{name}' for name in sorted(self.tasks))}"
 
 
 def split_place(spec: str) -> tuple[str, str | None]:
     """`module:task` or `path/to/file.py:task`; the task may be missing."""
     place, _, name = spec.partition(":")
     if not place:
-        raise BadInput("MODULE:TASK", "name a module or a file, a colon and a task: agents.research:research")
+        raise BadInput(
+            "MODULE:TASK", "write a module or a file, a colon and a task, such as agents.research:research"
+        )
     return place, name or None
 
 
 def load_program(place: str) -> Program:
-    """Import the module or the file. Raises BadInput, with the cause, if it cannot be imported.
+    """Import the module or the file. Raises BadInput if the import fails.
 
-    Its directory is searched before installed packages, because the user named this file.
+    Its directory goes before installed packages in the path, because the user named it.
     """
     before = set(sys.modules)
     is_file = place.endswith(".py") or os.sep in place
@@ -72,7 +76,7 @@ def load_program(place: str) -> Program:
 
 
 def load_installed(place: str) -> Program:
-    """Import a module from the present search path. Raises BadInput, with the cause, if it cannot."""
+    """Import a module from the existing path. Raises BadInput if the import fails."""
     before = set(sys.modules)
     return _program(place, _import_module(place, "in the home, in gateway.python_path or"), before)
 
@@ -93,8 +97,8 @@ def _import_module(name: str, searched: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise BadInput(
                 name,
-                f"there is no such module {searched} among what is installed; "
-                "for a file write path/to/file.py:task",
+                f"no such module {searched} among the installed packages; "
+                "for a file, write path/to/file.py:task",
             ) from error
         raise _broken(name, error) from error
     except (Exception, SystemExit) as error:  # the user's own code
@@ -104,12 +108,12 @@ def _import_module(name: str, searched: str) -> ModuleType:
 def _import_file(place: str) -> ModuleType:
     path = Path(place).absolute()
     if not path.is_file():
-        raise BadInput(place, "there is no such file")
-    # Under its own name, as an import would do, unless another module has that name already.
+        raise BadInput(place, "no such file")
+    # Import it under its own name, unless another module has that name already.
     name = path.stem if path.stem not in sys.modules else f"holdfast_run_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise BadInput(place, "that is no Python file; its name ends with .py")
+        raise BadInput(place, "it is not a Python file; name a file that ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -122,7 +126,9 @@ def _import_file(place: str) -> ModuleType:
 
 def _broken(place: str, error: BaseException) -> BadInput:
     if isinstance(error, SystemExit):
-        return BadInput(place, "it ended while it was imported; put what it does under `if __name__ == …`")
+        return BadInput(
+            place, 'it exited during its import; move its script code under `if __name__ == "__main__":`'
+        )
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
     ]
@@ -136,7 +142,7 @@ def _broken(place: str, error: BaseException) -> BadInput:
 
 
 def _tasks_in(module: object) -> dict[str, Definition]:
-    """The tasks of a value in `sys.modules`, which need not be a module: some libraries put objects there."""
+    """The tasks of a module. Entries of `sys.modules` may be other objects than modules."""
     names = getattr(module, "__dict__", None)
     if not isinstance(names, dict):
         return {}

@@ -17,8 +17,8 @@ from holdfast.tools.inputs import current_key
 
 
 class RestartAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The gateway's answer. If it refused, `would_interrupt` lists the other work that a restart would
-    interrupt: the keys of sessions, and the ids of tasks without a session."""
+    """The answer. If it was refused, it lists what else would be interrupted, so that the agent can decide:
+    each by the key of its session, or by the id of its task if it has no session of its own."""
 
     is_accepted: bool
     why: str | None = None
@@ -26,14 +26,14 @@ class RestartAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RestartDoor(Protocol):
-    """The gateway that runs the present task, as the tool sees it."""
+    """The gateway that runs this task, as the tool sees it."""
 
     async def ask(
         self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
     ) -> RestartAsked: ...
 
     async def asked(self, key: str) -> RestartAsked | None:
-        """The answer to an earlier call with that key; None if there was none."""
+        """The answer to an earlier call with this key; None when there was none."""
 
 
 # The gateway that runs the present task; asyncio tasks and threads inherit it, so two gateways in one process
@@ -76,9 +76,9 @@ async def restart_gateway(
 ) -> RestartAsked:
     """Ask the gateway that runs this task to restart, once for each effect.
 
-    The readiness gate may refuse: then the answer lists the other work that a restart would interrupt, and
-    the agent decides whether to ask again with `force`. Once accepted, this run is paused at its next call
-    and resumed after the restart; a `continuation` arrives as the next message of `session_key`.
+    The readiness gate may refuse: then the answer lists what else would be interrupted, and the agent decides
+    whether to ask again with `force`. Once accepted, this run is paused at its next call and goes on after
+    the restart; a `continuation` comes back as the next message of `session_key`.
     """
     check_text("reason", reason)
     if continuation is not None:
@@ -86,7 +86,7 @@ async def restart_gateway(
         if session_key is None:
             raise BadInput("session_key", "name the session that the continuation goes to")
     if session_key is not None:
-        agent_of(session_key)  # raises BadInput: no agent could receive the continuation
+        agent_of(session_key)  # raises for a key without an agent: no agent would get the continuation
     return await _door().ask(
         current_key(), reason, force=force, session_key=session_key, continuation=continuation
     )

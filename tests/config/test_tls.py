@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import ssl
 import subprocess
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.config import tls
 from holdfast.config.files import load
 from holdfast.config.gateway import TlsSettings
 from holdfast.config.tls import read_certificate
@@ -170,6 +172,25 @@ def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(home: Path)
     (home / "sealed.pem").replace(home / "key.pem")
 
     assert "has a password" in refusal(home)
+
+
+def test_a_pair_that_is_exchanged_while_it_is_read_is_read_again(
+    home: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, renewals = tls._context, [authority.issue("renewed.example")]
+
+    def context(cert: Path, key: Path) -> ssl.SSLContext:
+        found = real(cert, key)
+        if renewals:
+            write_pair(home, renewals.pop())
+        return found
+
+    monkeypatch.setattr(tls, "_context", context)
+
+    found = read_certificate(SETTINGS, home, now=NOW)
+
+    assert found is not None
+    assert found.names == ["renewed.example"]
 
 
 def test_a_link_of_ours_to_a_certificate_is_followed(home: Path) -> None:

@@ -579,6 +579,25 @@ def test_settings_that_cannot_be_read_hide_nothing_else(home: Path, ground: Grou
     assert all_found["settings_unusable"].remedy == f"holdfast config check --home {home}"
 
 
+def test_a_document_that_is_no_file_keeps_nobody_waiting(home: Path, ground: Ground) -> None:
+    (home / "holdfast.toml").unlink()
+    os.mkfifo(home / "holdfast.toml", 0o600)
+
+    assert found(home, ground) == {}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
+def test_a_part_of_path_that_cannot_be_looked_at_hides_nothing(
+    home: Path, ground: Ground, tmp_path: Path
+) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o000)
+    environ = {"PATH": f"{ground.environ['PATH']}:{closed / 'bin'}"}
+    home.chmod(0o755)
+
+    assert "home_open" in found(home, msgspec.structs.replace(ground, environ=environ))
+
+
 def test_no_ledger_and_no_file_is_made(home: Path, ground: Ground) -> None:
     before = sorted(home.iterdir())
 

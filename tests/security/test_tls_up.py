@@ -127,11 +127,12 @@ def test_a_wrong_change_is_refused_in_sight_and_the_right_one_counts(
 
 
 def test_a_renewal_that_does_not_fit_is_told_and_mended(home: Path, authority: Authority) -> None:
-    cert, key = authority.issue()
+    key = (home / "key.pem").read_text()
+    pair = authority.issue()
     with Running(home):
-        (home / "cert.pem").write_text(cert)
+        write_pair(home, (pair[0], key))
         told = eventually(lambda: settings_said(home))
-        (home / "key.pem").write_text(key)
+        write_pair(home, pair)
         eventually(lambda: settings_said(home) is None)
 
     assert "does not belong to gateway.tls.cert" in told

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 import weakref
 from asyncio.sslproto import SSLProtocol
@@ -20,7 +19,7 @@ from holdfast.api.anonymous_limits import Refusals, WaitingRoom
 from holdfast.api.connection_limits import ConnectionLimits
 from holdfast.api.peers import peer_of
 from holdfast.api.protocols import STRANGER_READ_BYTES, PatientHttp
-from holdfast.config.tls import Certificate, paths_of, read_certificate
+from holdfast.config.tls import Certificate, look_at, paths_of, read_certificate
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.errors import SettingsError
 from holdfast.engine.aio.service import Service
@@ -85,7 +84,7 @@ class Certificates:
         return self._now is not None and self._clock.now() >= self._now.expires_at
 
     def _look(self, settings: TlsSettings) -> _Looks:
-        return tuple(_look_at(path) for path in paths_of(settings, self._home) or ())
+        return tuple(look_at(path) for path in paths_of(settings, self._home) or ())
 
     def _may_be_racy(self, looks: _Looks) -> bool:
         now_ns = int(self._clock.now().timestamp() * 1e9)
@@ -204,22 +203,6 @@ def _why_no_handshake(error: BaseException) -> str:
             return "plain HTTP where TLS is spoken; the URL begins with https://"
         return f"no TLS handshake ({error.reason})"
     return f"no TLS handshake within {HANDSHAKE_S:g} s"
-
-
-def _look_at(path: Path) -> tuple[int, ...] | None:
-    try:
-        found = os.stat(path)  # noqa: PTH116 - as for tokens; a link to a certificate is followed
-    except OSError:
-        return None
-    return (
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_size,
-        found.st_dev,
-        found.st_ino,
-        found.st_mode,
-        found.st_uid,
-    )
 
 
 __all__ = ["CertificateWatch", "Certificates", "TlsLayer"]

@@ -207,8 +207,9 @@ def _document_paths(home: Path) -> list[Path]:
 def _secret_keys(path: Path, token: str | None) -> Iterator[str]:
     """The keys whose values look like secrets; the value itself is never shown."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            text = file.read(_MAX_BYTES) if path.is_file() else ""
+        # Without waiting: a FIFO would keep us until another process writes into it.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            text = (file.read(_MAX_BYTES) or b"").decode("utf-8", "replace")
     except OSError:
         return
     try:
@@ -426,7 +427,7 @@ def _agents(call: Invocation, ground: Ground, loaded: Loaded) -> Iterator[Weakne
             f"the gateway runs as root, and so does what it starts ({one_line(who, 200)})",
             "a model that is talked into a command can do anything to this machine",
             f"useradd --system --user-group holdfast && chown -R holdfast: {shlex.quote(str(home))} && "
-            f"{call.command('gateway', 'unit', '--user', 'holdfast')}",
+            f"{call.command('gateway', 'unit', '--user', 'holdfast')} > /etc/systemd/system/holdfast.service",
         )
     for name, agent in config.agents.items():
         if agent.command and _raises(agent.command[0], ground.environ):

@@ -17,6 +17,8 @@ CERT, KEY = "gateway.tls.cert", "gateway.tls.key"
 MAX_BYTES = 256 * 1024
 # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which `ssl` does not name: we compare the times ourselves.
 _NO_CHECK_TIME = 0x200000
+# Files that change while they are read are read again.
+_ATTEMPTS = 3
 # A handshake takes three.
 _ROUNDS = 10
 # What `load_cert_chain` says about the certificate and not about the key.
@@ -48,7 +50,42 @@ def read_certificate(settings: TlsSettings, home: Path, *, now: datetime) -> Cer
     paths = paths_of(settings, home)
     if paths is None:
         return None
-    cert, key = paths
+    for _ in range(_ATTEMPTS - 1):
+        looks = _looks(paths)
+        try:
+            found = _read(*paths, now=now)
+        except SettingsError:
+            if _looks(paths) == looks:
+                raise
+        else:
+            if _looks(paths) == looks:
+                return found
+        # A renewal was being written: parts of two pairs were read.
+    return _read(*paths, now=now)
+
+
+def _looks(paths: tuple[Path, Path]) -> list[tuple[int, ...] | None]:
+    return [look_at(path) for path in paths]
+
+
+def look_at(path: Path) -> tuple[int, ...] | None:
+    """What tells one version of a file from another; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_size,
+        found.st_dev,
+        found.st_ino,
+        found.st_mode,
+        found.st_uid,
+    )
+
+
+def _read(cert: Path, key: Path, *, now: datetime) -> Certificate:
     _check_cert(cert)
     _check_key(key)
     context = _context(cert, key)

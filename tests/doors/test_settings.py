@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import app
+from holdfast.app import homes
 from holdfast.config import (
     MemoryPlace,
     PostgresPlace,
@@ -226,7 +227,7 @@ def test_a_write_waits_a_moment_for_another_command(tmp_path: Path, monkeypatch:
     settings = read_settings({}, home=str(tmp_path))
     app.open_place(settings.store, clock=FakeClock()).close()
     other = HomeLock.take(tmp_path, role="cli")
-    monkeypatch.setattr(app, "LOCK_PATIENCE_S", 30.0)
+    monkeypatch.setattr(homes, "LOCK_PATIENCE_S", 30.0)
     monkeypatch.setattr("time.sleep", lambda _: other.release())
 
     with app.writing(settings, clock=FakeClock()), pytest.raises(HomeInUse):

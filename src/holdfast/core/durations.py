@@ -52,5 +52,5 @@ def _within(field: str, seconds: float, exact: timedelta | None = None) -> timed
     if seconds < 0:
         raise BadInput(field, f"a duration cannot be negative; {_REMEDY}")
     if not seconds <= _LONGEST_S:  # also NaN
-        raise BadInput(field, f"must be at most ten years; {_REMEDY}")
+        raise BadInput(field, f"must be a duration of at most ten years; {_REMEDY}")
     return timedelta(seconds=seconds) if exact is None else exact

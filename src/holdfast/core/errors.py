@@ -294,7 +294,7 @@ class HomeInUse(Refused):
         self.home = home
         self.pid = pid
         holder = f"process {pid}" if pid is not None else "another process"
-        super().__init__(f"{holder} is using {home}; stop it, or choose another --home")
+        super().__init__(f"{holder} holds {home}; stop it, or choose another --home")
 
 
 class Draining(Refused):

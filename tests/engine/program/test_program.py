@@ -234,7 +234,7 @@ async def test_a_run_that_is_over_takes_no_more_calls(quick: Stage, kept: Kept) 
     await quick.open(short)
     await quick.run(short())
 
-    with pytest.raises(hf.RunOver, match="is over; keep no run, turn or list longer than"):
+    with pytest.raises(hf.RunOver, match="has ended; do not use a run, turn or list after"):
         await kept.run.step(add, 1)
     with pytest.raises(hf.RunOver):
         kept.run.list("items")
@@ -305,7 +305,7 @@ async def test_a_result_of_a_task_that_cannot_be_stored_names_the_task(quick: St
 
 @pytest.mark.parametrize("budget", [5, "5m", {"steps": 5}])
 def test_a_budget_that_is_none_is_refused_when_the_task_is_declared(budget: Any) -> None:
-    with pytest.raises(hf.BadInput, match=r"budget: .*hf\.budget\(steps=…, time=…, cost=…\) makes one"):
+    with pytest.raises(hf.BadInput, match=r"budget: .*use hf\.budget\(steps=…, time=…, cost=…\), with any"):
 
         @hf.task(budget=budget)
         async def spends(run: hf.Run) -> None: ...
@@ -531,7 +531,7 @@ async def test_a_loop_over_the_plan_inside_a_loop_over_the_plan_is_refused(quick
         (lambda run: run.tool(add, {}, id="x" * 201), "id: a name is one line of at most 200 characters"),
         (lambda run: run.tool(add, {}, id="  "), "id: is empty"),
         (lambda run: run.tool(add, {}, id=7), "id: "),
-        (lambda run: run.step(lambda: 1), "a lambda has no name to be remembered by"),
+        (lambda run: run.step(lambda: 1), "a lambda has no name for the journal"),
         (lambda run: run.step(7), "step: a function is needed, not int"),
     ],
 )

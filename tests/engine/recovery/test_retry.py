@@ -586,7 +586,7 @@ def test_a_task_that_retention_has_removed_is_refused_with_the_reason(store: Sto
     task = stored(store, TaskStatus.FAILED, cleanup_after=later())
     store.write_now(pruning(now=NOW, events_kept=timedelta(days=1)))
 
-    with pytest.raises(Pruned, match="retention has removed it"):
+    with pytest.raises(Pruned, match="retention removed it"):
         store.write_now(retrying_task(task.id, now=NOW))
     with pytest.raises(NotFound) as never_there:
         store.write_now(retrying_task("task_none", now=NOW))

@@ -1,4 +1,4 @@
-"""A tool with which an agent asks its own gateway to restart, and learns who would be interrupted."""
+"""A tool with which an agent asks its own gateway to restart, and learns what that would interrupt."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.tools.inputs import current_key
 
 
 class RestartAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of asking. Refused: who else would be interrupted, so that the agent can decide; each by the
-    key of its session, or by the id of its task if it has no session of its own."""
+    """The answer. If it was refused, it lists what else would be interrupted, so that the agent can decide:
+    each by the key of its session, or by the id of its task if it has no session of its own."""
 
     is_accepted: bool
     why: str | None = None
@@ -23,14 +23,14 @@ class RestartAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RestartDoor(Protocol):
-    """The gateway that carries this run, as the tool sees it."""
+    """The gateway that runs this task, as the tool sees it."""
 
     async def ask(
         self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
     ) -> RestartAsked: ...
 
     async def asked(self, key: str) -> RestartAsked | None:
-        """What came of an earlier call with that key; None when there was none."""
+        """The answer to an earlier call with this key; None when there was none."""
 
 
 class _Here:
@@ -40,7 +40,7 @@ class _Here:
 
 
 def set_door(door: RestartDoor | None) -> None:
-    """From now on runs of this process ask this gateway."""
+    """Set the gateway that the runs of this process ask."""
     _Here.door = door
 
 
@@ -66,9 +66,9 @@ async def _verify_restart(
 async def restart_gateway(
     reason: str, force: bool = False, session_key: str | None = None, continuation: str | None = None
 ) -> RestartAsked:
-    """Ask the gateway that carries this run to restart, once for each effect.
+    """Ask the gateway that runs this task to restart, once for each effect.
 
-    The readiness gate may refuse: then the answer lists who else would be interrupted, and the agent decides
+    The readiness gate may refuse: then the answer lists what else would be interrupted, and the agent decides
     whether to ask again with `force`. Once accepted, this run is paused at its next call and goes on after
     the restart; a `continuation` comes back as the next message of `session_key`.
     """
@@ -78,7 +78,7 @@ async def restart_gateway(
         if session_key is None:
             raise BadInput("session_key", "name the session that the continuation goes to")
     if session_key is not None:
-        agent_of(session_key)  # or the continuation could never be said
+        agent_of(session_key)  # raises for a key without an agent: no agent would get the continuation
     return await _door().ask(
         current_key(), reason, force=force, session_key=session_key, continuation=continuation
     )

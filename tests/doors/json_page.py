@@ -122,7 +122,7 @@ With `--json` every command prints exactly one document on stdout, indented, in 
 Only `holdfast events --follow --json` prints one `EventView` per line, for as long as it runs.
 `holdfast chat SESSION --json` prints one `MessageView` per line, for each answer.
 `holdfast gateway restart --plan --json` prints the `ReadinessView` alone.
-If the restart is refused, `holdfast gateway restart --json` prints its `RestartAnswerView`, with the `error` in it.
+If it is refused, `holdfast gateway restart --json` prints its `RestartAnswerView`, with the `error` in it.
 An error is a document, too: `ErrorDocument`, with the codes of the guide [operate](operate.md#error-codes).
 New versions only add fields; a program must ignore those that it does not know.
 Times are ISO 8601 in UTC.

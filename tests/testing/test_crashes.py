@@ -90,7 +90,7 @@ async def test_the_next_life_may_be_killed_too() -> None:
 
     assert pairs.result == single.result
     assert len(pairs.points) > 4 * len(single.points)
-    assert any("and its next life before write 1" in point.where for point in pairs.points)
+    assert any("and its next process before write 1" in point.where for point in pairs.points)
 
 
 async def test_a_task_that_fails_must_fail_the_same_way_every_time() -> None:

@@ -24,7 +24,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Crashes:
-    """The crashes since the last healthy life, and what follows from them."""
+    """Counts the crashes since a gateway was last healthy, and computes the backoff."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience

@@ -137,7 +137,7 @@ class _Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gateway:
-    """One life of the gateway, from its recovery to its drain."""
+    """One gateway process, from its recovery to its drain."""
 
     def __init__(
         self,
@@ -429,7 +429,7 @@ class Gateway:
     def _task_ids(self) -> list[str]:
         return sorted({claim.task_id for claim in self._worker.claims_in_flight()})
 
-    # --- the life
+    # --- the run of the process
 
     async def run(self) -> bool:
         """Recover, serve, drain. True when a restart is wanted, False when the gateway must stay stopped."""

@@ -60,7 +60,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child:
-    """One life of the gateway, as its supervisor sees it."""
+    """One gateway process, as its supervisor sees it."""
 
     def __init__(self, started: subprocess.Popen[bytes], tell: int, *, at: float) -> None:
         self.started = started
@@ -448,7 +448,7 @@ class Supervisor:
             child.kill_at = None
             child.signal(signal.SIGKILL)
         elif (stuck_at := self._stuck_at(child)) is not None and now >= stuck_at:
-            log.critical("the gateway has said nothing for %.0f s; it is stuck", now - child.heard_at)
+            log.critical("no heartbeat from the gateway for %.0f s: it is stuck", now - child.heard_at)
             child.is_stuck = True
             self._absence.begin(child.heard_at)
             child.kill_at = now + self._patience.stuck_grace_s

@@ -132,7 +132,7 @@ async def crash_everywhere(
         played = await stage.play(first.point)
         points.append(stage.compare(f"crashed {first}", expected, played))
         for second in played.points if pairs else ():
-            where = f"crashed {first}, and its next life {second}"
+            where = f"crashed {first}, and its next process {second}"
             points.append(stage.compare(where, expected, await stage.play(first.point, second.point)))
     return CrashReport(status=expected.task.status, result=expected.result, points=tuple(points))
 

@@ -211,7 +211,7 @@ def _result(done: Done) -> ShellResult:
     return ShellResult(**{name: getattr(done, name) for name in ShellResult.__struct_fields__})
 
 
-# --- what callers hand in
+# --- checks of arguments
 
 
 def _checked_order(

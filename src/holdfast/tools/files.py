@@ -199,7 +199,7 @@ def _check_outside_home(directory: int, target: Path, opened: contextlib.ExitSta
 
 
 def _look(spot: Spot) -> Found | None:
-    """The file at this spot; None when there is nothing. Raises FileNotWritten for what is no plain file."""
+    """The file at this spot; None when there is nothing. Raises FileNotWritten if it is not a plain file."""
     path = str(spot.path)
     try:
         # O_NONBLOCK: to open a FIFO would block until a program writes into it.
@@ -339,7 +339,7 @@ def _sync_directory(spot: Spot) -> None:
     os.fsync(spot.directory)
 
 
-# --- what callers hand in
+# --- checks of arguments
 
 
 def _checked_path(path: object, root: object) -> Path:

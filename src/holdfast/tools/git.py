@@ -389,7 +389,7 @@ class Git:
         name = ref if sha is None else sha
         status, out, _ = await self._call("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         if status != 0:
-            raise BadInput("branch" if sha is None else "sha", f"{name} is no commit in {self.repo}")
+            raise BadInput("branch" if sha is None else "sha", f"{name} is not a commit in {self.repo}")
         return out.strip()
 
     async def checked_ref(self, branch: object) -> str:
@@ -478,7 +478,7 @@ async def _stop(git: asyncio.subprocess.Process) -> None:
     await git.wait()
 
 
-# --- what callers hand in
+# --- checks of arguments
 
 
 def _checked_message(message: object) -> str:

@@ -420,7 +420,7 @@ def _problem(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-# --- what callers hand in
+# --- checks of arguments
 
 
 def _checked_flag(field: str, value: object) -> bool:

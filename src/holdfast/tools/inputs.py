@@ -49,7 +49,7 @@ def check_path(field: str, value: object) -> Path:
 def check_directory(field: str, value: object) -> Path:
     path = check_path(field, value)
     if not path.is_dir():
-        raise BadInput(field, f"{path} is no directory")
+        raise BadInput(field, f"{path} is not a directory")
     return path
 
 

@@ -46,7 +46,7 @@ def set_door(door: RestartDoor | None) -> None:
 
 def _door() -> RestartDoor:
     if _Here.door is None:
-        raise NotInRun("restart_gateway", "a gateway carries the run: start it with `holdfast up`")
+        raise NotInRun("restart_gateway", "in a task that a gateway runs; start one with `holdfast up`")
     return _Here.door
 
 

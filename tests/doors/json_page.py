@@ -117,19 +117,19 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
 _HEAD = """\
 # JSON of the commands
 
-This page is made from the views; `python -m tests.doors.json_page` writes it anew and a test compares it.
+This page is generated from the views: `python -m tests.doors.json_page` writes it, and a test compares it.
 
-With `--json` every command prints exactly one document on stdout, indented, in UTF-8; remarks stay on stderr.
+With `--json` every command prints exactly one document on stdout, indented, in UTF-8; remarks go to stderr.
 `holdfast run` prints it when the task has ended, was paused or needs a review: match its `status`.
 Only `holdfast events --follow --json` prints one `EventView` per line, for as long as it runs.
 `holdfast chat SESSION --json` prints one `MessageView` per line, for each answer.
 `holdfast gateway restart --plan --json` prints the `ReadinessView` alone.
-A `holdfast gateway restart --json` that is refused prints its `RestartAnswerView`, and there is the `error`.
+If it is refused, `holdfast gateway restart --json` prints its `RestartAnswerView`, with the `error` in it.
 An error is a document, too: `ErrorDocument`, with the codes of the guide [operate](operate.md#error-codes).
-Fields are only ever added; a program should not mind those that it does not know.
+New versions only add fields; a program must ignore those that it does not know.
 Times are ISO 8601 in UTC.
-Text has lost what a terminal would obey, and every secret that we know by its shape.
-The result of `run` and the answers of `chat` are as they were ([who sees what](../../SECURITY.md)).
+Control characters are removed from text, and secrets that Holdfast recognises are redacted.
+The result of `run` and the answers of `chat` are not changed ([who sees what](../../SECURITY.md)).
 Long text is cut and ends with an ellipsis.
 """
 

@@ -565,7 +565,7 @@ def test_a_gateway_without_the_right_key_ends_as_with_unusable_settings_and_is_n
     assert task_id
     assert called.status == 78
     assert says in called.err
-    assert called.err.count("the gateway is started") == 1
+    assert called.err.count("started the gateway") == 1
 
 
 def test_a_restart_is_refused_while_the_next_gateway_would_have_no_key(home: Path, task_id: str) -> None:

@@ -284,7 +284,7 @@ def test_a_change_that_it_cannot_follow_is_said_at_the_next_start_of_the_gateway
     (home / "holdfast.toml").write_text("[gateway]\nport = 0\n")
 
     with Beside(home, "up") as up:
-        up.read_until("the gateway is started")
+        up.read_until("started the gateway")
         (home / "holdfast.toml").write_text("[gateway]\nport = 4654\n")
         up.send(signal.SIGHUP)
         up.read_until("that counts when `holdfast up` is started anew")

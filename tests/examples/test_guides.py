@@ -136,7 +136,7 @@ def test_the_test_of_the_guide_finds_what_a_restart_forgets(pages: dict[str, Mod
     module = pages["write-a-task"]
     asyncio.run(module.test_my_task_survives())
 
-    with pytest.raises(AssertionError, match="local variables"):
+    with pytest.raises(AssertionError, match="Local variables"):
         asyncio.run(crash_everywhere(module.forgetful))
 
 

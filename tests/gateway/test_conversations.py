@@ -291,7 +291,7 @@ async def test_a_message_that_cannot_become_a_task_harms_no_other_session(
 
     assert await chat.answers("agent:scholar:b") == ["re: y"]
     assert (await chat.inbox.session("agent:scholar:a")).queued == 1
-    assert "stands still" in caplog.text
+    assert "is stuck" in caplog.text
 
 
 async def test_a_message_that_a_person_let_try_again_is_answered_after_all(chat: Chat, store: Store) -> None:

@@ -160,7 +160,7 @@ async def test_a_stop_does_not_need_the_manifests_file(
     assert restart.status is RestartStatus.DRAINED
     # The ledger has all of it.
     assert [found.task_id for found in restart.manifest.interruptions] == [handle.id]
-    said = [record.getMessage() for record in caplog.records if "all the same" in record.getMessage()]
+    said = [record.getMessage() for record in caplog.records if "stops anyway" in record.getMessage()]
     assert len(said) == 1
     assert str(home / "restart-manifest.json") in said[0]
 

@@ -119,7 +119,7 @@ def test_a_client_is_never_refused_through_ten_restarts_and_two_crashes(tmp_path
 @pytest.mark.usefixtures("hangups_are_heard")
 def test_hundreds_of_clients_wait_while_no_gateway_lives(tmp_path: Path) -> None:
     with staged(tmp_path, "crash,serve", patience={"first_wait_s": 600.0, "longest_wait_s": 600.0}) as stage:
-        stage.read_until("started again in")
+        stage.read_until("starting it again in")
         ways = [socket.create_connection(("127.0.0.1", stage.port), PATIENCE_S) for _ in range(500)]
         for way in ways:
             way.sendall(b"hello")
@@ -334,7 +334,7 @@ def test_a_restart_that_hits_a_booting_child_is_no_crash(tmp_path: Path) -> None
 @pytest.mark.slow
 def test_a_stop_between_two_lives_is_obeyed_at_once(tmp_path: Path) -> None:
     with staged(tmp_path, "crash", patience={"first_wait_s": 600.0, "longest_wait_s": 600.0}) as stage:
-        stage.read_until("started again in")
+        stage.read_until("starting it again in")
         stage.signal(signal.SIGTERM)
 
         assert stage.end() == 0
@@ -509,7 +509,7 @@ def test_a_supervisor_that_stood_still_itself_gives_its_child_another_chance(wat
 @pytest.mark.slow
 def test_words_that_nobody_understands_are_passed_over(tmp_path: Path) -> None:
     with staged(tmp_path, "babble") as stage:
-        stage.read_until("not understood")
+        stage.read_until("cannot be read")
         stage.read_until("is ready")
 
         assert stage.ask()[0] == stage.child
@@ -648,7 +648,7 @@ def test_an_alert_without_urls_is_in_the_log(tmp_path: Path) -> None:
 def test_an_alert_that_nobody_takes_is_in_the_log_without_its_address(tmp_path: Path, url: str) -> None:
     with staged(tmp_path, "boot", terms={"alert_urls": [url], "alert_after_s": 0.0}) as stage:
         stage.read_until("alert_urls[0]")
-        stage.read_until("an alert was not sent to everybody (exit status 1)")
+        stage.read_until("an alert did not reach all of alert_urls (exit status 1)")
         stage.signal(signal.SIGTERM)
 
         assert stage.end() == 0
@@ -661,7 +661,7 @@ def test_an_alert_that_hangs_is_ended(tmp_path: Path) -> None:
         url = f"json://127.0.0.1:{silent.getsockname()[1]}/"
         terms = {"alert_urls": [url], "alert_after_s": 0.0}
         with staged(tmp_path, "boot", terms=terms, patience={**QUICK, "alert_timeout_s": 0.2}) as stage:
-            stage.read_until("an alert was not sent to everybody (SIGKILL)")
+            stage.read_until("an alert did not reach all of alert_urls (SIGKILL)")
 
 
 # --- size

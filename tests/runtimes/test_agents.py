@@ -331,7 +331,7 @@ def test_a_module_that_is_broken_is_not_looked_for_elsewhere(
     (tmp_path / "broken_agent.py").write_text("x = (\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    with pytest.raises(SettingsError, match=r"cannot be imported .SyntaxError.*; mend it"):
+    with pytest.raises(SettingsError, match=r"cannot be imported .SyntaxError.*; fix it"):
         define("a", AgentSettings(callable="broken_agent:x"))
 
 

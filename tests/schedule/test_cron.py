@@ -214,7 +214,7 @@ async def test_a_schedule_that_another_gateway_fires_for_another_session_says_th
     assert fired == 3
     told = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
     assert len(told) == 3
-    assert "hourly has fired for agent:scholar:cron-hourly" in told[0]
+    assert "hourly fired for agent:scholar:cron-hourly" in told[0]
 
 
 async def test_a_schedule_that_was_moved_to_another_session_complains_of_nobody(
@@ -262,7 +262,7 @@ async def test_a_schedule_that_began_when_the_clock_was_far_ahead_begins_again(
     clock.advance(hours=1)
 
     assert await service.run_once() == Fired(fired=1)
-    assert [one.levelname for one in caplog.records if "still to come" in one.getMessage()] == ["WARNING"]
+    assert [one.levelname for one in caplog.records if "in the future" in one.getMessage()] == ["WARNING"]
 
 
 # --- a clock that jumps
@@ -463,7 +463,7 @@ async def test_a_damaged_firing_stops_no_other_schedule(
 
     assert await service.run_once() == Fired(fired=2)
     assert [one.getMessage().split(";")[0] for one in caplog.records if one.levelname == "ERROR"] == [
-        "schedule ebb could not be looked at"
+        "schedule ebb could not be checked"
     ]
 
 

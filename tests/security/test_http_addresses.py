@@ -143,7 +143,7 @@ async def test_the_usual_port_makes_no_difference(url: str) -> None:
         ("100::1", "private"),
         ("2001:db8::1", "private"),
         ("5f00::1", "reserved"),
-        ("nonsense", "no address that is known"),
+        ("nonsense", "unknown kind of address"),
     ],
 )
 def test_an_address_that_is_not_public_is_known_for_what_it_is(address: str, kind: str) -> None:

@@ -41,7 +41,7 @@ def sha256(text: str) -> str:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_file_of_the_home_is_made(home: Path, name: str) -> None:
-    with pytest.raises(FileNotWritten, match=f"it lies in the home of Holdfast, {home}"):
+    with pytest.raises(FileNotWritten, match=f"it is in the home of Holdfast, {home}"):
         write_file(str(home / name), "ours")
 
     assert not (home / name).exists()
@@ -105,7 +105,7 @@ def test_verifying_tells_nothing_of_a_file_in_the_home(home: Path) -> None:
 
     verdict = verify_file(str(home / "token"), "guessed")
 
-    assert "it lies in the home" in str(verdict)
+    assert "it is in the home" in str(verdict)
 
 
 PROGRAM = """
@@ -131,7 +131,7 @@ def test_a_program_with_another_home_on_its_command_line_does_not_write_there(
     done = run_process(tmp_path / "default", "run", place, "--arg", path, "--home", str(home))
 
     assert done.status == 1
-    assert "it lies in the home of Holdfast" in done.err + done.out
+    assert "it is in the home of Holdfast" in done.err + done.out
     assert not (home / "holdfast.toml").exists()
 
 
@@ -217,7 +217,7 @@ def test_no_error_hands_out_the_checksum_that_lets_the_next_call_replace_the_fil
 
     told = f"{changed.value} {vars(changed.value)} {verdict}"
     assert sha256("theirs") not in told
-    assert "read it, and write again" in told
+    assert "read it and write again" in told
 
 
 def test_a_file_that_cannot_be_read_is_not_replaced(work: Path) -> None:

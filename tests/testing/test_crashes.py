@@ -90,7 +90,7 @@ async def test_the_next_life_may_be_killed_too() -> None:
 
     assert pairs.result == single.result
     assert len(pairs.points) > 4 * len(single.points)
-    assert any("and its next life before write 1" in point.where for point in pairs.points)
+    assert any("and its next process before write 1" in point.where for point in pairs.points)
 
 
 async def test_a_task_that_fails_must_fail_the_same_way_every_time() -> None:
@@ -164,7 +164,7 @@ async def test_a_program_that_is_not_the_same_each_time_is_found() -> None:
         await run.step(add, 1)
         return begun
 
-    with pytest.raises(AssertionError, match="what is not the same each time"):
+    with pytest.raises(AssertionError, match="what differs each time"):
         await crash_everywhere(fickle)
 
 
@@ -236,7 +236,7 @@ async def test_an_engine_that_does_an_opaque_effect_again_is_found(monkeypatch: 
     monkeypatch.setattr(Effects, "_ask_world", again)
 
     with pytest.raises(
-        AssertionError, match="whether send happened was unknown, and nobody was asked: it is done"
+        AssertionError, match="whether send happened is unknown, but it is done, not in review"
     ):
         await crash_everywhere(agent, "tides", turns=1)
 
@@ -263,7 +263,7 @@ async def test_it_says_which_answer_mail_or_task_is_missing() -> None:
     with pytest.raises(AssertionError, match=r"asks waits for mail on 'news'; give mail=\[\('news', …\)\]"):
         await crash_everywhere(asks, "receive")
     with pytest.raises(
-        AssertionError, match=r"child is started, and nobody knows it here; give tasks=\[child\]"
+        AssertionError, match=r"child was started, but is not among the tasks; give tasks=\[child\]"
     ):
         await crash_everywhere(asks, "spawn")
 

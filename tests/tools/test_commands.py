@@ -99,7 +99,7 @@ async def test_what_a_command_leaves_in_the_background_is_not_waited_for(receipt
 
 
 async def test_who_checks_gets_an_error_for_a_status_other_than_0(receipts: str) -> None:
-    with pytest.raises(CommandFailed, match=r"exit status 2; it said: too bad") as failed:
+    with pytest.raises(CommandFailed, match=r"exit status 2; its stderr: too bad") as failed:
         await call(shell, KEY, "echo too bad >&2; exit 2", check=True, receipts=receipts)
 
     assert failed.value.exit_code == 2
@@ -204,7 +204,7 @@ async def test_a_command_that_does_not_end_is_waited_for_only_so_long(quick_path
     with Receipt(quick_path, KEY).held():  # by somebody else
         outcome = await find_outcome(KEY, quick_path, patience_s=0.02)
 
-    assert outcome == CutShort("the command is still running after 0.02 s of waiting for its end")
+    assert outcome == CutShort("the command is still running after 0.02 s")
 
 
 def test_a_program_gets_what_a_command_said_as_it_was(receipts: str) -> None:

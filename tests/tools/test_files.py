@@ -72,7 +72,7 @@ def test_a_file_of_which_nothing_was_recorded_is_not_replaced(quick_path: Path) 
     path = quick_path / "notes.txt"
     path.write_text("theirs")
 
-    with pytest.raises(FileChanged, match=r"than expected \(no file there\)"):
+    with pytest.raises(FileChanged, match=r"is not as expected \(no file there\)"):
         write_file(str(path), "ours")
 
     assert path.read_text() == "theirs"
@@ -212,7 +212,7 @@ def test_too_much_content_is_refused(quick_path: Path) -> None:
 
 @pytest.mark.parametrize("checksum", ["", "abc", "A" * 64, 7])
 def test_no_such_checksum(quick_path: Path, checksum: Any) -> None:
-    with pytest.raises(BadInput, match="expected_sha256: 64 digits"):
+    with pytest.raises(BadInput, match="expected_sha256: 64 lowercase"):
         write_file(str(quick_path / "a"), "x", expected_sha256=checksum)
 
 

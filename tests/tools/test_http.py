@@ -144,7 +144,7 @@ async def test_an_answer_below_500_is_a_result_and_a_redirect_is_not_followed(
 async def test_after_a_failure_of_the_server_it_may_have_happened(server: Server, status: int) -> None:
     server.answer = plain(status, b"the tide is out")
 
-    with pytest.raises(HttpFailed, match=f"it answered {status}; it said: the tide is out") as failed:
+    with pytest.raises(HttpFailed, match=f"it answered {status}; its answer: the tide is out") as failed:
         await call(http_request, KEY, "POST", server.url)
 
     assert isinstance(failed.value, ConnectionError)  # the engine asks again with the same key
@@ -313,7 +313,7 @@ async def test_a_read_follows_redirects_and_another_host_gets_no_header_of_ours(
     [
         ("/", "more than 10 redirects"),
         ("file:///etc/passwd", "http://"),
-        ("http://[", "a place that is none"),
+        ("http://[", "an invalid URL"),
     ],
 )
 async def test_a_redirect_without_end_or_to_no_such_place_fails(

@@ -1,4 +1,4 @@
-"""The console: whoever sits at it reads the answers in the transcript, so that nothing has to be sent."""
+"""The console: its user reads answers in the transcript, so nothing has to be sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NAME = "console"
 
 
 class Console:
-    """What is owed to it is delivered as soon as it stands in the transcript."""
+    """An answer is delivered as soon as it is in the transcript."""
 
     is_keyed = True
 

@@ -1,8 +1,8 @@
-"""What a channel is: it sends a message, and says whether one was sent.
+"""The contract of a channel: it sends a message, and can say whether one was sent.
 
-What a `send` or a `deliver` raises decides what happens next. NotDone says that the message did not go out
-this time: it is sent again later. RetryAfter asks for patience. Undeliverable says that it never will go out.
-Anything else leaves open whether it went out: then `find_sent` is asked.
+The exception that `send` or `deliver` raises decides what happens next. NotDone: the message did not go out,
+and is sent again later. RetryAfter: the same, after the time that the receiver asks for. Undeliverable: it
+will never go out. After any other exception it may have gone out, and the caller asks `find_sent`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CannotTell(msgspec.Struct, frozen=True):
 
 
 class Undeliverable(Exception):
-    """The other end refused the message for good: to try again is of no use."""
+    """The receiver refused the message for good: a retry is of no use."""
 
 
 @runtime_checkable
@@ -30,25 +30,25 @@ class Channel(Protocol):
     """A place where people and agents exchange messages."""
 
     async def send(self, to: str, text: str, *, key: str) -> str:
-        """Send a message, once for each key as far as the channel can; the id that the channel gave it."""
+        """Send a message, once for each key as far as the channel can; returns the channel's id for it."""
         ...
 
     async def find_sent(self, key: str) -> str | CannotTell | None:
-        """The id of the message that went out with this key; None when there is none, nor one on its way."""
+        """The id of the message that went out with this key; None when none did, and none is being sent."""
         ...
 
 
 @runtime_checkable
 class Mouth(Protocol):
-    """The end of a channel through which answers leave, with all that is known of where they go."""
+    """The sending side of a channel: it gets the whole origin, not only the peer."""
 
     @property
     def is_keyed(self) -> bool:
-        """Whether the other end takes what comes twice with one key for one message."""
+        """Whether the receiver treats two messages with one key as one."""
         ...
 
     async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
-        """Send it to that origin, a person or a group; the id that the channel gave it."""
+        """Send a message to an origin, a person or a group; returns the channel's id for it."""
         ...
 
     async def find_sent(self, key: str) -> str | CannotTell | None:
@@ -58,15 +58,15 @@ class Mouth(Protocol):
 
 @runtime_checkable
 class Closing(Protocol):
-    """A channel that keeps something, such as threads, until it is closed."""
+    """A channel that holds resources, such as threads, until it is closed."""
 
     def close(self) -> None:
-        """Nothing is sent any more. Safe twice."""
+        """Send nothing from now on. Safe to call twice."""
         ...
 
 
 class MouthOf:
-    """A plain channel, as something that answers leave through: it knows only the peer."""
+    """Makes a `Mouth` of a plain channel, which knows only the peer."""
 
     is_keyed = False
 
@@ -75,7 +75,7 @@ class MouthOf:
 
     async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
         if origin.peer is None:
-            raise Undeliverable(f"nobody is named to send it to on channel {origin.channel}")
+            raise Undeliverable(f"the origin names no peer to send it to on channel {origin.channel}")
         return await self._channel.send(origin.peer, letter.text, key=key)
 
     async def find_sent(self, key: str) -> str | CannotTell | None:

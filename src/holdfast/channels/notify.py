@@ -1,4 +1,4 @@
-"""Notices through apprise: mail, chats, phones and a hundred other places, each named by a URL."""
+"""Notices through apprise: mail, chats, phones and a hundred other services, each named by a URL."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.core.task import Origin
 
 log = logging.getLogger("holdfast")
 
-# Which places have had a message of which key; only the last of them, and only in this life.
+# For how many keys to remember which places took the message; in memory only.
 _REMEMBERED = 1000
 # For all places together.
 TIMEOUT_S = 25.0
 
 
 class Notify:
-    """One message to all of its places. They do not know our keys: what may have gone out is not repeated."""
+    """Sends one message to all places. They know no idempotency keys, so a doubtful send is not repeated."""
 
     is_keyed = False
 
@@ -42,10 +42,10 @@ class Notify:
         return await self.deliver(Origin(channel=self.name), Letter(text=text), key=key)
 
     async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:  # noqa: ARG002 - as above
-        """Once to each place. Raises ConnectionError or TimeoutError unless all of them took it.
+        """Send once to each place. Raises ConnectionError or TimeoutError unless all of them took it.
 
-        A place that says no may have taken it all the same: its answer may have come too late, and apprise
-        does not tell. So it is in doubt, and the others are not told twice because of it.
+        A place that reports a failure may have taken the message, for example if its answer came too late;
+        apprise does not say. So that place is in doubt, and no place is sent the message twice.
         """
         places = self._open()
         done = self._done.setdefault(key, set())
@@ -62,13 +62,13 @@ class Notify:
     async def find_sent(self, key: str) -> str | CannotTell | None:
         if len(self._done.get(key, set())) == len(self._urls):
             return key
-        return CannotTell("the places of this channel do not tell what reached them")
+        return CannotTell("the places of this channel do not report what reached them")
 
     def close(self) -> None:
         self._threads.close()
 
     def _so_far(self, done: set[int]) -> str:
-        """By number: a URL may hold a password."""
+        """Which places took it, by number, because a URL may hold a password."""
         count = len(self._urls)
         others = ", ".join(str(number + 1) for number in range(count) if number not in done)
         where = f"{len(done)} of {count} places of channel {self.name}"
@@ -81,13 +81,13 @@ class Notify:
     def _open(self) -> list[Any]:
         if self._places is None:
             with warnings.catch_warnings():
-                # What apprise itself uses of Python is no concern of ours.
+                # Apprise's own deprecation warnings do not concern our users.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self._places = [self._place(number, url) for number, url in enumerate(self._urls, 1)]
         return self._places
 
     def _place(self, number: int, url: str) -> Any:
-        import apprise  # heavy, and needed only where somebody is notified
+        import apprise  # heavy, and needed only to send a notice
 
         place = apprise.Apprise()
         if not place.add(url):
@@ -100,7 +100,7 @@ class Notify:
 
 
 class _Telling:
-    """One message to the places that have not had it, one after the other."""
+    """Sends one message to the places that do not have it yet, one after the other."""
 
     def __init__(self, places: Sequence[Any], text: str, done: set[int]) -> None:
         self._places = places
@@ -116,14 +116,14 @@ class _Telling:
                 self._done.add(number)
 
     def give_up(self) -> None:
-        """No other place is told: the end is written down by now."""
+        """Send to no further place: the delivery has been settled."""
         self._is_given_up = True
 
 
 def _is_taken(place: Any, text: str) -> bool:
     try:
         return bool(place.notify(body=text))
-    except Exception as error:  # noqa: BLE001 - whatever a plugin raises; it may have gone out before
-        # Not its words, which may hold the URL.
+    except Exception as error:  # noqa: BLE001 - a plugin may raise anything, also after it sent the message
+        # Only the type: its message may hold the URL.
         log.warning("a place of a notice failed with %s", type(error).__name__)
         return False

@@ -1,4 +1,4 @@
-"""Threads of one channel, for calls that wait for the other end: a slow channel takes nobody else's."""
+"""A thread pool for each channel, so that a slow channel does not block others."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-# As many as one channel sends at once; they are started when they are needed.
+# How many messages one channel sends at once; threads start when they are needed.
 THREADS = 8
 
 
 class NotBegun(Exception):
-    """All threads of the channel were busy for as long as the call might take: nothing was done."""
+    """All threads of the channel were busy until the call's timeout: nothing was done."""
 
 
 class ChannelThreads:
-    """At most so many calls at once; what others keep in threads (the ledger, files, tools) does not wait."""
+    """Runs at most `most` calls at once, in threads that the ledger, files and tools do not share."""
 
     def __init__(
         self, name: str, most: int = THREADS, *, monotonic: Callable[[], float] = time.monotonic
@@ -31,15 +31,16 @@ class ChannelThreads:
     async def call(
         self, act: Callable[[], T], *, timeout_s: float, give_up: Callable[[], object] | None = None
     ) -> T:
-        """What `act` returns or raises. Raises TimeoutError when it takes longer; it may go on unseen then.
+        """Call `act` in a thread. Raises TimeoutError when it takes longer; the thread may go on.
 
-        `give_up` tells it so, also when whoever waits is cancelled. Raises NotBegun when it never began.
+        Then, and when the caller is cancelled, `give_up` is called to end it. Raises NotBegun when `act` was
+        never called.
         """
         begin_by_s = self._monotonic() + timeout_s
 
         def begin() -> T:
             if self._monotonic() > begin_by_s:
-                # We stood still meanwhile: whoever waited has been told, or somebody else does it.
+                # The machine was suspended: the caller has timed out, and another worker may send it.
                 raise NotBegun(f"channel {self._name} began too late")
             return act()
 
@@ -54,11 +55,11 @@ class ChannelThreads:
             raise TimeoutError(f"channel {self._name} took longer than {timeout_s:g} s")
         finally:
             if not waiting.done():
-                # Nobody asks for its end any more, and the loop may be gone by then.
+                # The result is not needed any more, and the loop may be closed when it comes.
                 waiting.cancel()
                 if give_up is not None:
                     give_up()
 
     def close(self) -> None:
-        """No more calls; those that have begun go on for as long as they may. Safe twice."""
+        """Accept no more calls; those that have begun go on until their timeout. Safe to call twice."""
         self._pool.shutdown(wait=False, cancel_futures=True)

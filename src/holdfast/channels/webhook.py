@@ -1,8 +1,8 @@
-"""Webhooks, in and out: JSON over HTTP, signed with a secret that both ends know.
+"""Incoming and outgoing webhooks: JSON over HTTP, signed with a shared secret.
 
 The header `X-Holdfast-Signature: t=<seconds>,v1=<hex>` holds the time of signing and the HMAC-SHA256 of
-`<seconds>.<body>`. What goes out also has an `Idempotency-Key`: whoever receives the same key again has the
-message already and answers 200.
+`<seconds>.<body>`. An outgoing message also has an `Idempotency-Key`: a receiver that gets the same key again
+has the message already and answers 200.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from holdfast.core.task import Origin
 
 SIGNATURE_HEADER = "X-Holdfast-Signature"
 KEY_HEADER = "Idempotency-Key"
-# A message that was signed longer ago may be one that somebody recorded.
+# An older signature may be a replay of a recorded message.
 TOLERANCE = timedelta(minutes=5)
 TIMEOUT_S = 20.0
 
 _MAX_ANSWER_BYTES = 64 * 1024
-# One for each secret of a channel that is being replaced, and some for those to come.
+# A sender signs with each of its secrets while it replaces one; leave room for more.
 _MAX_SIGNATURES = 8
-# A longer one is told by its digest: a session key has at most 200 characters, with the agent's name in it.
+# A longer name is replaced by its digest: a session key has at most 200 characters, with the agent's name.
 _MAX_NAME_CHARS = 120
 _MAX_WAIT_S = 3600.0
 _LATER = frozenset({408, 425, 500, 502, 504})
@@ -56,7 +56,7 @@ def sign(secret: bytes, body: bytes, at: datetime) -> str:
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """What the signature's header says; whether it is right only the body tells."""
+    """A parsed signature header; it can be verified only with the body."""
 
     seconds: int
     given: tuple[str, ...]
@@ -65,10 +65,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 def read_signature(
     channel: str, header: str | None, now: datetime, *, tolerance: timedelta = TOLERANCE
 ) -> Signature:
-    """A signature of the right form, made a short time ago: all that is known of it before there is a body.
-
-    Raises BadSignature.
-    """
+    """Parse a signature and check its time, before the body is read. Raises BadSignature."""
     if not header:
         raise BadSignature(channel, f"it is not signed; send {SIGNATURE_HEADER}: t=<seconds>,v1=<hex>")
     parts = [part.strip().partition("=") for part in header.split(",")]
@@ -92,13 +89,13 @@ def verify(
     *,
     tolerance: timedelta = TOLERANCE,
 ) -> None:
-    """Returns when one of the secrets signed this body a short time ago. Raises BadSignature.
+    """Check that one of the secrets signed this body recently. Raises BadSignature.
 
-    Several secrets hold while one is being replaced by another.
+    Several secrets are valid while one replaces another.
     """
     signature = read_signature(channel, header, now, tolerance=tolerance)
     wanted = [_digest(secret, signature.seconds, body).encode() for secret in secrets]
-    # All of them are compared, so that the time it takes tells nothing.
+    # Compare all of them, so that the time reveals nothing.
     matches = [hmac.compare_digest(one, value.encode()) for one in wanted for value in signature.given]
     if not any(matches):
         raise BadSignature(channel, "it was signed with another secret, or changed on the way")
@@ -112,7 +109,7 @@ def _digest(secret: bytes, seconds: int, body: bytes) -> str:
 
 
 class Inbound(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that came in, ready to be posted."""
+    """An incoming message, ready to be posted."""
 
     session_key: str
     text: str
@@ -123,11 +120,11 @@ class Inbound(msgspec.Struct, frozen=True, kw_only=True):
 class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     message_id: str
     text: str
-    # A person or a group, as the other end names it.
+    # A person or a group, as the sender names it.
     peer: str | None = None
     account_id: str | None = None
     thread: str | None = None
-    # A name instead of the peer's, when the other end knows better which conversation it is.
+    # Names the conversation, when the sender does not want one session for each peer.
     session: str | None = None
 
 
@@ -135,9 +132,9 @@ _read_body = msgspec.json.Decoder(_Body).decode
 
 
 def read_inbound(channel: str, agent: str, body: bytes) -> Inbound:
-    """What came in with a signature that was verified. Raises BadInput that names the field.
+    """Parse a body whose signature was verified. Raises BadInput that names the field.
 
-    Each peer, each group and each thread of it has a session of its own, and none of another channel's.
+    Each peer, group and thread of a channel has its own session.
     """
     try:
         read = _read_body(body)
@@ -157,7 +154,7 @@ def read_inbound(channel: str, agent: str, body: bytes) -> Inbound:
 
 
 def _session_name(origin: Origin) -> str:
-    """`<channel>[@<account>][:<peer>[:<thread>]]`: two conversations never have the same one."""
+    """`<channel>[@<account>][:<peer>[:<thread>]]`, unique for each conversation."""
     name = origin.channel
     if origin.account_id is not None:
         name += f"@{_escaped(origin.account_id)}"
@@ -189,13 +186,13 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """What the other end may answer."""
+    """The optional body of the receiver's answer."""
 
     id: str | None = None
 
 
 class Webhook:
-    """Answers are posted to one URL, once for each key as far as the other end heeds it."""
+    """Posts answers to one URL, once for each key if the receiver honours keys."""
 
     is_keyed = True
 
@@ -245,7 +242,7 @@ class Webhook:
             try:
                 given = msgspec.json.decode(said, type=_Given).id
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                given = None  # it took the message, whatever it says
+                given = None  # status 2xx: it took the message, whatever the body says
             return given or key
         if status in _PATIENCE and (seconds := self._patience(headers.get("Retry-After"))) is not None:
             raise RetryAfter(seconds, f"{self.name} answered {status}")
@@ -266,12 +263,12 @@ class Webhook:
                 return None
             seconds = (until - self._clock.now()).total_seconds()
         except (ValueError, TypeError, OverflowError):
-            return None  # no date, or one that no calendar has
+            return None  # not a date, or not a valid one
         return min(max(seconds, 0.0), _MAX_WAIT_S)
 
 
 class _Post:
-    """One request. Follows nowhere: what is signed goes to the URL that was set, and to no other."""
+    """One request. It follows no redirect: a signed message goes only to the configured URL."""
 
     def __init__(self, url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> None:
         self._url = url
@@ -305,21 +302,21 @@ class _Post:
                 self._socket.close()
 
     def give_up(self) -> None:
-        """End it, from another thread: each byte of an answer that drips would give it all its time anew."""
+        """End it from another thread: a socket timeout starts anew with each byte of a slow answer."""
         self._is_given_up = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                # That of the plain socket: the one of TLS is not for two threads.
+                # The plain socket's method: that of an SSLSocket is not thread-safe.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def _connected(self, host: str, port: int, context: ssl.SSLContext | None) -> socket.socket:
-        """By hand, so that there is a socket to shut while the other end still shakes hands."""
+        """Connect by hand, so that `give_up` has a socket to shut down during the TLS handshake."""
         self._socket = socket.create_connection((host, port), self._timeout_s)
         if context is not None:
             safe = context.wrap_socket(self._socket, server_hostname=host, do_handshake_on_connect=False)
             self._socket = safe
             safe.do_handshake()
         if self._is_given_up:
-            # Nobody waits for it any more: it goes out in its next attempt, or has gone out by then.
+            # The caller has timed out and will try again.
             raise TimeoutError("the connection came too late")
         return self._socket

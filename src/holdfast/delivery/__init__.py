@@ -1,1 +1,1 @@
-"""Telling people what happened, once."""
+"""Sends answers and notices to people, once each."""

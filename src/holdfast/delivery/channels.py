@@ -1,4 +1,4 @@
-"""The channels of the settings, opened: their secrets read, their ends ready to speak through."""
+"""Opens the channels of the settings, and reads their secrets."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _RESERVED = frozenset({console.NAME, "cron", "system"})
 
 
 def mouths_of(config: Config, *, home: Path, environ: Mapping[str, str], clock: Clock) -> dict[str, Mouth]:
-    """Where answers leave, by the name of their channel; the console is always there. Raises SettingsError.
+    """The channels that send answers, by name; the console is always there. Raises SettingsError.
 
-    A webhook without a URL only hears: its answers are read in the transcript, as the console's are.
+    A webhook without a URL only receives: its answers are read in the transcript, as on the console.
     """
     mouths: dict[str, Mouth] = {console.NAME: console.Console()}
     for name, settings in config.channels.items():
@@ -44,7 +44,7 @@ def mouths_of(config: Config, *, home: Path, environ: Mapping[str, str], clock: 
 def secrets_of(
     name: str, settings: ChannelSettings, *, home: Path, environ: Mapping[str, str]
 ) -> tuple[bytes, ...]:
-    """The secrets of a webhook, one to a line: the first signs, each of them is accepted."""
+    """The secrets of a webhook, one per line: the first one signs, all of them are accepted."""
     if settings.secret_env is not None:
         text, where = environ.get(settings.secret_env, ""), f"the variable {settings.secret_env}"
     else:

@@ -1,4 +1,4 @@
-"""Service: what is owed goes out through its channel, in order for each target, never silently twice."""
+"""Service: sends deliveries through their channels, in order for each target, never silently twice."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from holdfast.store.deliveries import PAGE, Due
 log = logging.getLogger("holdfast")
 
 EVERY_S = 1.0
-# Through each channel: a slow one takes nothing from the others.
+# Sends at once through each channel; a slow channel does not slow down others.
 CONCURRENCY = 8
-# How long one send may take; its claim lasts longer, so that nobody else begins meanwhile.
+# How long one send may take; the claim lasts longer, so that no other gateway sends meanwhile.
 SEND_TIMEOUT_S = 30.0
 LEASE = timedelta(seconds=90)
-# With the pauses between them, about an hour and a half.
+# About an hour and a half, with the backoff between them.
 MAX_ATTEMPTS = 20
 MAX_PAUSE_S = 300.0
-# A receiver that asks for patience is obeyed, but not for ever: so long at a time, and until it is so old.
+# Limits for Retry-After: the longest single wait, and the age up to which waits do not count as attempts.
 MAX_PATIENCE_S = 3600.0
 PATIENT_FOR = timedelta(hours=24)
 _MAX_WHY_CHARS = 500
@@ -48,7 +48,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outbox(PollingService):
-    """Sends what is owed. Any number of them may work on one ledger: one attempts each delivery at a time."""
+    """Sends what is owed. Several may run on one ledger: a claim lets one attempt a delivery at a time."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Outbox(PollingService):
         max_attempts: int = MAX_ATTEMPTS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`channels` by the name that an origin gives them; it may be replaced while the service runs.
+        """`channels` by name; it may be replaced while the service runs.
 
-        What is owed through others waits for somebody who has them. `concurrency` is that of each channel.
+        Deliveries for other channels wait for a gateway that has them. `concurrency` is per channel.
         """
         super().__init__(store, "deliveries", every_s=every_s)
         self.channels = channels
@@ -76,16 +76,16 @@ class Outbox(PollingService):
         self._lease = max(LEASE, timedelta(seconds=3 * send_timeout_s))
         self._max_attempts = max_attempts
         self._monotonic = monotonic
-        # By id, through which channel.
+        # The channel of each delivery in flight, by delivery id.
         self._in_flight: dict[str, str] = {}
-        # By channel, after which target the next look goes on.
+        # For each channel, the target after which the next look begins.
         self._places: dict[str, str] = {}
         self._missing: frozenset[str] = frozenset()
         self._damaged: frozenset[str] = frozenset()
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Until stopped; what is being sent then is finished first, and the channels are closed."""
+        """Run until stopped; then finish sends in progress, and close the channels."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -99,7 +99,7 @@ class Outbox(PollingService):
                     channel.close()
 
     async def run_once(self) -> Sent:
-        """Begin what is due. A service does not wait for its end: one slow channel holds up no other."""
+        """Begin to send what is due. Inside `run`, a pass does not wait for the sends it began."""
         if self._group is not None:
             return Sent(begun=await self._begin(self._group))
         begun = 0
@@ -113,7 +113,7 @@ class Outbox(PollingService):
     # --- taking
 
     async def _begin(self, group: asyncio.TaskGroup) -> int:
-        # What goes nowhere is nobody's: any of us writes down that it failed.
+        # A delivery without a channel may be failed by any outbox.
         names = ["", *self.channels]
         busy = Counter(self._in_flight.values())
         room = {name: self._concurrency - busy[name] for name in names if busy[name] < self._concurrency}
@@ -123,7 +123,7 @@ class Outbox(PollingService):
 
         def look(tx: Tx) -> _Look:
             waiting = tx.deliveries.waiting_channels()
-            # Of a page that is full we do not know who is not on it.
+            # If the page is full, a channel that is not on it may have deliveries, too.
             wanted = [name for name in room if name in waiting or len(waiting) >= PAGE]
             due = {
                 name: tx.deliveries.due(name, now=now, limit=room[name], after=places.get(name, ""))
@@ -143,7 +143,7 @@ class Outbox(PollingService):
         return await self._take_all(group, wanted)
 
     async def _take_all(self, group: asyncio.TaskGroup, wanted: Sequence[tuple[Delivery, bool]]) -> int:
-        # Together, so that they share a commit.
+        # Concurrently, so that the claims share a commit.
         taken = await asyncio.gather(*(self._take(*one) for one in wanted), return_exceptions=True)
         begun, errors = 0, []
         for claimed, (_, was_attempted) in zip(taken, wanted, strict=True):
@@ -155,7 +155,7 @@ class Outbox(PollingService):
                 group.create_task(self._carry(claimed, was_attempted), name=f"holdfast {delivery.id}")
                 begun += 1
         if errors:
-            # Only now: those that were taken would be in doubt if nobody carried them.
+            # Raise only after the claimed ones were started: without a sender they would be in doubt.
             raise errors[0]
         return begun
 
@@ -186,7 +186,7 @@ class Outbox(PollingService):
                 taken = tx.deliveries.attempt(delivery.id, boot_id=boot_id, lease_until=until, now=now)
             if taken is not None:
                 return taken
-            # Ours, in a commit whose answer was lost, if at this very moment.
+            # If it was claimed at exactly this time, our own commit did it and its answer was lost.
             found = tx.deliveries.get(delivery.id)
             is_ours = found.status is DeliveryStatus.ATTEMPTING and found.updated_at == now
             return found if is_ours and found.claimed_by == boot_id else None
@@ -197,9 +197,9 @@ class Outbox(PollingService):
         return _Claimed(taken, claimed_at_s + self._lease.total_seconds())
 
     def _has_lease(self, claimed: _Claimed) -> bool:
-        """Whether nobody else begins while we send: a machine that stood still must not go on as before.
+        """Whether the claim still covers a whole send: after a suspend, another gateway may have taken it.
 
-        By both clocks: one of them stands still while the machine sleeps, and the other may be set back.
+        Checks two clocks: one may stop while the machine sleeps, and the other may be set back.
         """
         left_s = claimed.until_s - self._monotonic()
         left = claimed.delivery.due_at - self._clock.now()
@@ -208,18 +208,18 @@ class Outbox(PollingService):
     # --- sending
 
     async def _carry(self, claimed: _Claimed, was_attempted: bool) -> None:
-        """One attempt from its claim to its end in the ledger. What goes wrong here harms no other."""
+        """One attempt, from its claim to its end in the ledger. An error here does not affect others."""
         delivery = claimed.delivery
         try:
             await self._attempt(claimed, was_attempted)
         except HoldfastError as error:
-            # The ledger did not answer: the claim lapses, and then somebody finds out.
+            # The ledger did not answer: the claim lapses, and then an outbox settles the delivery.
             log.warning("%s is left for later: %s", delivery.id, error)
-        except Exception:  # what nobody foresaw must not end the service: this claim lapses, too
+        except Exception:  # an unexpected error must not end the service; this claim lapses, too
             log.exception("%s is left for later", delivery.id)
         finally:
             del self._in_flight[delivery.id]
-            self.look()  # the next one for the same target may go
+            self.look()  # the next delivery for the same target may be sent now
 
     async def _attempt(self, claimed: _Claimed, was_attempted: bool) -> None:
         delivery = claimed.delivery
@@ -230,7 +230,7 @@ class Outbox(PollingService):
         if was_attempted and await self._settle_doubt(delivery, mouth, "its sender died"):
             return
         if not self._has_lease(claimed):
-            # Nothing was sent. If somebody else has it by now, this changes nothing.
+            # Nothing was sent. If another gateway has claimed it, this changes nothing.
             await self._put_back(delivery, "the lease was nearly over before it could be sent")
             return
         try:
@@ -241,7 +241,7 @@ class Outbox(PollingService):
             await self._fail(delivery, "undeliverable", str(error))
         except NotDone as error:
             await self._again(delivery, error)
-        except Exception as error:  # noqa: BLE001 - whatever a channel raises; it may have gone out before
+        except Exception as error:  # noqa: BLE001 - a channel may raise anything, also after it sent the message
             if not await self._settle_doubt(delivery, mouth, _words_of(error)):
                 await self._again(delivery, error)
         else:
@@ -252,7 +252,7 @@ class Outbox(PollingService):
             await self._fail(delivery, "no_channel", "it names no channel through which it could go")
         elif not was_attempted:
             await self._put_back(delivery, "its channel was removed here before it could be sent")
-        # What may have gone out is left to whoever has the channel, and can ask.
+        # One that may have gone out is left to a gateway that has the channel and can ask it.
 
     def _mouth_of(self, delivery: Delivery) -> Mouth | None:
         found = None if delivery.origin is None else self.channels.get(delivery.origin.channel)
@@ -264,11 +264,11 @@ class Outbox(PollingService):
             return await mouth.deliver(delivery.origin, delivery.letter, key=delivery.idempotency_key)
 
     async def _settle_doubt(self, delivery: Delivery, mouth: Mouth, why: str) -> bool:
-        """The message may have gone out: ask. False when it may be sent (again) without harm."""
+        """Ask the channel whether the message went out. False when it is safe to send it (again)."""
         try:
             async with asyncio.timeout(self._send_timeout_s):
                 found = await mouth.find_sent(delivery.idempotency_key)
-        except Exception as error:  # noqa: BLE001 - whatever a channel raises; it cannot be asked now
+        except Exception as error:  # noqa: BLE001 - a channel may raise anything; ask again later
             found = CannotTell(_words_of(error))
         if isinstance(found, str):
             await self._sent(delivery, found)
@@ -319,24 +319,24 @@ class Outbox(PollingService):
         await self._store.write(settle)
 
     async def _again(self, delivery: Delivery, error: BaseException, after_s: float | None = None) -> None:
-        """Later, with the same key; what is owed to the same target waits for it.
+        """Send again later, with the same key; other deliveries for the same target wait for it.
 
-        Who is asked for patience waits at least so long; while it is young, that counts as no attempt.
+        `after_s` is the receiver's Retry-After. While the delivery is young, such a wait is not an attempt.
         """
         now = self._clock.now()
         is_patient = after_s is not None and now - delivery.created_at < PATIENT_FOR
         if not is_patient and delivery.attempts >= self._max_attempts:
             await self._fail(delivery, "gave_up", f"{delivery.attempts} attempts: {_words_of(error)}")
             return
-        # An exponent that grows for ever does not fit into a float some day.
+        # Bound the exponent: 2.0 to a large power overflows a float.
         doubled_s = 2.0 ** min(delivery.attempts - 1, 30)
         pause_s = min(doubled_s, MAX_PAUSE_S) * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
-        # Never sooner than by ourselves: "in 0 seconds" would be asked for again at once.
+        # Not sooner than our own backoff: "Retry-After: 0" would make a busy loop.
         wait_s = max(pause_s, min(after_s or 0.0, MAX_PATIENCE_S))
         await self._settle_pending(delivery, _words_of(error), now, now + timedelta(seconds=wait_s))
 
     async def _put_back(self, delivery: Delivery, why: str) -> None:
-        """It was not sent, and may be at any time."""
+        """Release a delivery that was not sent; it is due at once."""
         now = self._clock.now()
         await self._settle_pending(delivery, why, now, now)
 
@@ -350,7 +350,7 @@ class Outbox(PollingService):
 
 
 class _Claimed(msgspec.Struct, frozen=True):
-    """A delivery that is ours, and until when by the monotonic clock, counted from before the claim."""
+    """A claimed delivery, and when its claim lapses by the monotonic clock, counted from before the claim."""
 
     delivery: Delivery
     until_s: float
@@ -365,7 +365,7 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def found(self) -> list[tuple[Delivery, bool]]:
-        """What may be taken, and whether somebody has attempted it before."""
+        """What may be claimed, and whether it was attempted before."""
         due = [(one, False) for look in self.due.values() for one in look.deliveries]
         return [*((one, True) for one in self.lapsed.deliveries), *due]
 

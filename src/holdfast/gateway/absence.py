@@ -1,7 +1,7 @@
-"""Says once that the gateway is not back in time, and once that it is back.
+"""Sends one alert when the gateway is not back in time, and one when it is back.
 
-Whoever is to hear it is told by a process of its own (`python -m holdfast.gateway.absence`), so that what
-sends stays out of the supervisor: it is large, it speaks to strangers, and it may hang.
+A separate process sends each alert (`python -m holdfast.gateway.absence`). The code that sends is large,
+talks to remote services and may hang, so the supervisor does not load it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import msgspec
 
 log = logging.getLogger("holdfast")
 
-# A plain web address is a webhook: it gets the words as JSON.
+# A plain web address is a webhook: it gets the alert as JSON.
 _WEBHOOKS = {"https://": "jsons://", "http://": "json://"}
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """What to say, and to whom. The URLs may hold secrets: they travel by file, never as arguments."""
+    """An alert and its URLs. URLs may hold secrets, so they are passed in a file and never as arguments."""
 
     urls: list[str]
     title: str
@@ -30,29 +30,29 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Absence:
-    """Since when nobody has served, and whether somebody was told so."""
+    """Since when no gateway has served, and whether an alert about it was sent."""
 
     def __init__(self, since: float) -> None:
         self.since: float | None = since
         self.was_told = False
 
     def begin(self, at: float) -> None:
-        """From the first trouble on: what fails while the gateway is away belongs to the same absence."""
+        """Start counting. Further failures while the gateway is away belong to the same absence."""
         if self.since is None:
             self.since = at
 
     def end(self) -> bool:
-        """The gateway serves. True when somebody was told that it did not."""
+        """The gateway serves again. True when an alert about its absence was sent."""
         was_told, self.since, self.was_told = self.was_told, None, False
         return was_told
 
     def due_at(self, after_s: float) -> float | None:
-        """When to say so; None when there is nothing to say, or it was said."""
+        """When to send the alert; None when the gateway is not away, or the alert was sent."""
         return None if self.since is None or self.was_told else self.since + after_s
 
 
 def send(notice: Notice) -> subprocess.Popen[bytes]:
-    """Start the process that tells it; it reads the notice from a file that nobody else can open."""
+    """Start the process that sends the alert; it reads the notice from a file that no other user can open."""
     with tempfile.TemporaryFile() as page:
         page.write(msgspec.json.encode(notice))
         page.seek(0)
@@ -65,10 +65,10 @@ def send(notice: Notice) -> subprocess.Popen[bytes]:
 
 
 def main() -> int:
-    """Tell everybody; 1 when somebody could not be told."""
+    """Send the alert to every URL; 1 when one of them did not take it."""
     logging.basicConfig(level=logging.WARNING, format="holdfast: %(message)s")
     notice = msgspec.json.decode(sys.stdin.buffer.read(), type=Notice)
-    # Everybody, also after somebody who could not be told.
+    # A list, not `all(...)`: a URL that fails must not keep the alert from the others.
     told = [_tell(url, notice, place) for place, url in enumerate(notice.urls)]
     return 0 if all(told) else 1
 
@@ -76,11 +76,11 @@ def main() -> int:
 def _tell(url: str, notice: Notice, place: int) -> bool:
     import apprise
 
-    # Apprise's own words would hold the URL.
+    # Apprise logs the URL, which may hold a password.
     logging.getLogger("apprise").setLevel(logging.CRITICAL)
     to = apprise.Apprise()
     if not any(to.add(form) for form in _forms(url)):
-        log.error("alert_urls[%d] names no service that is known; see `holdfast config check`", place)
+        log.error("alert_urls[%d] names no service that apprise knows; see `holdfast config check`", place)
         return False
     kind = apprise.NotifyType.FAILURE if notice.is_bad else apprise.NotifyType.SUCCESS
     if not to.notify(title=notice.title, body=notice.body, notify_type=kind):
@@ -90,7 +90,7 @@ def _tell(url: str, notice: Notice, place: int) -> bool:
 
 
 def _forms(url: str) -> Sequence[str]:
-    """Apprise knows some web addresses itself; every other one is a webhook."""
+    """The URLs to try: apprise knows some web addresses itself; every other one is a webhook."""
     plain = next((form for form in _WEBHOOKS if url.lower().startswith(form)), None)
     return [url] if plain is None else [url, _WEBHOOKS[plain] + url[len(plain) :]]
 

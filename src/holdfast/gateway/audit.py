@@ -1,4 +1,4 @@
-"""Service: what the gateway did or refused enters the audit log; of refusals only a bounded number."""
+"""Service: writes what the gateway did or refused into the audit log; the number of refusals is bounded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.engine.aio.service import Service
 from holdfast.store import Store, Tx
 
 EVERY_S = 1.0
-# So many different refusals are kept between two writes, and the others are only counted.
+# How many different refusals are kept between two writes; the others are only counted.
 MOST = 20
-# While the ledger cannot be written, the oldest notes go.
+# How many notes are kept while the ledger cannot be written; the oldest are dropped first.
 MOST_NOTES = 1000
 GATEWAY = Actor(who="gateway", door=Door.GATEWAY)
 
@@ -24,8 +24,8 @@ GATEWAY = Actor(who="gateway", door=Door.GATEWAY)
 class AuditTrail(Service):
     """Collects entries in memory and writes them once a second; equal refusals become one entry.
 
-    A flood of wrong tokens must not fill the ledger, nor make the callers wait for its disk. If the process
-    dies, the entries of its last second are not in the log; what callers changed is, in the same write.
+    A flood of wrong tokens must not fill the ledger or make callers wait for its disk. If the process dies,
+    the entries of its last second are lost. Changes by callers are not: each is written with its entry.
     """
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -37,13 +37,13 @@ class AuditTrail(Service):
         self._dropped = 0
 
     def note(self, action: str, *, outcome: AuditOutcome = AuditOutcome.DONE, why: str | None = None) -> None:
-        """What the gateway does by itself: a signal is obeyed, changed settings are applied."""
+        """Note what the gateway did by itself: it obeyed a signal, or applied changed settings."""
         self._notes.append(GATEWAY.entry(action, outcome, now=self._clock.now(), why=why))
         del self._notes[:-MOST_NOTES]
 
     async def record(self, entry: AuditEntry) -> None:
-        """Before an act begins. While the ledger is away the entry waits in memory and holds nothing up: a
-        token must be revoked, and a gateway stopped, on a full disk, too."""
+        """Record an act before it begins. While the ledger is away the entry waits in memory and does not
+        block the act: an operator must be able to revoke a token or stop a gateway on a full disk."""
         try:
             await self._store.write(lambda tx: tx.audit.add(entry))
         except StoreUnavailable:
@@ -52,7 +52,7 @@ class AuditTrail(Service):
     def refuse(
         self, actor: Actor, action: str, why: str, *, subject: str | None = None, is_failure: bool = False
     ) -> None:
-        """What a caller wanted and did not get. Safe at any rate: nothing is written before the next pass."""
+        """Note a refused request. Cheap at any rate of requests: it is written only at the next pass."""
         outcome = AuditOutcome.FAILED if is_failure else AuditOutcome.REFUSED
         same = (actor.who, actor.door.value, actor.address or "", action, outcome.value)
         before = self._refusals.get(same)
@@ -66,11 +66,11 @@ class AuditTrail(Service):
 
     async def run(self) -> None:
         await super().run()
-        with contextlib.suppress(HoldfastError):  # the process ends, and nothing could be tried again
+        with contextlib.suppress(HoldfastError):  # the process ends: there is no later pass to retry in
             await self.run_once()
 
     async def run_once(self) -> int:
-        """How many entries were written. Raises StoreUnavailable, and they wait for the next pass."""
+        """Write all entries; returns how many. Raises StoreUnavailable and keeps them for the next pass."""
         notes, refusals, dropped = self._notes, self._refusals, self._dropped
         entries = [*notes, *refusals.values()]
         if dropped:
@@ -82,7 +82,7 @@ class AuditTrail(Service):
             for entry in entries:
                 tx.audit.add(entry)
 
-        # What comes while this is written is for the next pass.
+        # Entries that arrive during this write belong to the next pass.
         self._notes, self._refusals, self._dropped = [], {}, 0
         try:
             await self._store.write(write)

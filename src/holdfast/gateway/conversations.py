@@ -1,4 +1,4 @@
-"""Service: the messages of each session become tasks, one at a time, in order; ended tasks free it."""
+"""Service: turns the messages of each session into tasks, one at a time and in order."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ T = TypeVar("T")
 _Prepared: TypeAlias = tuple[Session, Message, Task, Run]
 
 BATCH = 200
-# Without a hint, how often somebody looks.
+# How often the service polls when it gets no hint.
 EVERY_S = 1.0
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass did: sessions whose task had ended, and messages that became tasks."""
+    """What one pass did: how many sessions it settled, and how many messages became tasks."""
 
     settled: int = 0
     started: int = 0
 
 
 class Conversations(PollingService):
-    """One run per session at a time; what comes meanwhile waits its turn, also through restarts.
+    """One run per session at a time; later messages wait their turn, also through restarts.
 
-    Any number of them may work on one ledger: each message is started once.
+    Several gateways may run this service on one ledger: each message is started once.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Conversations(PollingService):
         every_s: float = EVERY_S,
         batch: int = BATCH,
     ) -> None:
-        """`agents` are the names of those whose messages are started here; others wait for their agent."""
+        """`agents` names the agents of this gateway; messages for other agents wait."""
         super().__init__(store, "sessions", every_s=every_s)
         self._clock = clock
         self._batch = batch
@@ -65,11 +65,11 @@ class Conversations(PollingService):
         self.agents = agents
 
     def hold(self) -> None:
-        """Start nothing from now on: messages are stored and wait. Safe twice."""
+        """Start nothing from now on: messages are stored and wait. Safe to call twice."""
         self._is_held = True
 
     def go_on(self) -> None:
-        """The drain was called off: start again what waits."""
+        """The drain was called off: start waiting messages again."""
         self._is_held = False
         self.look()
 
@@ -78,7 +78,7 @@ class Conversations(PollingService):
         return self._is_held
 
     async def run_once(self) -> Moved:
-        """Settle what has ended, then start what can be started; all there is, a batch at a time."""
+        """Settle ended tasks, then start waiting messages; in batches, until none is left."""
         settled = started = 0
         while (count := await self._settle_batch()) > 0:
             settled += count
@@ -95,7 +95,7 @@ class Conversations(PollingService):
         if not ended:
             return 0
         now = self._clock.now()
-        # Always in the same order: two of us must not wait for each other.
+        # Lock sessions in a fixed order, to avoid a deadlock with another gateway.
         pairs = sorted((session.key, session.task_id or "") for session in ended)
 
         def settle_all(tx: Tx, some: Sequence[tuple[str, str]]) -> int:
@@ -114,13 +114,13 @@ class Conversations(PollingService):
         if not found.messages:
             return 0
         now = self._clock.now()
-        # Always in the same order: two of us must not wait for each other.
+        # Lock sessions in a fixed order, to avoid a deadlock with another gateway.
         ordered = sorted(found.messages, key=lambda one: one[0].key)
 
         def prepare_all() -> list[_Prepared]:
             return [(*one, *prepare(task_for(*one), now)) for one in ordered]
 
-        # What is asked for becomes a goal, and is redacted.
+        # The message becomes the task's goal, which is redacted; for much text, off the event loop.
         is_much = sum(len(message.body) for _, message in ordered) > REDACT_OFF_LOOP_BYTES
         prepared = await asyncio.to_thread(prepare_all) if is_much else prepare_all()
 
@@ -130,14 +130,14 @@ class Conversations(PollingService):
         return await self._each(prepared, start_all)
 
     async def _each(self, several: Sequence[T], act: Callable[[Tx, Sequence[T]], int]) -> int:
-        """All in one write; when one of them cannot be done, each alone, so that it harms no other."""
+        """Try all in one write; if that fails, write each alone, so that one failure blocks no other."""
         try:
             return await self._store.write(lambda tx: act(tx, several))
         except StoreUnavailable:
             raise
         except HoldfastError as error:
             if len(several) == 1:
-                log.error("a session stands still: %s", error)  # noqa: TRY400 - its message is the story
+                log.error("a session is stuck: %s", error)  # noqa: TRY400 - the message says it all
                 return 0
         return sum([await self._each([one], act) for one in several])
 
@@ -164,11 +164,11 @@ def _find_ready(tx: Tx, agents: frozenset[str], limit: int) -> _Found:
 
 
 def _first_of(tx: Tx, session: Session) -> Message | None:
-    """One that is damaged must not keep other sessions from going on; its own stands still."""
+    """The next message of a session; None when its row is damaged: only that session is stuck then."""
     try:
         return tx.messages.next_of(session.key)
     except RowDamaged as damage:
-        log.error("%s stands still: %s", session.key, damage)  # noqa: TRY400 - the row is the story
+        log.error("%s is stuck: %s", session.key, damage)  # noqa: TRY400 - the message says it all
         return None
 
 
@@ -180,7 +180,7 @@ def task_for(session: Session, message: Message) -> NewTask:
         name=agent_task(session.agent),
         goal=goal,
         owner=session.key,
-        # What was said by now; a message that comes later has its own turn.
+        # The agent sees the transcript up to here; a later message is answered by its own task.
         arguments={"session_key": session.key, "message_id": message.id, "until": session.last_position},
         runtime=RuntimeName.AGENT,
         origin=message.origin,
@@ -190,12 +190,12 @@ def task_for(session: Session, message: Message) -> NewTask:
 
 
 def start(tx: Tx, session: Session, message: Message, task: Task, run: Run, *, now: datetime) -> bool:
-    """The first message that waits becomes a task, if it still waits and nothing is being answered there."""
+    """Turn the first waiting message into a task, if it still waits and its session is idle."""
     held = tx.sessions.hold(session.key)
     if held is None:
         return False
     if held.task_id == task.id:
-        return True  # in a commit whose answer was lost
+        return True  # an earlier attempt of this write committed, and its answer was lost
     first = tx.messages.next_of(session.key)
     if held.task_id is not None or first is None or first.id != message.id:
         return False
@@ -208,9 +208,9 @@ def start(tx: Tx, session: Session, message: Message, task: Task, run: Run, *, n
 
 
 def settle(tx: Tx, session_key: str, task_id: str, *, now: datetime) -> bool:
-    """A task of the session has ended: what it did not answer failed, and the session is free.
+    """Free a session whose task has ended; a message that the task did not answer has failed.
 
-    False when that was settled before, or when the task goes on after all.
+    False when the session was settled before, or when the task was retried and goes on.
     """
     session = tx.sessions.hold(session_key)
     if session is None or session.task_id != task_id:
@@ -221,7 +221,7 @@ def settle(tx: Tx, session_key: str, task_id: str, *, now: datetime) -> bool:
     try:
         asked = tx.messages.taken_by(task_id)
     except RowDamaged as damage:
-        log.error("what %s was to answer cannot be read: %s", task_id, damage)  # noqa: TRY400
+        log.error("the message that %s was to answer cannot be read: %s", task_id, damage)  # noqa: TRY400
         asked = None
     if asked is not None:
         _close(tx, asked, task_id, task, now)
@@ -233,7 +233,7 @@ def _close(tx: Tx, asked: Message, task_id: str, task: Task | None, now: datetim
     assert asked.status is MessageStatus.TAKEN
     status = TaskStatus.LOST if task is None else task.status
     if status is TaskStatus.SUCCEEDED:
-        # It had nothing to say, or said it elsewhere.
+        # The task succeeded without an answer of its own.
         answer(tx, session_key=asked.session_key, message_id=asked.id, task_id=task_id, text=None, now=now)
     else:
         failure = None if task is None else task.failure

@@ -1,4 +1,4 @@
-"""How long to wait after a crash, and from when on resumes are held: pure."""
+"""Crash backoff: how long to wait after a crash, and when crashes are a loop; pure."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import msgspec
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the supervisor waits for what."""
+    """The time limits of the supervisor."""
 
     first_wait_s: float = 0.2
     longest_wait_s: float = 30.0
-    # A ledger that was away may be back at any moment, and to look costs little.
+    # An unavailable ledger may be back at any moment, and a retry is cheap.
     longest_away_s: float = 5.0
-    # A crash so soon after its start may be the fault of what was resumed.
+    # A crash this soon after the start may be caused by a resumed run.
     early_s: float = 300.0
     crashes_until_held: int = 5
-    # A gateway says every 5 s that it is alive.
+    # A healthy gateway sends a heartbeat every 5 s.
     stuck_after_s: float = 60.0
-    # What a stuck gateway gets to answer a SIGTERM; one that answers may drain.
+    # How long a stuck gateway may take to react to SIGTERM; if it reacts, it may drain.
     stuck_grace_s: float = 10.0
     drain_slack_s: float = 30.0
     alert_timeout_s: float = 60.0
 
 
 class Crashes:
-    """The crashes since the last healthy life, and what follows from them."""
+    """Counts the crashes since a gateway was last healthy, and computes the backoff."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -33,24 +33,23 @@ class Crashes:
 
     @property
     def are_a_loop(self) -> bool:
-        """The next start must hold back what it would resume."""
+        """Whether the next gateway must start with resumes held."""
         return self.count >= self._patience.crashes_until_held
 
     def forget(self) -> None:
-        """A healthy life: whatever came before is over."""
+        """The gateway was healthy: start counting anew."""
         self.count = 0
         self._waits = 0
 
     def explain(self) -> None:
-        """The run that is to blame was found: so many crashes may come again before it is a loop. Each time
-        it spends one of its attempts or ends, so that comes to an end; the waits grow all the same."""
+        """The run that caused the crash was found: count anew towards a loop, but keep the backoff growing.
+        This cannot go on for ever: each such crash ends the run or uses up one of its attempts."""
         self.count = 0
 
     def wait_after_crash(self, *, lived_s: float, was_healthy: bool, jitter: float) -> float:
-        """Count a crash, and say how long to wait; jitter is from 0 to 1.
+        """Count a crash, and return how long to wait; jitter is from 0 to 1.
 
-        A life that was healthy, or long, says nothing about the next one: its crash is not counted, and the
-        waits begin anew.
+        The crash of a gateway that was healthy, or ran for long, is not counted, and resets the backoff.
         """
         if was_healthy or lived_s >= self._patience.early_s:
             self._waits = 0
@@ -59,7 +58,7 @@ class Crashes:
         return self.wait(jitter=jitter)
 
     def wait(self, *, jitter: float) -> float:
-        """Longer each time: half of the doubled wait at least, the whole of it at most."""
+        """The next wait of an exponential backoff: between half of the doubled wait and all of it."""
         doubled = self._patience.first_wait_s * 2.0 ** min(self._waits, 32)
         self._waits += 1
         return min(doubled, self._patience.longest_wait_s) * (0.5 + 0.5 * jitter)

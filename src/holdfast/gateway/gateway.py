@@ -41,7 +41,7 @@ from holdfast.gateway.audit import AuditTrail
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import not_planned, planning, save_file
 from holdfast.gateway.pulse import Pulse
-from holdfast.gateway.readiness import NOBODY, Asker, Readiness, interruptions
+from holdfast.gateway.readiness import NO_ASKER, Asker, Readiness, interruptions
 from holdfast.gateway.recovery import QUARANTINED, Recovery
 from holdfast.gateway.refusals import Refusals
 from holdfast.gateway.serving import ended_by_force
@@ -52,12 +52,12 @@ from holdfast.tools.restart import RestartAsked, restarting_through
 log = logging.getLogger("holdfast")
 
 ALIVE_EVERY_S = 5.0
-# What programs that did not stop get to unwind, once all of them are paused; then the process ends.
+# How long interrupted programs may unwind after all of them are paused; then the process ends.
 UNWIND_S = 1.0
 HEALTHY_AFTER_S = 30.0
-# How long services may take to end what they are at.
+# How long services may take to finish their current work.
 SERVICES_S = 10.0
-# Among so many restarts a run finds its own.
+# How many restarts are searched for the one that a run asked for.
 RECENT = 100
 _MOST_TEXT = 2000
 
@@ -71,7 +71,7 @@ class Standing(StrEnum):
 
 
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the gateway is, for whoever asks."""
+    """The state of the gateway, as every door shows it."""
 
     status: Standing
     boot_id: str
@@ -81,9 +81,9 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int
     holds: tuple[Hold, ...] = ()
     restart_id: str | None = None
-    # Why the ledger cannot be used now; None when it could at the last look.
+    # Why the ledger cannot be used now; None when the last check succeeded.
     ledger_problem: str | None = None
-    # Why the settings as they are written do not hold; None when they do.
+    # Why the settings on disk are not applied; None when they are.
     settings_refused: str | None = None
 
     @property
@@ -96,21 +96,21 @@ class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestartRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody wants the gateway to restart; signals and changed settings do not wait at the gate."""
+    """A request for a restart; signals and changed settings bypass the readiness gate."""
 
     reason: str
     triggered_by: str
     force: bool = False
     key: str | None = None
     # An agent that asks does not count itself.
-    asker: Asker = NOBODY
+    asker: Asker = NO_ASKER
     session_key: str | None = None
     continuation: str | None = None
     resume_reason: ResumeReason = ResumeReason.EXPLICIT_RESTART
 
 
 class RestartAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Accepted, with the restart that it became part of; or why not, and who would have been interrupted."""
+    """Accepted, with the restart it became part of; or refused, with why and what it would interrupt."""
 
     is_accepted: bool
     restart_id: str | None = None
@@ -140,18 +140,18 @@ class MakesWorker(Protocol):
 
 
 class _Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants, on its way to the loop that does it."""
+    """A request to stop or restart, queued for the loop that drains."""
 
     trigger: Trigger
     wants_restart: bool
-    # Answered when it is decided: None when the process ends by it, else why it goes on.
+    # Set when it is decided: None when the process ends, else the reason why it goes on.
     decided: asyncio.Future[str | None] | None = None
-    # Whether the next life was found to be able to start.
+    # Whether a trial has shown that the next gateway can start.
     was_tried: bool = False
 
 
 class Gateway:
-    """One life of the gateway, from its recovery to its drain."""
+    """One gateway process, from its recovery to its drain."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Gateway:
         tell: Callable[[str], None] = lambda _event: None,
         trial: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
-        """`trial` says why the next life could not start, or None when it could."""
+        """`trial` returns why the next gateway could not start, or None when it could."""
         settings = config.gateway.restart
         self.store = store
         self.clock = clock
@@ -181,7 +181,7 @@ class Gateway:
         self._refusals = Refusals(store, clock)
         self._pulse = Pulse(store, clock)
         self.audit = AuditTrail(store, clock)
-        # All services together say once that the ledger is away.
+        # Shared, so that all services together log once that the ledger is away.
         self.troubles = TroubleLog()
         self._services: list[Service] = []
         for service in (*services, self._refusals, self._pulse, self.audit):
@@ -192,7 +192,7 @@ class Gateway:
         self._tell = tell
         self._trial = trial
         self._why_held = why_held
-        # The same after a reboot, so that what the gateway left before it is told as its own.
+        # Stays the same after a reboot, so that the gateway recognises the restarts that it left open.
         self._place = f"{life.directory} {home}"
         self.home = home
         self._recovery = Recovery(store, clock, life, inbox, settings, place=self._place, home=home)
@@ -203,28 +203,28 @@ class Gateway:
             troubles=self.troubles,
         )
         self._wishes: asyncio.Queue[_Wish] = asyncio.Queue()
-        # By the key of the request: what runs of this life have asked for, and is not decided yet.
+        # Restarts that runs of this process asked for and that are not decided yet, by request key.
         self._asking: dict[str, asyncio.Future[str | None]] = {}
         self._standing = Standing.STARTING
         self._restart: Restart | None = None
-        # When it is over, how; a stop that comes late still counts, until the process has ended.
+        # How the process ends; a late stop still turns a restart into a stop.
         self.wants_restart = False
         self.is_ready = asyncio.Event()
 
     def add_service(self, service: Service) -> None:
-        """One that needs the gateway itself; before `run`."""
+        """Add a service that needs the gateway itself; call it before `run`."""
         service.troubles = self.troubles
         self._services.append(service)
 
     # --- what doors ask
 
     async def look(self, *, at_most_old_s: float = 0.0) -> GatewayStatus:
-        """The status, after a look at the ledger, which is as old as that at most."""
+        """The status, after a check of the ledger that is at most so old."""
         await self._pulse.look(at_most_old_s=at_most_old_s)
         return self.status()
 
     def status(self) -> GatewayStatus:
-        """As far as it is known; `look` finds out how the ledger fares."""
+        """The status as it is known, without a check of the ledger; `look` makes one."""
         problem = self._pulse.problem or self.troubles.why_away
         is_serving = self.is_ready.is_set() and self._standing is Standing.SERVING
         return GatewayStatus(
@@ -250,8 +250,8 @@ class Gateway:
     def is_draining(self) -> bool:
         return self._standing in {Standing.DRAINING, Standing.STOPPED}
 
-    async def preflight(self, asker: Asker = NOBODY) -> Readiness:
-        """Who would be interrupted by a restart now, besides the one that asks: it knows."""
+    async def preflight(self, asker: Asker = NO_ASKER) -> Readiness:
+        """What a restart would interrupt now, without the agent that asks."""
         task_ids = self._task_ids()
         found = await self.store.read(lambda tx: interruptions(tx, task_ids, asker)) if task_ids else []
         settings = self.config.gateway.restart
@@ -264,9 +264,9 @@ class Gateway:
         )
 
     async def restart(self, request: RestartRequest, *, waits: bool = True) -> RestartAnswer:
-        """Ask for a restart. Refused by the readiness gate, unless forced; refused when what is in flight
-        cannot be made durable. Who waits is answered when it is drained; a run must not wait for that, since
-        the drain waits for the run."""
+        """Ask for a restart. The readiness gate may refuse it, unless it is forced; so does a drain that
+        cannot save what is in flight. With `waits`, returns when the drain is over. A run must not wait: the
+        drain waits for the run, and both would hang."""
         trigger = self._trigger(request)
         readiness = await self.preflight(request.asker)
         if not readiness.is_safe and not request.force:
@@ -284,7 +284,7 @@ class Gateway:
     async def ask(
         self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
     ) -> RestartAsked:
-        """As a tool of a run: answered at once, because the drain waits for the run."""
+        """For a tool inside a run: answers at once, because the drain waits for the run."""
         caller = self._worker.caller_of(key)
         asker = Asker(session_key=session_key)
         if caller is not None:
@@ -306,7 +306,7 @@ class Gateway:
         )
 
     async def asked(self, key: str) -> RestartAsked | None:
-        """What came of a restart of late that has that key among its triggers."""
+        """What became of the recent restart that has this key among its triggers."""
         found = _with_key(await self.restarts(RECENT), key)
         if found is None:
             return None
@@ -318,7 +318,7 @@ class Gateway:
         return RestartAsked(is_accepted=False, why=why, would_interrupt=tuple(names))
 
     async def stop(self, why: str, *, triggered_by: str) -> None:
-        """Drain and end; complete when it is decided."""
+        """Drain and end; returns when that is decided."""
         decided = asyncio.get_running_loop().create_future()
         request = RestartRequest(reason=why, triggered_by=triggered_by, resume_reason=ResumeReason.SIGNAL)
         self._want(_Wish(trigger=self._trigger(request), wants_restart=False, decided=decided))
@@ -327,8 +327,8 @@ class Gateway:
             raise RestartBlocked(problem)
 
     async def let_resume(self) -> int:
-        """A person has looked: what was held back is resumed. How many were."""
-        # Still held for the reaper: one of us is enough.
+        """Resume what was held, after a person has looked; returns how many runs."""
+        # The reaper stays held meanwhile, so that only this call resumes.
         resumed = await self._worker.take_over(is_allowed=True)
         self._why_held = None
         self._worker.hold_resumes(None)
@@ -342,21 +342,21 @@ class Gateway:
     # --- what signals, runs and settings want
 
     def put(self, request: StopRequest) -> None:
-        """A signal, or the death of the supervisor: it does not wait at the gate."""
+        """Queue the stop of a signal, or of a dead supervisor: it bypasses the readiness gate."""
         wanted = RestartRequest(reason=request.why, triggered_by="signal", resume_reason=ResumeReason.SIGNAL)
         action = "gateway.restart" if request.wants_restart else "gateway.stop"
         self.audit.note(action, outcome=AuditOutcome.ASKED, why=request.why)
         self._want(_Wish(trigger=self._trigger(wanted), wants_restart=request.wants_restart))
 
     async def try_settings(self) -> None:
-        """Raises SettingsError when the next life could not start with the settings as they are written."""
+        """Raises SettingsError when the next gateway could not start with the settings on disk."""
         why_not = None if self._trial is None else await self._trial()
         if why_not is not None:
             raise SettingsError(f"the next gateway could not start: {why_not}")
 
     async def settings_changed(self, keys: Sequence[str]) -> None:
-        """Settings that apply only after a restart have changed, and were tried. Returns when everything is
-        drained; raises RestartBlocked when what is in flight could not be saved, and the gateway goes on."""
+        """Restart for changed settings that were tried and apply only after a restart. Returns when all is
+        drained; raises RestartBlocked when a run could not be saved, and the gateway goes on."""
         wanted = RestartRequest(
             reason=f"config-change: {', '.join(keys)}"[:_MOST_TEXT],
             triggered_by="config",
@@ -370,7 +370,7 @@ class Gateway:
             raise RestartBlocked(problem)
 
     def apply(self, config: Config) -> None:
-        """Settings that apply at once; most are read where they are used."""
+        """Apply live settings; most are read where they are used."""
         self.config = config
         settings = config.gateway.restart
         self._recovery.settings = settings
@@ -378,7 +378,7 @@ class Gateway:
         self._worker.resume_side_by_side(settings.resume_concurrency)
 
     def _want(self, wish: _Wish) -> None:
-        """For the loop that drains; once that is over, all that is left to decide is what comes after."""
+        """Queue a request for the loop that drains. After the drain, a stop can still replace a restart."""
         if self._standing is not Standing.STOPPED:
             self._wishes.put_nowait(wish)
             return
@@ -388,8 +388,8 @@ class Gateway:
         _decide(wish, None)
 
     async def _run_requires_restart(self, asked: RestartAsk) -> str | None:
-        """Why there is no restart; None when everything is drained. A run that was replayed since it asked
-        finds the same request, and what was decided about it."""
+        """Why there is no restart; None when everything is drained. A replayed run finds its first request,
+        and what was decided about it."""
         decided = self._asking.get(asked.key)
         if decided is None:
             refused = await self._refusal_of(asked.key)
@@ -409,7 +409,7 @@ class Gateway:
     async def _refusal_of(self, key: str) -> str | None:
         try:
             found = await self.restarts(RECENT)
-        except HoldfastError:  # then those that the ledger does not know yet are all that can be known
+        except HoldfastError:  # the ledger is away: search only the refusals that are kept in memory
             found = self._refusals.with_these([], limit=RECENT, before="~")
         restart = _with_key(found, key)
         return None if restart is None else _why_blocked(restart)
@@ -418,7 +418,7 @@ class Gateway:
         if request.session_key is not None:
             agent_of(request.session_key)
         return Trigger(
-            # On one line, as it stands in the log.
+            # On one line, because it is logged.
             reason=" ".join(check_text("reason", request.reason).split())[:_MOST_TEXT] or "restart",
             triggered_by=request.triggered_by,
             at=self.clock.now(),
@@ -431,10 +431,10 @@ class Gateway:
     def _task_ids(self) -> list[str]:
         return sorted({claim.task_id for claim in self._worker.claims_in_flight()})
 
-    # --- the life
+    # --- the run of the process
 
     async def run(self) -> bool:
-        """Recover, serve, drain. True when a restart is wanted, False when the gateway shall stay stopped."""
+        """Recover, serve, drain. True when a restart is wanted, False when the gateway must stay stopped."""
         with restarting_through(self):
             return await self._run()
 
@@ -455,7 +455,7 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def _served(self) -> AsyncIterator[None]:
-        """The services run, and end with us: what they do is done in whole writes."""
+        """Run the services until the block ends; each of their writes is whole, so they can stop anywhere."""
         async with asyncio.TaskGroup() as group:
             serving = [group.create_task(service.run()) for service in self._services]
             try:
@@ -463,21 +463,21 @@ class Gateway:
             finally:
                 for service in self._services:
                     service.stop()
-                # What is being sent is sent to its end: cut short, its outcome would be unknown.
+                # Let a send in progress finish: if it were cut short, its outcome would be unknown.
                 await shielded(_ended(serving))
                 for child in serving:
                     child.cancel()
 
     async def _take_up(self) -> None:
         if self._why_held is not None:
-            # The gateway serves and shows what it holds back; a person, or a healthy start, lets it go on.
+            # The gateway serves and shows what it holds, until an operator or a healthy start releases it.
             self._worker.hold_resumes(self._why_held)
             await self._worker.take_over()
             return
         resumed = await self._worker.take_over()
         if resumed.blamed or await self._has_quarantined(list(resumed.failed)):
-            # Quarantine comes before the breaker: a crash that one run is to blame for does not count towards
-            # a loop. The attempts of its task bound how often that run may do it.
+            # A crash that one run caused does not count towards a crash loop: quarantine handles that run,
+            # and its task's attempts bound how often it can crash the gateway.
             self._tell("quarantined")
         await self._recovery.finish()
 
@@ -489,13 +489,13 @@ class Gateway:
         return bool(checkpoint_ids) and await self.store.read(read)
 
     async def _beat(self) -> None:
-        """Tell the supervisor that the loop goes on, and once that all is well."""
+        """Send heartbeats to the supervisor, and say once that the gateway is healthy."""
         since, is_told = 0.0, False
         while True:
             self._tell("alive")
             await asyncio.sleep(ALIVE_EVERY_S)
             since += ALIVE_EVERY_S
-            # A recovery may take longer than that.
+            # Recovery may take longer than HEALTHY_AFTER_S.
             if since >= HEALTHY_AFTER_S and self.is_ready.is_set() and not is_told:
                 is_told = True
                 self._tell("healthy")
@@ -507,12 +507,12 @@ class Gateway:
     # --- the drain
 
     async def _drain(self, first: _Wish) -> bool:
-        """True when the process may end; False when it could not, and goes on."""
+        """True when the process may end; False when the drain was blocked and the gateway goes on."""
         needs_trial = first.wants_restart and not first.was_tried
         why_not = await self._trial() if self._trial is not None and needs_trial else None
         wishes = [first, *self._waiting_wishes()]
         if why_not is not None and all(wish.wants_restart for wish in wishes):
-            # Nobody is better off with a gateway that is gone than with one that has the settings of before.
+            # A running gateway with the old settings is better than none.
             log.error("not restarted: %s", why_not)
             why_not = f"the next gateway could not start: {why_not}"
             await self._note_refusal([wish.trigger for wish in wishes], why_not)
@@ -542,14 +542,15 @@ class Gateway:
         await self._note_end(self._restart)
         self._standing = Standing.STOPPED
         self.wants_restart = all(wish.wants_restart for wish in wishes)
-        # Those who came while the end was noted, too.
+        # Also answer requests that arrived while the end was being noted.
         for wish in (*wishes, *self._waiting_wishes()):
             self._want(wish)
         return True
 
     async def _begin_restart(self, wishes: Sequence[_Wish]) -> Restart:
-        """In the ledger and in the file before anything is stopped: what cannot be written blocks it. A file
-        that cannot be written blocks only a restart: what the ledger has is enough for the next start."""
+        """Write the manifest to the ledger and to its file before anything is stopped. If the ledger cannot
+        be written, nothing is stopped. If only the file cannot be written, a restart is blocked and a stop is
+        not: the next start needs only the ledger."""
         triggers = [wish.trigger for wish in wishes]
         try:
             planned = await self._plan(triggers)
@@ -560,12 +561,12 @@ class Gateway:
 
         def begin(tx: Tx) -> Restart:
             restart = tx.restarts.create(planned)
-            if restart is planned:  # and not found, after a commit whose answer was lost
+            if restart is planned:  # not found from an earlier commit whose answer was lost
                 tx.emit(EventKind.RESTART_BEGUN, restart.id, at=now, reason=restart.manifest.reason)
             return restart
 
         try:
-            await self._refusals.run_once()  # those before us are noted before us
+            await self._refusals.run_once()  # note earlier refusals first, to keep the order
             restart = await self.store.write(begin)
         except HoldfastError as error:
             self._refusals.add(planned, str(error))
@@ -579,7 +580,7 @@ class Gateway:
             if all(wish.wants_restart for wish in wishes):
                 await self._note_end(restart, why)
                 raise
-            log.warning("%s; the gateway stops all the same, and the ledger has the manifest", why)
+            log.warning("%s; the gateway stops anyway, because the ledger has the manifest", why)
         return restart
 
     async def _plan(self, triggers: Sequence[Trigger]) -> Restart:
@@ -600,8 +601,8 @@ class Gateway:
         return not_planned(restart_id, boot_id=self._life.id, place=self._place, triggers=triggers, now=now)
 
     async def _note_refusal(self, triggers: Sequence[Trigger], why: str) -> None:
-        """A restart that never began stands among the restarts, with those that it would have interrupted:
-        in the ledger, or in memory until that can be written."""
+        """List a restart that never began among the restarts, with what it would have interrupted: in the
+        ledger, or in memory until the ledger can be written."""
         try:
             refused = await self._plan(triggers)
         except HoldfastError:
@@ -610,10 +611,10 @@ class Gateway:
         try:
             await self._refusals.run_once()
         except HoldfastError as error:
-            log.warning("the refusal of %s is not noted yet: %s", refused.id, error)
+            log.warning("the refusal of %s is not in the ledger yet: %s", refused.id, error)
 
     async def _until_drained(self, wishes: list[_Wish]) -> str | None:
-        """Until it is decided. Who comes later joins; a second wish to stop is in a hurry."""
+        """Drain; returns why it was blocked. Later requests join this one; a second stop makes it hurry."""
         decided = asyncio.ensure_future(self._worker.until_decided())
         try:
             while not decided.done():
@@ -636,7 +637,7 @@ class Gateway:
             self._worker.hurry()
         wishes.append(wish)
         restart_id, trigger, now = self._restart.id, wish.trigger, self.clock.now()
-        with contextlib.suppress(HoldfastError):  # it happens all the same; only its reason is not kept
+        with contextlib.suppress(HoldfastError):  # the drain goes on; only this reason is not recorded
             self._restart = await self.store.write(
                 lambda tx: tx.restarts.add_triggers(restart_id, [trigger], now=now)
             )
@@ -659,7 +660,7 @@ class Gateway:
             _decide(wish, why)
 
     async def _note_end(self, restart: Restart, why_blocked: str | None = None) -> None:
-        """Drained, or blocked. What cannot be noted is found out by the next life, from the runs."""
+        """Note that the restart drained or was blocked. If that fails, the next start asks the runs."""
         now = self.clock.now()
 
         def note(tx: Tx) -> None:
@@ -676,7 +677,7 @@ class Gateway:
         try:
             await self.store.write(note)
         except HoldfastError as error:
-            log.warning("what became of %s is not noted: %s", restart.id, error)
+            log.warning("the end of %s is not in the ledger: %s", restart.id, error)
             if why_blocked is not None:
                 self._refusals.add(restart, why_blocked)
 
@@ -687,7 +688,7 @@ async def _ended(children: Sequence[asyncio.Task[None]]) -> None:
 
 
 def _with_key(restarts: Sequence[Restart], key: str) -> Restart | None:
-    """The newest of them that was asked for with that key."""
+    """The newest restart that was asked for with this key."""
     return next((one for one in restarts if any(trigger.key == key for trigger in one.triggers)), None)
 
 
@@ -698,7 +699,7 @@ def _why_blocked(restart: Restart) -> str | None:
 
 
 def _reason_for_others(trigger: Trigger) -> ResumeReason:
-    """Why the other runs are resumed: a restart that one of them asked for is not their own doing."""
+    """The resume reason for the other runs: only the run that asked gets `requires_restart`."""
     if trigger.resume_reason is ResumeReason.REQUIRES_RESTART:
         return ResumeReason.EXPLICIT_RESTART
     return trigger.resume_reason

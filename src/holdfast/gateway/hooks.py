@@ -1,4 +1,4 @@
-"""Webhooks that come in: signed by their channel's secret, posted into the session of whoever wrote."""
+"""Incoming webhooks: verified with their channel's secret, then posted into the session of their sender."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Hooks:
         self._secrets = secrets
 
     def check(self, name: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """All that can be known before the body is read. Raises NotFound and BadSignature."""
+        """Check what can be checked before the body is read. Raises NotFound and BadSignature."""
         self._agent_of(name)
         read_signature(name, _signature(headers), self._clock.now())
 
     async def receive(self, name: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Posted:
-        """Durable when it returns. Raises NotFound, BadSignature, BadInput and KeyConflict."""
+        """Post a message, durably. Raises NotFound, BadSignature, BadInput and KeyConflict."""
         agent = self._agent_of(name)
         verify(name, self._secrets[name], _signature(headers), body, self._clock.now())
         inbound = read_inbound(name, agent, body)

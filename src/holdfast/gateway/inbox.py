@@ -1,4 +1,4 @@
-"""The inbox: a message is durable in its session before it is acknowledged, once, and at its place."""
+"""The inbox: stores each message once, in its session and in order, before it acknowledges it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MAX_PAGE = 1000
 
 
 class Inbox:
-    """What people and schedules say to agents, and what is said in each session."""
+    """Posts messages of people and schedules to agents, and reads the transcripts of sessions."""
 
     def __init__(
         self, store: Store, clock: Clock, *, agents: Callable[[], Collection[str]] | None = None
     ) -> None:
-        """`agents` gives the names of those who can be spoken to now; without it, anybody can."""
+        """`agents` returns the names of the agents that take messages now; without it, any name will do."""
         self._store = store
         self._clock = clock
         self._agents = agents
-        # Messages from outside are refused for now, and nothing of them is stored.
+        # While True, messages from outside are refused and not stored.
         self.is_closed = False
 
     async def post(
@@ -46,12 +46,12 @@ class Inbox:
         role: Role | str = Role.USER,
         parent_key: str | None = None,
     ) -> Posted:
-        """The message is durable and has its place when this returns; then, and not before, it is received.
+        """Post a message; when this returns, the message is durable and has its place in the transcript.
 
         The id is the channel's own, unique in its channel and account (a channel that counts in each chat
-        puts the chat into it). The same id again gives the first message; with another text, another role or
-        in another session it raises KeyConflict. Raises BadInput for what cannot be posted, and NotFound for
-        an agent that nobody knows. A role other than `user` is for the gateway itself, never for a door.
+        puts the chat into it). The same id again returns the first message; with another text, another role
+        or in another session it raises KeyConflict. Raises BadInput for what cannot be posted, and NotFound
+        for an unknown agent. Only the gateway itself may post with a role other than `user`.
         """
         agent = agent_of(session_key)
         self._refuse_when_closed()
@@ -67,7 +67,7 @@ class Inbox:
             role=role,
             now=self._clock.now(),
         )
-        self._refuse_when_closed()  # which it may be since we looked
+        self._refuse_when_closed()  # it may have been closed during the await above
         if parent_key is not None:
             agent_of(parent_key)
         return await self._store.write(lambda tx: post(tx, message, parent_key=parent_key))
@@ -81,9 +81,9 @@ class Inbox:
         role: Role | str = Role.SYSTEM,
         tells: bool = False,
     ) -> Posted:
-        """Something stands in the transcript from now on, and nobody answers it; once for each key.
+        """Add a message to the transcript that no agent answers; once for each key.
 
-        `tells` also owes it to whoever spoke last in the session.
+        With `tells` it is also delivered to the person who spoke last in the session.
         """
         message = await _made(
             session_key,
@@ -105,7 +105,7 @@ class Inbox:
         return await self._store.write(note)
 
     async def ask(self, session_key: str, text: str, *, key: str) -> Posted:
-        """The gateway itself says something to an agent, once for each key, and it is to be answered."""
+        """Post a message of the gateway itself for an agent to answer; once for each key."""
         message = await _made(
             session_key, text, None, channel_message_id=key, role=Role.SYSTEM, now=self._clock.now()
         )
@@ -116,7 +116,7 @@ class Inbox:
         return await self._store.write(ask)
 
     async def withdraw(self, message_id: str) -> Message:
-        """A message that still waits will not be answered; one that does not stays as it is."""
+        """Withdraw a message that still waits, so that it is not answered; any other stays as it is."""
         check_id("message", message_id)
         now = self._clock.now()
         return await self._store.write(lambda tx: withdraw(tx, message_id, now=now))
@@ -127,7 +127,7 @@ class Inbox:
         return await self._store.read(lambda tx: tx.messages.get(message_id))
 
     async def messages(self, session_key: str, after: int = 0, limit: int = 100) -> list[Message]:
-        """The transcript behind a position, oldest first. Raises NotFound for a session without one."""
+        """The transcript after a position, oldest first. Raises NotFound for an unknown session."""
         agent_of(session_key)
         check_number("after", after, low=0, high=LAST_POSITION)
         check_number("limit", limit, low=1, high=MAX_PAGE)
@@ -141,7 +141,7 @@ class Inbox:
     async def latest(
         self, session_key: str, *, before: int = LAST_POSITION, limit: int = 100
     ) -> list[Message]:
-        """The end of the transcript, oldest first; the first position leads to what is before."""
+        """The end of the transcript, oldest first; pass its first position as `before` to get older ones."""
         agent_of(session_key)
         check_number("before", before, low=0, high=LAST_POSITION)
         check_number("limit", limit, low=1, high=MAX_PAGE)
@@ -165,7 +165,8 @@ class Inbox:
         before: str | None = None,
         limit: int = 50,
     ) -> list[Session]:
-        """Last spoken in first; `store.sessions.page_token` of the last one leads to the next page."""
+        """Sessions, the most recently used first; the next page begins at `store.sessions.page_token`
+        of the last one."""
         check_number("limit", limit, low=1, high=MAX_PAGE)
         return await self._store.read(
             lambda tx: tx.sessions.page(agent=agent, active_since=active_since, before=before, limit=limit)
@@ -177,7 +178,7 @@ class Inbox:
 
 
 async def _made(session_key: str, text: str, origin: Origin | None, **more: Any) -> Message:
-    """A message fit to be stored. A long text is cleaned in a thread: the event loop does not wait for it."""
+    """A message ready to be stored. A long text is cleaned in a thread, so as not to block the event loop."""
     make = partial(new_message, session_key, text, origin, **more)
     is_long = isinstance(text, str) and len(text) > REDACT_OFF_LOOP_BYTES
     return await asyncio.to_thread(make) if is_long else make()

@@ -39,7 +39,7 @@ def planning(
     triggers: Sequence[Trigger],
     now: datetime,
 ) -> Callable[[Tx], Restart]:
-    """The restart that would begin now: what it interrupts is known before anything is stopped. Only read."""
+    """Build the record of a restart that would begin now, with what it interrupts. Only reads."""
 
     def plan(tx: Tx) -> Restart:
         tasks = tx.tasks.get_many(task_ids)
@@ -60,7 +60,7 @@ def planning(
 def not_planned(
     restart_id: RestartId, *, boot_id: BootId, place: str, triggers: Sequence[Trigger], now: datetime
 ) -> Restart:
-    """The same when the ledger does not tell what it would interrupt."""
+    """The same without the ledger: what the restart would interrupt is not known."""
     return Restart(
         id=restart_id,
         boot_id=boot_id,
@@ -78,7 +78,7 @@ def not_planned(
 
 
 def with_more(before: Manifest, more: Manifest) -> Manifest:
-    """One manifest of what two found, the first one's words for the rest."""
+    """Merge the interruptions of two manifests; everything else comes from the first."""
     sessions = {one.key: one for one in before.active_sessions}
     for one in more.active_sessions:
         # Each may have found other children of the same session.
@@ -109,7 +109,7 @@ def _manifest(tx: Tx, restart_id: str, tasks: Sequence[Task], trigger: Trigger, 
 
 
 def _sessions(tx: Tx, tasks: Sequence[Task]) -> tuple[ActiveSession, ...]:
-    """The sessions whose task is in flight, and those whose task only waits for children that are."""
+    """The sessions whose task is in flight, or only waits for children that are in flight."""
     known = with_ancestors(tx, tasks)
     names = names_of(tasks, known)
     below: dict[str, list[str]] = {task.id: [] for task in tasks if _is_session(task)}
@@ -131,7 +131,7 @@ def _is_session(task: Task) -> bool:
 def _session(tx: Tx, task: Task, children: Sequence[str]) -> ActiveSession:
     assert task.session_key is not None
     session = None
-    with contextlib.suppress(RowDamaged):  # it must not keep all others from being saved
+    with contextlib.suppress(RowDamaged):  # one damaged row must not block the whole manifest
         session = tx.sessions.find(task.session_key)
     origin = task.origin
     return ActiveSession(
@@ -146,8 +146,7 @@ def _session(tx: Tx, task: Task, children: Sequence[str]) -> ActiveSession:
 
 
 def _cron_run(task: Task, one: Interruption) -> ActiveCronRun:
-    # A schedule is known by its name, in the settings and over all its firings; the firing's own task stands
-    # among the interruptions.
+    # A schedule keeps its name over all firings; the task of this firing is among the interruptions.
     name = (task.origin.peer if task.origin is not None else None) or task.session_key or task.name
     return ActiveCronRun(
         job_id=name,
@@ -167,14 +166,14 @@ class _Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def save_file(path: Path, manifest: Manifest) -> None:
-    """Whole or not at all, also when the power fails. Raises RestartBlocked."""
+    """Write the file atomically, safe against a power cut. Raises RestartBlocked."""
     _replace(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 
 
 def consume_file(path: Path, manifest: Manifest, outcome: Outcome, *, now: datetime) -> None:
-    """The document with what became of it. Whoever finds that in it has nothing to recover from.
+    """Add to the document what became of each interruption, which marks it as consumed.
 
-    The ledger is what counts: a file that cannot be written is only said.
+    The ledger is authoritative: if the file cannot be written, that is only logged.
     """
     document = msgspec.to_builtins(manifest) | msgspec.to_builtins(
         _Consumed(consumed_at=_moment(now), outcome=outcome)
@@ -183,7 +182,7 @@ def consume_file(path: Path, manifest: Manifest, outcome: Outcome, *, now: datet
 
 
 def unconsumed(path: Path) -> str | None:
-    """Which restart the document is of, if it does not say yet what became of it."""
+    """The id of the document's restart, if the document is not marked as consumed."""
     try:
         document = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
     except (OSError, msgspec.DecodeError):
@@ -193,7 +192,7 @@ def unconsumed(path: Path) -> str | None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    # A name that no other user can have taken before us: the manifest may lie in a directory such as /tmp.
+    # A random name that no other user can have created before: the manifest may be in a place such as /tmp.
     beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""Tells systemd how the gateway is: ready, reloading, stopping, alive (sd_notify); silent elsewhere."""
+"""Notifies systemd of the gateway's state (sd_notify): ready, reloading, stopping, alive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-# What systemd says to one process only; a child that found it would speak for its parent.
+# Variables that systemd sets for one process; a child that inherited them would notify for its parent.
 VARIABLES = (
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
@@ -20,9 +20,9 @@ MAX_STATUS_CHARS = 500
 
 
 class Notifier:
-    """The way to whoever started us, if it wants to know.
+    """The notification socket of systemd, if there is one.
 
-    Telling is best effort: a message that cannot be sent changes nothing for the gateway.
+    Best effort: a message that cannot be sent changes nothing for the gateway.
     """
 
     def __init__(self, environ: Mapping[str, str], *, pid: int | None = None) -> None:
@@ -37,7 +37,7 @@ class Notifier:
         self._tell("READY=1", _status(status))
 
     def reloading(self, status: str, *, monotonic_s: float) -> None:
-        """The gateway goes and comes back; `ready` says when it is there again."""
+        """The gateway restarts; `ready` follows when it serves again."""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={int(monotonic_s * 1_000_000)}", _status(status))
 
     def stopping(self, status: str) -> None:
@@ -47,7 +47,7 @@ class Notifier:
         self._tell(_status(status))
 
     def alive(self) -> None:
-        """Only for a word of the gateway itself: a supervisor alone serves nobody."""
+        """Feed the watchdog. Only on a heartbeat of the gateway itself: a supervisor alone serves nothing."""
         if self.has_watchdog:
             self._tell("WATCHDOG=1")
 

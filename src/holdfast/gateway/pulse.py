@@ -1,4 +1,4 @@
-"""Service: finds out whether the ledger can be written and read now, when a door asks for it."""
+"""Service: checks on request whether the ledger can be read and written now."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.engine.aio.service import Service
 from holdfast.store import Store, Tx
 
-# Who asks gets an answer within this time: a ledger that has not answered by then is away.
+# A caller gets an answer within this time: a ledger that has not answered by then counts as away.
 ANSWER_S = 3.0
-# In the facts of the ledger; it is never read.
+# The fact that the check writes; it is never read.
 FACT = "looked_at"
 
 
 class Pulse(Service):
-    """A small write, which is the only proof: a full disk can be read, and so can a frozen standby.
+    """Checks with a small write, because reads also work on a full disk and on a read-only standby.
 
-    Nothing is written while no door asks: an idle gateway leaves its disk alone.
+    It writes only when a door asks, so an idle gateway does not touch its disk.
     """
 
     def __init__(
@@ -34,13 +34,13 @@ class Pulse(Service):
         self._answered = asyncio.Event()
         self._is_running = False
         self._looked_at = float("-inf")
-        # Why the ledger cannot be used; None when it could at the last look.
+        # Why the ledger cannot be used; None when the last check succeeded.
         self.problem: str | None = None
         # Why the ledger itself holds resumes; see Store.held_why.
         self.held: str | None = None
 
     async def look(self, *, at_most_old_s: float = 0.0) -> None:
-        """Find out, unless that was done so short a while ago. Answers within three seconds in any case."""
+        """Check now, unless the last check is recent enough. Returns within three seconds in any case."""
         if not self._is_running or self._monotonic() - self._looked_at < at_most_old_s:
             return
         self._answered.clear()
@@ -58,7 +58,7 @@ class Pulse(Service):
         try:
             while not self._stop.is_set():
                 await self._asked.wait()
-                # Before the look, so that a door that asks meanwhile does not wait in vain.
+                # Clear before the check: a door that asks during it triggers another one.
                 self._asked.clear()
                 if not self._stop.is_set():
                     await self.run_once()

@@ -1,4 +1,4 @@
-"""What a restart would interrupt, and whether that is more than somebody allows."""
+"""What a restart would interrupt now, and whether that is more than the readiness gate allows."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _WORDS = {
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """Who would be interrupted by a restart now. The threshold counts what the list shows."""
+    """What a restart would interrupt now. The threshold counts the entries of the list."""
 
     is_safe: bool
     threshold: int
     interruptions: tuple[Interruption, ...] = ()
-    # Of each of them, in the same order: how an agent knows it.
+    # For each interruption, in the same order: its session key, or its task id.
     names: tuple[str, ...] = ()
 
     @property
@@ -42,7 +42,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent that asks for a restart knows that its own work is interrupted by it."""
+    """The agent that asks for a restart; its own work does not count as interrupted."""
 
     task_id: str | None = None
     session_key: str | None = None
@@ -52,12 +52,11 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
         return one.task_id == self.task_id or is_session
 
 
-NOBODY = Asker()
+NO_ASKER = Asker()
 
 
-def interruptions(tx: Tx, task_ids: Sequence[str], asker: Asker = NOBODY) -> list[tuple[Interruption, str]]:
-    """One for each task in flight, in the order of their ids, which is that of their creation, with its name;
-    without the one that asks."""
+def interruptions(tx: Tx, task_ids: Sequence[str], asker: Asker = NO_ASKER) -> list[tuple[Interruption, str]]:
+    """An interruption and its name for each task in flight, oldest first; without the agent that asks."""
     tasks = tx.tasks.get_many(task_ids)
     names = names_of(tasks.values(), with_ancestors(tx, tasks.values()))
     found = [(interruption_of(tasks[task_id]), names[task_id]) for task_id in sorted(tasks)]
@@ -65,7 +64,7 @@ def interruptions(tx: Tx, task_ids: Sequence[str], asker: Asker = NOBODY) -> lis
 
 
 def with_ancestors(tx: Tx, tasks: Iterable[Task]) -> dict[str, Task]:
-    """These tasks and those that started them, at whatever depth: one query for each level."""
+    """These tasks and all their ancestors: one query for each level."""
     known: dict[str, Task] = {task.id: task for task in tasks}
     level = list(known.values())
     while parents := sorted({one.parent_task_id for one in level if one.parent_task_id} - known.keys()):
@@ -76,7 +75,7 @@ def with_ancestors(tx: Tx, tasks: Iterable[Task]) -> dict[str, Task]:
 
 
 def names_of(tasks: Iterable[Task], known: Mapping[str, Task]) -> dict[str, str]:
-    """The key of each task's session; the id of the task where it has none, or only that of its parent."""
+    """The session key of each task; the task's id where it has no session, or shares its parent's."""
     names: dict[str, str] = {}
     for task in tasks:
         parent = None if task.parent_task_id is None else known.get(task.parent_task_id)

@@ -1,4 +1,4 @@
-"""What was interrupted, by us or by whomever we take over from: resumed, queued again, told, and closed."""
+"""Closes restarts: what they interrupted was resumed, queued again or failed, and its users are notified."""
 
 from __future__ import annotations
 
@@ -59,23 +59,23 @@ log = logging.getLogger("holdfast")
 SENDER = "gateway"
 # Where a parent finds which of its children were interrupted, and what became of them.
 CHILDREN_TOPIC = "holdfast.children"
-# Why the resume of a run was refused that had killed its process while it was carried alone.
+# The failure kind of a run that killed its process while it ran there alone.
 QUARANTINED = "quarantined"
-# Nobody reads a notice there.
+# Channels without a person to notify.
 _SILENT = frozenset({"system", CRON_CHANNEL, "console"})
 _SUMMARY = 300
-# Not yet, or by another gateway right now.
+# The run is not resumed yet, or another gateway resumes it right now.
 _STOPPED = frozenset({RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING})
-# What is not resumed by then is held back, by a person's decision or by another one's death.
+# Do not wait longer than this for a resume: the run may be held, or its resumer may have died.
 _RESUMED_WITHIN = 2 * DEFAULT_LEASE
 _UNDER_WAY = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING})
 _NOT_RESUMED = "interrupted by a restart, and cron_retry_on_interrupt is off"
 
 
 class Recovery:
-    """From what was interrupted to what became of it: of the gateway before us at a start, and of others on
-    the same ledger when their work is taken over. Every write gives the same when it is made again, by
-    whomever, so a crash in the middle of a recovery only means that somebody recovers again."""
+    """Finishes the restarts that an earlier life of this gateway left open, and those of other gateways on
+    the same ledger whose work this one takes over. Every write is idempotent, whichever gateway makes it:
+    after a crash in the middle of a recovery, the next gateway simply recovers again."""
 
     def __init__(
         self,
@@ -94,19 +94,19 @@ class Recovery:
         self._inbox = inbox
         self._place = place
         self._home = home
-        # Read when they are used: they may change while we live.
+        # Called at each use, because settings may change while the gateway runs.
         self.settings = settings
 
     # --- what was interrupted
 
     def noting(self, now: datetime) -> Note:
-        """In the write that rescues runs: a restart that nobody wanted, with all that one pass finds."""
+        """The part of a rescue's write that records a crash as a restart, with all runs of one pass."""
         trigger = Trigger(reason=CRASH, triggered_by=CRASH, at=now, resume_reason=ResumeReason.CRASH)
         restart_id = new_restart_id(now)
 
         def note(tx: Tx, runs: Sequence[Run]) -> None:
             is_open = tx.restarts.open()
-            # Who carried it may have noted itself that this would be interrupted, and died of that.
+            # Skip runs that the dead gateway's own manifest lists: it died during its drain.
             known = {(one.boot_id, was.task_id) for one in is_open for was in one.manifest.interruptions}
             task_ids = sorted({run.task_id for run in runs if (run.claimed_by, run.task_id) not in known})
             if not task_ids:
@@ -127,26 +127,26 @@ class Recovery:
                 tx.restarts.create(found)
             for task in tx.tasks.get_many(task_ids).values():
                 if interruption_of(task).kind is InterruptionKind.CRON:
-                    # Before it is resumed: it may end, or do what nobody wants it to do again.
+                    # Flag or cancel the firing before its run is resumed and could end.
                     self._requeue_or_cancel(tx, task, now)
 
         return note
 
     def _is_found_by_us(self, restart: Restart) -> bool:
-        """Whether it is one that we noted, not one that we want ourselves."""
+        """Whether this process recorded it for a crash, as opposed to a restart of its own."""
         return restart.boot_id == self._life.id and restart.triggers[0].resume_reason is ResumeReason.CRASH
 
     # --- what becomes of it
 
     async def finish(self) -> list[Restart]:
-        """At a start, after everything was resumed: tell whoever must be told, and close what is open."""
+        """At a start, after all resumes: notify sessions, parents and people, and close open restarts."""
         closed = await self.settle()
         ours = [one for one in closed if one.place == self._place]
         await self._consume_file(ours[-1] if ours else None)
         return closed
 
     async def settle(self) -> list[Restart]:
-        """The same after each pass that may have taken something over from others."""
+        """The same after each pass that may have taken over work of other gateways."""
         found = [await self._close(restart) for restart in await self._store.read(self._to_close)]
         return [one for one in found if one is not None]
 
@@ -154,8 +154,8 @@ class Recovery:
         return [one for one in tx.restarts.open() if self._is_found_by_us(one) or self._is_left(tx, one)]
 
     def _is_left(self, tx: Tx, restart: Restart) -> bool:
-        """Left by a life before ours; or by another gateway that carries nothing and had time enough to come
-        back. Should it come back at this very moment, both of us write the same."""
+        """Whether an earlier life of this gateway left it open; or another gateway did, which runs nothing
+        and had time to come back. If that one comes back at this moment, both write the same."""
         if restart.boot_id == self._life.id:
             return False
         if restart.place == self._place:
@@ -164,7 +164,7 @@ class Recovery:
         return is_old and tx.runs.count_of_boot(restart.boot_id) == 0
 
     async def _consume_file(self, closed: Restart | None) -> None:
-        """The manifest in the home says what became of it, also when another gateway has seen to that."""
+        """Mark the manifest in the home as consumed, also when another gateway closed the restart."""
         key = "gateway.restart.manifest_path"
         path = in_home(self._home, self.settings.manifest_path, key=key)
         if closed is None:
@@ -178,7 +178,7 @@ class Recovery:
             log.warning("%s", error.why)
 
     async def _close(self, restart: Restart) -> Restart | None:
-        """None while somebody else resumes some of it: what becomes of that is known at the next pass."""
+        """Close a restart; None while another gateway still resumes some of it: the next pass tries again."""
         task_ids = [one.task_id for one in restart.manifest.interruptions]
         found = await self._store.read(lambda tx: _found(tx, task_ids))
         is_young = self._clock.now() - restart.updated_at < _RESUMED_WITHIN
@@ -229,7 +229,7 @@ class Recovery:
     # --- one interruption
 
     async def _settled(self, restart: Restart, one: _Found) -> Recovered:
-        """One that nobody can be told about must not keep the gateway from starting, now and ever after."""
+        """Like `_settle`, but a failure is only logged: it must not keep the gateway from starting."""
         with _on_its_own(f"what became of {one.task.id}"):
             return await self._settle(restart, one)
         return Recovered(task_id=one.task.id, fate=one.fate, why=_why(one.task))
@@ -251,9 +251,9 @@ class Recovery:
         )
 
     async def _settle_cron(self, one: _Found) -> tuple[Fate, bool]:
-        """Queued again with a flag, and resumed from its checkpoint; or given up, when that is wanted.
+        """Queue a firing again with its flag, or cancel it, as the settings say.
 
-        What became of it, and whether it has the flag.
+        Returns what became of it, and whether it has the flag.
         """
         if one.task.has_ended:
             return one.fate, False
@@ -264,10 +264,10 @@ class Recovery:
         return Fate.CANCELLED, False
 
     def _requeue_or_cancel(self, tx: Tx, task: Task, now: datetime) -> Firing | None:
-        """The firing as it stands then. One that has answered already only has to end, whatever is wanted."""
+        """Flag or cancel the firing, and return it. One that has answered already is left to end."""
         message_id = (task.dedup_key or "").removeprefix("message:")
         firing = None
-        with contextlib.suppress(RowDamaged):  # what cannot be read must not keep the rest from going on
+        with contextlib.suppress(RowDamaged):  # one damaged row must not block the others
             firing = tx.firings.of_message(message_id)
         if _has_answered(firing):
             return firing
@@ -281,12 +281,12 @@ class Recovery:
         return firing
 
     async def _tell_session(self, restart: Restart, one: _Found) -> bool:
-        """An interrupted session without a run to resume learns that it was interrupted."""
+        """Tell an interrupted session without a run to resume that it was interrupted."""
         key = one.task.session_key
         if key is None or not self.settings.session_recovery:
             return False
         if _is_to_blame(one.task):
-            # Told to go on where it was, it would end the next gateway, too: it stands there for people.
+            # Only note it for people: an agent that was told to go on would crash the next gateway, too.
             if not _says_why_itself(one):
                 text = f"[System] Not resumed after a restart: {_why(one.task)}."
                 await self._inbox.note(key, text, key=_key(restart, "note", one.task.id))
@@ -296,17 +296,17 @@ class Recovery:
         return True
 
     async def _continue(self, restart: Restart, number: int) -> bool:
-        """Who asked for the restart and said what to go on with gets it back as the next message."""
+        """Post the continuation that the asker of the restart gave, as the next message of its session."""
         trigger = restart.triggers[number]
         if trigger.continuation is None or trigger.session_key is None:
             return False
-        # Its own words, and said to be: they must not pass for the gateway's.
+        # Quoted as the asker's own words, so that they do not pass for the gateway's.
         text = f"[System] The restart that you asked for is done. You had noted: {trigger.continuation}"
         await self._inbox.ask(trigger.session_key, text, key=f"{restart.id}:continuation:{number}")
         return True
 
     async def _tell_parent(self, restart: Restart, one: _Found, parent: Task) -> None:
-        """Into its mailbox, where it may look when it wants to know; it waits for the child as before."""
+        """Mail the parent what became of its child; the parent waits for the child as before."""
         write = sending(
             parent.id,
             topic=CHILDREN_TOPIC,
@@ -315,13 +315,13 @@ class Recovery:
             key=f"{restart.id}:{one.task.id}",
             now=self._clock.now(),
         )
-        with contextlib.suppress(IllegalMove):  # it has ended, and so nobody waits
+        with contextlib.suppress(IllegalMove):  # the parent has ended
             await self._store.write(write)
 
     # --- notices
 
     async def _notify(self, restart: Restart, found: Sequence[_Found]) -> int:
-        """One short sentence for each place from which something was asked, and never twice."""
+        """Owe one short notice to each origin of interrupted work; never twice."""
         by_origin: dict[bytes, _Found] = {}
         for one in found:
             origin = one.task.origin
@@ -372,7 +372,7 @@ def _find(tx: Tx, task: Task) -> _Found:
 
 
 def _next_step(tx: Tx, run: Run | None) -> str | None:
-    """For a notice; a seed that cannot be read is found out by whoever carries the run."""
+    """The next step for a notice; None when it cannot be read: the worker of the run will find that out."""
     if run is None or run.seed is None:
         return None
     try:
@@ -382,19 +382,19 @@ def _next_step(tx: Tx, run: Run | None) -> str | None:
 
 
 def _key(restart: Restart, *parts: str) -> str:
-    """Names of people and places may hold more than a key may."""
+    """A hashed key: names of people and places may hold characters that a key must not."""
     return f"{restart.id}:{hashlib.blake2b(msgspec.json.encode(parts), digest_size=16).hexdigest()}"
 
 
 @contextlib.contextmanager
 def _on_its_own(what: str) -> Iterator[None]:
-    """What goes wrong with it is said, and the rest goes on; a ledger that is away is everybody's."""
+    """Log an error of one interruption and go on with the others; StoreUnavailable passes through."""
     try:
         yield
     except StoreUnavailable:
         raise
     except HoldfastError as error:
-        log.error("%s was not told: %s", what, error)  # noqa: TRY400 - its message is the story
+        log.error("no notice about %s: %s", what, error)  # noqa: TRY400 - the message says it all
 
 
 def _fate(task: Task, run: Run | None) -> Fate:
@@ -408,17 +408,17 @@ def _fate(task: Task, run: Run | None) -> Fate:
 
 
 def _was_not_resumed(task: Task) -> bool:
-    """It ended because it could not be resumed; one that failed by itself before or after that has ended."""
+    """Whether it ended because it could not be resumed, not by a failure of its own."""
     if task.status is TaskStatus.LOST:
         return True
     return task.failure is not None and task.failure.kind in NOT_RESUMED_KINDS
 
 
 def _says_why_itself(one: _Found) -> bool:
-    """Whether it failed and was to answer a message: its session says why, in the transcript and to the
-    person who wrote. A notice of ours would be a second letter about the same failure."""
+    """Whether it failed while it answered a message: then its session already tells the person why, and a
+    notice would be a second message about the same failure."""
     is_answer = (one.task.dedup_key or "").startswith("message:")
-    # The message of a task that is damaged may be damaged, too; then its session says nothing.
+    # The message of a damaged task may be damaged as well, and then its session says nothing.
     is_damaged = one.task.failure is not None and one.task.failure.kind == RowDamaged.code
     is_session = one.interruption.kind is InterruptionKind.SESSION
     return one.fate is Fate.FAILED and is_session and is_answer and not is_damaged
@@ -429,7 +429,7 @@ def _has_answered(firing: Firing | None) -> bool:
 
 
 def _is_to_blame(task: Task) -> bool:
-    """Whether it was given up because processes died with it, at last with it alone."""
+    """Whether it was quarantined: its processes died, the last one while it ran nothing else."""
     return task.failure is not None and task.failure.facts.get("why") == QUARANTINED
 
 

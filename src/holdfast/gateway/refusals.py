@@ -1,4 +1,4 @@
-"""Service: restarts that could not be, shown from memory until the ledger can be written and knows them."""
+"""Service: keeps refused restarts in memory until they can be written to the ledger."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.engine.aio.service import Service
 from holdfast.store import Store, Tx, Write
 
 EVERY_S = 1.0
-# Whoever asks again and again on a full disk must not fill the memory, too.
+# A client that asks again and again on a full disk must not fill the memory.
 MOST = 100
 
 
 class Refusals(Service):
-    """What blocks a restart is often what keeps the ledger from noting it."""
+    """Refused restarts that are not in the ledger yet: the same full disk often blocks both."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         super().__init__(every_s=EVERY_S)
@@ -38,13 +38,13 @@ class Refusals(Service):
             del self._waiting[next(iter(self._waiting))]
 
     def with_these(self, found: Sequence[Restart], *, limit: int, before: str) -> list[Restart]:
-        """A page of the ledger's restarts, newest first, with those that it does not know yet."""
+        """A page of restarts, newest first: those of the ledger and those that it does not have yet."""
         known: dict[str, Restart] = {restart.id: restart for restart in found}
         known |= {key: restart for key, restart in self._waiting.items() if key < before}
         return sorted(known.values(), key=lambda restart: restart.id, reverse=True)[:limit]
 
     async def run_once(self) -> int:
-        """How many were noted. Raises StoreUnavailable while that is not possible."""
+        """Write the refusals to the ledger; how many. Raises StoreUnavailable while it cannot be written."""
         noted = list(self._waiting.values())
         for restart in noted:
             await self._store.write(noting(restart))
@@ -53,7 +53,7 @@ class Refusals(Service):
 
 
 def noting(restart: Restart) -> Write[None]:
-    """The write that notes a blocked restart, whether or not the ledger has heard of it."""
+    """The write that notes a blocked restart, whether or not the ledger has it already."""
     assert restart.outcome is not None
     outcome, now = restart.outcome, restart.updated_at
     begun = msgspec.structs.replace(restart, status=RestartStatus.DRAINING, outcome=None)

@@ -1,4 +1,4 @@
-"""Watches the settings of the home: what applies at once is applied, for the rest a restart is asked for."""
+"""Watches the settings of the home: applies live changes, and asks for a restart for the others."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from holdfast.engine.aio.service import Service
 
 log = logging.getLogger("holdfast")
 
-# The ledger lies in the same directory and changes all the time, so looking is cheaper than being told.
-# And no watcher is there to fail, or to be away while somebody writes.
+# Polling is cheaper than a file watcher here, because the ledger in the same directory changes all the time;
+# and it cannot fail or miss a change.
 LOOK_EVERY_S = 0.5
-# Settings that are refused are tried again, after a pause that doubles: their cause may be mended elsewhere,
-# a module that is missing, or the file of a token.
+# Refused settings are retried with exponential backoff: the operator may fix the cause elsewhere, such as a
+# missing module or a token file.
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
-# A drain that was taken back has interrupted work, so the next one comes later.
+# A blocked drain has interrupted work, so the next attempt waits longer.
 FIRST_DRAIN_S = 60.0
 LONGEST_DRAIN_S = 600.0
 _Looks: TypeAlias = dict[str, tuple[int, ...]]
 
 
 class Reload(Service):
-    """Reads the settings again when a document changes. Wrong ones change nothing, and are said.
+    """Reads the settings again when a document changes. Invalid settings are logged and change nothing.
 
-    What holds is compared with what is written. So settings that were refused are tried again until they are
-    applied, and documents that say again what holds need no restart.
+    It compares the settings in effect with those on disk. So refused settings are retried until they are
+    applied, and a document that is changed back needs no restart.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Reload(Service):
         on_refused: Callable[[str | None], None] = lambda _why: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_live` and `on_trial`, which comes before a restart, raise SettingsError to refuse; `on_restart`
-        raises RestartBlocked. `on_refused` hears why the settings are not applied, and None when they are."""
+        """`on_live`, and `on_trial` before a restart, raise SettingsError to refuse; `on_restart` raises
+        RestartBlocked. `on_refused` gets the reason why settings are not applied, or None once they are."""
         super().__init__(every_s=LOOK_EVERY_S)
         self._home = home
         self._environ = environ
-        # As they hold in this process.
+        # The settings in effect in this process.
         self._config = loaded.config
         self._overrides = overrides
         self._on_live = on_live
@@ -66,40 +66,40 @@ class Reload(Service):
         self._on_restart = on_restart
         self._on_refused = on_refused
         self._monotonic = monotonic
-        # How the documents looked when they were last read; at first nobody knows.
+        # The stat results of the documents when they were last read; None before the first read.
         self._seen: _Looks | None = None
         self._said: str | None = None
         self._said_up: list[str] = []
-        # When refused settings are tried again although no document has changed.
+        # When to retry refused settings although no document has changed.
         self._again_at = math.inf
         self._pause_s = 0.0
 
     async def run_once(self) -> Changes:
-        """Compare what is written with what holds, and apply it."""
+        """Compare the settings on disk with those in effect, and apply the changes."""
         while True:
             changes = await self._read_and_apply()
             if not changes.restart:
                 return changes
             await self._on_trial()
-            # What was tried may be something else by now; perhaps again what holds.
+            # The documents may have changed during the trial; then the next look reads them again.
             if await asyncio.to_thread(_looks, self._home) == self._seen:
                 await self._on_restart(changes.restart)
                 return changes
 
     async def _read_and_apply(self) -> Changes:
-        """Apply what applies live; what differs, from before that."""
-        # Before they are read: what is written meanwhile is seen as a change.
+        """Apply live changes; returns all changes, those included."""
+        # Stat before reading, so that a write in between counts as a change.
         self._seen = await asyncio.to_thread(_looks, self._home)
         loaded = await asyncio.to_thread(load, self._home, self._environ, self._overrides)
         changes = changed(self._config, loaded.config)
-        # Without the rest: what needs a restart does not hold yet, and may be refused.
+        # Only live changes: the others are not in effect before a restart, and may be refused.
         applied = with_live(self._config, loaded.config)
         if live := changed(self._config, applied).live:
             self._on_live(applied)
             self._config = applied
             log.info("settings applied: %s", ", ".join(live))
         if changes.up and changes.up != self._said_up:
-            log.warning("%s counts after the next `holdfast up`", ", ".join(changes.up))
+            log.warning("%s: stop `holdfast up` and start it again to apply it", ", ".join(changes.up))
         self._said_up = changes.up
         return changes
 
@@ -109,9 +109,9 @@ class Reload(Service):
             await self._pause()
 
     async def look(self) -> None:
-        """Read the settings if a document has changed since, or if they were refused a while ago.
+        """Read the settings if a document has changed, or if it is time to retry refused ones.
 
-        Says what is wrong; raises nothing. What could not be read is tried again each time.
+        Logs errors and raises none. Documents that could not be read are tried again each time.
         """
         try:
             is_time = self._monotonic() >= self._again_at
@@ -124,9 +124,9 @@ class Reload(Service):
             self._refuse(f"the settings are not applied: {error}", FIRST_PAUSE_S, LONGEST_PAUSE_S)
         except RestartBlocked as error:
             self._refuse(f"the settings are not applied: {error.why}", FIRST_DRAIN_S, LONGEST_DRAIN_S)
-        except OSError as error:  # not even to look, for example without a free descriptor
+        except OSError as error:  # for example when no file descriptor is free
             self._seen = None
-            self._refuse(f"the settings cannot be looked at: {error}")
+            self._refuse(f"the settings cannot be read: {error}")
         except Exception as error:  # noqa: BLE001 - a service's outermost loop
             self._seen = None
             self._refuse(f"the settings could not be applied: {error!r}", is_unforeseen=True)
@@ -141,7 +141,7 @@ class Reload(Service):
         *,
         is_unforeseen: bool = False,
     ) -> None:
-        """Said once, as long as it stays the same."""
+        """Log the reason, once for as long as it stays the same."""
         is_same = words == self._said
         if not is_same:
             log.error("%s", words, exc_info=is_unforeseen)
@@ -152,13 +152,13 @@ class Reload(Service):
 
     def _accept(self) -> None:
         if self._said is not None:
-            log.warning("what was wrong with the settings is mended")
+            log.warning("the settings on disk are valid again and applied")
         self._said, self._again_at, self._pause_s = None, math.inf, 0.0
         self._on_refused(None)
 
 
 def _looks(home: Path) -> _Looks:
-    """What tells one version of the documents from another, without reading them."""
+    """Fingerprints of the documents: they differ when a document changed, and need no reading."""
     found = {}
     for directory in (home, home / FOLDER):
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as entries:
@@ -171,7 +171,7 @@ def _looks(home: Path) -> _Looks:
 def _look_of(entry: os.DirEntry[str]) -> tuple[int, ...]:
     try:
         now = entry.stat()
-    except FileNotFoundError:  # a link that leads nowhere, or what is just being removed
+    except FileNotFoundError:  # a dangling link, or a file that is just being removed
         return ()
-    # Another file may take its place with the same time; and who may write it counts, too.
+    # Not only the time: a replaced file may have the same one, and owner and mode matter, too.
     return (now.st_mtime_ns, now.st_ctime_ns, now.st_size, now.st_dev, now.st_ino, now.st_mode, now.st_uid)

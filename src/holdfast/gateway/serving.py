@@ -1,4 +1,4 @@
-"""Works until a signal or a run wants the process to end; a drain that is stuck is ended by a thread."""
+"""Runs a worker until a signal or a run asks the process to end; a watchdog thread ends a stuck drain."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from holdfast.store import Store
 
 log = logging.getLogger("holdfast")
 
-# What a drain may take beyond its own limits before it counts as stuck.
+# How much longer than its own limits a drain may take before it counts as stuck.
 SLACK_S = 5.0
 # The exit status of a process that had to be ended by force.
 STUCK = 70
-# How long Python may take to end once everything is in order.
+# How long the interpreter may take to exit after everything is saved and closed.
 END_WITHIN_S = 2.0
 
 
 class Requests:
-    """What anybody wants of the process, in the order in which it was wanted."""
+    """A queue of stop and restart requests, in order of arrival."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[StopRequest] = asyncio.Queue()
@@ -55,9 +55,9 @@ class Requests:
 
 
 async def serve(worker: Worker, requests: Requests, store: Store, clock: Clock) -> StopRequest:
-    """Until the first request, then until everything is paused. A second stop is obeyed at once.
+    """Run until the first request, then drain until everything is paused. A second stop ends at once.
 
-    Returns what was wanted. Raises CheckpointNotSaved when what was in flight could not be paused.
+    Returns the request. Raises CheckpointNotSaved when a run in flight could not be paused.
     """
     async with beside(worker):
         request = await requests.next()
@@ -74,12 +74,12 @@ async def serve(worker: Worker, requests: Requests, store: Store, clock: Clock) 
 
 @contextlib.contextmanager
 def ended_by_force(worker: Worker, store: Store, clock: Clock) -> Iterator[None]:
-    """A program may keep the loop itself from going on. Then nothing but another thread can end the process:
-    it pauses what is in flight first."""
+    """End the process from another thread if a program blocks the event loop; that thread first pauses
+    what is in flight."""
 
     def end() -> None:
         claims = worker.claims_in_flight()
-        log.critical("the drain is stuck; %d runs are paused and the process is ended", len(claims))
+        log.critical("the drain is stuck: pausing %d runs and ending the process", len(claims))
         with contextlib.suppress(HoldfastError):
             store.write_now(pausing(claims, ResumeReason.SIGNAL, now=clock.now()))
         os._exit(STUCK)
@@ -94,14 +94,14 @@ def ended_by_force(worker: Worker, store: Store, clock: Clock) -> Iterator[None]
 
 
 def end_soon(status: int) -> None:
-    """Everything is saved and closed: the process ends now, whatever programs left behind in it.
+    """End the process now, when everything is saved and closed, whatever programs left running in it.
 
-    asyncio waits for children that swallow every interrupt, and Python for threads that never return; the
-    next gateway would wait with them.
+    Otherwise asyncio would wait for children that ignore every cancel, Python would wait for threads that
+    never return, and the next gateway would wait for both.
     """
 
     def end() -> None:
-        log.warning("something that a program left behind does not end; the process ends without it")
+        log.warning("a thread or child of a program does not end; the process exits without it")
         os._exit(status)
 
     watch = threading.Timer(END_WITHIN_S, end)

@@ -14,7 +14,7 @@ log = logging.getLogger("holdfast")
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody wants the process to end; and perhaps to be started again."""
+    """A request to end the process, and perhaps to start it again."""
 
     why: str
     wants_restart: bool = False
@@ -25,16 +25,16 @@ REQUESTS = {
     signal.SIGINT: StopRequest(why="SIGINT"),
     signal.SIGUSR1: StopRequest(why="SIGUSR1", wants_restart=True),
 }
-# For a gateway; for any other process it means that its terminal is gone.
+# Only for a gateway; to any other process SIGHUP says that its terminal is gone.
 HANGUP = {signal.SIGHUP: StopRequest(why="SIGHUP", wants_restart=True)}
 
 
 @contextlib.contextmanager
 def heard(enqueue: Callable[[StopRequest], None], *, is_gateway: bool = False) -> Iterator[None]:
-    """Signals become requests for as long as this lasts; then they mean what they meant before."""
+    """Turn signals into requests inside the block; afterwards restore the earlier handlers."""
     loop = asyncio.get_running_loop()
     requests = dict(REQUESTS)
-    # A process that nohup started ignores the end of its terminal, and keeps to that.
+    # A process under nohup ignores SIGHUP, and must go on ignoring it.
     if is_gateway and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         requests |= HANGUP
     before = {number: signal.getsignal(number) for number in requests}
@@ -42,8 +42,8 @@ def heard(enqueue: Callable[[StopRequest], None], *, is_gateway: bool = False) -
         for number, request in requests.items():
             loop.add_signal_handler(number, enqueue, request)
     except (RuntimeError, ValueError, NotImplementedError):
-        # Python has signals only in its main thread; whoever serves in another one stops by cancelling.
-        log.warning("signals are not heard here: this is not the main thread")
+        # Python handles signals only in its main thread; in another one, stop by cancelling.
+        log.warning("signals are not handled: this is not the main thread; stop by cancelling")
         yield
         return
     try:

@@ -1,7 +1,7 @@
 """Binds what the gateway listens on: TCP addresses, and the unix socket in the home.
 
-Whoever binds holds a lock on the home directory as long as it lives, and so knows that a socket which it
-finds there is left over. The lock is on the directory itself: nothing has to be cleaned up after a crash.
+The process that binds holds a lock on the home directory for as long as it lives. So a socket file that it
+finds there is stale and can be removed. The lock is on the directory itself and leaves nothing to clean up.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ log = logging.getLogger("holdfast")
 
 SOCKET_NAME = "gateway.sock"
 BACKLOG = 4096
-# The kernel keeps a socket's path in so many bytes, with a NUL at its end.
+# The kernel's limit for the path of a unix socket, without the final NUL.
 MAX_PATH_BYTES = 107 if sys.platform == "linux" else 103
-# Where systemd puts the first socket that it hands over.
+# The file descriptor of the first socket that systemd passes.
 FIRST_HANDED_OVER = 3
 _ASK_AGAIN_S = 0.1
 
 
 class Sockets:
-    """What is listened on, for as long as the process lives."""
+    """The listening sockets, open for as long as the process lives."""
 
     def __init__(self, *, lock: int, path: Path, unix: socket.socket, tcp: list[socket.socket]) -> None:
         self.lock = lock
@@ -52,7 +52,7 @@ class Sockets:
         return [_url(scheme, one) for one in self.tcp]
 
     def close(self) -> None:
-        """The way in is gone before the home is free, so that nobody removes a successor's."""
+        """Remove the unix socket before the home is unlocked, so as not to remove a successor's socket."""
         for one in (*self.tcp, self.unix):
             one.close()
         with contextlib.suppress(OSError):
@@ -69,10 +69,10 @@ def listen(
     patience_s: float,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Sockets:
-    """Bind everything, or nothing. Raises HomeInUse when another supervisor lives in the home.
+    """Bind everything, or nothing. Raises HomeInUse when another supervisor runs in the home.
 
-    The gateway of a dead supervisor may still be draining there: it is waited for, `patience_s` at most.
-    Sockets that systemd hands over (LISTEN_FDS) are taken instead of the host and port.
+    If the gateway of a dead supervisor still drains there, wait for it, at most `patience_s`.
+    Sockets that systemd passes (LISTEN_FDS) are used instead of the host and port.
     """
     path = home / SOCKET_NAME
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
@@ -118,7 +118,7 @@ def _lock(home: Path, path: Path) -> int:
 
 
 def _check_ours(home: Path, found: os.stat_result) -> None:
-    """Whoever may write in the home may put a socket of their own in place of ours."""
+    """Refuse a home that another user can write: that user could replace the socket."""
     if found.st_uid != os.geteuid():
         raise _unusable(
             home, f"it belongs to another user ({found.st_uid}); start as that user, or choose another --home"
@@ -131,7 +131,7 @@ def _check_ours(home: Path, found: os.stat_result) -> None:
 
 
 def _wait_until_free(home: Path, path: Path, deadline: float, monotonic: Callable[[], float]) -> bool:
-    """True when somebody still listened there: the gateway of a supervisor that is dead."""
+    """Wait for the gateway of a dead supervisor; False when none listened there."""
     if not _is_listened_on(path):
         return False
     log.warning("the gateway of a dead supervisor is still draining in %s; waiting for it", home)
@@ -148,9 +148,9 @@ def _is_listened_on(path: Path) -> bool:
 
 
 def _holder(home: os.stat_result) -> int | None:
-    """The pid of whoever locked the home, where the kernel lists it.
+    """The pid of the process that locked the home, where the kernel lists it.
 
-    It is asked before the socket, which tells who listened last: that is the gateway, and it may be dead.
+    Tried before the socket: that names the process that called `listen` last, which may be a dead gateway.
     """
     place = f"{os.major(home.st_dev):02x}:{os.minor(home.st_dev):02x}:{home.st_ino}"
     with contextlib.suppress(OSError):
@@ -162,7 +162,7 @@ def _holder(home: os.stat_result) -> int | None:
 
 
 def _listener(path: Path) -> int | None:
-    """The pid of whoever listens there, where the kernel tells it."""
+    """The pid of the process that listens there, where the kernel tells it."""
     with _connected(path) as (way, is_there):
         if not is_there or not hasattr(socket, "SO_PEERCRED"):
             return None
@@ -179,7 +179,7 @@ def _connected(path: Path) -> Iterator[tuple[socket.socket, bool]]:
         way.setblocking(False)
         try:
             way.connect(str(path))
-        except BlockingIOError:  # a full backlog is somebody's backlog
+        except BlockingIOError:  # the backlog is full, so a process listens
             yield way, True
         except OSError:
             yield way, False
@@ -191,7 +191,7 @@ def _connected(path: Path) -> Iterator[tuple[socket.socket, bool]]:
 
 
 def _bind_unix(path: Path) -> socket.socket:
-    """For its owner alone from its first moment. What lies there is left over: we hold the home."""
+    """Bind the socket with mode 0600 from the start. A file there is stale: we hold the home's lock."""
     with contextlib.ExitStack() as undo:
         unix = undo.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         try:
@@ -222,14 +222,14 @@ def _bind_tcp(host: str, port: int, *, until: float, monotonic: Callable[[], flo
 
 
 def _bind_all(host: str, port: int) -> list[socket.socket]:
-    """One socket for each address of the host. One of several that this machine lacks is left out."""
+    """One socket for each address of the host. If there are several, those this machine lacks are skipped."""
     found = socket.getaddrinfo(_bare(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     addresses = list(dict.fromkeys((family, address) for family, _, _, _, address in found))
     bound: list[socket.socket] = []
     missing: OSError | None = None
     with contextlib.ExitStack() as undo:
         for family, address in addresses:
-            # The other addresses of a host get the port that the first one found free.
+            # With port 0, all addresses of the host use the port that the first one got.
             chosen = bound[0].getsockname()[1] if bound else port
             try:
                 one = _bind_one(socket.AddressFamily(family), (address[0], chosen, *address[2:]))
@@ -248,7 +248,7 @@ def _bind_all(host: str, port: int) -> list[socket.socket]:
 def _bind_one(family: socket.AddressFamily, address: tuple[object, ...]) -> socket.socket:
     with contextlib.ExitStack() as undo:
         one = undo.enter_context(socket.socket(family, socket.SOCK_STREAM))
-        # What is left of old connections does not keep a new supervisor from the address.
+        # Connections in TIME_WAIT must not keep a new supervisor from binding.
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -259,9 +259,9 @@ def _bind_one(family: socket.AddressFamily, address: tuple[object, ...]) -> sock
 
 
 def _handed_over(environ: Mapping[str, str]) -> list[socket.socket]:
-    """The TCP sockets that systemd opened for this process; none when it opened them for another.
+    """The TCP sockets that systemd opened for this process; none when they are for another process.
 
-    The unix socket is always ours: clients look for it in the home.
+    The unix socket never comes from systemd: clients look for it in the home.
     """
     if environ.get("LISTEN_PID") != str(os.getpid()) or not environ.get("LISTEN_FDS", "").isdigit():
         return []
@@ -287,7 +287,7 @@ def _bare(host: str) -> str:
 def _url(scheme: str, one: socket.socket) -> str:
     host, port = one.getsockname()[:2]
     address = ipaddress.ip_address(str(host).partition("%")[0])
-    if address.is_unspecified:  # "all" is no place to go to
+    if address.is_unspecified:  # a client cannot connect to "all addresses"
         host = "127.0.0.1" if address.version == 4 else "::1"
     return f"{scheme}://[{host}]:{port}" if address.version == 6 else f"{scheme}://{host}:{port}"
 

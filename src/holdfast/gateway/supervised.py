@@ -1,9 +1,9 @@
-"""What a gateway and its supervisor say to each other.
+"""The protocol between a gateway and its supervisor.
 
-The gateway gets, in HOLDFAST_SUPERVISED, the sockets, the end of a pipe that is closed by the supervisor's
-death, and the end of another into which it says, line by line, how it is. Its exit status says what it
-wants: 0 to stop, 75 to be started again at once, 69 to be started again when the ledger may be back, 78 that
-its settings are unusable; everything else is a crash.
+The variable HOLDFAST_SUPERVISED gives the gateway its sockets and two pipes. The first closes when the
+supervisor dies; into the second the gateway writes its state, one line of JSON at a time. Its exit status
+says what the supervisor must do: 0 stop, 75 start it again at once, 69 start it again when the ledger may be
+back, 78 stop because the settings are invalid; every other status is a crash.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Supervised(msgspec.Struct, frozen=True, kw_only=True):
 
     tcp_fds: list[int]
     unix_fd: int | None
-    # The end to read of a pipe: its end means that the supervisor is dead.
+    # Read end of a pipe: end of file means that the supervisor is dead.
     life_fd: int
-    # The end to write of a pipe: one line of JSON for each word.
+    # Write end of a pipe: one line of JSON for each word.
     tell_fd: int
     holds_resumes: bool = False
     why: str = "start"
     crashes: int = 0
-    # Whether it was said a short while ago that the ledger is away, so that the gateway need not say it.
+    # Whether the supervisor logged recently that the ledger is away, so that the gateway need not.
     is_quiet: bool = False
     # What the gateway prints when it serves, because no supervisor does.
     announcement: str = ""
@@ -52,8 +52,8 @@ class Word(StrEnum):
     ALIVE = "alive"
     DRAINING = "draining"
     HEALTHY = "healthy"
-    # The run that killed the life before was found: it ended, or it is carried alone until its attempts are
-    # spent.
+    # The run that crashed the previous gateway was found: it has ended, or it now runs alone until its
+    # attempts are used up.
     QUARANTINED = "quarantined"
 
 
@@ -64,7 +64,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_supervised(environ: Mapping[str, str]) -> Supervised | None:
-    """What our supervisor says; None when there is none. Raises SettingsError when it makes no sense."""
+    """What the supervisor passed; None when there is none. Raises SettingsError when it cannot be read."""
     if not environ.get(VARIABLE):
         return None
     try:

@@ -1,10 +1,10 @@
 """The parent: holds the sockets, starts the gateway, restarts it, breaks crash loops.
 
-It is small on purpose, so that it does not fall with what it looks after: one thread, one loop, no ledger.
-It keeps the listening sockets open all the time; while no gateway lives, a new connection waits in the
+It is small on purpose, so that it does not crash with its gateway: one thread, one loop, no ledger.
+It keeps the listening sockets open all the time; while no gateway runs, a new connection waits in the
 backlog and is not refused.
 
-What the two say to each other is in `supervised.py`.
+The protocol between the two is in `supervised.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from holdfast.gateway.supervised import (
 log = logging.getLogger("holdfast")
 
 FAILED = 1
-# How often the loop looks up at least; a longer pause means that this process itself stood still.
+# The longest sleep of the loop; a longer pause means that this process itself was suspended.
 TICK_S = 5.0
 MAX_WORDS_BYTES = 65536
 _STOPS = (signal.SIGTERM, signal.SIGINT)
@@ -52,7 +52,7 @@ _RESTARTS = (signal.SIGUSR1, signal.SIGHUP)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say to the supervisor; read again for each gateway that it starts, and ends."""
+    """The supervisor's settings; read again each time it starts or stops a gateway."""
 
     drain_timeout_s: float = 90.0
     alert_urls: list[str] = []
@@ -60,7 +60,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child:
-    """One life of the gateway, as its supervisor sees it."""
+    """One gateway process, as its supervisor sees it."""
 
     def __init__(self, started: subprocess.Popen[bytes], tell: int, *, at: float) -> None:
         self.started = started
@@ -76,7 +76,7 @@ class Child:
         self._rest = b""
 
     def words(self) -> Iterator[Word]:
-        """What it has said since the last look; never waits."""
+        """The words it has sent since the last call; never blocks."""
         with contextlib.suppress(BlockingIOError):
             while more := os.read(self.tell, MAX_WORDS_BYTES):
                 *lines, self._rest = (self._rest + more).split(b"\n")
@@ -85,8 +85,8 @@ class Child:
                     try:
                         yield msgspec.json.decode(line, type=Said).event
                     except (msgspec.DecodeError, UnicodeError):
-                        log.warning("the gateway said something that is not understood: %.200r", line)
-            self.is_mute = True  # it has closed its end
+                        log.warning("the gateway sent a line that cannot be read: %.200r", line)
+            self.is_mute = True  # it has closed its end of the pipe
 
     def signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -94,8 +94,8 @@ class Child:
 
 
 class Supervisor:
-    """Looks after one gateway until somebody wants it to stop. It is the whole process: it takes the signals
-    and reaps every child, also those that were left to it as pid 1 of a container."""
+    """Keeps one gateway running until it is asked to stop. It owns the whole process: it handles the signals
+    and reaps every child, also orphans when it is pid 1 of a container."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Supervisor:
         self._why = "start"
         self._restarts_unready = 0
         self._was_ready = False
-        # Since the ledger is away, and whether the present attempt is one to speak of.
+        # Since when the ledger is away, and whether the next failed attempt is logged.
         self._away: Spacing | None = None
         self._is_quiet = False
         self._is_stopping = False
@@ -134,12 +134,12 @@ class Supervisor:
         self._announce: Callable[[], None] = lambda: None
 
     def run(self, *, announce: Callable[[], None] = lambda: None) -> int:
-        """Until the end; the status for our own exit: 0 when the stop was wanted.
+        """Run until the end; returns the exit status of this process: 0 when the stop was requested.
 
-        `announce` says where we are, once: when the first gateway serves there.
+        `announce` is called once, when the first gateway serves.
         """
         self._announce = announce
-        # Our end of the life pipe is open until we end, however that happens.
+        # The kernel closes our end of the life pipe when this process ends, however it ends.
         with selectors.DefaultSelector() as self._selector, _pipe() as (self._life, _), _heard() as ears:
             self._selector.register(ears, selectors.EVENT_READ)
             self._start()
@@ -151,7 +151,7 @@ class Supervisor:
         return self._status
 
     def _look(self, ears: int) -> None:
-        """One round: whatever was said, signalled or ended comes before what is due by the clock."""
+        """One round: handle words, signals and ended children first, then timers."""
         self._selector.select(self._timeout())
         self._listen()
         for number in _read_signals(ears):
@@ -172,7 +172,7 @@ class Supervisor:
         return None if self._is_stopping else self._absence.due_at(self._terms.alert_after_s)
 
     def _stuck_at(self, child: Child) -> float | None:
-        """When its silence is too long; one that stops has its own deadline."""
+        """When a silent gateway counts as stuck; one that is stopping has its own deadline."""
         is_ending = self._is_stopping or child.is_stuck
         return None if is_ending else child.heard_at + self._patience.stuck_after_s
 
@@ -184,16 +184,16 @@ class Supervisor:
         self._is_quiet = self._away is not None and not self._away.is_due(self._monotonic())
         try:
             self._child = self._spawn()
-        except OSError as error:  # no memory, no process left, or an upgrade that is under way
+        except OSError as error:  # no memory, too many processes, or an upgrade in progress
             log.error("the gateway cannot be started: %s", error)  # noqa: TRY400 - the words say it all
             self._crashed("it could not be started", lived_s=0.0, was_healthy=False)
             return
         self._selector.register(self._child.tell, selectors.EVENT_READ)
         if not self._is_quiet:
-            log.info("the gateway is started as process %d (%s)", self._child.pid, self._why)
+            log.info("started the gateway as process %d (%s)", self._child.pid, self._why)
 
     def _renew_terms(self) -> None:
-        # The gateway reads the same settings, and says what is wrong with them.
+        # The gateway reads the same settings and reports their errors.
         with contextlib.suppress(HoldfastError, OSError):
             self._terms = self._read_terms()
 
@@ -215,7 +215,7 @@ class Supervisor:
                 env={**self._environ, VARIABLE: msgspec.json.encode(supervised).decode()},
                 pass_fds=supervised.fds,
                 stdin=subprocess.DEVNULL,
-                # Ctrl-C goes to every process of the terminal's foreground; the gateway hears it from us.
+                # Ctrl-C signals the whole foreground group; the gateway must get it only from us.
                 start_new_session=True,
             )
         except OSError:
@@ -225,7 +225,8 @@ class Supervisor:
             os.close(theirs)
         if supervised.holds_resumes:
             log.critical(
-                "the gateway crashed %d times soon after its start; it serves, and holds its resumes",
+                "the gateway crashed %d times soon after its start; the next one serves, but holds "
+                "interrupted work; release it with `holdfast gateway resume`",
                 supervised.crashes,
             )
         os.set_blocking(tell, False)
@@ -278,7 +279,7 @@ class Supervisor:
         now = self._monotonic()
         if self._is_stopping:
             return
-        if child.is_stuck:  # it answered after all, and may end in order
+        if child.is_stuck:  # it reacted to SIGTERM, and may drain
             self._renew_terms()
             child.kill_at = now + self._longest_drain_s
         else:
@@ -297,19 +298,19 @@ class Supervisor:
         elif number in _RESTARTS and not self._is_stopping:
             log.info("%s: the gateway is asked to restart", signal.Signals(number).name)
             if self._child is not None:
-                self._child.signal(signal.Signals(number))  # the same, for it is recorded as the reason
+                self._child.signal(signal.Signals(number))  # the same one: it is recorded as the reason
             else:
-                self._start_at = self._monotonic()  # somebody has mended something: no more waiting
+                self._start_at = self._monotonic()  # the operator may have fixed the cause
 
     def _stop(self, why: str) -> None:
-        """The second time the gateway hears it again, and hurries; the deadline stays that of the first."""
+        """Stop the gateway. A second stop is passed on and makes it hurry; the first deadline stays."""
         child = self._child
         if child is None:
             self._end(STOPPED, f"{why}: stopped; no gateway was running")
             return
         if not self._is_stopping:
             self._is_stopping = True
-            # The gateway drains as long as they say now, not as they said when it was started.
+            # The gateway drains by the current settings, not by those at its start.
             self._renew_terms()
             child.kill_at = self._monotonic() + self._longest_drain_s
             log.info("%s: stopping; the gateway drains for %.0f s at most", why, self._longest_drain_s)
@@ -319,7 +320,7 @@ class Supervisor:
     # --- endings
 
     def _reap(self) -> None:
-        """Everything that has ended, whoever started it."""
+        """Reap every ended child, orphans included."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -334,11 +335,11 @@ class Supervisor:
                 sender, _ = self._alerts.pop(pid)
                 sender.returncode = code
                 if code != 0:
-                    log.error("an alert was not sent to everybody (%s)", _how(code))
+                    log.error("an alert did not reach all of alert_urls (%s)", _how(code))
 
     def _ended(self, child: Child, code: int) -> None:
-        self._listen()  # its last words
-        if not child.is_mute:  # something that it started has the other end
+        self._listen()  # read what it wrote before it ended
+        if not child.is_mute:  # a process that it started still holds the other end
             self._selector.unregister(child.tell)
         os.close(child.tell)
         child.started.returncode = code
@@ -347,7 +348,7 @@ class Supervisor:
         self._absence.begin(child.heard_at if child.is_stuck else now)
         lived_s = now - child.started_at
         if self._is_stopping:
-            # A gateway that was only just started dies of the signal itself.
+            # A gateway that has only just started has no signal handler yet, and dies of SIGTERM.
             is_fine = code in (STOPPED, WANTS_RESTART, -signal.SIGTERM)
             self._end(STOPPED if is_fine else FAILED, f"the gateway ended with {_how(code)}")
         elif child.is_stuck:
@@ -364,11 +365,11 @@ class Supervisor:
             self._crashed(_how(code), lived_s=lived_s, was_healthy=child.was_healthy)
 
     def _restart(self, child: Child) -> None:
-        """At once; but gateways that want it again and again before they were ready must not spin."""
+        """Start again at once; but with backoff if it asked for a restart before it was ready."""
         self._restarts_unready = 0 if child.was_ready else self._restarts_unready + 1
         if child.was_ready and not self._crashes.are_a_loop:
-            # It served and ended in order: the crashes before it and those to come are not in a row. Once
-            # resumes are held, only health or a person ends that.
+            # It served and ended cleanly, so earlier and later crashes are not in a row. If resumes are held,
+            # only a healthy gateway or the operator ends that.
             self._crashes.forget()
         wait_s = self._crashes.wait(jitter=self._jitter()) if self._restarts_unready > 1 else 0.0
         self._start_later(wait_s, "restart")
@@ -389,16 +390,16 @@ class Supervisor:
         self._start_later(wait_s, "settings were unusable")
 
     def _ledger_is_away(self) -> None:
-        """No crash: nothing that would be resumed is at fault, so nothing is held because of it."""
+        """Not a crash: no resumed run is the cause, so no resumes are held because of it."""
         wait_s = min(self._crashes.wait(jitter=self._jitter()), self._patience.longest_away_s)
         now = self._monotonic()
         if self._away is None:
             self._away = Spacing(now)
-            self._away.is_due(now)  # it is said now
+            self._away.is_due(now)  # the message below is the first one
         if not self._is_quiet:
             log.error(
-                "the gateway cannot use its ledger (the error is above), for %s so far; it is tried again at "
-                "least every %g s, and said less and less often",
+                "the gateway cannot use its ledger (the error is above), for %s so far; it is started again "
+                "at least every %g s; this message comes less and less often",
                 in_words(self._away.lasted_s(now)),
                 self._patience.longest_away_s,
             )
@@ -408,7 +409,7 @@ class Supervisor:
         wait_s = self._crashes.wait_after_crash(
             lived_s=lived_s, was_healthy=was_healthy, jitter=self._jitter()
         )
-        log.error("the gateway crashed (%s); it is started again in %.1f s", how, wait_s)
+        log.error("the gateway crashed (%s); starting it again in %.1f s", how, wait_s)
         self._start_later(wait_s, f"crash: {how}")
 
     def _start_later(self, wait_s: float, why: str) -> None:
@@ -426,7 +427,7 @@ class Supervisor:
     def _do_what_is_due(self, now: float) -> None:
         child = self._child
         if now - self._looked_at > 2 * TICK_S and child is not None:
-            child.heard_at = now  # we stood still ourselves, and perhaps it did, too: it gets another chance
+            child.heard_at = now  # this process was suspended, and perhaps the gateway, too: count anew
         self._looked_at = now
         if child is not None:
             self._end_if_over(child, now)
@@ -447,7 +448,7 @@ class Supervisor:
             child.kill_at = None
             child.signal(signal.SIGKILL)
         elif (stuck_at := self._stuck_at(child)) is not None and now >= stuck_at:
-            log.critical("the gateway has said nothing for %.0f s; it is stuck", now - child.heard_at)
+            log.critical("no heartbeat from the gateway for %.0f s: it is stuck", now - child.heard_at)
             child.is_stuck = True
             self._absence.begin(child.heard_at)
             child.kill_at = now + self._patience.stuck_grace_s
@@ -471,18 +472,18 @@ class Supervisor:
         self._alerts[sender.pid] = (sender, self._monotonic() + self._patience.alert_timeout_s)
 
     def _leave_alerts(self) -> None:
-        """An alert on its way goes on without us; it has a process of its own."""
+        """Do not wait for alerts that are being sent: each has its own process."""
         for sender, _ in self._alerts.values():
-            sender.returncode = 0  # nobody waits for it here
+            sender.returncode = 0  # so that Popen does not warn about a child that was not waited for
 
 
 def become_gateway(
     sockets: Sockets, command: Sequence[str], environ: Mapping[str, str], *, announcement: str = ""
 ) -> NoReturn:
-    """Without a supervisor: this process becomes the gateway, with the sockets and under the same contract.
+    """Without a supervisor: this process becomes the gateway, with the same sockets and protocol.
 
-    It never hears that its supervisor is dead, for it holds that pipe's other end itself; nobody listens to
-    what it tells; and its own parent sees its exit status. It prints the announcement when it serves.
+    It holds the other ends of both pipes itself: it never sees its supervisor die, and its words are not
+    read. Its parent sees the exit status. It prints the announcement when it serves.
     """
     life, ours = os.pipe()
     supervised = Supervised(
@@ -509,7 +510,7 @@ def _how(code: int) -> str:
 
 @contextlib.contextmanager
 def _pipe() -> Iterator[tuple[int, int]]:
-    """The ends to read and to write."""
+    """A pipe: its read end and its write end."""
     ends = os.pipe()
     try:
         yield ends
@@ -520,12 +521,12 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _heard() -> Iterator[int]:
-    """Signals become bytes in a pipe, whose end to read this is; the loop does the work."""
+    """The read end of a pipe into which each signal writes a byte; the loop handles them."""
     with _pipe() as (ears, mouth):
         for end in (ears, mouth):
             os.set_blocking(end, False)
         before = {number: signal.getsignal(number) for number in (*_STOPS, *_RESTARTS, signal.SIGCHLD)}
-        # Whoever started us with nohup does not want the end of a terminal to mean anything.
+        # Under nohup, SIGHUP stays ignored.
         heard = {
             number: handler
             for number, handler in before.items()

@@ -22,11 +22,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be kept running, where, and as whom."""
+    """What the unit keeps running, where, and as which user."""
 
     command: list[str]
     home: str
-    # None: a unit of the user's own systemd, which has no other user to be.
+    # None for a unit of the user's own systemd, which cannot name a user.
     user: str | None
     environment: dict[str, str]
     drain_timeout_s: float
@@ -86,7 +86,7 @@ TimeoutStartSec=infinity
 WatchdogSec={WATCHDOG_S}
 Restart=always
 RestartSec=2
-# 0: somebody told the gateway to stop. {SETTINGS_UNUSABLE}: its settings must be mended first.
+# 0: an operator stopped the gateway. {SETTINGS_UNUSABLE}: its settings are invalid and must be fixed first.
 RestartPreventExitStatus=0 {SETTINGS_UNUSABLE}
 # One agent that eats all memory must not take the others with it.
 OOMPolicy=continue
@@ -160,7 +160,7 @@ def _is_below(place: str, roots: Sequence[str]) -> bool:
 
 
 def launchd_plist(service: Service) -> str:
-    """The same for macOS. Without a user it is an agent of whoever loads it."""
+    """The same for macOS. Without a user it is an agent of the user who loads it."""
     user = {} if service.user is None else {"UserName": service.user}
     plist: Mapping[str, object] = {
         "Label": LABEL,
@@ -169,7 +169,7 @@ def launchd_plist(service: Service) -> str:
         "WorkingDirectory": service.home,
         "EnvironmentVariables": service.environment,
         "RunAtLoad": True,
-        # A stop that was wanted is a success, and stays one.
+        # Exit status 0 is a requested stop: do not start it again.
         "KeepAlive": {"SuccessfulExit": False},
         "ExitTimeOut": service.longest_stop_s,
         "Umask": 0o077,
@@ -181,7 +181,7 @@ def launchd_plist(service: Service) -> str:
 
 
 def _command(words: Sequence[str]) -> str:
-    """As systemd splits it: $ begins a variable there, too."""
+    """Quote a command for ExecStart, where $ begins a variable."""
     return " ".join(_quoted(word).replace("$", "$$") for word in words)
 
 
@@ -194,5 +194,5 @@ def _quoted(text: str) -> str:
 
 
 def _percent(text: str) -> str:
-    """A percent sign begins a specifier."""
+    """Double percent signs: in a unit, one begins a specifier."""
     return text.replace("%", "%%")

@@ -1,1 +1,1 @@
-"""Bridges to other gateways and frameworks. Each is optional and alone."""
+"""Bridges to other gateways and frameworks. Each is optional and independent of the others."""

@@ -1,6 +1,6 @@
 """Makes a pydantic-ai agent durable: inside a run its model requests and tool calls are steps.
 
-It stands on pydantic-ai's own surface for durable engines, so the agent stays the agent that it was:
+It uses pydantic-ai's own interface for durable engines, so the agent itself does not change:
 
     agent = Agent(model, name="research", tools=[search], capabilities=[HoldfastDurability()])
 
@@ -9,9 +9,9 @@ It stands on pydantic-ai's own surface for durable engines, so the agent stays t
         async with durable(run):
             return (await agent.run(topic)).output
 
-A request to the model is a plain step: its answer is remembered, also when the prompt has changed since.
+A request to the model is a plain step: its answer is saved, and reused even if the prompt has changed since.
 A tool call is an effect with the class that the function was declared with (`@hf.read`, `@hf.verifiable(…)`);
-without one it is opaque. Outside of `durable` the agent works as if this were not there.
+without one it is opaque. Outside of `durable` the agent runs as usual, and nothing is saved.
 """
 
 from __future__ import annotations
@@ -64,23 +64,23 @@ ParamsT = TypeVar("ParamsT")
 WireT = TypeVar("WireT")
 ResultT = TypeVar("ResultT")
 
-# Raised by a remembered step as by a new one: agents and their capabilities look for them by class.
+# A replayed step raises these by their own class, because agents and their capabilities catch them by class.
 _ERRORS = tuple(
     kind for kind in vars(exceptions).values() if isinstance(kind, type) and issubclass(kind, Exception)
 )
-# What a tool call came to when it is no plain result: the model shall try again, a person must approve, …
+# Marks a tool call without a plain result: the model must try again, a person must approve, …
 _OTHERWISE = "$pydantic-ai"
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where agents began to be part of a run: remembered, so that ids and deadlines survive a restart."""
+    """The start of `durable` in a run; saved, so that ids and deadlines survive a restart."""
 
     id: str
     began_at: datetime
 
 
 class AgentInRun:
-    """The run that an agent is part of, and what tells its calls apart."""
+    """The run that an agent is part of; it gives each call of the agent its id."""
 
     def __init__(self, run: Run, origin: Origin) -> None:
         self.run = run
@@ -89,19 +89,19 @@ class AgentInRun:
         self._seen: Counter[tuple[str, str]] = Counter()
 
     def begin_run(self) -> str:
-        """The id of an agent's run: the same in every replay."""
+        """A new id for a run of an agent: the same in every replay."""
         return self._numbered("run", f"{self.run.task_id}:{self.origin.id}")
 
     def call_id(self, name: str, params: object) -> str:
-        """What tells a call from others of that name: which run of an agent it belongs to, the id that the
-        model gave it, and how often that has come. Models number their calls anew in each run."""
+        """The id of a call, unique among calls of that name: from the agent's run, the id that the model gave
+        the call, and a count. (Models number their calls anew in each run.)"""
         context = getattr(params, "run_context", None) or getattr(params, "ctx", None)
         place = self._runs.setdefault(getattr(context, "run_id", None), len(self._runs) + 1)
         given = getattr(context, "tool_call_id", None)
         return self._numbered(name, f"{self.origin.id}.{place}{f':{given}' if given else ''}")
 
     def _numbered(self, name: str, told: str) -> str:
-        """With its number from the second time on."""
+        """Append a count from the second time on."""
         self._seen[name, told] += 1
         count = self._seen[name, told]
         return told if count == 1 else f"{told}#{count}"
@@ -121,7 +121,7 @@ def _working_as(carried: AgentInRun | None) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def durable(run: Run) -> AsyncIterator[None]:
-    """Agents with HoldfastDurability that run inside are part of the run, or of its turn that is open."""
+    """Inside the block, agents with HoldfastDurability are part of the run, or of its open turn."""
     origin = await run.step(step(_begin, name="pydantic-ai"))
     with _working_as(AgentInRun(run, origin)):
         yield
@@ -134,9 +134,9 @@ async def _begin() -> Origin:
 class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):
     """A capability for `Agent(…, capabilities=[HoldfastDurability()])`; the agent needs a name.
 
-    A provider that is asked too often and says when to come back is waited for, durably; with
-    `waits_when_limited=False` its error is raised instead, for an agent that has another model to turn to.
-    Events are told to a handler as they happen, and may be told again after a restart.
+    If a provider limits the rate and says when to try again, the run waits for that long, durably; with
+    `waits_when_limited=False` the error is raised instead, for an agent that has a fallback model.
+    An event handler gets events as they happen, and may get them again after a restart.
     """
 
     engine_spec = DurabilityEngineSpec(
@@ -184,7 +184,7 @@ class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):
 
 
 class Steps(DurableOperationBackend[Mapping[str, Any]]):
-    """What pydantic-ai wants to be done once, as steps."""
+    """Runs the operations of pydantic-ai as steps."""
 
     def __init__(self, agent: str, model_id: str | None, *, waits_when_limited: bool) -> None:
         self._namer = JournalOperationNamer(agent, default_model_id=model_id or "default")
@@ -203,7 +203,7 @@ class Steps(DurableOperationBackend[Mapping[str, Any]]):
         tool: object | None,  # noqa: ARG002
         tool_name: str,  # noqa: ARG002
     ) -> Mapping[str, Any] | Literal[False]:
-        # What a tool needs to be told, it was declared with.
+        # The options of a tool come from its declaration.
         return {}
 
     def registrations(self) -> Sequence[Callable[..., object]]:
@@ -211,7 +211,7 @@ class Steps(DurableOperationBackend[Mapping[str, Any]]):
 
 
 class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, WireT, ResultT]):
-    """One kind of operation: calling it does it once."""
+    """One kind of operation; each call is a step."""
 
     def __init__(
         self, operation: DurableOperation[ParamsT, WireT, ResultT], name: str, *, waits_when_limited: bool
@@ -242,7 +242,7 @@ class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, Wir
         return self._operation.result_codec.load(payload)
 
     async def _do(self, params: ParamsT) -> object:
-        # What the operation does inside, such as another agent that a tool asks, is a part of this step.
+        # Anything inside the operation, such as a nested agent, is part of this step.
         with durable_unit_scope(), _working_as(None):
             try:
                 return self._operation.result_codec.dump(await self._operation.handler(params))
@@ -258,7 +258,7 @@ class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, Wir
         params: ToolsetCallToolParams | DynamicToolsetCallToolParams,
         do: Callable[[], Awaitable[object]],
     ) -> object:
-        """An effect under the id of the call, with what its function declares."""
+        """Run a tool call as an effect under the call's id, with the options of its function."""
 
         async def act(**_arguments: object) -> Any:
             return _kept(await do())
@@ -267,7 +267,7 @@ class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, Wir
         if options.effect is not None and options.effect.effect_class is EffectClass.TRANSACTIONAL:
             raise BadInput(
                 f"tool {params.name}",
-                "a transactional effect is called with a transaction, which an agent does not have; "
+                "a transactional effect needs a transaction, which an agent does not have; "
                 "call it with run.step, or declare another class",
             )
         declared = tool(
@@ -284,7 +284,7 @@ class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, Wir
 
 
 def _declared_by(params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -> StepOptions:
-    """What is declared about a tool's function; nothing, for a tool that is none of ours."""
+    """The options declared on a tool's function; none for a tool that has no function of ours."""
     if isinstance(params, DynamicToolsetCallToolParams) or params.tool is None:
         return StepOptions()
     toolset: AbstractToolset[Any] = params.tool.toolset
@@ -297,7 +297,7 @@ def _declared_by(params: ToolsetCallToolParams | DynamicToolsetCallToolParams) -
 
 
 def _kept(payload: Any) -> Any:
-    """A tool call as it is remembered: its plain result, as `verify` and a person's review give it, too."""
+    """A tool call's result as it is saved: plain, in the same form that `verify` and a review give."""
     if payload["kind"] == "tool_return" and not _is_otherwise(payload["result"]):
         return payload["result"]
     return {_OTHERWISE: payload}

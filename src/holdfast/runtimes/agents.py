@@ -1,4 +1,4 @@
-"""The agents of the settings as tasks: each answers one message, and its answer is one write."""
+"""Turns the agents of the settings into tasks: each answers one message, in one write."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from holdfast.runtimes.contract import AgentFailed, Heard, Speak
 from holdfast.runtimes.python import speaks_by_function, speaks_by_task
 from holdfast.store import Tx
 
-# What an agent is reminded of at most.
+# How many messages of history an agent gets at most.
 MAX_HISTORY = 200
-# How often a Python agent is tried when it raises; a command is not begun a second time.
+# How often a Python agent is tried when it raises; a command is never started twice.
 ATTEMPTS = 3
 
 
@@ -31,7 +31,7 @@ def definitions(
 ) -> list[TaskDefinition[..., Any]]:
     """One task for each agent, named `agent.<name>`. Raises SettingsError for one that cannot be loaded.
 
-    Relative directories begin at the home; receipts of commands lie in `receipts` of it unless given.
+    Relative directories begin at the home; receipts of commands are in its directory `receipts` unless given.
     """
     hidden = secret_names(config)
     return [
@@ -48,13 +48,13 @@ def define(
     receipts: Path | None = None,
     hidden: frozenset[str] = frozenset(),
 ) -> TaskDefinition[..., Any]:
-    """The task that answers one message of this agent's sessions. A command does not see what is `hidden`."""
+    """The task that answers one message of this agent. A command does not inherit variables in `hidden`."""
     options: dict[str, Any] = {"timeout": settings.timeout_s, "attempts": None, "backoff": "1s"}
     options["default_attempts"] = ATTEMPTS
     if settings.command:
         if receipts is None and home is not None:
             receipts = home / "receipts"
-        # Its own limit is the command's; the task waits for the receipt even when that took longer.
+        # The command has the timeout; the task waits for its receipt, even longer than that.
         options |= {"timeout": None, "default_attempts": 1}
         speak = speaks_by_command(name, settings, home=home, receipts=receipts, hidden=hidden)
     elif settings.pydantic_ai is not None:
@@ -74,7 +74,7 @@ def define(
 
 
 def _options_of(task: TaskDefinition[..., Any]) -> dict[str, Any]:
-    """What its author declared about a task holds when it answers messages, too."""
+    """The options that the author declared on a task; they also hold when it answers messages."""
     return {
         "timeout": task.timeout,
         "attempts": task.named_attempts,
@@ -90,7 +90,7 @@ def _definition(name: str, speak: Speak, options: Mapping[str, Any]) -> TaskDefi
         heard = await _hear(run, session_key, message_id, until)
         said = await speak(run, heard)
         if said is not None and not isinstance(said, str):
-            raise AgentFailed(f"agent {name} gave {type(said).__name__}; an answer is text, or None")
+            raise AgentFailed(f"agent {name} returned {type(said).__name__}; return text, or None")
         text = None if said is None else clean_answer(said)
         await _reply(run, session_key, message_id, text)
         return text
@@ -100,7 +100,7 @@ def _definition(name: str, speak: Speak, options: Mapping[str, Any]) -> TaskDefi
 
 
 async def _hear(run: Run, session_key: str, message_id: str, until: int) -> Heard:
-    """Read, not remembered: nothing of it ever changes."""
+    """Read the message and its history; not a step, because neither ever changes."""
 
     def read(tx: Tx) -> Heard:
         asked, before = hear(
@@ -117,20 +117,20 @@ async def _hear(run: Run, session_key: str, message_id: str, until: int) -> Hear
 
 
 async def _reply(run: Run, session_key: str, message_id: str, text: str | None) -> None:
-    """The answer, that the message is answered, and what is owed to its origin: one write, once."""
+    """Save the answer, mark the message as answered and owe the delivery: in one write, once."""
     program, live, task_id = run._program, run._live, run.task_id  # noqa: SLF001 - as its own
     now = live.clock.now()
 
     def write(tx: Tx) -> None:
         reply(tx, session_key=session_key, message_id=message_id, task_id=task_id, text=text, now=now)
 
-    # What was answered while a drain waited is kept: the next life may not be allowed to answer it again.
+    # Keep an answer that comes during a drain: the settings may forbid a later run to answer.
     async with live.cleanup() if live.may_finish else contextlib.nullcontext():
         await program.once(await program.key("reply", task_id), None, write)
 
 
 def _speaks_by_model(key: str, name: str) -> Speak:
-    """Imported only where it is asked for: pydantic-ai is heavy, and an extra."""
+    """Import pydantic-ai only when an agent needs it: it is heavy, and an extra."""
     try:
         models = importlib.import_module("holdfast.runtimes.pydantic_ai")
         speak: Speak = models.speaks_by_model(key, load(key, name))
@@ -146,12 +146,12 @@ def load(key: str, name: str) -> Any:
     module_name, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:  # whatever the module does when it is imported
+    except Exception as error:  # a module may raise anything when it is imported
         is_missing = isinstance(error, ModuleNotFoundError)
         near = (
             "; put it into the home, or name its directory in gateway.python_path"
             if is_missing
-            else "; mend it"
+            else "; fix it"
         )
         raise SettingsError(
             f"{key} is {name!r}: {module_name} cannot be imported ({type(error).__name__}: {error}){near}"

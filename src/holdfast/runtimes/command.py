@@ -23,27 +23,27 @@ from holdfast.runtimes.contract import AgentFailed, Heard, Speak
 from holdfast.store.outer_keys import KEY_VARIABLE, NEW_KEY_VARIABLE
 from holdfast.tools.commands import ShellResult, shell
 
-# What no agent needs of us: with these it could speak in our name.
+# Variables that no agent inherits: with them it could act as the gateway.
 _HIDDEN = (TOKEN_VARIABLE, KEY_VARIABLE, NEW_KEY_VARIABLE, "HOLDFAST_SUPERVISED")
-# What a reader may take for the end of a line.
+# Characters that a reader may take for a line break.
 _BREAKS = ("\x85", "\u2028", "\u2029")
 _SHOWN_CHARS = 500
 
 
 class CommandInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command reads that wants a document: the message, and what a resumed run is told."""
+    """What a command with `stdin = "json"` reads: the message, and what is known of an interruption."""
 
     message: Envelope
-    # As `run.resumed` has it; null unless an interrupted run goes on.
+    # The same as `run.resumed`; null unless an interrupted run goes on.
     resumed: SeedContext | None = None
 
 
 class _Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command is given beside its arguments: something else in each run, and yet the same step."""
+    """What a command gets beside its arguments. It differs from run to run, and the step stays the same."""
 
     stdin: str
     hidden: tuple[str, ...]
-    # Where it works if its settings do not say.
+    # The working directory if the settings name none.
     cwd: str | None
 
 
@@ -51,7 +51,7 @@ _given: ContextVar[_Given] = ContextVar("given")
 
 
 def secret_names(config: Config) -> frozenset[str]:
-    """The variables of ours that the settings name as secrets; no agent sees one that is not passed to it."""
+    """The variables that the settings name as secrets; an agent gets only those that its `env` names."""
     passed = {ours for agent in config.agents.values() for ours in agent.env.values()}
     signed = {channel.secret_env for channel in config.channels.values()}
     borne = {token.token_env for token in config.tokens.values()}
@@ -67,15 +67,15 @@ def speaks_by_command(
     receipts: Path | None,
     hidden: frozenset[str] = frozenset(),
 ) -> Speak:
-    """The command runs at most once for a message; a crash of ours does not end it.
+    """Run the command at most once for each message; it survives a crash of the gateway.
 
-    It inherits our environment without our own secrets and those of `hidden`.
+    It inherits the gateway's environment, without the gateway's own secrets and those in `hidden`.
     """
     passed = {variable: _secret(name, ours) for variable, ours in sorted(settings.env.items())}
     directory = settings.directory
     if directory is not None and home is not None:
         directory = str(in_home(home, directory, key=f"agents.{name}.directory"))
-    # Not where the gateway was started: what lies there is not ours.
+    # Never the directory where the gateway was started: its files are not trusted.
     otherwise = None if home is None else str(home)
 
     async def speak(run: Run, heard: Heard) -> str | None:
@@ -89,7 +89,7 @@ def speaks_by_command(
             "HOLDFAST_PEER": message.peer,
             "HOLDFAST_TASK_ID": run.task_id,
         }
-        # Also those that a reload of the settings has declared since.
+        # Read for each message: a reload of the settings may have declared more secrets.
         declared = run._live.place.secrets.variables  # noqa: SLF001 - what the run may not hand on
         given = _Given(
             stdin=stdin_of(settings, message, run.resumed),
@@ -127,7 +127,7 @@ async def _speak(
     receipts: str | None,
     stdin: str,
 ) -> ShellResult:
-    """`shell`, as the run of now gives it: by its arguments it is the same step in every run of the task."""
+    """Call `shell` with what this run adds; its arguments, and so the step, are the same in every run."""
     given = _given.get()
     del stdin
     return await shell(
@@ -141,31 +141,32 @@ async def _speak(
 
 
 def _hidden(environ: Mapping[str, str], named: Collection[str]) -> list[str]:
-    """Of our variables, those that a command does not inherit. A ledger's URL may hold its password."""
+    """The variables that a command does not inherit. The ledger's URL may hold a password."""
     found = [one for one in environ if one in named or one in _HIDDEN or one.startswith(PREFIX)]
     url = environ.get(STORE_VARIABLE, "")
     return found if without_password(url) == url else [*found, STORE_VARIABLE]
 
 
 def stdin_of(settings: AgentSettings, message: Envelope, resumed: SeedContext | None) -> str:
-    """What the command reads: the text, after a resume with what is known before it; or the document."""
+    """What the command reads: the text, after a resume preceded by what is known; or the JSON document."""
     if settings.stdin == "json":
         return msgspec.json.encode(CommandInput(message=message, resumed=resumed)).decode()
     if resumed is None:
         return message.text
-    # Only we begin a line so, and the document has no line of its own: whoever reads can tell them apart.
+    # No message can hold a line that begins with [System], and the document is one line: so the command can
+    # tell them apart.
     said = (
         f"[System] Resumed after an interruption ({resumed.reason.value}). "
         "What is known stands in the next line, the message after it."
     )
     document = msgspec.json.encode(resumed).decode()
-    for sign in _BREAKS:  # which JSON leaves as they are
+    for sign in _BREAKS:  # JSON does not escape these
         document = document.replace(sign, f"\\u{ord(sign):04x}")
     return f"{said}\n{document}\n\n{message.text}"
 
 
 def _secret(name: str, ours: str) -> Secret:
-    """Only the name is stored with the step; the value is found when the command begins."""
+    """Only the name is stored with the step; the value is looked up when the command starts."""
     try:
         return secret(ours)
     except BadInput as error:
@@ -178,6 +179,6 @@ def _answer_of(name: str, result: ShellResult) -> str:
     if result.has_timed_out:
         raise AgentFailed(f"the command of agent {name} took longer than its timeout_s and was stopped")
     if result.exit_code != 0:
-        said = result.stderr.strip()[-_SHOWN_CHARS:] or "it said nothing about why"
+        said = result.stderr.strip()[-_SHOWN_CHARS:] or "it printed nothing on stderr"
         raise AgentFailed(f"the command of agent {name} ended with {result.exit_code}: {said}")
     return result.stdout

@@ -1,4 +1,4 @@
-"""What an agent hears and how it speaks: the shape that every kind of agent is brought into."""
+"""The contract of an agent: what it gets, and how it answers; every kind of agent is adapted to it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from holdfast.engine.program.author_api import Run
 
 
 class Heard(msgspec.Struct, frozen=True, kw_only=True):
-    """The message to be answered, and what was said before it in its session, oldest first."""
+    """The message to answer, and the earlier messages of its session, oldest first."""
 
     message: Envelope
     history: tuple[Envelope, ...] = ()
 
 
-# Answers what was heard, inside a run: what it does through the run is durable. None says nothing.
+# Answers a message inside a run; what it does through the run is durable. None means no answer.
 Speak: TypeAlias = Callable[[Run, Heard], Awaitable[str | None]]
 
 
 class AgentFailed(Exception):
-    """An agent gave no answer; the message says why, for whoever looks after it."""
+    """An agent gave no answer; the message tells the operator why."""

@@ -1,4 +1,4 @@
-"""Agents of pydantic-ai: their model requests and tool calls are steps, the transcript is their history."""
+"""Agents of pydantic-ai: model requests and tool calls are steps, and the transcript is the history."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from holdfast.runtimes.contract import Heard, Speak
 
 
 def speaks_by_model(key: str, agent: Any) -> Speak:
-    """The agent answers with the transcript behind it. Raises SettingsError for one that is not durable."""
+    """Run the agent with the transcript as its history. Raises SettingsError for one that is not durable."""
     if not isinstance(agent, Agent):
         raise SettingsError(f"{key}: a pydantic-ai agent is needed, not {type(agent).__name__}")
-    # An integration stands above us and is optional, so it is found by its name.
+    # Imported by name: the integration is optional, and lies in a layer above.
     durability = importlib.import_module("holdfast.integrations.pydantic_ai")
     capabilities = getattr(agent.root_capability, "capabilities", (agent.root_capability,))
     if not any(isinstance(one, durability.HoldfastDurability) for one in capabilities):
@@ -46,7 +46,7 @@ def speaks_by_model(key: str, agent: Any) -> Speak:
 
 
 def history_of(transcript: Sequence[Envelope]) -> list[ModelMessage]:
-    """The transcript as pydantic-ai has it. Only the gateway's own words are the system's."""
+    """The transcript as messages of pydantic-ai. Only the gateway's own messages have the system role."""
     return [_message_of(one) for one in transcript]
 
 

@@ -1,4 +1,4 @@
-"""Agents that are Python: a plain function runs as one step, a task of the author's inside the same run."""
+"""Agents in Python: a plain function runs as one step; a task runs inside the run that answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.runtimes.contract import Heard, Speak
 
 
 def speaks_by_function(key: str, fn: Any) -> Speak:
-    """A function of the text: once it has answered, its answer is remembered."""
+    """Call a plain function as one step: once it has answered, it is not called again."""
     if not callable(fn):
         raise SettingsError(f"{key}: a function is needed, not {type(fn).__name__}")
     wanted = _wanted(key, fn, inspect.signature(fn).parameters.values())
@@ -30,7 +30,7 @@ def speaks_by_function(key: str, fn: Any) -> Speak:
 
 
 def speaks_by_task(key: str, task: TaskDefinition[..., Any]) -> Speak:
-    """A task's own function, with its steps and turns, in the run that answers."""
+    """Call a task's function, with its steps and turns, in the run that answers."""
     parameters = list(inspect.signature(task.fn).parameters.values())[1:]
     wanted = _wanted(key, task.fn, parameters)
 
@@ -47,7 +47,7 @@ def _given(wanted: dict[str, str], heard: Heard) -> dict[str, Any]:
 
 
 def _wanted(key: str, fn: Callable[..., Any], parameters: Any) -> dict[str, str]:
-    """What each parameter is given: the whole message, the history, or the text, by its type or its name."""
+    """What each parameter gets, by its type or name: the whole message, the history, or the text."""
     try:
         hints = typing.get_type_hints(fn)
     except (NameError, TypeError):

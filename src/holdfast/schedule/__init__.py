@@ -1,1 +1,1 @@
-"""Things that start themselves."""
+"""Work that starts by the clock."""

@@ -1,4 +1,4 @@
-"""Service: each occurrence of a schedule posts its prompt once; what was missed meanwhile is caught up."""
+"""Service: posts the prompt of each schedule once per occurrence, and catches up on missed ones."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from holdfast.store import Store, Tx, Write
 
 log = logging.getLogger("holdfast")
 
-# How often somebody looks when nothing is due before.
+# The longest pause between two passes.
 EVERY_S = 30.0
-# What is older was missed for good: a report of the day before yesterday helps nobody.
+# Older occurrences are not caught up: the answer would be out of date.
 CATCH_UP = timedelta(hours=24)
-# How many missed occurrences of one schedule are written down, the latest of them.
+# How many missed occurrences of one schedule are recorded: the latest ones.
 MAX_MISSED = 100
 
 _FIRED_SOON_S = 0.05
 
 
 class Since(msgspec.Struct, frozen=True, kw_only=True):
-    """From when on a schedule counts, as it is set now: what was before is no concern of it."""
+    """From when on a schedule counts with its present settings; earlier occurrences do not exist for it."""
 
     cron: str
     tz: str
@@ -61,7 +61,7 @@ class Fired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cron(Service):
-    """Any number of them may work on one ledger: each occurrence fires once."""
+    """Several gateways may run this service on one ledger: each occurrence fires once."""
 
     def __init__(
         self,
@@ -72,32 +72,32 @@ class Cron(Service):
         watch: ClockWatch | None = None,
         every_s: float = EVERY_S,
     ) -> None:
-        """`schedules` by their names; it may be replaced while the service runs. Without a watch the clock is
-        believed, whatever it says."""
+        """`schedules` by name; it may be replaced while the service runs. Without a watch, jumps of the clock
+        are not noticed."""
         super().__init__(every_s=every_s)
         self.schedules = schedules
         self._store = store
         self._clock = clock
         self._watch = watch
-        # How far the present of schedules was behind the clock when it was looked at last.
+        # How far the time that schedules follow was behind the clock at the last look.
         self._lag = timedelta(0)
         self._is_held = False
-        # As this process has it: another one may have another schedule of that name.
+        # As this process has it: another gateway may have another schedule with that name.
         self._known: dict[str, Since] = {}
-        # Into which session each fires, and up to when nobody was seen to fire it into another.
+        # The session of each schedule, and until when no other gateway was seen to fire it into another one.
         self._targets: dict[str, tuple[str, datetime]] = {}
 
     def hold(self) -> None:
-        """Fire nothing from now on; what is due meanwhile is caught up. Safe twice."""
+        """Fire nothing from now on; what becomes due meanwhile is caught up later. Safe to call twice."""
         self._is_held = True
 
     def go_on(self) -> None:
         self._is_held = False
 
     async def run_once(self) -> Fired:
-        """Fire what is due: of each schedule the latest occurrence, the others are missed.
+        """Fire the latest due occurrence of each schedule, and record earlier ones as missed.
 
-        What goes wrong with one schedule is said, and the others go on. Raises StoreUnavailable.
+        An error of one schedule is logged, and the others go on. Raises StoreUnavailable.
         """
         fired = missed = 0
         now = await self._present()
@@ -109,16 +109,16 @@ class Cron(Service):
             try:
                 did = await self._look_at(name, settings, now)
             except StoreUnavailable:
-                raise  # it is so for the others, too
-            except Exception:  # a record that is damaged, or what nobody foresaw
-                log.exception("schedule %s could not be looked at; the others go on", name)
+                raise  # the other schedules need the ledger, too
+            except Exception:  # a damaged record, or an unexpected error
+                log.exception("schedule %s could not be checked; the others go on", name)
             else:
                 fired += did.fired
                 missed += did.missed
         return Fired(fired=fired, missed=missed)
 
     async def _look_at(self, name: str, settings: ScheduleSettings, now: datetime) -> Fired:
-        """Nothing is written about an occurrence that lies after now."""
+        """Fire and record the occurrences of one schedule up to now."""
         fired = missed = 0
         since = await self._since(name, settings, now)
         due = due_between(settings, since, now) if settings.is_enabled else []
@@ -131,38 +131,37 @@ class Cron(Service):
         return Fired(fired=fired, missed=missed)
 
     async def requeue(self, firing_id: str) -> Firing:
-        """An interrupted or failed firing is queued again, and says so; see `requeuing`."""
+        """Queue an interrupted or failed firing again, with its flag; see `requeuing`."""
         return await self._store.write(requeuing(firing_id, now=self._clock.now()))
 
     # --- when
 
     async def _present(self) -> datetime | None:
-        """The time that schedules go by; None while none is believed."""
+        """The time that schedules follow; None while the clock is not trusted."""
         present = self._clock.now() if self._watch is None else await self._watch.firing_time()
         self._lag = timedelta(0) if present is None else self._clock.now() - present
         return present
 
     async def _since(self, name: str, settings: ScheduleSettings, now: datetime) -> datetime:
-        """The last occurrence that is known; or, for a schedule that is new or was changed, now."""
+        """The last recorded occurrence; or now, for a schedule that is new or was changed."""
         since = from_micros((await self._as_set(name, settings, now)).since)
-        # What a clock that was far ahead has left says nothing about now; each occurrence is one anyway.
+        # Ignore firings in the future, from a clock that was ahead; each occurrence fires once in any case.
         last = await self._store.read(lambda tx: tx.firings.last_of(name, until=now, slack=TOLERANCE))
         self._check_target(name, session_key(settings.agent, settings.session), last, now)
         return since if last is None else max(since, last.occurrence_at)
 
     async def _as_set(self, name: str, settings: ScheduleSettings, now: datetime) -> Since:
-        """Read once, and when the settings change: gateways that do not agree must not undo each other's."""
+        """Read and written only at the start and when settings change: gateways whose settings differ must
+        not overwrite each other's again and again."""
         fact, known = f"schedule {name}", self._known.get(name)
         if known is None or not known.is_as(settings):
             known = _read_since(await self._store.read(lambda tx: tx.boots.fact(fact)))
         is_ahead = known is not None and known.since > to_micros(now)
         if known is None or is_ahead or not known.is_as(settings):
             if is_ahead:
-                log.warning(
-                    "schedule %s was to count from a moment that is still to come; now it counts", name
-                )
+                log.warning("schedule %s was recorded as starting in the future; it starts now instead", name)
             elif known is not None:
-                log.info("schedule %s was set otherwise before (%s); it counts from now on", name, known.cron)
+                log.info("schedule %s was changed (it was %s); it counts from now on", name, known.cron)
             known = Since(
                 cron=settings.cron, tz=settings.tz, is_enabled=settings.is_enabled, since=to_micros(now)
             )
@@ -172,13 +171,13 @@ class Cron(Service):
         return known
 
     def _check_target(self, name: str, key: str, last: Firing | None, now: datetime) -> None:
-        """Say so when another gateway fires a schedule of that name into another session: one starves."""
+        """Warn when another gateway fires a schedule of this name into another session: only one fires."""
         known, known_at = self._targets.get(name, ("", now))
         if known != key:
             known_at = now
         if last is not None and last.session_key != key and last.created_at > known_at:
             log.error(
-                "schedule %s has fired for %s at another gateway, and so not for %s here; rename one of them",
+                "schedule %s fired for %s at another gateway, so not for %s here; rename one of them",
                 name,
                 last.session_key,
                 key,
@@ -187,12 +186,12 @@ class Cron(Service):
         self._targets[name] = (key, known_at)
 
     def next_due_at(self) -> datetime | None:
-        """When the next of all schedules is due, as the settings say."""
+        """When the next schedule is due, by the settings."""
         now = self._clock.now() - self._lag
         return min((next_after(one, now) for one in self.schedules.values() if one.is_enabled), default=None)
 
     async def _pause(self) -> None:
-        """Until the next one is due, or until it is time to look."""
+        """Sleep until the next schedule is due, but not longer than EVERY_S."""
         due_at, delay_s = self.next_due_at(), self.every_s
         if due_at is not None:
             until_s = (due_at - self._clock.now() + self._lag).total_seconds()
@@ -230,7 +229,7 @@ class Cron(Service):
             elif before is not None:
                 return before.id == firing.id
             if tx.firings.create(firing).id != firing.id:
-                return False  # somebody else was quicker
+                return False  # another gateway was quicker
             post(tx, message)
             tell_fired(tx, firing, now)
             return True
@@ -271,14 +270,14 @@ class Cron(Service):
 def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
     """The write that queues a firing again, with its flag. One that is due, done or missed stays as it is.
 
-    A task that goes on after an interruption answers it as before; when there is none any more, the prompt is
-    posted again.
+    If its task goes on after the interruption, that task answers; if there is none, the prompt is posted
+    again.
     """
     check_id("firing", firing_id)
     message_id = new_message_id(now)
 
     def requeue(tx: Tx) -> Firing:
-        # The session first, as everybody else does: nobody waits for somebody who waits for him.
+        # Lock the session first, as every other write does, to avoid a deadlock.
         tx.sessions.hold(tx.firings.get(firing_id).session_key)
         firing = tx.firings.get(firing_id)
         if firing.status not in (FiringStatus.RUNNING, FiringStatus.FAILED) or firing.message_id is None:
@@ -306,12 +305,12 @@ def requeuing(firing_id: str, *, now: datetime) -> Write[Firing]:
 
 
 def _is_premature(firing: Firing, now: datetime) -> bool:
-    """Whether a clock that was ahead wrote it down as missed before its time had come."""
+    """Whether a clock that was ahead recorded it as missed before its time."""
     return firing.status is FiringStatus.MISSED and firing.created_at > now + TOLERANCE
 
 
 def _read_since(text: str | None) -> Since | None:
-    """None, too, for what nobody can read: then the schedule counts as new."""
+    """None also for a value that cannot be read: then the schedule counts as new."""
     try:
         return None if text is None else msgspec.json.decode(text, type=Since)
     except msgspec.DecodeError:
@@ -327,20 +326,20 @@ def next_after(settings: ScheduleSettings, moment: datetime) -> datetime:
 
 
 def due_between(settings: ScheduleSettings, after: datetime, until: datetime) -> list[datetime]:
-    """The occurrences after one moment, up to and with another; only the latest when there are many."""
+    """The occurrences after one moment, up to and including another; only the latest if there are many."""
     latest = itertools.islice(_backwards(settings, until), MAX_MISSED + 1)
     return list(itertools.takewhile(lambda one: one > after, latest))[::-1]
 
 
-# More than a clock is ever set back at the end of summer time.
+# More than any clock is set back at the end of summer time.
 _REPEATED = timedelta(hours=3)
 
 
 def _backwards(settings: ScheduleSettings, until: datetime) -> Iterator[datetime]:
-    # From the whole second behind it: what falls on that moment itself is due, too.
+    # Start at the next whole second, so that an occurrence at `until` itself is found.
     zone, start = ZoneInfo(settings.tz), until.replace(microsecond=0) + timedelta(seconds=1)
     if start.astimezone(zone).utcoffset() != (start - _REPEATED).astimezone(zone).utcoffset():
-        # In an hour that the clock repeats, a search by its hands would pass over what they had shown before.
+        # In an hour that repeats at the end of summer time, a search by local time skips the first pass.
         start += _REPEATED
     for occurrence in CronSim(settings.cron, start.astimezone(zone), reverse=True):
         if (moment := occurrence.astimezone(UTC)) <= until:

@@ -17,11 +17,11 @@ class FakeClock:
         return self._now
 
     def boottime_us(self) -> int:
-        """Microseconds since the machine booted: what passes counts, what the clock is set to does not."""
+        """Microseconds since the machine booted; setting the clock does not change it."""
         return self._passed // timedelta(microseconds=1)
 
     def set(self, moment: datetime) -> None:
-        """As somebody sets a wall clock: no time passes."""
+        """Set the wall clock, as an operator does: no time passes."""
         self._now = moment
 
     def advance(self, **by: float) -> datetime:
@@ -34,12 +34,12 @@ class FakeClock:
         return self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Who sleeps by this clock moves it: the time has passed when this returns, and no time was spent.
+        """Advance the clock by this time and return at once.
 
-        Of several who sleep at once, each moves it as far as it needs.
+        Of several concurrent sleepers, each advances it as far as it needs.
         """
         until = self._now + timedelta(seconds=seconds)
-        await asyncio.sleep(0)  # what is ready goes first
+        await asyncio.sleep(0)  # let ready children run first
         if self._now < until:
             self._pass(until - self._now)
 

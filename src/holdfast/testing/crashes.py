@@ -1,4 +1,4 @@
-"""A task killed at every point where it persists something, resumed in a new life, and compared."""
+"""Kills a task at every point where it persists something, resumes it, and compares the results."""
 
 from __future__ import annotations
 
@@ -59,27 +59,27 @@ from holdfast.testing.stores import (
 
 T = TypeVar("T")
 
-# Nobody renews a claim here, and no lease may lapse although years pass.
+# Claims are not renewed here, and no lease may lapse although years pass.
 _LEASE = timedelta(days=36_500)
 _PATIENCE_S = 120.0
 _REMEDY = (
-    "What a turn leaves in local variables is gone after a restart: what crosses turns lives in run.list(…) "
-    "and run.value(…). And what is not the same each time (the clock, chance, the world) belongs into a step."
+    "Local variables that a turn changed are lost in a restart: keep what crosses turns in run.list(…) or "
+    "run.value(…). Put what differs each time (the clock, random numbers, the world) into a step."
 )
 
 
 class CrashPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One life that was cut short, and what came of it."""
+    """One point at which the task was killed, and what followed."""
 
     where: str
-    # Effects of which a person had to say whether they happened.
+    # Effects that needed a review.
     reviews: tuple[str, ...] = ()
-    # Steps that had to run again because their result was not saved yet.
+    # Steps that ran again because their result was not saved yet.
     repeated: tuple[str, ...] = ()
 
 
 class CrashReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Every crash ended as the life without one did."""
+    """The points of all crashes; each ended with the same result as the run without a crash."""
 
     status: TaskStatus
     result: Any
@@ -108,20 +108,20 @@ async def crash_everywhere(
     clock: FakeClock | None = None,
     **kwargs: Any,
 ) -> CrashReport:
-    """Run the task once; then once for each point before and after everything that it persists, and so also
-    before and after the function of each of its effects: kill it there, and resume it in a new life.
+    """Run the task once without a crash. Then, for each point before and after each of its writes (and so
+    also before and after each call of an effect): run it, kill it there, and resume it in a new process.
 
-    Raises AssertionError, and says where and why, unless every life ends with the same result, no step runs
-    again whose result was saved, no effect is repeated that must not be, and every effect whose outcome
-    nobody knows is in review. The reviews are then resolved as a person who looked would.
+    Raises AssertionError, with the place and the reason, unless every run ends with the same result, no step
+    with a saved result runs again, no effect is repeated that must not be, and every effect of unknown
+    outcome is in review. The reviews are then resolved as a person would who knows what happened.
 
     Time passes by itself. `tasks` are the other tasks that it spawns; `answers` are given to its questions,
-    by their text or a part of it; `mail` is sent when it waits for the topic. `pairs` kills the second life,
-    too, at each of its points. `twice` lets every write run a second time after its own commit. With `drain`
-    a life is not killed at the point but told to stop there, as by a restart. A task that calls
-    `run.requires_restart` gets its restart. Each time there is a fresh
-    ledger in memory, unless `store` makes another, which may follow `clock`. A task whose arguments have the
-    names of these options is given as a call: `crash_everywhere(my_task(…), pairs=True)`.
+    by their text or a part of it; `mail` is sent when it waits for the topic. `pairs` also kills the second
+    process, at each of its points. `twice` runs every write a second time after its own commit. With `drain`
+    the process is told to stop at each point instead of being killed, as in a planned restart. A task that
+    calls `run.requires_restart` gets its restart. Each run has a fresh ledger in memory, unless `store` makes
+    another, which may follow `clock`. If the task's arguments have the names of these options, pass a call:
+    `crash_everywhere(my_task(…), pairs=True)`.
     """
     stage = _Stage(_call_of(task, args, kwargs), tasks, answers or {}, mail, store, clock, drain=drain)
     expected = await stage.play()
@@ -132,7 +132,7 @@ async def crash_everywhere(
         played = await stage.play(first.point)
         points.append(stage.compare(f"crashed {first}", expected, played))
         for second in played.points if pairs else ():
-            where = f"crashed {first}, and its next life {second}"
+            where = f"crashed {first}, and its next process {second}"
             points.append(stage.compare(where, expected, await stage.play(first.point, second.point)))
     return CrashReport(status=expected.task.status, result=expected.result, points=tuple(points))
 
@@ -153,7 +153,7 @@ def _call_of(
 
 
 class _Point(msgspec.Struct, frozen=True):
-    """A place where a life can be cut short, in words."""
+    """A point where a process can die, in words."""
 
     point: Failpoint
     what: str
@@ -170,7 +170,7 @@ class _Ran(msgspec.Struct, kw_only=True):
     is_effect: bool
     life: int
     idempotency_key: str | None
-    # Until it returns; a life may end before.
+    # False also if the process died before it returned.
     has_returned: bool = False
     has_raised: bool = False
     result: object = None
@@ -182,7 +182,7 @@ class _Ran(msgspec.Struct, kw_only=True):
 
 
 class _Played(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went: the end, where the last life could have been cut short, what ran."""
+    """What happened: how the task ended, the points of the last process, and the steps that ran."""
 
     task: Task
     points: list[_Point]
@@ -206,7 +206,7 @@ class _Played(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Stage:
-    """One task, and how to set it up any number of times."""
+    """One task and its options; plays it any number of times."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class _Stage:
         self._clock = clock
 
     async def play(self, *plan: Failpoint, twice: bool = False) -> _Played:
-        """A fresh ledger, and as many lives as the plan cuts short, and one that goes to the end."""
+        """Run the task on a fresh ledger: a process dies at each point of the plan, the last one ends it."""
         clock = FakeClock() if self._clock is None else self._clock
         start = clock.now()
         fresh = self._store or (lambda: contextlib.closing(memory_store(clock)))
@@ -253,8 +253,8 @@ class _Stage:
 
 
 def _repeated(expected: _Played, played: _Played) -> Iterator[str]:
-    """What ran more often than without a crash. Counted by scope and name: an id may be another one in every
-    play, such as those that an agent's framework makes up."""
+    """Steps that ran more often than without a crash. Counted by scope and name, because ids may differ from
+    play to play, such as those that an agent framework generates."""
     more = Counter(ran.key[:2] for ran in played.ran) - Counter(ran.key[:2] for ran in expected.ran)
     seen, first, again = set[tuple[str, Key]](), list[_Ran](), list[_Ran]()
     for ran in played.ran:
@@ -266,7 +266,7 @@ def _repeated(expected: _Played, played: _Played) -> Iterator[str]:
 
 
 class _World:
-    """One ledger, everything outside of it, and the lives that follow each other."""
+    """One ledger, the world outside, and the processes that follow one another."""
 
     def __init__(
         self,
@@ -317,7 +317,7 @@ class _World:
             found = now.get(effect.id, effect)
             if found.review is None and found.status is not EffectStatus.UNKNOWN:
                 raise AssertionError(
-                    f"whether {effect.name} happened was unknown, and nobody was asked: it is {found.status}"
+                    f"whether {effect.name} happened is unknown, but it is {found.status}, not in review"
                 )
 
     def check_call(self, task_id: str, doing: Doing, ran: _Ran) -> None:
@@ -337,8 +337,8 @@ class _World:
                 raise AssertionError(f"{ran.shown} runs again, although it had happened")
 
     async def _resolve(self, effect: Effect) -> None:
-        """As a person who looked: it is done, with what it returned; it raised, and is left out, for nobody
-        knows whether it happened; or it never ran and may be tried."""
+        """Decide as a person would who knows what happened: `done` with its result if it returned, `skip` if
+        it raised, `retry` if it never ran."""
         ran = [one for one in self.ran if (one.task_id, one.key) == (effect.task_id, effect.key)]
         done = [one for one in ran if one.has_returned]
         decision, result = (Decision.DONE, done[-1].result) if done else (Decision.RETRY, None)
@@ -349,10 +349,10 @@ class _World:
             resolving(effect.id, decision, by="crash_everywhere", now=self.clock.now(), result=result)
         )
 
-    # --- whoever is outside
+    # --- the world outside
 
     async def help(self) -> None:
-        """Nothing goes on by itself: answer, send, review, or let time pass. Raises when nothing helps."""
+        """When all runs wait: answer, send mail, review, or let time pass. Raises when nothing helps."""
         runs = self.store.read_now(lambda tx: [*map(run_from_row, scan(tx, "runs", 1))])
         waiting = [run for run in runs if run.status is RunStatus.WAITING]
         for run in waiting:
@@ -398,7 +398,7 @@ class _World:
 
     def _why_stuck(self, runs: Sequence[Run], waiting: Sequence[Run]) -> list[str]:
         unknown = {run.task_name for run in runs if not run.has_ended} - self.known.keys()
-        why = [f"{name} is started, and nobody knows it here; give tasks=[{name}]" for name in unknown]
+        why = [f"{name} was started, but is not among the tasks; give tasks=[{name}]" for name in unknown]
         for run in waiting:
             what, _, name = (run.waits_on or "").partition(":")
             if what == "answer":
@@ -410,7 +410,7 @@ class _World:
 
 
 class _Process:
-    """One life on a ledger: it takes what is ready and carries it, until it is killed or all is done."""
+    """One simulated process: it claims ready runs and executes them, until it is killed or all is done."""
 
     def __init__(self, world: _World, number: int, life: Life, store: FailingStore) -> None:
         self._world = world
@@ -442,7 +442,7 @@ class _Process:
 
     @classmethod
     async def begin(cls, world: _World, number: int, plan: Sequence[Failpoint]) -> _Process:
-        """As every process begins: what a dead one left is rescued and resumed."""
+        """Start as every worker does: rescue and resume what a dead process left."""
         life = await Life.begin(world.store, world.clock, locks=world.locks)
         store = FailingStore(world.store, plan, act=lambda: process.stop() if world.drain else crash())
         process = cls(world, number, life, store)
@@ -462,13 +462,13 @@ class _Process:
         ]
 
     def stop(self) -> None:
-        """From now on the next call of every run raises Stopping."""
+        """Stop every run: its next call raises Stopping."""
         self._is_draining = True
         for execution in self._executions:
             execution.live.stop("draining")
 
     async def work(self, task_id: str) -> bool:
-        """True when the task has ended; False when this life was cut short."""
+        """True when the task has ended; False when this process died or stopped before."""
         others = asyncio.all_tasks()
         carried: set[asyncio.Task[None]] = set()
         try:
@@ -479,7 +479,7 @@ class _Process:
                     if not await self._restart():
                         return False
                 elif carried:
-                    # Not only for their ends: what they start must be taken, too.
+                    # With a timeout: runs that these runs start must be claimed, too.
                     done, carried = await asyncio.wait(
                         carried, timeout=0.01, return_when=asyncio.FIRST_COMPLETED
                     )
@@ -504,7 +504,7 @@ class _Process:
         return bool(carried) and all(one.is_ready_to_pause for one in carried)
 
     async def _restart(self) -> bool:
-        """A run has asked for it: all is paused, and goes on in a new life. False when this one ends."""
+        """A run asked for a restart: pause all runs, and go on as a new process. False when this one dies."""
         try:
             await self._pause()
         except Crashed:
@@ -516,7 +516,7 @@ class _Process:
         return not self._is_draining
 
     async def _pause(self) -> None:
-        """As a drain does; its write is one of those at which a life can be cut short."""
+        """Pause all runs, as a drain does; the process can die at this write, too."""
         paused = [one.live for one in self._executions if not one.live.is_given_up]
         checkpoints = Checkpoints(cast(Store, self._telling), self._world.clock)
         asking = {str(one.run.id): one.restart_why for one in paused if one.restart_why is not None}
@@ -565,7 +565,7 @@ class _Process:
         try:
             self._world.check_call(task_id, doing, ran)
         except AssertionError as wrong:
-            self._wrong = wrong  # the program may swallow it
+            self._wrong = wrong  # keep it: the program may swallow the exception
             raise
         self._world.ran.append(ran)
         try:
@@ -573,7 +573,7 @@ class _Process:
         except Exception:
             ran.has_raised = True
             raise
-        with contextlib.suppress(BadInput):  # what cannot be stored is said elsewhere
+        with contextlib.suppress(BadInput):  # the step itself reports a result that cannot be stored
             ran.result = decode_payload(doing.codec.encode(doing.name, value))
         ran.has_returned = True
         return value
@@ -599,7 +599,7 @@ class _Telling:
         return answer
 
     async def until_quiet(self) -> None:
-        """What was on its way to the database when its process died has arrived, or has not."""
+        """Wait until every write in flight has committed or failed."""
         while self._under_way:
             self._news.clear()
             await self._news.wait()
@@ -609,7 +609,7 @@ class _Telling:
 
 
 async def _accepted(_asked: RestartAsk) -> None:
-    """Every restart that a run asks for is one that can be had."""
+    """Accept every restart that a run asks for."""
 
 
 def _about(write: Any) -> str:
@@ -628,7 +628,7 @@ def _about(write: Any) -> str:
 
 
 def _needs_review(effect: Effect) -> bool:
-    """Cut short, and only a person can find out whether it happened."""
+    """Whether the effect was cut short and only a person can find out whether it happened."""
     return effect.effect_class is EffectClass.OPAQUE and effect.status is EffectStatus.INTENT
 
 
@@ -651,7 +651,7 @@ def _key() -> str | None:
 
 
 async def _end_all(children: set[asyncio.Task[Any]]) -> None:
-    """A dead process goes on with nothing, and looks at nobody's errors."""
+    """Cancel all children and ignore their errors, as the death of a process does."""
     for _ in range(10):
         alive = [child for child in children if not child.done()]
         if not alive:
@@ -665,7 +665,7 @@ async def _end_all(children: set[asyncio.Task[Any]]) -> None:
 
 
 def _let_die(life: Life) -> None:
-    """What the kernel does for a process that is gone: its lock is free, its file stays."""
+    """Do what the kernel does for a dead process: release its lock, keep its file."""
     lock = life._lock  # noqa: SLF001 - nothing of it is called
     if lock is not None and lock._descriptor is not None:  # noqa: SLF001
         os.close(lock._descriptor)  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""A store in memory, one that dies at chosen points, and one that runs every write twice."""
+"""Stores for tests: in memory, one that crashes at chosen points, and one that runs every write twice."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def memory_store(clock: Clock | None = None) -> SqliteStore:
 
 
 class Crashed(BaseException):
-    """The process is dead, as far as this store is concerned. No `except Exception` swallows it."""
+    """The simulated process is dead. A BaseException, so that no `except Exception` swallows it."""
 
 
 class Failpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the life of a process: the n-th call that persists something, and where in it.
+    """A point where a process can die: in its n-th write.
 
-    `before`: nothing of the call was written. `inside`: after its k-th statement, in the open transaction, so
-    that all of the call must vanish. `after`: it was committed, and its caller was not told.
+    `before`: nothing was written. `inside`: after the k-th statement, in the open transaction, so that the
+    whole write must be rolled back. `after`: it was committed, but its caller got no answer.
     """
 
     call: int
@@ -48,14 +48,14 @@ class Failpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Call(msgspec.Struct, kw_only=True):
-    """One call that passed: the name of its write and how many statements it ran inside its transaction."""
+    """One recorded write: its name, and how many statements it ran inside its transaction."""
 
     number: int
     name: str
     statements: int = 0
 
     def failpoints(self) -> list[Failpoint]:
-        """Every place in this call where a process can die."""
+        """Every point in this write where a process can die."""
         inside = [
             Failpoint(call=self.number, where="inside", statement=place)
             for place in range(1, self.statements + 1)
@@ -68,12 +68,12 @@ class Call(msgspec.Struct, kw_only=True):
 
 
 def crash() -> NoReturn:
-    """What happens at a failpoint unless told otherwise."""
+    """The default action at a failpoint."""
     raise Crashed
 
 
 class StoreAround:
-    """A store around another one; each kind of call passes one place."""
+    """Base of stores that wrap another one; a subclass overrides what it changes."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -87,7 +87,7 @@ class StoreAround:
         return self.inner.sealing
 
     def _pass(self) -> None:
-        """Called before and after everything that goes through."""
+        """Called before and after each call to the wrapped store."""
 
     async def write(self, write: Write[T]) -> T:
         raise NotImplementedError
@@ -134,16 +134,16 @@ class StoreAround:
 
 
 class FailingStore(StoreAround):
-    """A store in which the process dies, or anything else happens, at chosen points of a scenario.
+    """A store that simulates the death of its process, or any other action, at chosen points of a scenario.
 
-    With an empty plan it only records: run the scenario once, then once for each of `failpoints()` with a
-    store and a plan of its own. For pairs, record also the life that follows each of these deaths, and let it
-    die at each of its own points.
+    With an empty plan it only records: run the scenario once, then once for each of `failpoints()`, each time
+    with its own store and plan. For pairs, also record the process that follows each death, and let it die at
+    each of its own points.
 
-    `act` is called at every planned point. If it raises (`crash`), the call is undone as the point demands,
-    its caller gets `Crashed`, and so does everyone who uses this store from then on; `inner` stays usable for
-    whoever comes after the dead process. If it returns, the scenario goes on: so it can also kill
-    (`os.kill(os.getpid(), SIGKILL)`) or let somebody else interfere.
+    `act` is called at every planned point. If it raises (`crash`), the write is undone if the point demands
+    it, its caller gets `Crashed`, and so does every later call to this store; `inner` stays usable for the
+    next process. If it returns, the scenario goes on: so it can also kill (`os.kill(os.getpid(), SIGKILL)`)
+    or let another process interfere.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class FailingStore(StoreAround):
         return self._died_at is not None
 
     def failpoints(self) -> list[Failpoint]:
-        """Every point that the recorded calls offer, in order."""
+        """Every point of the recorded writes, in order."""
         return [point for call in self.calls for point in call.failpoints()]
 
     async def write(self, write: Write[T]) -> T:
@@ -185,7 +185,7 @@ class FailingStore(StoreAround):
         return answer
 
     def close(self) -> None:
-        """A dead process closes nothing, and leaves its ledger to others."""
+        """Close the wrapped store, unless the process is dead: a dead process closes nothing."""
         if not self.is_dead:
             self.inner.close()
 
@@ -198,13 +198,13 @@ class FailingStore(StoreAround):
         return call
 
     def _watched(self, write: Write[T], call: Call) -> Write[T]:
-        # A write that joins others in one statement is left alone, unless something shall happen inside.
+        # Wrap the write only if the plan has a point inside it: a wrapped one cannot join others in a batch.
         if self._plan and not any(p.call == call.number and p.where == "inside" for p in self._plan):
             return write
         return _Watched(write, call, self)
 
     def _end(self, call: Call) -> None:
-        self._pass()  # another call died while this one committed: nobody is told
+        self._pass()  # raises if another call died meanwhile: a dead process gives no answer
         self._reach(Failpoint(call=call.number, where="after"))
 
     def _reach(self, point: Failpoint) -> None:
@@ -221,11 +221,11 @@ class FailingStore(StoreAround):
 
 
 class _Stopped(Exception):
-    """Ends a transaction from inside. An ordinary exception: the writer's thread must outlive the crash."""
+    """Ends a transaction from inside. Not a BaseException: the writer's thread must survive the crash."""
 
 
 class _Watched:
-    """A write whose statements are counted, and which can die after any of them."""
+    """A write whose statements are counted, and that can crash after each of them."""
 
     def __init__(self, write: Write[Any], call: Call, store: FailingStore) -> None:
         self._write = write
@@ -254,7 +254,7 @@ class _Watched:
 
 
 class _CountingStatements:
-    """Statements that tell after each."""
+    """Statements with a callback after each."""
 
     def __init__(self, statements: Statements, ran: Callable[[], None]) -> None:
         self._statements = statements
@@ -304,15 +304,15 @@ class _CountingStatements:
 
 
 def name_of(write: Write[Any]) -> str:
-    """How a write is called in a record: its function's qualified name, or its class."""
+    """The name of a write in the record: its function's qualified name, or its class."""
     return str(getattr(write, "__qualname__", type(write).__qualname__))
 
 
 class RepeatingStore(StoreAround):
-    """Runs every write a second time after its own commit, as a caller does that lost the answer.
+    """Runs every write a second time after its own commit, like a caller that lost the answer.
 
     Raises AssertionError unless the second run gives the same answer and changes nothing: no row, no event,
-    no count. Only for one writer at a time; on a clock that stands still.
+    no count. Use it with one writer at a time, and with a clock that stands still.
     """
 
     async def write(self, write: Write[T]) -> T:
@@ -339,7 +339,7 @@ class _Again:
             answer = self._write(tx)
         except HoldfastError as error:
             raise AssertionError(f"{name} raised when it ran again: {error!r}") from error
-        # A write of a crowd says whether it was the first; all others do not show the difference.
+        # A write that joins a batch returns whether it was the first, so only its answer may differ.
         if answer != self._answer and not getattr(self._write, "is_joined", False):
             raise AssertionError(f"{name} answered {self._answer!r}, and then {answer!r}")
         if tx.mark()[:2] != mark[:2]:
@@ -350,7 +350,7 @@ class _Again:
 
 
 def contents_of(tx: Tx) -> dict[str, object]:
-    """Everything that the ledger holds, to be compared: rows by noun, counts, events, boots."""
+    """Everything in the ledger, for comparison: rows by noun, counts, events, boots."""
     contents: dict[str, object] = {
         noun: [tuple(row) for row in scan(tx, noun, width)] for noun, width in _KEY_WIDTHS.items()
     }

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# Everything else of IPv6 is local, reserved, or stands for an IPv4 address.
+# All other IPv6 addresses are local, reserved, or stand for an IPv4 address.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Private since RFC 8215; older releases of Python take it for reserved.
+# Private since RFC 8215; older releases of Python call it reserved.
 _LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
-# Public by their number, and yet a part of the network that the machine is in: the platform of Azure, which
-# hands out credentials, and the relays of 6to4.
+# Public by their number, but inside the machine's own network: Azure's platform service, which issues
+# credentials, and 6to4 relays.
 _NOT_PUBLIC = (ipaddress.IPv4Network("168.63.129.16/32"), ipaddress.IPv4Network("192.88.99.0/24"))
 
 
@@ -32,20 +32,20 @@ class Address(NamedTuple):
 
 
 def resolve(host: str, port: int) -> list[Address]:
-    """Every address of the host, in the order of the system's choice. Raises OSError, UnicodeError.
+    """Every address of the host, in the order the system prefers. Raises OSError, UnicodeError.
 
-    A number in any spelling (127.1, 0x7f000001, 2130706433) is an address, too.
+    An address may be written in any form that the system takes (127.1, 0x7f000001, 2130706433).
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [Address(family, kind, protocol, place) for family, kind, protocol, _, place in found]
 
 
 def why_private(text: str) -> str | None:
-    """What kind of address it is that is not of the public internet; None for a public one."""
+    """The kind of a private address; None for one of the public internet."""
     try:
         ip: IPAddress = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return "no address that is known"
+        return "unknown kind of address"
     inner = _embedded(ip)
     return _kind(ip if inner is None else inner)
 
@@ -72,13 +72,13 @@ def _kind(ip: IPAddress) -> str | None:
         if is_so:
             return kind
     if isinstance(ip, ipaddress.IPv6Address):
-        # Teredo carries an IPv4 address, and through it anything.
+        # Teredo embeds an IPv4 address, which may be private.
         return "reserved" if ip not in _UNICAST or ip.teredo is not None else None
     return "reserved" if any(ip in network for network in _NOT_PUBLIC) else None
 
 
 def connect(addresses: list[Address], timeout_s: float) -> socket.socket:
-    """A connection to the first of these addresses that takes it. Raises the last OSError."""
+    """Connect to the first of these addresses that accepts. Raises the last OSError."""
     problem: OSError | None = None
     for address in addresses:
         one = socket.socket(address.family, address.kind, address.protocol)

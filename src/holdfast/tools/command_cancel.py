@@ -32,8 +32,8 @@ _OPEN = frozenset({EffectStatus.INTENT, EffectStatus.UNKNOWN})
 
 
 class CommandEnder(Service):
-    """A command outlives the process that started it. If its task is cancelled then, this service ends the
-    command, and no person is asked what came of it.
+    """A command survives the process that started it. If its task is then cancelled, this service ends the
+    command, and its effect needs no review.
 
     A living process ends its own commands.
     """
@@ -46,15 +46,16 @@ class CommandEnder(Service):
         self._clock = clock
         self._life = life
         self._directories = sorted(set(directories))
-        # Those whose command was ended and whose task has not ended yet.
+        # Effects whose command was ended and whose task has not ended yet.
         self._ended: dict[str, Effect] = {}
         self._has_looked = False
 
     async def run_once(self) -> int:
-        """How many were ended."""
+        """End the commands of cancelled tasks; returns how many."""
         ended = 0
         for directory in self._directories:
-            # A life before ours may have died between the end of a command and the note of it.
+            # At first look at all receipts: an earlier process may have ended a command and died before it
+            # settled the effect.
             keys = await asyncio.to_thread(unfinished_receipts if self._has_looked else receipts, directory)
             for first in range(0, len(keys), BATCH):
                 some = keys[first : first + BATCH]
@@ -76,26 +77,26 @@ class CommandEnder(Service):
             return False
         if not await asyncio.to_thread(self._end_here, directory, effect.idempotency_key):
             return False
-        log.warning("the command of %s was ended, because its task was cancelled", effect.task_id)
+        log.warning("ended the command of %s, because its task was cancelled", effect.task_id)
         self._ended[effect.id] = effect
         return True
 
     def _end_here(self, directory: Path, key: str) -> bool:
         seal_key = None
-        with contextlib.suppress(HoldfastError):  # a command is ended without its key, too
+        with contextlib.suppress(HoldfastError):  # the command can be ended without the key
             seal_key = self._store.sealing.key_of_file("receipt", key)
         return end_command(directory, key, seal_key)
 
 
 def settling(effect: Effect, *, now: datetime) -> Write[bool]:
-    """The write that settles the effect of a command that we ended, without a review. True when nothing is
-    left to do about it; False while its task goes on: then its run settles it."""
+    """The write that settles the effect of an ended command without a review. True when nothing is left to
+    do; False while its task goes on: then its run settles it."""
     outcome = msgspec.json.encode(Failure(kind="stopped", message=WHY))
 
     def settle_stopped(tx: Tx) -> bool:
         found = tx.effects.again(effect)
         task = tx.tasks.get_many([effect.task_id]).get(effect.task_id)
-        if task is None or task.cancel_requested_at is None:  # a person retries it
+        if task is None or task.cancel_requested_at is None:  # an operator has retried the task
             return True
         if found.status not in _OPEN or found.review is not None:
             return True

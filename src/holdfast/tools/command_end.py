@@ -1,7 +1,7 @@
 """Ends a command that its starter left running: through its witness, or its group when the witness is gone.
 
-Numbers of processes are used again. So a process is signalled only if it has the start time that the receipt
-holds, under the same boot of the machine; where the system does not tell those, nothing is signalled.
+The system reuses pids. So a process is signalled only if its start time is the one in the receipt, under the
+same boot of the machine; where the system does not tell these, nothing is signalled.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from holdfast.tools.receipts import Receipt
 from holdfast.tools.witness import Began, Done, Seen, machine_boot, read_done, seen, ticks_of, write_done
 
 GRACE_S = 5.0
-# A witness asks its command to stop, kills it after its own grace, and writes the receipt.
+# How long to wait for a witness: it asks its command to stop, kills it after a grace, writes the receipt.
 _PATIENCE_S = 2 * GRACE_S + 5.0
 _LOOK_EVERY_S = 0.02
 
 
 def end_command(directory: Path, key: str, seal_key: bytes | None = None) -> bool:
-    """Whether the command of this key was ended midway by us, now or before; False when it came to its own
-    end, never began, or cannot be told from another process. Waits for its end; safe to repeat.
+    """End the command of this key and wait for its end; safe to repeat. True when Holdfast ended it, now or
+    before; False when it ended by itself, never began, or cannot be identified.
 
     `seal_key` opens a receipt that holds a secret.
     """
@@ -46,7 +46,7 @@ def end_command(directory: Path, key: str, seal_key: bytes | None = None) -> boo
 
 
 def _end_orphan(receipt: Receipt, descriptor: int) -> bool:
-    """The witness is gone. If its command goes on, it and its group are ended, and the receipt says so."""
+    """End a command whose witness is gone, with its process group, and write that into the receipt."""
     began = _read(os.pread(descriptor, 500, 0))
     if receipt.done.exists() or began is None or began.command is None or not _is_there(began, began.command):
         return False
@@ -54,7 +54,7 @@ def _end_orphan(receipt: Receipt, descriptor: int) -> bool:
     told: set[Seen] = set()
     kill_at = time.monotonic() + GRACE_S
     while alive:
-        # As long as one of them lives no other group can have their number.
+        # While one of them lives, the system cannot reuse the number of their group.
         known |= _group(began.command.pid, began.witness.pid) | {began.command}
         alive = {one for one in known if _is_there(began, one)}
         is_late = time.monotonic() >= kill_at
@@ -67,7 +67,7 @@ def _end_orphan(receipt: Receipt, descriptor: int) -> bool:
 
 
 def _group(group: int, session: int) -> set[Seen]:
-    """The processes of a group, in the session that its witness began."""
+    """The processes of a group, in the session of its witness."""
     found = set()
     for place in Path("/proc").iterdir():
         if not place.name.isdigit():
@@ -83,7 +83,7 @@ def _was_stopped(receipt: Receipt, seal_key: bytes | None) -> bool:
     try:
         return read_done(receipt.done.read_bytes(), seal_key).was_stopped
     except (OSError, ValueError, msgspec.DecodeError):
-        return False  # none, or one that cannot be read
+        return False  # no receipt, or an unreadable one
 
 
 def _began(receipt: Receipt) -> Began | None:
@@ -97,18 +97,18 @@ def _read(found: bytes) -> Began | None:
     try:
         return msgspec.json.decode(found, type=Began)
     except (msgspec.DecodeError, ValueError):
-        return None  # blank, void, or of an older version
+        return None  # blank, void, or from an older version
 
 
 def _is_there(began: Began, process: Seen | None) -> bool:
-    """Whether that very process lives, and not another one that has its number by now."""
+    """Whether this very process lives, not another one that got its pid."""
     if process is None or process.ticks is None or began.boot is None:
         return False
     return began.boot == machine_boot() and ticks_of(process.pid) == process.ticks
 
 
 def _signal(began: Began | None, process: Seen | None, number: signal.Signals) -> bool:
-    """By a descriptor of the process, so that the one that is looked at is the one that is signalled."""
+    """Signal through a pidfd, so that the process that was checked is the one that gets the signal."""
     if began is None or process is None or not hasattr(os, "pidfd_open"):
         return False
     try:

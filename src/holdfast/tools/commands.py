@@ -1,4 +1,4 @@
-"""A tool that runs a command with a receipt, so that its outcome is known even when we die meanwhile."""
+"""A tool that runs a command with a receipt, so that its outcome is known even after a crash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.tools.witness import Done, Order
 
 MAX_OUTPUT_BYTES = 256 * 1024
 GRACE_S = 5.0
-# How long whoever comes after a crash waits for a command that has no limit of its own.
+# How long the next process waits, after a crash, for a command without a timeout.
 PATIENCE_S = 3600.0
 
 _FIRST_LOOK_S, _MOST_BETWEEN_LOOKS_S = 0.01, 1.0
@@ -39,7 +39,7 @@ _WITNESS = "import sys; sys.path[:] = sys.argv[1:]; from holdfast.tools.witness 
 class ShellResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended. A negative exit code is the signal that ended it.
 
-    Of what it said beyond the cap the middle is left out, with a line that says so.
+    Output over the cap loses its middle; a line in its place says so.
     """
 
     exit_code: int
@@ -73,14 +73,14 @@ async def _verify_shell(
         case Done(was_stopped=True):
             return Stopped("the command was told to stop midway; what it did by then is not known")
         case Done() if check and (failure := _failure_of(outcome)):
-            # Who checks was promised an error, and a verdict cannot be one.
+            # With `check`, this outcome is an error, which a verdict cannot express.
             return Unknown(str(failure))
         case Done():
             return Happened(_result(outcome))
 
 
 @tool(
-    # With `check` the caller says that a command which fails has done nothing that counts.
+    # With `check`, the caller declares that a failed command may be run again.
     effect=verifiable(_verify_shell, local=True, did_not_happen=(CommandFailed, BadInput)),
     name="shell",
     raises=(CommandFailed, CommandTimedOut, CommandNotStarted, CommandCutShort, BadInput),
@@ -95,25 +95,25 @@ async def shell(
     receipts: str | None = None,
     stdin: str | None = None,
 ) -> ShellResult:
-    """Run a command, at most once for each effect, and remember how it ended even if we die meanwhile.
+    """Run a command, at most once for each effect; its outcome is known even if this process dies meanwhile.
 
-    A text is given to /bin/sh, a list is run as it stands. `env` is added to our own environment; a value of
-    None takes a name away. It reads `stdin`, or nothing, and has no terminal.
+    A string is passed to /bin/sh; a list is run as it is. `env` is added to the environment of this process;
+    a value of None removes a name. The command reads `stdin`, or nothing, and has no terminal.
 
-    The command belongs to a process of its own that survives ours and writes a receipt. After a crash the
-    receipt tells the outcome; a command that still runs is waited for. Only when that process was killed too
-    (with the machine, the container, the cgroup) is the outcome unknown.
+    A separate process, the witness, runs the command, survives this process and writes a receipt. After a
+    crash the receipt tells the outcome; if the command still runs, the next process waits for it. The outcome
+    is unknown only if the witness was killed, too (with the machine, the container, the cgroup).
 
-    Every way in which a command can end is a result: an exit status other than 0, a signal, and the end of
-    `timeout_s`, at which it and its group are asked to stop and then killed. With `check` a command that
-    fails raises CommandFailed, and may be run again by a retry of its step or of its task; one that was
-    stopped because its time was up may have done a part, so a person is asked. When our caller is cancelled
-    it is stopped in the same way, and its outcome is unknown; if that is because its task is cancelled, no
-    person is asked. What it leaves in the background goes on,
-    unheard. Raises CommandNotStarted when it never began.
+    Every end of a command is a result: any exit status, a signal, and the end of `timeout_s`, at which the
+    command and its process group are asked to stop and then killed. With `check`, a command that fails raises
+    CommandFailed, and a retry of its step or task may run it again; one that was stopped at its timeout may
+    have done a part of its work, so a person decides. If the caller is cancelled, the command is stopped in
+    the same way, and its outcome is unknown; if its task is cancelled, no person is asked. Processes that the
+    command leaves in the background go on, and their output is lost. Raises CommandNotStarted when it never
+    began.
 
-    `receipts` is a directory on a local file system, `receipts` in Holdfast's home unless given. It must be
-    the same in the next life: elsewhere, or on another machine, nothing is known of the command.
+    `receipts` is a directory on a local file system; by default `receipts` in Holdfast's home. Use the same
+    one after a restart: in another directory, or on another machine, the receipt is not found.
     """
     order = _checked_order(command, cwd=cwd, env=env, timeout_s=timeout_s, stdin=stdin)
     order = msgspec.structs.replace(order, seal_key=receipt_key())
@@ -124,7 +124,7 @@ async def shell(
 
 
 async def run_with_receipt(key: str, order: Order, receipts: Path) -> Done:
-    """Run it under this key, unless that was done before; then what came of it counts."""
+    """Run the command under this key; if it was run before, return that outcome."""
     receipt = Receipt(make_directory(receipts), key, order.seal_key)
     with receipt.held() as descriptor:
         if descriptor is not None:
@@ -133,16 +133,16 @@ async def run_with_receipt(key: str, order: Order, receipts: Path) -> Done:
                 order = msgspec.structs.replace(order, started=descriptor, done=str(receipt.done))
                 said = await _attend(order)
             return _seen(receipt.read(descriptor), said)
-    # Somebody who was taken for dead is at it; to begin a second time is the one thing that we must not do.
+    # A process that was taken for dead still runs it: wait for that one, and never start the command twice.
     return _seen(await find_outcome(key, receipts, patience_s=PATIENCE_S, seal_key=order.seal_key), "")
 
 
 async def find_outcome(
     key: str, receipts: Path, *, patience_s: float, seal_key: bytes | None = None
 ) -> Outcome:
-    """What became of the command of this key; one that still runs is waited for.
+    """The outcome of the command of this key; waits for one that still runs.
 
-    After NotBegun, nothing will ever be begun under this key.
+    After NotBegun, no command can ever begin under this key.
     """
     receipt = Receipt(make_directory(receipts), key, seal_key)
     give_up_at, pause_s = time.monotonic() + patience_s, _FIRST_LOOK_S
@@ -151,13 +151,13 @@ async def find_outcome(
             if descriptor is not None:
                 return receipt.read(descriptor)
         if time.monotonic() >= give_up_at:
-            return CutShort(f"the command is still running after {patience_s:g} s of waiting for its end")
+            return CutShort(f"the command is still running after {patience_s:g} s")
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _MOST_BETWEEN_LOOKS_S)
 
 
 async def _attend(order: Order) -> str:
-    """Give the command to a witness and wait for it; what the witness itself had to complain about."""
+    """Pass the command to a witness and wait for it; returns what the witness printed as its own error."""
     try:
         witness = await _start_witness(order.started)
     except OSError as error:
@@ -179,13 +179,13 @@ async def _start_witness(receipt: int) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
         pass_fds=(receipt,),
-        # Neither a terminal's Ctrl-C nor a signal to our group is meant for it.
+        # Ctrl-C and signals to this process group must not reach the witness.
         start_new_session=True,
     )
 
 
 def _import_path() -> list[str]:
-    """Where the witness finds the same code as we do; first of all where we come from ourselves."""
+    """The import path for the witness, so that it runs the same code; this package's place comes first."""
     return [str(Path(one).absolute()) for one in (str(Path(__file__).parents[2]), *sys.path)]
 
 
@@ -211,7 +211,7 @@ def _result(done: Done) -> ShellResult:
     return ShellResult(**{name: getattr(done, name) for name in ShellResult.__struct_fields__})
 
 
-# --- what callers hand in
+# --- checks of arguments
 
 
 def _checked_order(

@@ -3,18 +3,18 @@
 HoldfastError
 ├── NotDone
 │   ├── CommandNotStarted       the command never began
-│   ├── FileNotWritten          it cannot be written there
+│   ├── FileNotWritten          the file cannot be written
 │   └── HttpNotSent             no request went out
 ├── Conflict
 │   └── FileChanged             the file is not what was recorded; it was left as it is
-├── CommandFailed               asked to check, and the command's exit status was not 0
-├── CommandTimedOut             asked to check, and its time was up (also a TimeoutError)
-├── CommandCutShort             begun, and its end was not seen (also an EOFError)
-├── GitFailed                   git said no
+├── CommandFailed               with `check`: the command's exit status was not 0
+├── CommandTimedOut             with `check`: the command was stopped at its timeout (also a TimeoutError)
+├── CommandCutShort             it began, and how it ended is not known (also an EOFError)
+├── GitFailed                   git ended with an error
 └── HttpFailed                  the request went out and no usable answer came (also a ConnectionError)
 
-A NotDone says that nothing happened, and so do those that a tool declares with `did_not_happen`. All others
-leave it open: the engine then settles the effect by its class.
+NotDone means that nothing happened, and so do the errors that a tool declares with `did_not_happen`. After
+any other error the effect may have happened, and the engine settles it by its class.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHOWN_CHARS = 2000
 
 
 class FileChanged(Conflict):
-    """A file that somebody else changed; it was left as it is."""
+    """Another program changed the file; it was left as it is."""
 
     code = "file_changed"
 
@@ -34,10 +34,10 @@ class FileChanged(Conflict):
         self.path = path
         self.expected_sha256 = expected_sha256
         expected = "no file there" if expected_sha256 is None else f"the checksum {expected_sha256}"
-        # Without the checksum that it has: a caller that took it from here would replace what it never read.
+        # Do not name the present checksum: a caller could use it to replace content that it never read.
         super().__init__(
-            f"{path} is another file than expected ({expected}): another program wrote it; read it, and "
-            "write again with expected_sha256, the SHA-256 of what you read, to replace it"
+            f"{path} is not as expected ({expected}): another program wrote it; to replace it, read it and "
+            "write again with expected_sha256, the SHA-256 of what you read"
         )
 
 
@@ -53,7 +53,7 @@ class FileNotWritten(NotDone):
 
 
 class CommandFailed(HoldfastError):
-    """The command ended with another exit status than 0, and `check` was asked for."""
+    """With `check`: the command ended with an exit status other than 0."""
 
     code = "command_failed"
 
@@ -61,18 +61,18 @@ class CommandFailed(HoldfastError):
         self.exit_code = exit_code
         self.stderr = stderr
         super().__init__(
-            f"the command failed: {how_it_ended(exit_code)}; it said: {shown(stderr) or 'nothing'}"
+            f"the command failed: {how_it_ended(exit_code)}; its stderr: {shown(stderr) or 'nothing'}"
         )
 
 
 class CommandTimedOut(HoldfastError, TimeoutError):
-    """The command was stopped when its time was up, and `check` was asked for: it may have done a part."""
+    """With `check`: the command was stopped at its timeout; it may have done a part of its work."""
 
     code = "command_timed_out"
 
     def __init__(self, stderr: str) -> None:
         self.stderr = stderr
-        super().__init__(f"the command was stopped, its time was up; it said: {shown(stderr) or 'nothing'}")
+        super().__init__(f"the command was stopped at its timeout; its stderr: {shown(stderr) or 'nothing'}")
 
 
 class CommandNotStarted(NotDone):
@@ -86,7 +86,7 @@ class CommandNotStarted(NotDone):
 
 
 class CommandCutShort(HoldfastError, EOFError):
-    """The command began and its end was not seen: what it did by then is not known."""
+    """The command began, and how it ended is not known: it may have done its work, or a part of it."""
 
     code = "command_cut_short"
 
@@ -96,7 +96,7 @@ class CommandCutShort(HoldfastError, EOFError):
 
 
 class GitFailed(HoldfastError):
-    """A git command ended with an error; `stderr` has its own words."""
+    """A git command ended with an error; `stderr` has git's message."""
 
     code = "git_failed"
 
@@ -105,12 +105,12 @@ class GitFailed(HoldfastError):
         self.exit_code = exit_code
         self.stderr = shown(stderr)
         super().__init__(
-            f"git {command} failed ({how_it_ended(exit_code)}): {self.stderr or 'it said nothing'}"
+            f"git {command} failed ({how_it_ended(exit_code)}): {self.stderr or 'it printed nothing'}"
         )
 
 
 class HttpNotSent(NotDone):
-    """No request went out: no such host, nobody listens there, no trust in its certificate."""
+    """No request went out: no such host, connection refused, or an untrusted certificate."""
 
     code = "http_not_sent"
 
@@ -121,7 +121,7 @@ class HttpNotSent(NotDone):
 
 
 class HttpFailed(HoldfastError, ConnectionError):
-    """The request went out, and the server failed or went away: it may have done what was asked."""
+    """The request went out, and the server failed or went away; it may have done what was asked."""
 
     code = "http_failed"
 
@@ -130,16 +130,16 @@ class HttpFailed(HoldfastError, ConnectionError):
         self.why = why
         self.status = status
         self.body = body
-        said = f"; it said: {shown(body)}" if body else ""
+        said = f"; its answer: {shown(body)}" if body else ""
         super().__init__(f"{self.url} gave no usable answer: {why}{said}")
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Python's way to write it: a negative number is the signal that ended it."""
+    """An exit code in words; as in Python, a negative one is the signal that ended the command."""
     return f"exit status {exit_code}" if exit_code >= 0 else f"ended by signal {-exit_code}"
 
 
 def shown(text: str) -> str:
-    """The end of what a program said, without secrets, fit for one message."""
+    """The end of a program's output, without secrets, short enough for a message."""
     text = redact_text(text).strip()
     return text if len(text) <= _SHOWN_CHARS else f"… {text[-_SHOWN_CHARS:]}"

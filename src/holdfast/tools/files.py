@@ -1,4 +1,4 @@
-"""A tool that writes a file whole or not at all, and never over what somebody else wrote."""
+"""A tool that writes a file atomically, and never overwrites what another program wrote."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.tools.inputs import check_directory, check_path, check_word, curre
 
 _CHUNK = 1024 * 1024
 _ENDING = ".holdfast"
-# To look at a directory above that may not be read.
+# Opens a directory without permission to read it.
 _ONLY_A_PLACE = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -46,7 +46,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spot(NamedTuple):
-    """A name in a directory that is held open: what the path means cannot change any more."""
+    """A file name in an open directory, so that nothing can redirect the path later."""
 
     directory: int
     name: str
@@ -67,18 +67,18 @@ async def _verify_write_file(
 def write_file(
     path: str, content: str, *, expected_sha256: str | None = None, root: str | None = None
 ) -> FileResult:
-    """Write a text file, durably, so that readers see the old content or the new and nothing between.
+    """Write a text file durably and atomically: readers see the old content or the new, nothing between.
 
-    A file that holds something else is replaced only if its checksum is `expected_sha256`, the one that the
-    caller recorded when it last read or wrote it; otherwise FileChanged is raised and the file stays. A file
-    that holds the content already is left alone. Links, directories and devices are refused, and so is a
-    path whose directory does not exist. A file that is replaced keeps its mode, and its owner where possible.
+    A file with other content is replaced only if its checksum is `expected_sha256`, which the caller recorded
+    when it last read or wrote the file; otherwise FileChanged is raised and the file stays. A file that has
+    the content already is left alone. Links, directories and devices are refused, and so is a path whose
+    directory does not exist. A replaced file keeps its mode, and its owner where possible.
 
-    With `root` the file must lie below that directory: a relative path begins there, and no link on the way
-    from there is followed. The home of Holdfast is never written to, whatever path or link leads there.
+    With `root` the file must be below that directory: a relative path begins there, and no link below it is
+    followed. Holdfast's home is never written to, whatever path or link leads there.
 
-    After a crash the file itself tells whether it was written. Somebody who writes it in the same instant,
-    between our last look and the exchange, is not noticed.
+    After a crash the file itself shows whether it was written. A write by another program in the same
+    instant, between the last check and the rename, is not noticed.
     """
     target, encoded = _checked_path(path, root), _checked_content(content)
     wanted = hashlib.sha256(encoded).hexdigest()
@@ -95,7 +95,7 @@ def write_file(
         except OSError as error:
             raise FileNotWritten(str(target), _problem(error)) from error
         if found is None or found.sha256 != wanted:
-            # If this fails the file is there, and only `verify` can tell whether it stays.
+            # If this fails, the file is there but may not be durable; `verify` settles that.
             _sync_directory(spot)
     return FileResult(path=str(target), sha256=wanted, size_bytes=len(encoded))
 
@@ -103,7 +103,7 @@ def write_file(
 def verify_file(
     path: str, content: str, *, expected_sha256: str | None = None, root: str | None = None
 ) -> Verdict:
-    """Whether the content is in the file; durably so, when it is."""
+    """Whether the content is in the file; if so, make it durable."""
     target, encoded = _checked_path(path, root), _checked_content(content)
     wanted = hashlib.sha256(encoded).hexdigest()
     try:
@@ -113,15 +113,15 @@ def verify_file(
             if found is None or found.sha256 == expected_sha256 != wanted:
                 return DidNotHappen()
             if found.sha256 != wanted:
-                # Without its checksum, with which the next call could replace it unread.
+                # Do not name the present checksum: the next call could use it to replace the file unread.
                 return Unknown(
                     f"the checksum of {target} is neither that of the new content ({wanted}) "
                     f"nor that of the old ({expected_sha256 or 'none'})"
                 )
-            # The writer may have died before it had made sure of this.
+            # The writer may have died before its fsync.
             _sync(spot)
     except (OSError, FileNotWritten) as error:
-        return Unknown(f"{target} cannot be looked at: {error}")
+        return Unknown(f"{target} cannot be read: {error}")
     return Happened(FileResult(path=str(target), sha256=wanted, size_bytes=len(encoded)))
 
 
@@ -130,7 +130,7 @@ def verify_file(
 
 @contextlib.contextmanager
 def _held(target: Path, root: str | None) -> Iterator[Spot]:
-    """The directory of the file, open, and outside of the home. Raises FileNotWritten."""
+    """Open the directory of the file; it must be outside of the home. Raises FileNotWritten."""
     with contextlib.ExitStack() as opened:
         try:
             if root is None:
@@ -149,7 +149,7 @@ def _held(target: Path, root: str | None) -> Iterator[Spot]:
 
 
 def _below(target: Path, root: Path, opened: contextlib.ExitStack) -> int:
-    """Directory by directory from the root: each is opened as what it is, and none through a link."""
+    """Open one directory after the other from the root, none of them through a link."""
     directory = _open_directory(root)
     opened.callback(os.close, directory)
     at = root
@@ -172,23 +172,23 @@ def _open_directory(path: Path | str, flags: int = 0, *, below: int | None = Non
 
 
 def _check_outside_home(directory: int, target: Path, opened: contextlib.ExitStack) -> None:
-    """The ledger, the token, the key and the settings are no file of an agent's."""
+    """Refuse the home: no tool may write the ledger, the token, the key or the settings."""
     try:
         home = default_home(os.environ)
         found = home.stat()
     except SettingsError as error:
         raise FileNotWritten(str(target), str(error)) from error
-    except OSError:  # it is not there yet: a file must not take its place
+    except OSError:  # the home does not exist yet; a file must not take its place
         resolved = target.parent.resolve() / target.name
         if resolved == home or resolved in home.parents:
             raise FileNotWritten(str(target), "it is where the home of Holdfast will be") from None
         return
-    # By what the directories are, not by how they are called: links and mounts have other names for them.
+    # Compare inodes, not names: links and mounts give a directory other names.
     at = directory
     while True:
         this = os.fstat(at)
         if os.path.samestat(this, found):
-            raise FileNotWritten(str(target), f"it lies in the home of Holdfast, {home}; name another place")
+            raise FileNotWritten(str(target), f"it is in the home of Holdfast, {home}; name another place")
         at = os.open("..", _ONLY_A_PLACE, dir_fd=at)
         opened.callback(os.close, at)
         if os.path.samestat(os.fstat(at), this):  # the root of the file system
@@ -199,10 +199,10 @@ def _check_outside_home(directory: int, target: Path, opened: contextlib.ExitSta
 
 
 def _look(spot: Spot) -> Found | None:
-    """The file at this spot; None when there is nothing. Raises FileNotWritten for what is no plain file."""
+    """The file at this spot; None when there is nothing. Raises FileNotWritten if it is not a plain file."""
     path = str(spot.path)
     try:
-        # Not blocking: a FIFO would keep us until somebody writes into it.
+        # O_NONBLOCK: to open a FIFO would block until a program writes into it.
         descriptor = os.open(
             spot.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=spot.directory
         )
@@ -239,7 +239,7 @@ def _problem(error: OSError) -> str:
 
 
 def _create(spot: Spot, content: bytes) -> None:
-    """A new file, unless somebody else makes one meanwhile."""
+    """Create the file, unless another program creates one meanwhile."""
     at = spot.directory
     unfinished = _write_beside(spot, content, mode=0o666)
     try:
@@ -249,7 +249,7 @@ def _create(spot: Spot, content: bytes) -> None:
             found = _look(spot)
             if found is None:
                 raise FileNotWritten(
-                    str(spot.path), "another program removes and makes it again at the same time; try again"
+                    str(spot.path), "another program keeps removing and creating it; try again"
                 ) from None
             if found.sha256 != hashlib.sha256(content).hexdigest():
                 raise FileChanged(str(spot.path), None) from None
@@ -262,7 +262,7 @@ def _create(spot: Spot, content: bytes) -> None:
 
 
 def _replace(spot: Spot, content: bytes, before: Found) -> None:
-    """The new content in place of the old, which has to be what it was when we looked."""
+    """Replace the old content, if the file has not changed since it was read."""
     at = spot.directory
     unfinished = _write_beside(spot, content, mode=0o600, like=before.status)
     try:
@@ -275,14 +275,14 @@ def _replace(spot: Spot, content: bytes, before: Found) -> None:
 
 
 def _remove(spot: Spot, unfinished: str) -> None:
-    """What stays is hidden and harms nobody; that it stays must not look as if nothing had been written."""
+    """Remove the temporary file. If that fails, ignore it: the error would look as if nothing was written."""
     with contextlib.suppress(OSError):
         os.unlink(unfinished, dir_fd=spot.directory)
 
 
 def _remove_left_over(spot: Spot) -> None:
-    """What this effect wrote beside the file before its process died: it holds what the file holds, and
-    a password must not lie where it is not looked for."""
+    """Remove the temporary file of an earlier process of this effect: it holds the content, perhaps with a
+    password, where the user does not look for it."""
     begin = _beside(spot)
     if begin is not None:
         with contextlib.suppress(OSError):
@@ -292,7 +292,7 @@ def _remove_left_over(spot: Spot) -> None:
 
 
 def _beside(spot: Spot) -> str | None:
-    """How the names begin of what this effect writes beside the file; None outside of an effect."""
+    """The prefix of this effect's temporary files beside the file; None outside of an effect."""
     try:
         key = current_key()
     except NotInRun:
@@ -301,7 +301,7 @@ def _beside(spot: Spot) -> str | None:
 
 
 def _write_beside(spot: Spot, content: bytes, *, mode: int, like: os.stat_result | None = None) -> str:
-    """The content in a hidden file in the same directory, durable; a death now leaves that file behind."""
+    """Write the content durably to a hidden file in the same directory; a crash leaves that file behind."""
     begin = _beside(spot) or f".{spot.name[:100]}."
     unfinished = f"{begin}{secrets.token_hex(8)}{_ENDING}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -339,7 +339,7 @@ def _sync_directory(spot: Spot) -> None:
     os.fsync(spot.directory)
 
 
-# --- what callers hand in
+# --- checks of arguments
 
 
 def _checked_path(path: object, root: object) -> Path:
@@ -353,11 +353,11 @@ def _checked_path(path: object, root: object) -> Path:
 
 
 def _checked_below(path: object, root: Path) -> Path:
-    """By its words; that no link on the way leads elsewhere is seen when it is opened."""
+    """Check the path as text; links are checked when the directories are opened."""
     given = Path(check_word("path", os.fspath(path) if isinstance(path, os.PathLike) else path))
     checked = root / given
     if ".." in given.parts or not checked.is_relative_to(root) or checked == root:
-        raise BadInput("path", f"{str(given)!r} does not lie below {root}; name a file there")
+        raise BadInput("path", f"{str(given)!r} is not below {root}; name a file there")
     return checked
 
 
@@ -377,5 +377,5 @@ def _checked_content(content: object) -> bytes:
 
 def _checked_sha256(value: object) -> str:
     if not isinstance(value, str) or not _SHA256.fullmatch(value):
-        raise BadInput("expected_sha256", "64 digits of hexadecimal are needed, in small letters")
+        raise BadInput("expected_sha256", "64 lowercase hexadecimal digits are needed")
     return value

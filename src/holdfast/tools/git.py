@@ -1,4 +1,4 @@
-"""Tools that commit to and push a git repository, and find again what they did."""
+"""Tools that commit and push with git, and find out after a crash what they did."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.tools.inputs import check_directory, check_seconds, check_word, cu
 TRAILER = "Holdfast-Key"
 GRACE_S = 5.0
 TIMEOUT_S = 300.0
-# How long a lock on the index may belong to a git that outlived its starter; then it is taken for a leftover.
+# How long to wait for a lock on the index; a git that survived its starter may hold it.
 LOCK_PATIENCE_S = 10.0
 _BETWEEN_LOOKS_S = 0.05
 
@@ -33,9 +33,9 @@ _REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _FORGED = re.compile(rf"^\s*{TRAILER}\s*:", re.IGNORECASE | re.MULTILINE)
 _MAX_ERROR_BYTES = 64 * 1024
-# The attributes of a file may name a program that shows it.
+# Without these, a file's attributes may name a program that git runs for a diff.
 _PLAINLY = ("--no-ext-diff", "--no-textconv")
-# They would make git look at another repository than the one it is told to use.
+# Variables that would make git use another repository.
 _ELSEWHERE = frozenset(
     {
         "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -49,27 +49,27 @@ _ELSEWHERE = frozenset(
     }
 )
 _QUIETLY = {
-    # Nobody is there to answer: no prompt, no editor, no window.
+    # No person can answer: no prompt, no editor, no window.
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": ":",
     "GIT_PAGER": "cat",
     "SSH_ASKPASS_REQUIRE": "never",
     "GCM_INTERACTIVE": "never",
-    # Names are names: no `:(glob)`, no `*`.
+    # Take paths literally: no `:(glob)`, no `*`.
     "GIT_LITERAL_PATHSPECS": "1",
     "LC_ALL": "C",
 }
 
 
 class GitCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """The commit that was made; with `is_empty` there was nothing to commit, and it is where HEAD stands."""
+    """The new commit; with `is_empty` there was nothing to commit, and `sha` is HEAD."""
 
     sha: str
     is_empty: bool = False
 
 
 class GitPush(msgspec.Struct, frozen=True, kw_only=True):
-    """What the branch of the remote has, at least."""
+    """The pushed commit; the remote's branch has it, perhaps below newer ones."""
 
     sha: str
     ref: str
@@ -108,16 +108,16 @@ async def git_commit(
 ) -> GitCommit:
     """Commit what is staged, or these paths, or all changes, once for each effect.
 
-    The commit carries the effect's key as a trailer, by which it is found after a crash, on any branch. With
-    nothing to commit the result is where HEAD stands, with `is_empty`. Paths are names, not patterns, and
-    new files among them are added. Never asks anybody anything.
+    The commit has the effect's key as a trailer, by which it is found after a crash, on any branch. If there
+    is nothing to commit, the result is HEAD, with `is_empty`. Paths are names, not patterns, and new files
+    among them are added. Never prompts.
 
     Hooks do not run, nor any program that the repository's own config names: an fsmonitor, a filter, an ssh
     command, a credential helper, a program that signs. Those of the user's own config do. With `trust_repo`
-    all of them run as usual. The contents of submodules are not looked at.
+    all of them run as usual. The contents of submodules are not checked.
 
-    `repo` is the top directory of a working tree; git is 2.32 or newer. Raises GitFailed with git's own
-    words, and TimeoutError when git, which is then stopped, takes longer than `timeout_s`.
+    `repo` is the top directory of a working tree; git must be 2.32 or newer. Raises GitFailed with git's
+    message, and TimeoutError when git takes longer than `timeout_s` and was stopped.
     """
     return await commit(
         current_key(), repo, message, paths=paths, is_all=all, timeout_s=timeout_s, trust_repo=trust_repo
@@ -137,7 +137,7 @@ async def commit(
     git = Git(repo, timeout_s, trust_repo=trust_repo)
     text, names = _checked_message(message), _checked_paths(paths)
     if is_all and names:
-        raise BadInput("paths", "either these paths or all of them")
+        raise BadInput("paths", "give either paths or all=True, not both")
     async with git.alone():
         return await _commit(git, key, text, names, is_all=is_all)
 
@@ -146,15 +146,15 @@ async def _commit(git: Git, key: str, text: str, names: Sequence[str], *, is_all
     if is_all or names:
         await git.change("add", "--all", *(("--", *names) if names else ()))
     is_merge = await git.succeeds("rev-parse", "--quiet", "--verify", "MERGE_HEAD")
-    # The command says no by its exit status when something differs.
+    # `git diff --quiet` exits with 1 when something differs.
     if not is_merge and await git.succeeds("diff", *_PLAINLY, "--cached", "--quiet", "--", *names):
         if await git.succeeds("rev-parse", "--quiet", "--verify", "HEAD"):
             return GitCommit(sha=await git.head(), is_empty=True)
         raise GitFailed("commit", 1, "nothing to commit, and no commit yet")
     trailer = f"--trailer={TRAILER}: {_checked_key(key)}"
-    # Not through standard input: of a message that we died in the middle of, half would be committed.
+    # Not through standard input: if this process died while it wrote, git would commit half a message.
     await git.change("commit", "--quiet", "--cleanup=whitespace", f"--message={text}", trailer, "--", *names)
-    # Not simply where HEAD stands: somebody else may have committed since. (A hook may remove the trailer.)
+    # Not simply HEAD: another program may have committed since. (But a hook may remove the trailer.)
     return GitCommit(sha=await git.find_key(key, "--max-count=1") or await git.head())
 
 
@@ -164,7 +164,7 @@ async def find_commit(
     """Whether a commit with this key is anywhere in the repository."""
     git = Git(repo, timeout_s, trust_repo=trust_repo)
     try:
-        # A git that outlived its starter holds this, too: it is done before we look.
+        # A git that survived its starter holds this lock, too, so it is done before the search.
         async with git.alone():
             return await _find_commit(git, key)
     except (GitFailed, TimeoutError) as error:
@@ -179,10 +179,10 @@ async def _find_commit(git: Git, key: str) -> Verdict:
         lock = git.repo / await git.run("rev-parse", "--git-path", "index.lock")
         if not _is_there(lock):
             return DidNotHappen()
-        # Somebody else's git, or one that was killed: look once more when it is done.
+        # Another program's git, or one that was killed: search once more when it is done.
         if patience_s and not await _vanishes(lock, patience_s):
             break
-    return Unknown(f"{lock} is there: a git is at work or was killed; when none runs, remove it")
+    return Unknown(f"{lock} exists: a git is running or was killed; if none is running, remove it")
 
 
 def _try_lock(descriptor: int) -> bool:
@@ -237,11 +237,11 @@ async def git_push(
 ) -> GitPush:
     """Push a branch to the branch of the same name of a configured remote. Never by force.
 
-    With `sha`, push that commit and not what the branch has now: then it is also what is looked for after a
-    crash. It has happened when the remote's branch has the commit, be it below newer ones. Never asks anybody
-    anything: credentials must be at hand. Raises GitFailed with git's own words, such as when the remote is
-    ahead, and TimeoutError when git takes longer than `timeout_s`. Neither hooks run nor programs that the
-    repository's own config names, unless `trust_repo` is given, as for `git_commit`.
+    With `sha`, push that commit and not the tip of the branch; after a crash, that commit is searched for.
+    The push has happened if the remote's branch has the commit, perhaps below newer ones. Never prompts:
+    credentials must be configured. Raises GitFailed with git's message, for example when the remote is ahead,
+    and TimeoutError when git takes longer than `timeout_s`. Neither hooks nor programs that the repository's
+    own config names run, unless `trust_repo` is given, as for `git_commit`.
     """
     git = Git(repo, timeout_s, trust_repo=trust_repo)
     ref, remote = await git.checked_ref(branch), await git.checked_remote(remote)
@@ -250,7 +250,7 @@ async def git_push(
     try:
         await git.run("push", "--quiet", "--no-follow-tags", "--", remote, f"{wanted}:{ref}")
     except GitFailed:
-        # Only its answer may have been lost.
+        # The push may have succeeded although git reported an error: ask the remote.
         found = await find_push(
             repo, branch, remote=remote, sha=wanted, timeout_s=timeout_s, trust_repo=trust_repo
         )
@@ -268,7 +268,7 @@ async def find_push(
     timeout_s: float = TIMEOUT_S,
     trust_repo: bool = False,
 ) -> Verdict:
-    """Whether the remote's branch has the commit, as the remote itself says."""
+    """Ask the remote whether its branch has the commit."""
     git = Git(repo, timeout_s, trust_repo=trust_repo)
     try:
         ref, remote = await git.checked_ref(branch), await git.checked_remote(remote)
@@ -311,14 +311,15 @@ class Git:
         self._timeout_s = check_seconds("timeout_s", timeout_s)
         self._inherited: tuple[int, ...] = ()
         env = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-        # The working tree is this directory, and not one that it happens to lie in.
+        # Use this directory's own repository, never one of a directory above.
         self._env = env | _QUIETLY | {"GIT_CEILING_DIRECTORIES": str(self.repo.parent)}
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """No other of our commits in this repository, nor a git of one that was killed, until the end.
+        """Hold a lock against other commits of these tools in this repository.
 
-        The children inherit the lock, and the kernel drops it when the last of them is gone.
+        Child processes inherit the lock, and the kernel drops it when the last of them has ended: so it also
+        covers a git whose starter was killed.
         """
         path = self.repo / await self.run("rev-parse", "--git-path", "holdfast.lock")
         try:
@@ -338,14 +339,14 @@ class Git:
             os.close(descriptor)
 
     async def run(self, command: str, *arguments: str) -> str:
-        """What it printed, without the last line's end. Raises GitFailed when it says no."""
+        """Run git; returns its output without the final newline. Raises GitFailed."""
         status, out, err = await self._call(command, *arguments)
         if status != 0:
             raise GitFailed(command, status, err or out)
         return out.rstrip("\n")
 
     async def change(self, command: str, *arguments: str) -> None:
-        """Wait for whoever is changing the index, another agent perhaps, and then do so."""
+        """Run a git command that changes the index; wait while another program holds the index lock."""
         give_up_at = time.monotonic() + LOCK_PATIENCE_S
         while True:
             try:
@@ -358,15 +359,15 @@ class Git:
                 return
 
     async def succeeds(self, command: str, *arguments: str) -> bool:
-        """Its answer to a question: yes is 0 and no is 1. Raises GitFailed for anything else."""
+        """Whether git exits with 0 (True) or 1 (False). Raises GitFailed for anything else."""
         status, out, err = await self._call(command, *arguments)
         if status not in (0, 1) and "Not a valid object name" not in err:
             raise GitFailed(command, status, err or out)
         return status == 0
 
     async def find_key(self, key: str, where: str) -> str | None:
-        """The newest commit that carries the key."""
-        # One key may be the beginning of another: the search is for the text, the choice for the whole line.
+        """The newest commit that has the key as its trailer."""
+        # One key may be a prefix of another: search for the text, then compare the whole line.
         mark = f"{TRAILER}: {_checked_key(key)}"
         line = re.compile(rf"^\s*{re.escape(mark)}\s*$", re.MULTILINE)
         listed = await self.run(
@@ -382,25 +383,25 @@ class Git:
         return await self.run("rev-parse", "--verify", "HEAD")
 
     async def commit_of(self, ref: str, sha: object) -> str:
-        """The given commit; that of the ref when none is given. It has to be here."""
+        """The given commit, or else that of the ref. It must be in the repository."""
         if sha is not None and not _SHA.fullmatch(check_word("sha", sha)):
-            raise BadInput("sha", "the 40 digits of a commit are needed, in small letters")
+            raise BadInput("sha", "the 40 lowercase hexadecimal digits of a commit are needed")
         name = ref if sha is None else sha
         status, out, _ = await self._call("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         if status != 0:
-            raise BadInput("branch" if sha is None else "sha", f"{name} is no commit in {self.repo}")
+            raise BadInput("branch" if sha is None else "sha", f"{name} is not a commit in {self.repo}")
         return out.strip()
 
     async def checked_ref(self, branch: object) -> str:
         name = check_word("branch", branch)
         ref = name if name.startswith("refs/heads/") else f"refs/heads/{name}"
-        # Options cannot come of it: it begins with refs.
+        # It cannot be taken for an option, because it begins with refs.
         if name.startswith("-") or not await self.succeeds("check-ref-format", ref):
             raise BadInput("branch", f"{name!r} cannot be the name of a branch")
         return ref
 
     async def checked_remote(self, remote: object) -> str:
-        """Only a remote that is configured: an address could name a program to run."""
+        """Accept only a configured remote: an arbitrary address could name a program to run."""
         name = check_word("remote", remote)
         known = (await self.run("remote")).splitlines()
         if not _REMOTE.fullmatch(name) or name not in known:
@@ -409,15 +410,15 @@ class Git:
         return name
 
     async def where_pushes_go(self, remote: str) -> str:
-        """The remote itself, or its other address if it has one for pushes."""
+        """The remote, or its separate address for pushes if it has one."""
         fetches = await self.run("remote", "get-url", "--", remote)
         pushes = await self.run("remote", "get-url", "--push", "--", remote)
         return remote if fetches == pushes else pushes
 
     async def _guard(self, command: str) -> None:
-        """From now on no program runs that the repository's own config names."""
+        """From now on, do not run programs that the repository's own config names."""
         self._needs_guard = False
-        # To list them starts none of them.
+        # `git config --list` runs none of them.
         status, out, err = await self._call("config", "--null", "--show-scope", "--list")
         if status != 0:
             raise GitFailed("config", status, err or out)
@@ -427,7 +428,7 @@ class Git:
             raise GitFailed(
                 command,
                 1,
-                f"the config of {self.repo} names a program in {program}, which would run: remove that "
+                f"the config of {self.repo} names a program in {program}, which would run: remove it "
                 f"(git config --unset-all {program}), or pass trust_repo=True",
             )
         self._env |= git_config.environment(git_config.overrides(found, self._env), self._env)
@@ -443,7 +444,7 @@ class Git:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                # Without a terminal there is no prompt, and no Ctrl-C that was meant for others.
+                # Without a terminal there is no prompt, and Ctrl-C does not reach git.
                 start_new_session=True,
                 pass_fds=self._inherited,
             )
@@ -466,7 +467,7 @@ class Git:
 
 
 async def _stop(git: asyncio.subprocess.Process) -> None:
-    """Politely, so that it removes its locks; by force when the grace has passed."""
+    """Ask git to end, so that it removes its locks; kill it after the grace."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(git.pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
@@ -477,7 +478,7 @@ async def _stop(git: asyncio.subprocess.Process) -> None:
     await git.wait()
 
 
-# --- what callers hand in
+# --- checks of arguments
 
 
 def _checked_message(message: object) -> str:
@@ -505,5 +506,5 @@ def _checked_paths(paths: object) -> list[str]:
 
 def _checked_key(key: str) -> str:
     if not _KEY.fullmatch(key):
-        raise BadInput("key", f"{key!r} cannot stand in a commit message; letters, digits, - and _ can")
+        raise BadInput("key", f"{key!r} cannot be a trailer; use letters, digits, - and _")
     return key

@@ -1,4 +1,4 @@
-"""Settings that keep git from running programs that the repository itself names, in config or as hooks."""
+"""Settings that keep git from running hooks, and programs that the repository's own config names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 # The author of the repository wrote these scopes; all others belong to the user or to the machine.
 _ITS_OWN = frozenset({"local", "worktree"})
-# Programs that git would start, and what takes their place where the user has set nothing.
+# Programs that git would run, and the value that replaces each if the user has set none.
 _PROGRAMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, re.DOTALL), instead)
     for pattern, instead in (
@@ -28,13 +28,13 @@ _PROGRAMS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"submodule\.recurse", "false"),
     )
 )
-# Of several values git takes the first for these, or all of them, so that no later one turns them off.
+# For these, git uses the first of several values, or all of them, so a later value cannot turn them off.
 _REFUSED = re.compile(
     r"trailer\..*\.(command|cmd)|remote\..*\.(receivepack|uploadpack|vcs)|core\.gitproxy", re.DOTALL
 )
 _HELPER = re.compile(r"credential\.(.*\.)?helper", re.DOTALL)
 _ALWAYS = (
-    # A directory that is none has no hooks.
+    # A path that is not a directory has no hooks.
     ("core.hooksPath", os.devnull),
     ("core.fsmonitor", "false"),
     ("protocol.ext.allow", "never"),
@@ -63,14 +63,14 @@ def _split(said: str) -> tuple[str, str]:
 
 
 def cannot_be_kept_off(found: Sequence[Entry]) -> str | None:
-    """The key of a program of the repository's own that no other setting turns off; None if there is none."""
+    """The key of a program in the repository's own config that cannot be turned off, or None."""
     return next((one.key for one in found if one.scope in _ITS_OWN and _REFUSED.fullmatch(one.key)), None)
 
 
 def overrides(found: Sequence[Entry], environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The settings that win over those of the repository: what the user has set, or nothing harmful."""
+    """The settings that override those of the repository: the user's own, or a harmless value."""
     users = {one.key: one.value for one in found if one.scope not in _ITS_OWN}
-    if environ.get("GIT_SSH"):  # which counts less than any setting
+    if environ.get("GIT_SSH"):  # git prefers any setting to this variable
         users.setdefault("core.sshcommand", shlex.quote(environ["GIT_SSH"]))
     own = dict.fromkeys(one.key for one in found if one.scope in _ITS_OWN)
     chosen = list(_ALWAYS)
@@ -79,7 +79,7 @@ def overrides(found: Sequence[Entry], environ: Mapping[str, str]) -> list[tuple[
             if pattern.fullmatch(key):
                 chosen.append((key, users.get(key, instead)))
     if any(_HELPER.fullmatch(key) for key in own):
-        # An empty one takes away all before it; those of the user follow.
+        # An empty value clears the list; then the user's own helpers are added.
         chosen.append(("credential.helper", ""))
         chosen += [
             (one.key, one.value) for one in found if one.scope not in _ITS_OWN and _HELPER.fullmatch(one.key)
@@ -88,7 +88,7 @@ def overrides(found: Sequence[Entry], environ: Mapping[str, str]) -> list[tuple[
 
 
 def environment(chosen: Sequence[tuple[str, str]], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which git takes these settings, behind any that are there."""
+    """The variables that pass these settings to git, after any that are set already."""
     text = environ.get(_COUNT, "")
     first = int(text) if text.isdecimal() else 0
     given = {_COUNT: str(first + len(chosen))}

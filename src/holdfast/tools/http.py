@@ -1,4 +1,4 @@
-"""Tools that ask over HTTP: reads, and requests that carry the effect's key."""
+"""HTTP tools: reads, and requests with the effect's idempotency key."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _VISIBLE = re.compile(r"[!-~]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _MAX_HEADER_CHARS = 2000
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# What http.client says itself; a second, other one would let one request be read as two.
+# Headers that http.client sets; a second, different one would allow request smuggling.
 _OURS = frozenset({"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"})
-# Of what the caller sends, all that another host may see.
+# The caller's headers that a redirect to another host keeps.
 _FOR_ANYONE = frozenset({"accept", "accept-language", "user-agent"})
-# Of what the server sends, all that may be kept: nothing that opens a door.
+# The server's headers that are stored: none that holds credentials.
 _KEPT = frozenset(
     {
         "content-language",
@@ -73,7 +73,7 @@ _CHARSETS = frozenset(
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server answered: some of its headers, named in small letters, and the beginning of its body."""
+    """A server's answer: some of its headers, with lowercase names, and the beginning of its body."""
 
     status: int
     url: str
@@ -83,7 +83,7 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that is fit to be sent."""
+    """A checked request, ready to be sent."""
 
     method: str
     url: str
@@ -102,14 +102,14 @@ async def http_get(
     method: str = "GET",
     allow_private: bool = False,
 ) -> HttpResponse:
-    """Get what is at a URL, or with the method HEAD only what the server says about it.
+    """Get a URL, or with the method HEAD only its headers.
 
-    Any answer below 500 is a result, also 404. Redirects are followed; another host to which one leads gets
-    none of the caller's own headers. The server's wish to be asked later (429 or 503 with Retry-After) raises
-    RetryAfter. Raises HttpFailed for 5xx and for no usable answer, HttpNotSent when nobody is there, and
+    Any answer below 500 is a result, also 404. Redirects are followed; another host does not get the caller's
+    own headers. If the server asks to be called later (429 or 503 with Retry-After), RetryAfter is raised.
+    Raises HttpFailed for 5xx and for an unusable answer, HttpNotSent when no connection was made, and
     TimeoutError.
 
-    Only addresses of the public internet are asked, also after a redirect: for a host of your own network
+    Connects only to addresses of the public internet, also after a redirect: for a host of your own network
     (loopback, private, link-local, the metadata service of a cloud) pass `allow_private`.
     """
     if method not in ("GET", "HEAD"):
@@ -140,16 +140,16 @@ async def http_request(
     idempotency_header: str = "Idempotency-Key",
     allow_private: bool = False,
 ) -> HttpResponse:
-    """Ask a server that knows idempotency keys to change something, with the effect's key in a header.
+    """Send a request that changes something to a server that knows idempotency keys; a header has the key.
 
-    When the answer is lost the same request is sent again with the same key, for as long as the provider
-    remembers keys: a day. If yours does so for longer, declare it: `tool(http_request, effect=keyed("7d"))`.
+    If the answer is lost, the same request is sent again with the same key, for as long as the provider
+    remembers keys: a day. If yours remembers them longer, say so: `tool(http_request, effect=keyed("7d"))`.
     If it does not know keys at all: `tool(http_request, effect=opaque)`.
 
-    Any answer below 500 is a result, also 404. So is a redirect: it is not followed. The server's wish to be
-    asked later (429 or 503 with Retry-After) raises RetryAfter. After HttpFailed (5xx, or no usable answer)
-    and TimeoutError it may have happened; after HttpNotSent it did not. `json` or `body` is sent as UTF-8.
-    Only addresses of the public internet are asked unless `allow_private` is given, as for `http_get`.
+    Any answer below 500 is a result, also 404. So is a redirect: it is not followed. If the server asks to be
+    called later (429 or 503 with Retry-After), RetryAfter is raised. After HttpFailed (5xx, or an unusable
+    answer) and TimeoutError it may have happened; after HttpNotSent it did not. `json` or `body` is sent as
+    UTF-8. Connects only to addresses of the public internet unless `allow_private` is given, as `http_get`.
     """
     request = Request(
         method=_checked_method(method),
@@ -172,7 +172,7 @@ def with_key(request: Request, key: str, header: str) -> Request:
 
 
 def judged(response: HttpResponse) -> HttpResponse:
-    """The answer, unless it asks for patience or tells of a failure of the server."""
+    """The answer; raises RetryAfter or HttpFailed if it asks for a later retry or is a server error."""
     status = response.status
     if status in (429, 503) and (seconds := _retry_after_s(response)) is not None:
         raise RetryAfter(seconds, f"the server answered {status}")
@@ -182,7 +182,7 @@ def judged(response: HttpResponse) -> HttpResponse:
 
 
 def _retry_after_s(response: HttpResponse) -> float | None:
-    """Seconds, or a moment by the server's own clock; at most a day."""
+    """Retry-After in seconds, at most a day; a date is compared with the server's own clock."""
     text = response.headers.get("retry-after", "").strip()
     if text.isdecimal() and text.isascii():
         return float(min(int(text[:12]), MAX_RETRY_AFTER_S))
@@ -191,7 +191,7 @@ def _retry_after_s(response: HttpResponse) -> float | None:
         said = response.headers.get("date")
         now = SystemClock().now() if said is None else parsedate_to_datetime(said)
         return min(max(0.0, (until - now).total_seconds()), MAX_RETRY_AFTER_S)
-    except (ValueError, TypeError, OverflowError):  # no moment, or one without a time zone
+    except (ValueError, TypeError, OverflowError):  # not a date, or one without a time zone
         return None
 
 
@@ -199,7 +199,7 @@ def _retry_after_s(response: HttpResponse) -> float | None:
 
 
 async def exchange(request: Request, timeout_s: float) -> HttpResponse:
-    """Send and receive in a thread that ends when we do."""
+    """Send and receive in a thread; if the caller is cancelled, the thread ends, too."""
     one = Exchange(request, timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
@@ -218,7 +218,7 @@ class Exchange:
 
     def __init__(self, request: Request, timeout_s: float) -> None:
         self._request = request
-        # The loop's own clock ends it; this is for a thread that nobody waits for any more.
+        # The event loop's timeout comes first; this one ends a thread that was abandoned.
         self._timeout_s = timeout_s + 1
         self._lock = threading.Lock()
         self._connection: http.client.HTTPConnection | None = None
@@ -226,7 +226,7 @@ class Exchange:
         self._is_aborted = False
 
     def abort(self) -> bool:
-        """End it from outside; whether anything may have gone out."""
+        """End it from another thread; returns whether anything may have been sent."""
         with self._lock:
             self._is_aborted = True
             if self._connection is not None and self._connection.sock is not None:
@@ -262,7 +262,7 @@ class Exchange:
             connection.close()
 
     def _begin(self, connection: http.client.HTTPConnection, request: Request) -> None:
-        """Connect; from the end of this on, something may have gone out."""
+        """Connect; after this, something may have been sent."""
         url = request.url
         try:
             if isinstance(connection, _ThroughProxy):
@@ -273,14 +273,14 @@ class Exchange:
             raise HttpNotSent(url, _problem(error)) from error
         with self._lock:
             if self._is_aborted:
-                raise HttpNotSent(url, "it was given up before it was sent")
+                raise HttpNotSent(url, "the request was aborted before it was sent")
             self._connection = connection
             self._has_sent = True
 
 
 def _route(parts: SplitResult, timeout_s: float) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
-    """Where to connect, what to ask for there, what else to tell: a proxy, if the environment names one."""
-    # Always with a port: without one http.client takes the end of an IPv6 address for it.
+    """The connection, the request target and extra headers; through a proxy if the environment names one."""
+    # Always give a port: without one, http.client takes the end of an IPv6 address for the port.
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     proxy = None if urllib.request.proxy_bypass(host) else urllib.request.getproxies().get(parts.scheme)
@@ -311,7 +311,7 @@ def _proxy_access(proxy: SplitResult) -> dict[str, str]:
 
 
 class _ThroughProxy:
-    """Marks a connection to a proxy, which the operator has named: it may be anywhere."""
+    """Marks a connection to a proxy. The operator named it, so its address is not restricted."""
 
 
 class _PlainProxy(_ThroughProxy, http.client.HTTPConnection):
@@ -333,8 +333,8 @@ def _connection(
 
 
 def _connect(connection: http.client.HTTPConnection, request: Request, timeout_s: float) -> None:
-    """To an address that was looked at, and to no other: the name is not resolved a second time, because it
-    could have another address then."""
+    """Connect to the address that was checked; the name is not resolved a second time, because the second
+    answer could differ (DNS rebinding)."""
     found = addresses.resolve(connection.host, connection.port)
     way = addresses.connect(_allowed(request, found), timeout_s)
     if isinstance(connection, http.client.HTTPSConnection):
@@ -355,16 +355,16 @@ def _allowed(request: Request, found: list[Address]) -> list[Address]:
         kind = addresses.why_private(found[0].ip)
         raise HttpNotSent(
             request.url,
-            f"its address is not of the public internet ({kind}); pass allow_private=True if it is meant",
+            f"its address is not of the public internet ({kind}); pass allow_private=True to allow it",
         )
     return public
 
 
 def _check_behind_proxy(request: Request, parts: SplitResult) -> None:
-    """The proxy resolves the name and connects; of what we can see, nothing private is asked for."""
+    """The proxy resolves the name and connects; refuse a host that this machine resolves as private."""
     try:
         found = addresses.resolve(parts.hostname or "", parts.port or 443)
-    except (OSError, UnicodeError):  # a name that only the proxy knows is the proxy's to judge
+    except (OSError, UnicodeError):  # only the proxy can resolve this name
         return
     _allowed(request, found)
 
@@ -375,11 +375,11 @@ def _trust() -> ssl.SSLContext:
 
 
 def _redirected(request: Request, location: str) -> Request:
-    """The next request; another host learns nothing that was meant for the first."""
+    """The next request; another host does not get the caller's own headers."""
     try:
         url = _checked_url(urljoin(request.url, location))
     except (BadInput, ValueError) as error:
-        raise HttpFailed(request.url, f"it redirects to a place that is none: {error}") from error
+        raise HttpFailed(request.url, f"it redirects to an invalid URL: {error}") from error
     before, after = urlsplit(request.url), urlsplit(url)
     headers = request.headers
     if (before.scheme, before.netloc) != (after.scheme, after.netloc):
@@ -407,10 +407,10 @@ def _received(url: str, response: http.client.HTTPResponse) -> HttpResponse:
 
 
 def _text_of(body: bytes, charset: str) -> str:
-    # Only a charset of the web: Python has codecs that take the square of the body's length, or that compute.
+    # Only charsets of the web: some Python codecs take quadratic time or decompress.
     name = charset.strip().lower().replace("_", "-")
     text = body.decode(name if name in _CHARSETS else "utf-8", "replace")
-    # Some charsets can spell what is no text.
+    # Some charsets can produce lone surrogates, which are not valid text.
     return text.encode("utf-8", "replace").decode()
 
 
@@ -420,7 +420,7 @@ def _problem(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-# --- what callers hand in
+# --- checks of arguments
 
 
 def _checked_flag(field: str, value: object) -> bool:
@@ -434,14 +434,14 @@ def _checked_method(method: object) -> str:
     if name in ("GET", "HEAD"):
         raise BadInput("method", f"{name} changes nothing; use http_get")
     if not _METHOD.fullmatch(name) or name in ("CONNECT", "TRACE"):
-        raise BadInput("method", "one such as POST, PUT, PATCH or DELETE is needed")
+        raise BadInput("method", "a method such as POST, PUT, PATCH or DELETE is needed")
     return name
 
 
 def _checked_url(url: object) -> str:
     text = check_word("url", url)
     if not _VISIBLE.fullmatch(text):
-        raise BadInput("url", "is empty, or holds a space or a sign that has to be percent-encoded")
+        raise BadInput("url", "is empty, or has a space or another character that must be percent-encoded")
     try:
         parts = urlsplit(text)
         has_host = bool(parts.hostname) and parts.port != 0
@@ -450,7 +450,7 @@ def _checked_url(url: object) -> str:
     if parts.scheme not in ("http", "https") or not has_host:
         raise BadInput("url", "an address that begins with http:// or https:// and names a host is needed")
     if "@" in parts.netloc:
-        raise BadInput("url", "holds a user or a password; put it into headers")
+        raise BadInput("url", "has a user or a password; put it into headers")
     return text
 
 
@@ -462,14 +462,14 @@ def _checked_headers(headers: object, *, is_json: bool = False, has_text: bool =
         if not _TOKEN.fullmatch(check_word("headers", name)):
             raise BadInput("headers", f"{name!r} cannot be the name of a header")
         if name.lower() in _OURS:
-            raise BadInput("headers", f"{name} is for us to say; leave it out")
-        # The value may be a secret: say where it is wrong, never what it is.
+            raise BadInput("headers", f"{name} is set by Holdfast; leave it out")
+        # The value may be a secret: the error must not quote it.
         if not _HEADER_VALUE.fullmatch(check_word(f"header {name}", value)):
-            raise BadInput(f"header {name}", "holds a line break, a control character or no Latin letter")
+            raise BadInput(f"header {name}", "has a line break, a control character or one beyond Latin-1")
         checked[name] = value
     names = set(map(str.lower, checked))
     if len(names) != len(checked):
-        raise BadInput("headers", "one name is there twice, in other letters")
+        raise BadInput("headers", "two names differ only in upper and lower case")
     if "user-agent" not in names:
         checked["User-Agent"] = "holdfast"
     if "content-type" not in names and (is_json or has_text):
@@ -479,7 +479,7 @@ def _checked_headers(headers: object, *, is_json: bool = False, has_text: bool =
 
 def _checked_body(json: object, body: object) -> bytes | None:
     if json is not None and body is not None:
-        raise BadInput("body", "either json or body")
+        raise BadInput("body", "give either json or body, not both")
     if json is not None:
         try:
             encoded = dumps(json, allow_nan=False, ensure_ascii=False).encode()

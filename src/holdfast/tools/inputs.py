@@ -1,4 +1,4 @@
-"""What the tools are handed, checked before anything is done: words, paths, seconds, the effect's key."""
+"""Checks of the tools' arguments, before anything is done: text, paths, seconds, the effect's key."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ MAX_SECONDS = 366 * 86_400.0
 
 
 def current_key() -> str:
-    """The key of the effect that is being done or verified. Raises NotInRun outside an effect."""
+    """The key of the effect that runs or is verified now. Raises NotInRun outside an effect."""
     from holdfast.engine.program.effects import idempotency_key  # heavy, and needed only inside a run
 
     return idempotency_key()
 
 
 def receipt_key(*, is_for_reading: bool = False) -> bytes | None:
-    """What seals the receipt of the effect that is being done, or opens that of one that is verified."""
+    """The key that seals and opens the receipt of the current effect."""
     from holdfast.engine.program.effects import file_key
 
     return file_key("receipt", is_for_reading=is_for_reading)
 
 
 def check_word(field: str, value: object) -> str:
-    """Text that another program can be given: valid, and without a NUL."""
+    """Text that can be passed to another program: valid, and without a NUL."""
     if not isinstance(value, str):
         raise BadInput(field, f"text is needed, not {type(value).__name__}")
     if "\0" in value:
-        raise BadInput(field, f"a NUL at {value.index(chr(0))}; no program can be given one")
+        raise BadInput(field, f"a NUL at {value.index(chr(0))}; remove it: no program can be passed one")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -39,7 +39,7 @@ def check_word(field: str, value: object) -> str:
 
 
 def check_path(field: str, value: object) -> Path:
-    """An absolute path; a relative one counts from the working directory."""
+    """An absolute path; a relative one begins at the working directory."""
     text = check_word(field, os.fspath(value) if isinstance(value, os.PathLike) else value)
     if not text.strip():
         raise BadInput(field, "is empty")
@@ -49,7 +49,7 @@ def check_path(field: str, value: object) -> Path:
 def check_directory(field: str, value: object) -> Path:
     path = check_path(field, value)
     if not path.is_dir():
-        raise BadInput(field, f"{path} is no directory")
+        raise BadInput(field, f"{path} is not a directory")
     return path
 
 

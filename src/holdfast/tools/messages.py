@@ -1,4 +1,4 @@
-"""A tool that sends a message through a channel, and asks the channel whether it went out."""
+"""A tool that sends a message through a channel, and after a crash asks the channel whether it went out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_ID_CHARS = 1000
 
 
 class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that went out, by the id that its channel gave it."""
+    """A message that went out, with the id that its channel gave it."""
 
     message_id: str
 
@@ -29,12 +29,12 @@ async def _verify_message(channel: Channel, to: str, text: str) -> Verdict:
 
 @tool(effect=verifiable(_verify_message, did_not_happen=BadInput), name="send_message", raises=(BadInput,))
 async def send_message(channel: Channel, to: str, text: str) -> SentMessage:
-    """Send a message, once for each effect, as far as its channel remembers what it sent.
+    """Send a message, once for each effect, if its channel remembers what it sent.
 
-    The channel gets the effect's key. After a crash it is asked for the message with that key; a channel that
-    cannot tell leaves the outcome unknown, and a person decides.
+    The channel gets the effect's key. After a crash it is asked for the message with that key; if it cannot
+    tell, the outcome is unknown and a person decides.
 
-    What the channel raises passes through: see `channels/contract.py` for what it means.
+    Exceptions of the channel pass through; `channels/contract.py` says what each means.
     """
     return await send(current_key(), channel, to, text)
 
@@ -58,14 +58,14 @@ def message_tool(
 
 
 async def send(key: str, channel: Channel, to: str, text: str) -> SentMessage:
-    # Only looked at: what is sent is what was given, with whatever secret somebody is waiting for.
+    # Only checked, not redacted: the text may hold a secret that its receiver waits for.
     check_line("to", to)
     check_words("text", text)
     return _sent(await _checked_channel(channel).send(to, text, key=key))
 
 
 async def find_message(key: str, channel: Channel) -> Verdict:
-    """What the channel remembers of a key. One that raises knows nothing."""
+    """What the channel remembers of a key. If it raises, the outcome is unknown."""
     found = await _checked_channel(channel).find_sent(key)
     match found:
         case str():
@@ -81,7 +81,7 @@ async def find_message(key: str, channel: Channel) -> Verdict:
 
 
 def _sent(message_id: object) -> SentMessage:
-    """It went out: an odd id is no reason to say otherwise."""
+    """The message went out, even if the channel returned an odd id."""
     return SentMessage(message_id=str(message_id).encode("utf-8", "replace").decode()[:_MAX_ID_CHARS])
 
 

@@ -1,4 +1,4 @@
-"""Service: removes receipts of commands, once nobody will ever ask for them again."""
+"""Service: removes receipts of commands that are no longer needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.engine.clocks.clock_watch import ClockWatch
 from holdfast.store import Store
 from holdfast.tools.receipts import old_receipts, prune_receipts
 
-# Longer than anybody keeps a backup of the ledger that he would go back to, shorter than effects are kept.
+# Long enough for a ledger that is restored from a recent backup; shorter than effects are kept.
 RECEIPTS_KEPT = timedelta(days=7)
 BATCH = 500
 
@@ -21,7 +21,7 @@ BATCH = 500
 class ReceiptPruner(Service):
     """Removes old receipts whose effects are settled in this ledger.
 
-    What the ledger does not know stays: it may belong to another ledger that uses the same directory.
+    Receipts that the ledger does not know stay: another ledger may use the same directory.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ReceiptPruner(Service):
         every_s: float = 3600.0,
         kept: timedelta = RECEIPTS_KEPT,
     ) -> None:
-        """Without a watch the clock is believed, whatever it says."""
+        """Without a watch, jumps of the clock are not noticed."""
         super().__init__(every_s=every_s)
         self._store = store
         self._clock = clock
@@ -43,13 +43,13 @@ class ReceiptPruner(Service):
         self._kept = kept
 
     async def run_once(self) -> int:
-        """How many were removed."""
+        """Remove old receipts; returns how many."""
         now = self._clock.now()
         if self._watch is not None:
             believed = await self._watch.deletion_time()
             if believed is None:
                 return 0
-            # The files have the machine's time; if that jumps after the look, the earlier one counts.
+            # File times follow the machine's clock; take the earlier time in case that clock has jumped.
             now = min(now, believed)
         before, pruned = now - self._kept, 0
         for directory in self._directories:

@@ -1,11 +1,10 @@
-"""What a receipt tells about a command: whether it began, how it ended, whether anyone is still at it.
+"""Receipts of commands: whether a command began, how it ended, and whether it still runs.
 
-Two files under the effect's key tell it. `<key>.started` is locked by whoever is at the command, and holds
-something from the moment before the command begins. `<key>.done` says how it ended.
+A receipt is two files, named by the effect's key. `<key>.started` is locked by the process that runs the
+command, and is not empty from just before the command begins. `<key>.done` says how it ended.
 
-The lock is a flock: the kernel drops it when the last holder is gone, however that happened. The number of a
-process could belong to another one by now; a lock cannot. It proves something on one machine and on a local
-file system only.
+The lock is a flock: the kernel drops it when its last holder has ended, for whatever reason. A pid can be
+reused; a lock cannot. The lock works only on one machine and on a local file system.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class NotBegun(msgspec.Struct, frozen=True):
 
 
 class CutShort(msgspec.Struct, frozen=True):
-    """The command began, nobody is at it any more, and how it ended was not written down."""
+    """The command began, no process runs it any more, and how it ended was not recorded."""
 
     why: str
 
@@ -45,7 +44,7 @@ Outcome = Done | NotBegun | CutShort
 
 
 class Receipt:
-    """The receipt of the command that was, is or will be run under one key."""
+    """The receipt of the command of one key."""
 
     def __init__(self, directory: Path, key: str, seal_key: bytes | None = None) -> None:
         if not _KEY.fullmatch(key):
@@ -56,14 +55,15 @@ class Receipt:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int | None]:
-        """The descriptor of the locked receipt, made if need be; None while somebody else holds it."""
+        """Lock the receipt, and create it if need be; yields its descriptor, or None while another process
+        holds the lock."""
         descriptor = self._open()
         try:
             while _try_lock(descriptor):
                 if _is_file_at(self.started, descriptor):
                     yield descriptor
                     return
-                # It was pruned between our open and our lock: what we hold is nobody's receipt any more.
+                # The file was pruned between the open and the lock: open the new one.
                 os.close(descriptor)
                 descriptor = self._open()
             yield None
@@ -74,14 +74,14 @@ class Receipt:
         return os.open(self.started, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def is_blank(self, descriptor: int) -> bool:
-        """Whether nobody has begun, or forbidden to begin, under this key."""
+        """Whether no process has begun the command of this key, or voided the receipt."""
         return os.fstat(descriptor).st_size == 0
 
     def read(self, descriptor: int) -> Outcome:
-        """What became of it, for whoever holds it. From now on nobody begins what was not begun."""
+        """The outcome; call it with the lock held. A command that has not begun can no longer begin."""
         found = os.pread(descriptor, 100, 0)
         if found in (b"", _VOID):
-            # Its starter may only be frozen; when it wakes up, it finds this and does not begin.
+            # The starter may only be frozen; when it wakes, it finds this and does not begin the command.
             os.pwrite(descriptor, _VOID, 0)
             return NotBegun()
         try:
@@ -101,7 +101,7 @@ class Receipt:
 
 
 def make_directory(directory: Path) -> Path:
-    """The directory for receipts, for its owner alone, durable by name. One that exists stays as it is."""
+    """Create the directory for receipts durably, with mode 0700. One that exists stays as it is."""
     try:
         trust.make_private_directory(directory)
         if not directory.is_dir():
@@ -117,7 +117,7 @@ def receipts(directory: Path) -> list[str]:
 
 
 def unfinished_receipts(directory: Path) -> list[str]:
-    """The keys of receipts that say that a command began, and not how it ended."""
+    """The keys of receipts of commands that began and have no recorded end."""
     names = _names_in(directory)
     return sorted(
         key
@@ -133,7 +133,7 @@ def _names_in(directory: Path) -> set[str]:
 
 
 def old_receipts(directory: Path, *, before: datetime) -> list[str]:
-    """The keys of the receipts that began before a moment."""
+    """The keys of the receipts that were started before a moment."""
     limit = before.timestamp()
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(directory) as found:
         return sorted(
@@ -145,9 +145,9 @@ def old_receipts(directory: Path, *, before: datetime) -> list[str]:
 
 
 def prune_receipts(directory: Path, keys: Iterable[str]) -> int:
-    """Remove the receipts of these keys, but those that somebody is at; how many they were.
+    """Remove the receipts of these keys, except those that a process holds; returns how many.
 
-    Whether such a command was begun can then no longer be told: their effects must be settled.
+    Only for settled effects: without its receipt, it is not known whether a command began.
     """
     pruned = 0
     for key in keys:

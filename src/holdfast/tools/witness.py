@@ -1,8 +1,8 @@
-"""Runs one command and writes down how it ended: a process of its own that outlives whoever started it.
+"""Runs one command and records how it ended: a separate process that survives the one that started it.
 
-It holds the lock on the command's receipt from before its first line until its end, so that everybody can
-tell whether it is still there. The command begins only when the receipt says so durably; how it ended is
-written whole or not at all. What the command said is sealed if it holds a secret.
+It holds the lock on the command's receipt from its start to its end, so that any process can tell whether it
+still runs. The command begins only after the receipt says so durably; how it ended is written atomically.
+The command's output is sealed if it holds a secret.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import msgspec
 from holdfast.core.redaction import holds_secret
 
 _CHUNK = 65536
-# What a pipe can hold at most when the command has ended; more comes only from what it left running.
+# The most that a pipe can hold when the command has ended; more comes only from its background processes.
 _LEFT_IN_A_PIPE = 1024 * 1024
-# Where a sealed receipt stands: its key is the effect's alone.
+# The place to which a sealed receipt is bound; its key belongs to one effect.
 _PLACE = ("receipt",)
-# Space may come back: how often, and for how long, a receipt is tried that does not fit on the disk.
+# On a full disk, retry: how often and for how long to try to write a receipt.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _LOOKS_FOR_SPACE_S = 0.2
 _WAITS_FOR_SPACE_S = 24 * 3600.0
@@ -37,9 +37,9 @@ _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, and where to write down how it ended."""
+    """What to run, and where to record how it ended."""
 
-    # The descriptor of the receipt, locked by whoever gave the order.
+    # The descriptor of the receipt, locked by the process that gave the order.
     started: int
     done: str
     argv: list[str]
@@ -48,9 +48,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float | None
     grace_s: float
     max_output_bytes: int
-    # What the command reads; nothing unless given.
+    # What the command reads on standard input.
     stdin: str | None = None
-    # What the receipt is sealed with when there is a secret in it.
+    # Seals the receipt if it holds a secret.
     seal_key: bytes | None = None
 
 
@@ -63,24 +63,24 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_stdout_cut: bool = False
     is_stderr_cut: bool = False
     has_timed_out: bool = False
-    # Somebody told us to stop before the command had ended by itself.
+    # The witness was told to stop before the command ended by itself.
     was_stopped: bool = False
     # Why the command never began; None when it did.
     problem: str | None = None
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One process, told from others that get its number later by when it started."""
+    """One process; its start time distinguishes it from a later one with the same pid."""
 
     pid: int
-    # In ticks since the machine booted; None where the system does not say it.
+    # The start time in ticks since the machine booted; None where the system does not tell it.
     ticks: int | None = None
 
 
 class Began(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a receipt holds from the moment before its command begins."""
+    """What a receipt holds from just before its command begins."""
 
-    # Which boot of the machine: after another one no process of then is left.
+    # The boot id of the machine: after a reboot none of these processes is left.
     boot: str | None = None
     witness: Seen
     # The leader of the command's own process group, once it was started.
@@ -88,12 +88,12 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def main() -> None:
-    """Reads the order from standard input; half an order, from a starter that died, is none."""
+    """Read the order from standard input; ignore an incomplete one: its starter died."""
     Witness(msgspec.json.decode(sys.stdin.buffer.read(), type=Order)).attend()
 
 
 class Capture:
-    """What a command says: the first half of the cap and the last, however much it is."""
+    """Captures the output of a command: the beginning and the end, each up to half of the cap."""
 
     def __init__(self, pipe: IO[bytes], max_bytes: int) -> None:
         self.pipe = pipe
@@ -104,7 +104,7 @@ class Capture:
         os.set_blocking(pipe.fileno(), False)
 
     def read(self) -> int | None:
-        """How many bytes came: 0 at the end, None when there are none now."""
+        """Read; returns how many bytes came: 0 at the end, None when there are none now."""
         try:
             chunk = os.read(self.pipe.fileno(), _CHUNK)
         except BlockingIOError:
@@ -159,7 +159,7 @@ class Witness:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:
-        """A descriptor that becomes readable when the command ends or somebody wants us to stop."""
+        """A descriptor that becomes readable when the command ends or this process is told to stop."""
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
@@ -182,17 +182,18 @@ class Witness:
             os.fsync(receipt)
             sync_directory(Path(self._order.done).parent)
         except OSError as error:
-            os.ftruncate(receipt, 0)  # blank again: it did not begin
+            os.ftruncate(receipt, 0)  # blank again, because the command did not begin
             sys.exit(f"its receipt cannot be written: {error.strerror}")
 
     def _note_command(self, pid: int) -> None:
-        """Which process a cancel ends if this witness is killed. Useless after a power cut, so no fsync."""
+        """Record the command's process, for a cancel after this witness was killed. No fsync: it is of no
+        use after a power cut."""
         began = Began(boot=machine_boot(), witness=seen(os.getpid()), command=seen(pid))
         with contextlib.suppress(OSError):
             os.pwrite(self._order.started, msgspec.json.encode(began), 0)
 
     def _write_done(self, done: Done) -> None:
-        """How the command ended is known only here: wait for space on a full disk, until a signal comes."""
+        """Only this process knows how the command ended: on a full disk, retry until a signal comes."""
         stops, give_up_at = self._stops, time.monotonic() + _WAITS_FOR_SPACE_S
         while True:
             try:
@@ -216,14 +217,14 @@ class Witness:
         order = self._order
         env = {name: value for name, value in {**os.environ, **order.env}.items() if value is not None}
         with _file_of(order.stdin) as stdin:
-            return subprocess.Popen(  # noqa: S603 - to run what it is told is what this is for
+            return subprocess.Popen(  # noqa: S603 - its purpose is to run the given command
                 order.argv,
                 cwd=order.cwd,
                 env=env,
                 stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                # A group of its own: we stop all of it, and stay ourselves to write down how it ended.
+                # A separate group: a stop ends all of it, and this process stays to write the receipt.
                 process_group=0,
             )
 
@@ -244,7 +245,7 @@ class Witness:
                     elif ready.data.read() == 0:
                         selector.unregister(ready.fileobj)
         for capture in captures:
-            # Not to the end: something that the command left running may hold it open for ever.
+            # Not until end of file: a background process of the command may keep the pipe open.
             capture.read_rest()
         if self._kill_at is not None:
             _signal_group(command.pid, signal.SIGKILL)
@@ -260,7 +261,7 @@ class Witness:
         )
 
     def _stop_in_time(self, command: subprocess.Popen[bytes], end_at: float | None) -> None:
-        """Politely when the time is up or somebody wants it, by force when the grace has passed."""
+        """Ask the command to end at its timeout or when told to stop; kill it after the grace."""
         now = time.monotonic()
         is_late = end_at is not None and now >= end_at
         if self._kill_at is None and (self._was_stopped or is_late):
@@ -281,7 +282,7 @@ class _Stopped(Exception):
 
 
 def machine_boot() -> str | None:
-    """The id of this boot of the machine; None where the system does not say it."""
+    """The id of this boot of the machine; None where the system does not tell it."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return None
@@ -292,7 +293,7 @@ def seen(pid: int) -> Seen:
 
 
 def ticks_of(pid: int) -> int | None:
-    """When a process started, as the kernel counts; None when no process of that number lives."""
+    """When a process started, in the kernel's ticks; None when there is no such process."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
@@ -301,7 +302,7 @@ def ticks_of(pid: int) -> int | None:
 
 
 def write_done(path: Path, done: Done, seal_key: bytes | None) -> None:
-    """The receipt, whole or not at all."""
+    """Write the receipt atomically."""
     unfinished = path.with_suffix(".new")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -313,7 +314,7 @@ def write_done(path: Path, done: Done, seal_key: bytes | None) -> None:
 
 
 def _written(done: Done, seal_key: bytes | None) -> bytes:
-    """The receipt: sealed if what the command said holds a secret."""
+    """The encoded receipt; sealed if the command's output holds a secret."""
     encoded = msgspec.json.encode(done)
     if seal_key is None or not holds_secret(encoded):
         return encoded
@@ -323,7 +324,7 @@ def _written(done: Done, seal_key: bytes | None) -> bytes:
 
 
 def read_done(found: bytes, seal_key: bytes | None) -> Done:
-    """Raises ValueError for what cannot be read."""
+    """Decode a receipt. Raises ValueError if it cannot be read."""
     if found[:1] == b"\x01":
         from holdfast.store.sealing import LedgerKey
 
@@ -336,7 +337,7 @@ def read_done(found: bytes, seal_key: bytes | None) -> Done:
 
 @contextlib.contextmanager
 def _file_of(text: str | None) -> Iterator[int | IO[bytes]]:
-    """What a command reads: a file without a name. A pipe would wait for a command that does not read it."""
+    """The command's standard input: an unnamed file, because a pipe blocks if the command does not read."""
     if text is None:
         yield subprocess.DEVNULL
         return
@@ -347,7 +348,7 @@ def _file_of(text: str | None) -> Iterator[int | IO[bytes]]:
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
-    # Gone already, or (on a Mac) nothing left in it but the dead.
+    # The group has ended, or (on macOS) only zombies are left in it.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 

@@ -236,7 +236,7 @@ async def test_a_local_variable_that_crosses_turns_is_found() -> None:
 
     assert "crashed after write 2 (commit turn)" in str(wrong.value)
     assert "it ended succeeded with 5; without a crash it ends succeeded with 6" in str(wrong.value)
-    assert "what crosses turns lives in run.list(…) and run.value(…)" in str(wrong.value)
+    assert "keep what crosses turns in run.list(…) or run.value(…)" in str(wrong.value)
 
 
 @hf.task

@@ -171,7 +171,7 @@ def test_the_same_key_finds_the_first_task_with_its_result(run: Run) -> None:
     second = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--json")
 
     assert second.json == first | {"is_new": False}
-    assert "its key was used before" in second.err
+    assert "found by its key" in second.err
 
 
 def test_the_same_key_with_other_arguments_is_refused(run: Run) -> None:
@@ -217,7 +217,7 @@ def test_a_detached_task_is_recorded_once_per_key(run: Run) -> None:
     second = run("run", f"{ERRANDS}:nothing", "--detach", "--key", "k")
 
     assert second.out == first
-    assert "recorded before" in second.err
+    assert "queued before" in second.err
 
 
 def test_a_task_that_was_recorded_before_and_has_failed_since_is_still_recorded(run: Run) -> None:
@@ -267,7 +267,7 @@ def test_a_task_that_has_succeeded_is_resumed_by_showing_its_result(run: Run) ->
     called = run("run", "--resume", task_id, f"{ERRANDS}:say")
 
     assert (called.status, called.out) == (0, "ebb\n")
-    assert "(it has succeeded before)" in called.err
+    assert "(it has already succeeded)" in called.err
 
 
 def test_a_task_that_failed_goes_on_with_the_new_code(run: Run, tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_a_review_that_nobody_is_there_for_ends_with_status_1_and_the_command(ru
     called = run("run", f"{ERRANDS}:pays")
 
     assert called.status == 1
-    assert "nobody knows whether pay(amount=3) happened: the bank did not answer" in called.err
+    assert "it is unknown whether pay(amount=3) happened: the bank did not answer" in called.err
     assert "holdfast reviews resolve eff_" in called.err
     assert "needs_review" in called.err
 
@@ -416,15 +416,15 @@ def test_a_command_that_is_shown_is_about_the_same_ledger(run: Run, tmp_path: Pa
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("no_such_module:task", "there is no such module"),
-        (f"{ERRANDS}.deeper:task", "there is no such module"),
+        ("no_such_module:task", "no such module"),
+        (f"{ERRANDS}.deeper:task", "no such module"),
         (f"{ERRANDS}:no_such_task", f"{ERRANDS}:say"),
-        (f"{ERRANDS}:NOT_A_TASK", "put @hf.task on it"),
-        (f"{ERRANDS}:note", "put @hf.task on it"),
-        (ERRANDS, "name a task of it"),
-        ("tests.builders:START", "no task at all"),
-        ("no/such/file.py:task", "there is no such file"),
-        (":task", "name a module"),
+        (f"{ERRANDS}:NOT_A_TASK", "decorate it with @hf.task"),
+        (f"{ERRANDS}:note", "decorate it with @hf.task"),
+        (ERRANDS, "name a task; choose from"),
+        ("tests.builders:START", "it has no tasks"),
+        ("no/such/file.py:task", "no such file"),
+        (":task", "write a module"),
     ],
 )
 def test_what_cannot_be_found_is_said_in_one_line(run: Run, home: Path, spec: str, said: str) -> None:
@@ -439,18 +439,18 @@ def test_what_cannot_be_found_is_said_in_one_line(run: Run, home: Path, spec: st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--arg", "number=three"), "a whole number is needed, not 'three'"),
-        (("--arg", "share=much"), "a number is needed"),
-        (("--arg", "flag=perhaps"), "true or false is needed"),
+        (("--arg", "number=three"), "expected a whole number, got 'three'"),
+        (("--arg", "share=much"), "expected a number"),
+        (("--arg", "flag=perhaps"), "expected true or false"),
         (("--arg", "tags=[1"), "write it as JSON"),
         (("--arg", "tags=[1]"), "Expected `str`"),
         (("--arg", "colour=green"), "green"),
         (("--arg", "number"), "has no value"),
         (("--arg", "=3"), "has no value"),
-        (("--arg", "nonsense=3"), "has no such parameter; it has text, number"),
+        (("--arg", "nonsense=3"), "has no such parameter; its parameters are text, number"),
         (("--arg", "number=1", "--arg", "number=2"), "given twice"),
         (("--arg", "number=1", "--json-arg", "number=2"), "given twice"),
-        (("--json-arg", "number={"), "no JSON"),
+        (("--json-arg", "number={"), "invalid JSON"),
         (("--json-arg", "number=[]"), "Expected `int"),
         (("--arg", "share=nan"), "share"),
     ],
@@ -484,7 +484,7 @@ def test_a_mistake_as_json_is_an_error_document(run: Run) -> None:
         ("def broken(:\n", "SyntaxError"),
         ("import no_such_thing_at_all\n", "No module named 'no_such_thing_at_all'"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
-        ("raise SystemExit(0)\n", "it ended while it was imported"),
+        ("raise SystemExit(0)\n", "it exited during its import"),
         ("@hf.task\ndef t(run): ...\n", "write `async def`"),
         (
             "@hf.task\nasync def a(run): ...\n@hf.task(name='a')\nasync def b(run): ...\n",

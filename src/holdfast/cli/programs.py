@@ -1,4 +1,4 @@
-"""Finds the task that `module:task` names, and reads its arguments from the command line."""
+"""Finds the task named by `module:task`, and parses its arguments from the command line."""
 
 from __future__ import annotations
 
@@ -25,46 +25,50 @@ Definition = TaskDefinition[..., Any]
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """A module that was imported, and the tasks in it."""
+    """An imported module and its tasks."""
 
     place: str
     module: ModuleType
-    # By the names that the module gives them.
+    # By their names in the module.
     tasks: dict[str, Definition]
-    # The same, and those of the modules that came with it: their children may be among them.
+    # Also the tasks of modules that it imported: children may be defined there.
     known: list[Definition]
 
     def find(self, name: str | None) -> Definition:
-        """The task that the module calls so, or that calls itself so. Raises BadInput, which lists them."""
+        """The task by its name in the module, or by its own name. Raises BadInput, which lists the tasks."""
         if name in self.tasks:
             return self.tasks[name]
         for definition in self.tasks.values():
             if definition.name == name:
                 return definition
         if name is None:
-            raise BadInput(self.place, f"name a task of it; {self._choice()}")
+            raise BadInput(self.place, f"name a task; {self._choice()}")
         if hasattr(self.module, name):
-            raise BadInput(f"{self.place}:{name}", f"that is no task: put @hf.task on it; {self._choice()}")
-        raise BadInput(self.place, f"it has no task {name!r}; {self._choice()}")
+            raise BadInput(
+                f"{self.place}:{name}", f"it is not a task; decorate it with @hf.task; {self._choice()}"
+            )
+        raise BadInput(self.place, f"there is no task {name!r} in it; {self._choice()}")
 
     def _choice(self) -> str:
         if not self.tasks:
-            return "it has no task at all: put @hf.task on an async function"
-        return f"it has {', '.join(f'{self.place}:{name}' for name in sorted(self.tasks))}"
+            return "it has no tasks; decorate an async function with @hf.task"
+        return f"choose from {', '.join(f'{self.place}:{name}' for name in sorted(self.tasks))}"
 
 
 def split_place(spec: str) -> tuple[str, str | None]:
     """`module:task` or `path/to/file.py:task`; the task may be missing."""
     place, _, name = spec.partition(":")
     if not place:
-        raise BadInput("MODULE:TASK", "name a module or a file, a colon and a task: agents.research:research")
+        raise BadInput(
+            "MODULE:TASK", "write a module or a file, a colon and a task, such as agents.research:research"
+        )
     return place, name or None
 
 
 def load_program(place: str) -> Program:
-    """Import the module or the file. Raises BadInput for whatever keeps it from being imported.
+    """Import the module or the file. Raises BadInput if the import fails.
 
-    Its directory comes before what is installed: the person who runs it has named it.
+    Its directory goes before installed packages in the path, because the user named it.
     """
     before = set(sys.modules)
     is_file = place.endswith(".py") or os.sep in place
@@ -76,7 +80,7 @@ def load_program(place: str) -> Program:
 
 
 def load_installed(place: str) -> Program:
-    """Import a module from where this process finds its modules already. Raises BadInput as above."""
+    """Import a module from the existing path. Raises BadInput if the import fails."""
     before = set(sys.modules)
     return _program(place, _import_module(place, "in the home, in gateway.python_path or"), before)
 
@@ -97,8 +101,8 @@ def _import_module(name: str, searched: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise BadInput(
                 name,
-                f"there is no such module {searched} among what is installed; "
-                "for a file write path/to/file.py:task",
+                f"no such module {searched} among the installed packages; "
+                "for a file, write path/to/file.py:task",
             ) from error
         raise _broken(name, error) from error
     except (Exception, SystemExit) as error:  # the user's own code
@@ -108,12 +112,12 @@ def _import_module(name: str, searched: str) -> ModuleType:
 def _import_file(place: str) -> ModuleType:
     path = Path(place).absolute()
     if not path.is_file():
-        raise BadInput(place, "there is no such file")
-    # Under its own name, as if it were imported; unless somebody else has that name already.
+        raise BadInput(place, "no such file")
+    # Import it under its own name, unless another module has that name already.
     name = path.stem if path.stem not in sys.modules else f"holdfast_run_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise BadInput(place, "that is no Python file; its name ends with .py")
+        raise BadInput(place, "it is not a Python file; name a file that ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -126,7 +130,9 @@ def _import_file(place: str) -> ModuleType:
 
 def _broken(place: str, error: BaseException) -> BadInput:
     if isinstance(error, SystemExit):
-        return BadInput(place, "it ended while it was imported; put what it does under `if __name__ == …`")
+        return BadInput(
+            place, 'it exited during its import; move its script code under `if __name__ == "__main__":`'
+        )
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename
     ]
@@ -140,7 +146,7 @@ def _broken(place: str, error: BaseException) -> BadInput:
 
 
 def _tasks_in(module: object) -> dict[str, Definition]:
-    """Whatever stands under a name in `sys.modules`: some put other things there."""
+    """The tasks of a module. Entries of `sys.modules` may be other objects than modules."""
     names = getattr(module, "__dict__", None)
     if not isinstance(names, dict):
         return {}
@@ -151,7 +157,7 @@ def _tasks_in(module: object) -> dict[str, Definition]:
 
 
 def read_arguments(definition: Definition, plain: Sequence[str], as_json: Sequence[str]) -> dict[str, object]:
-    """`k=v` converted by the parameter's annotation, and `k=JSON` as it stands. Raises BadInput."""
+    """Parse `k=v` by the parameter's annotation, and `k=JSON` as JSON. Raises BadInput."""
     parameters = list(inspect.signature(definition.fn).parameters)[1:]
     hints = _hints_of(definition)
     arguments: dict[str, object] = {}
@@ -165,7 +171,7 @@ def read_arguments(definition: Definition, plain: Sequence[str], as_json: Sequen
                     f"{option} {name}", f"{definition.name} has no such parameter; {_known(parameters)}"
                 )
             if name in arguments:
-                raise BadInput(f"{option} {name}", "it is given twice")
+                raise BadInput(f"{option} {name}", "it is given twice; give it once")
             field = f"{option} {name}"
             arguments[name] = (
                 _plain(field, text) if option == "--json-arg" else _convert(field, text, hints.get(name, str))
@@ -180,34 +186,36 @@ def _plain(field: str, text: str) -> object:
 
 
 def _known(parameters: list[str]) -> str:
-    return f"it has {', '.join(parameters)}" if parameters else "it has none"
+    return f"its parameters are {', '.join(parameters)}" if parameters else "it takes none"
 
 
 def _hints_of(definition: Definition) -> dict[str, Any]:
     try:
         return typing.get_type_hints(definition.fn)
-    except (NameError, TypeError):  # an annotation that is there for the type checker alone
+    except (NameError, TypeError):  # an annotation that exists for type checkers only
         return {}
 
 
 def _convert(field: str, text: str, hint: Any) -> object:
-    """A number, a truth, a moment or a text by its annotation; what is written otherwise is JSON."""
+    """Convert by the annotation: number, boolean, time or string; for other types parse JSON."""
     try:
         return msgspec.convert(text, hint, strict=False)
     except (msgspec.ValidationError, TypeError) as error:
         problem = error
     if hint in (int, float, bool):
         wanted = {int: "a whole number", float: "a number", bool: "true or false"}[hint]
-        raise BadInput(field, f"{wanted} is needed, not {text!r:.100}") from problem
+        raise BadInput(field, f"expected {wanted}, got {text!r:.100}") from problem
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         shown = inspect.formatannotation(hint)
-        raise BadInput(field, f"{text!r:.100} cannot be read as {shown}; write it as JSON") from error
+        raise BadInput(
+            field, f"cannot read {text!r:.100} as {shown}; write it as JSON with --json-arg"
+        ) from error
     refuse_references(field, value)
     try:
         return msgspec.convert(value, hint, strict=False)
     except msgspec.ValidationError as error:
         raise BadInput(field, f"{error} ({inspect.formatannotation(hint)})") from error
-    except TypeError:  # a type that only the program itself can read
+    except TypeError:  # a type that only the program itself can decode
         return value

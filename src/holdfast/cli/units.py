@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.invocation import Invocation, shared_options, whoever
+from holdfast.cli.invocation import Invocation, shared_options, user_name
 from holdfast.config import HOME_VARIABLE, STORE_VARIABLE, PostgresPlace
 from holdfast.views.up import UnitView
 
@@ -31,7 +31,7 @@ def unit(call: Invocation, *, is_launchd: bool, user: str | None, is_users_own: 
 
     if is_users_own and user is not None:
         raise click.UsageError("--user names a user of the system's own; --user-unit has none to name")
-    service = _service(call, None if is_users_own else whoever(user))
+    service = _service(call, None if is_users_own else user_name(user))
     if is_launchd:  # a plist has no room for such words
         where = "~/Library/LaunchAgents" if is_users_own else "/Library/LaunchDaemons"
         call.output.say(f"put it into {where}/holdfast.gateway.plist, and make {service.home}/log first")

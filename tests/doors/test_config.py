@@ -28,7 +28,7 @@ def test_a_home_without_settings_is_well(run: Run, home: Path) -> None:
     called = run("config", "check")
 
     assert called.status == 0
-    assert called.err == "all is well\n"
+    assert called.err == "no problems found\n"
     assert "none: every setting has its default" in called.out
     assert not home.exists()
 
@@ -202,7 +202,7 @@ def test_an_address_that_others_can_reach_is_a_warning(run: Run, home: Path) -> 
 
     assert called.status == 0
     assert "can be reached from other machines" in called.out
-    assert called.err == "1 thing to look at\n"
+    assert called.err == "1 problem found\n"
 
 
 # --- explain

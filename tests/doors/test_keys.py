@@ -314,12 +314,12 @@ def test_the_doctor_says_when_nothing_is_sealed(
 ) -> None:
     run("store", "migrate")
     checks = {one["name"]: one for one in run("doctor", "--json").json["checks"]}
-    assert checks["key"]["message"] == "nothing is sealed yet; the first secret makes the key"
+    assert checks["key"]["message"] == "nothing is sealed yet; the first secret creates the key"
 
     monkeypatch.setenv("HOLDFAST_SEAL", "never")
 
     checks = {one["name"]: one for one in run("doctor", "--json").json["checks"]}
-    assert (checks["key"]["verdict"], "stored readable" in checks["key"]["message"]) == ("warn", True)
+    assert (checks["key"]["verdict"], "stored unencrypted" in checks["key"]["message"]) == ("warn", True)
 
 
 # --- rekey

@@ -429,7 +429,7 @@ def kept(store: Store, **changes: Any) -> Delivery:
     return delivery
 
 
-@produces("given up 1 message")
+@produces("undelivered 1 message")
 def test_a_message_that_was_given_up(run: Run, row: Row, ledger: Opens) -> None:
     with ledger() as store:
         failure = Failure(kind="refused", message="no such peer")
@@ -439,10 +439,10 @@ def test_a_message_that_was_given_up(run: Run, row: Row, ledger: Opens) -> None:
     assert run(*row.command("deliveries retry", DELIVERY=delivery.id)).status == 0
 
     assert_gone(run, row)
-    assert rows()["owed 1 message"].is_in(run("status"))
+    assert rows()["to deliver 1 message"].is_in(run("status"))
 
 
-@produces("owed 1 message")
+@produces("to deliver 1 message")
 def test_a_message_that_is_owed(run: Run, row: Row, ledger: Opens) -> None:
     with ledger() as store:
         delivery = kept(store, attempts=3)

@@ -114,7 +114,7 @@ def test_tokens_of_the_settings_are_listed_and_changed_there(run: Run, home: Pat
         (("a", "--expires-in", "1h", "--expires-at", "2030-01-01T00:00:00Z"), "exclude each other"),
         (("a", "--read-only", "--scope", "admin"), "allows no other --scope"),
         (("a", "--method", "ledger.creat"), "did you mean ledger.create"),
-        (("a", "--scope", "admin", "--owner", "ada"), "cannot administer"),
+        (("a", "--scope", "admin", "--owner", "ada"), "cannot have operator.admin"),
     ],
 )
 def test_a_token_that_cannot_be_is_refused(run: Run, arguments: tuple[str, ...], expected: str) -> None:  # noqa: F811

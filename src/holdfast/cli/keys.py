@@ -202,8 +202,8 @@ def _print_key(output: Output, view: KeyView) -> None:
             ("seal", view.seal),
             ("key", view.where),
             ("fingerprint", view.fingerprint or "no key"),
-            ("wanted", view.wanted or "none"),
-            ("opens", agree),
+            ("ledger's key", view.wanted or "none"),
+            ("fits", agree),
         ]
     )
     if view.problem is not None:

@@ -120,8 +120,8 @@ def _print(call: Invocation, view: StatusView, now: datetime) -> None:
             ("messages", _messages(view)),
             ("reviews", _open(view.open_reviews, "effect", "holdfast reviews list")),
             ("questions", _open(view.open_questions, "question", "holdfast questions list")),
-            ("given up", _open(view.failed_deliveries, "message", "holdfast deliveries list")),
-            ("owed", _open(view.owed_deliveries, "message", "holdfast deliveries list --owed")),
+            ("undelivered", _open(view.failed_deliveries, "message", "holdfast deliveries list")),
+            ("to deliver", _open(view.owed_deliveries, "message", "holdfast deliveries list --owed")),
             ("failed", "\n".join(_failed(view))),
             last_restart(view.last_restart, now, gateway=None if gateway is None else gateway.status),
         ]

@@ -406,7 +406,7 @@ def _print_waited(output: Output, view: WaitedView) -> None:
     if not view.has_ended:
         waits = "" if task.waits_on is None else f" (waits for {brief_wait(task.waits_on)})"
         output.line(f"{task.id} is still {task.status}{waits}")
-        output.say(f"timed out after waiting; to see what it is doing: `holdfast tasks show {task.id}`")
+        output.say(f"the wait timed out; to see what the task is doing: `holdfast tasks show {task.id}`")
         return
     why = "" if task.failure is None else f": {task.failure.kind}: {one_line(task.failure.message)}"
     output.line(f"{task.id} {_ENDED.get(task.status, 'is ' + task.status)}{why}")

@@ -59,19 +59,19 @@ PLACES: Final = (
     Place(
         where="an agent's answer on its channel: webhooks, apprise, and `holdfast chat`",
         seen=_WHOLE,
-        why="it goes to those who asked",
+        why="it goes to the person who asked",
         commands=("chat",),
     ),
     Place(
         where="`chat.history` for tokens with `operator.write`",
         seen=_WHOLE,
-        why="those who may speak in a session take part in it",
+        why="a token that may write to a session takes part in it",
         methods=("chat.history",),
     ),
     Place(
         where="every other method and command: lists, `show`, `wait`, reviews, questions, deliveries, status",
         seen=_REDACTED,
-        why="people look at them, on screens and in scripts that others read",
+        why="they appear on screens and in scripts that others read",
     ),
     Place(
         where="`chat.history` for tokens that may only read",
@@ -84,7 +84,7 @@ PLACES: Final = (
         why="they are written for people; redacted before they are stored, names by a hash",
     ),
     Place(
-        where="errors, in the ledger as well as in answers of doors",
+        where="errors, in the ledger and in answers of the CLI and the API",
         seen=_REDACTED,
         why="they quote values and travel far",
     ),

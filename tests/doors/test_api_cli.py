@@ -69,7 +69,7 @@ def test_a_result_of_null_is_not_a_result_that_was_not_given(run: Run, house: Ho
     called = run("reviews", "resolve", effect.id, "skip")
 
     assert called.status == 0
-    assert "counts as done without having been" in called.out
+    assert "the step is skipped, with the result null" in called.out
 
 
 def test_a_question_is_answered_through_the_gateway(run: Run, house: House) -> None:
@@ -234,7 +234,7 @@ def test_a_gateway_that_holds_the_home_and_is_silent_ends_with_status_5(
         called = run("tasks", "cancel", task_id, "--json")
 
     assert (called.status, called.error["code"]) == (5, "gateway_silent")
-    assert "may still do what was asked" in called.error["message"]
+    assert "the request may still take effect" in called.error["message"]
     assert "`holdfast up` starts" not in called.error["message"]
 
 
@@ -593,5 +593,5 @@ def test_one_screen_is_shown_without_a_gateway_and_without_a_ledger(run: Run, ho
     called = run("status")
 
     assert called.status == 0
-    assert "`holdfast up` starts it" in called.out
+    assert "start it with `holdfast up`" in called.out
     assert not home.exists()

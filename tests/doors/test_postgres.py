@@ -96,10 +96,10 @@ def test_a_clock_that_is_not_the_servers_is_a_finding_with_its_remedy(run: Run, 
         assert (called.status, called.json["verdict"], found["verdict"]) == (0, "warn", "warn")
         assert (
             found["message"]
-            == f"this machine's clock is {where} the database's; Holdfast uses the database's"
+            == f"this machine's clock is {where} the database's; Holdfast uses the database's clock"
         )
         assert "NTP" in found["remedy"]
-    assert "do: have NTP set both clocks" in run("doctor").out
+    assert "fix: have NTP set both clocks" in run("doctor").out
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

@@ -446,7 +446,7 @@ def test_a_terminal_shows_that_long_work_goes_on(ledger: Opens, home: Path) -> N
     with ledger() as store:
         stored_run(store)
 
-    assert "sound: 2 rows read" in in_terminal(home, "store", "verify")
+    assert "no damage: 2 rows read" in in_terminal(home, "store", "verify")
 
 
 def test_a_locale_that_cannot_say_it_gets_it_spelled_out(ledger: Opens, home: Path) -> None:

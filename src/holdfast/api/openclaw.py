@@ -121,7 +121,7 @@ def cancelling_wire_task(
             case Cancelled(task=task):
                 return TaskCancelled(found=True, cancelled=True, task=TaskSummary.of(task))
             case CancelRequested(task=task):
-                why = "Cancel requested; its worker cancels it at its next Holdfast call."
+                why = "Cancel requested; its worker cancels it when the task next calls Holdfast."
                 return TaskCancelled(found=True, cancelled=True, reason=why, task=TaskSummary.of(task))
             case AlreadyEnded(task=task):
                 why = f"Task has already ended as {task.status.value}."

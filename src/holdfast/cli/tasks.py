@@ -425,7 +425,7 @@ _ENDED |= {"cancelled": "was cancelled", "lost": "is lost"}
 @shared_options
 @click.pass_obj
 def cancel_task(call: Invocation, task_id: str, reason: str) -> None:
-    """Cancel a task: at once if no worker runs it, else at its next Holdfast call."""
+    """Cancel a task: at once if no worker runs it, else when the task next calls Holdfast."""
     asked = CancelAsked(task_id=task_id, reason=reason)
     view = call.change("ledger.cancel", asked, cancelling_task, CancelView)
     call.output.show(view, lambda: call.output.line(_cancelled(view)))
@@ -436,7 +436,7 @@ def _cancelled(view: CancelView) -> str:
         case "cancelled":
             return f"{view.task.id} is cancelled"
         case "cancel_requested":
-            return f"{view.task.id} is running; its worker cancels it at its next Holdfast call"
+            return f"{view.task.id} is running; its worker cancels it when the task next calls Holdfast"
         case _:
             return f"{view.task.id} has already ended as {view.task.status}; nothing changed"
 

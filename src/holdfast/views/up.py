@@ -6,7 +6,7 @@ import msgspec
 
 
 class UpView(msgspec.Struct, frozen=True, kw_only=True):
-    """The addresses of the gateway, printed before it is ready; a connection waits until it is."""
+    """The addresses of the gateway, printed when it is ready."""
 
     pid: int
     urls: list[str]

@@ -101,7 +101,7 @@ def test_a_section_may_be_split_between_documents_but_no_entry(tmp_path: Path) -
     assert set(load(tmp_path, {}).config.agents) == {"a", "b"}
 
     write(tmp_path, "config/agents.yaml", {"a": {"session": "x"}})
-    assert refused(tmp_path) == "agents.a stands in two documents, one is HOME/config/agents.yaml: keep one"
+    assert refused(tmp_path) == "agents.a is in two files, one is HOME/config/agents.yaml: keep one"
 
 
 def test_each_schedule_has_a_session_of_its_own(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
     assert refused(tmp_path, {"gateway.port": -1}) == (
         "gateway.port in the command line is -1: a whole number of at least 0 is needed"
     )
-    assert "is no setting" in refused(tmp_path, {"gateway.prot": 1})
+    assert "is not a setting" in refused(tmp_path, {"gateway.prot": 1})
 
 
 # --- what is refused
@@ -183,13 +183,13 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ("[gateway.restart]\nmanifest_path = ' '", "name a file"),
         (
             "[gateway]\nprot = 1",
-            "gateway.prot in HOME/holdfast.toml is no setting: did you mean gateway.port?",
+            "gateway.prot in HOME/holdfast.toml is not a setting: did you mean gateway.port?",
         ),
-        ("x = 1", "x in HOME/holdfast.toml is no setting: the keys there are store, tasks, gateway,"),
+        ("x = 1", "x in HOME/holdfast.toml is not a setting: the keys there are store, tasks, gateway,"),
         ("gateway = 1", "gateway in HOME/holdfast.toml is 1: write a table of keys"),
-        ("agents = []", "agents in HOME/holdfast.toml is []: write a table for each by its name"),
+        ("agents = []", "agents in HOME/holdfast.toml is []: write a table with a name for each entry"),
         ("agents.a = 1", "agents.a in HOME/holdfast.toml is 1: write a table of keys"),
-        ("tasks = ['a', 1]", "tasks in HOME/holdfast.toml is ['a', 1]: a text in quotes at [1] is needed"),
+        ("tasks = ['a', 1]", "tasks in HOME/holdfast.toml is ['a', 1]: a string in quotes at [1] is needed"),
         ("tasks = ['a/b.py']", 'write "package.module" or "module:task"'),
         (
             "store = 'ledger.db'",
@@ -197,9 +197,9 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
         ),
         ("[store]\nseal = 'some'", "store.seal in HOME/holdfast.toml is 'some': write which values"),
         ("[store]\nkey_command = 'kms'", "store.key_command in HOME/holdfast.toml is 'kms': a list"),
-        ("[store]\nkey_command = ['']", "store.key_command in HOME/holdfast.toml is ['']: begin with the"),
-        ("[store]\nkey = 'x'", "store.key in HOME/holdfast.toml is no setting"),
-        ("[agents.a]", "agents.a.callable in HOME/holdfast.toml is not set: give exactly one of callable"),
+        ("[store]\nkey_command = ['']", "store.key_command in HOME/holdfast.toml is ['']: start with the"),
+        ("[store]\nkey = 'x'", "store.key in HOME/holdfast.toml is not a setting"),
+        ("[agents.a]", "agents.a.callable in HOME/holdfast.toml is not set: set exactly one of callable"),
         (
             "[agents.a]\ncommand = ['x']\ncallable = 'm:f'",
             "agents.a.command in HOME/holdfast.toml is ['x']: ",
@@ -209,8 +209,8 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
             "agents.a.callable in HOME/holdfast.toml is 'm.f': write \"module:name\"",
         ),
         ("[agents.a]\ncommand = ['x']\ntimeout_s = 0", "agents.a.timeout_s in HOME/holdfast.toml is 0"),
-        ("[agents.'a b']\ncommand = ['x']", "agents.a b in HOME/holdfast.toml is 'a b': a name has letters"),
-        ("[agents.a]\ncommand = ['x']\nsession = 'a:b'", "no space and no colon"),
+        ("[agents.'a b']\ncommand = ['x']", "agents.a b in HOME/holdfast.toml is 'a b': use 1 to 64 letters"),
+        ("[agents.a]\ncommand = ['x']\nsession = 'a:b'", "without spaces and colons"),
         (
             "[schedules.s]\ncron = '* * * * *'\nprompt = 'x'",
             "schedules.s.agent is missing in HOME/holdfast.toml: ",
@@ -228,17 +228,17 @@ def test_a_value_of_the_command_line_is_checked_like_any_other(tmp_path: Path) -
             "schedules.s.agent in HOME/holdfast.toml is 'a': name one of the agents (b)",
         ),
         ("[channels.c]\nkind = 'smoke'", "is 'smoke': write `webhook` or `apprise`"),
-        ("[channels.c]\nkind = 'webhook'\nagent = 'a'", "give either secret_env"),
-        ("[channels.c]\nkind = 'webhook'\nsecret_env = 'S'", "name the agent that answers what comes in"),
+        ("[channels.c]\nkind = 'webhook'\nagent = 'a'", "set either secret_env"),
+        ("[channels.c]\nkind = 'webhook'\nsecret_env = 'S'", "name the agent that answers incoming messages"),
         (
             "[channels.c]\nkind = 'webhook'\nsecret_env = 'S'\nurl = 'ftp://x'",
             "write an http:// or https:// URL",
         ),
-        ("[channels.c]\nkind = 'webhook'\nurls = ['json://x']", "remove it"),
-        ("[channels.c]\nkind = 'apprise'", "channels.c.urls in HOME/holdfast.toml is []: name at least one"),
+        ("[channels.c]\nkind = 'webhook'\nurls = ['json://x']", "remove this key"),
+        ("[channels.c]\nkind = 'apprise'", "channels.c.urls in HOME/holdfast.toml is []: write at least one"),
         ("[channels.c]\nkind = 'apprise'\nurls = ['json://x']\nagent = 'a'", "channels.c.agent in"),
         ("[gateway.restart]\nreadinessGate = true\nreadiness_gate = true", "in two spellings: keep one"),
-        ("[gateway", "HOME/holdfast.toml is no TOML: "),
+        ("[gateway", "HOME/holdfast.toml is not valid TOML: "),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value_and_the_fix(
@@ -275,18 +275,22 @@ def test_a_document_that_cannot_be_parsed_shows_no_line_of_it(tmp_path: Path) ->
 
     says = refused(tmp_path)
 
-    assert says.startswith("HOME/holdfast.yaml is no YAML: ")
+    assert says.startswith("HOME/holdfast.yaml is not valid YAML: ")
     assert "hunter2" not in says
 
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("holdfast.json", '{"store": "memory:", "store": "memory:"}', "the key 'store' stands there twice"),
-        ("holdfast.yaml", "store: 'memory:'\nstore: 'memory:'", "the key 'store' stands twice below line 1"),
-        ("holdfast.json", "[1]", "holds no table"),
-        ("holdfast.yaml", "- 1", "holds no table"),
-        ("holdfast.yaml", "1: 2", "1 in HOME/holdfast.yaml is no setting"),
+        ("holdfast.json", '{"store": "memory:", "store": "memory:"}', "the key 'store' is given twice"),
+        (
+            "holdfast.yaml",
+            "store: 'memory:'\nstore: 'memory:'",
+            "the key 'store' is given twice below line 1",
+        ),
+        ("holdfast.json", "[1]", "has no keys at its top level"),
+        ("holdfast.yaml", "- 1", "has no keys at its top level"),
+        ("holdfast.yaml", "1: 2", "1 in HOME/holdfast.yaml is not a setting"),
         (
             "holdfast.yaml",
             "agents: {1: {command: [cat]}}",
@@ -295,27 +299,31 @@ def test_a_document_that_cannot_be_parsed_shows_no_line_of_it(tmp_path: Path) ->
         (
             "holdfast.yaml",
             "store: 2026-01-01",
-            "store.url in HOME/holdfast.yaml is '…': a text in quotes",
+            "store.url in HOME/holdfast.yaml is '…': a string in quotes",
         ),
         ("holdfast.yaml", "store: !!binary eA==", "store.url in HOME/holdfast.yaml is "),
         ("holdfast.json", f'{{"tasks": {"[" * 500}{"]" * 500}}}', "tasks in HOME/holdfast.json is "),
-        ("holdfast.json", f'{{"{"x" * 5000}": 1}}', f"{'x' * 100}… in HOME/holdfast.json is no setting: "),
-        ("holdfast.yaml", "? [1]\n: 2", "is no YAML: found unhashable key"),
-        ("holdfast.yaml", "a: \x00", "is no YAML: "),
-        ("holdfast.json", "[" * 100_000, "HOME/holdfast.json is no JSON: "),
+        ("holdfast.json", f'{{"{"x" * 5000}": 1}}', f"{'x' * 100}… in HOME/holdfast.json is not a setting: "),
+        ("holdfast.yaml", "? [1]\n: 2", "is not valid YAML: found unhashable key"),
+        ("holdfast.yaml", "a: \x00", "is not valid YAML: "),
+        ("holdfast.json", "[" * 100_000, "HOME/holdfast.json is not valid JSON: "),
         (
             "holdfast.json",
             '{"gateway": {"port": "\\ud800"}}',
-            "is no JSON: it holds half of a surrogate pair",
+            "is not valid JSON: it contains half of a surrogate pair",
         ),
-        ("holdfast.json", '{"\\udfff": 1}', "is no JSON: it holds half of a surrogate pair"),
-        ("holdfast.yaml", 'tasks: ["\\ud800"]', "is no YAML: it holds half of a surrogate pair"),
+        ("holdfast.json", '{"\\udfff": 1}', "is not valid JSON: it contains half of a surrogate pair"),
+        ("holdfast.yaml", 'tasks: ["\\ud800"]', "is not valid YAML: it contains half of a surrogate pair"),
         ("holdfast.toml", "#" * (1024**2 + 1), "is larger than 1,048,576 bytes"),
-        ("config/agent.toml", "", "HOME/config/agent.toml would not count, only agents, schedules, channels"),
+        (
+            "config/agent.toml",
+            "",
+            "HOME/config/agent.toml would have no effect, only agents, schedules, channels",
+        ),
         (
             "config/policies.yaml",
             "",
-            "HOME/config/policies.yaml would not count, this version has no policies",
+            "HOME/config/policies.yaml would have no effect, this version does not support policies",
         ),
     ],
 )
@@ -328,7 +336,7 @@ def test_a_document_that_would_mislead_is_refused(tmp_path: Path, name: str, con
 def test_yaml_cannot_make_objects(tmp_path: Path) -> None:
     write(tmp_path, "holdfast.yaml", "tasks: !!python/object/apply:os.getcwd []")
 
-    assert "is no YAML" in refused(tmp_path)
+    assert "is not valid YAML" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("where", ["holdfast", "config/agents"])

@@ -84,7 +84,7 @@ def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused_and_not_shown(
 ) -> None:
     says = refused(tmp_path, {"HOLDFAST_TOKEN": token})
 
-    assert says.startswith("HOLDFAST_TOKEN holds no token of 32 to 512 letters")
+    assert says.startswith("HOLDFAST_TOKEN is not a token of 32 to 512 letters")
     assert "hunter2" not in says
 
 
@@ -108,10 +108,10 @@ def test_what_is_no_token_of_ours_is_refused(tmp_path: Path) -> None:
         assert str(token) in refused(tmp_path)
     token.unlink()
     token.mkdir()
-    assert "is no file" in refused(tmp_path)
+    assert "is not a regular file" in refused(tmp_path)
     token.rmdir()
     os.mkfifo(token, 0o600)
-    assert "is no file" in refused(tmp_path)
+    assert "is not a regular file" in refused(tmp_path)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_token_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 def test_whoever_may_not_make_one_is_told_who_does(tmp_path: Path) -> None:
-    assert "start the gateway, which makes it" in refused(tmp_path, may_make=False)
+    assert "start the gateway, which creates it" in refused(tmp_path, may_make=False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -160,7 +160,7 @@ def test_a_channels_secret_comes_from_its_variable(tmp_path: Path) -> None:
     channel = ChannelSettings(kind="webhook", secret_env="HOOK", agent="a")
 
     assert read_secret("hook", channel, tmp_path, {"HOOK": SECRET}) == SECRET
-    for environ, why in (({}, "holds nothing"), ({"HOOK": "hunter2"}, "holds fewer than 16 characters")):
+    for environ, why in (({}, "is empty"), ({"HOOK": "hunter2"}, "has fewer than 16 characters")):
         with pytest.raises(SettingsError, match=why) as found:
             read_secret("hook", channel, tmp_path, environ)
         assert str(found.value).startswith("channels.hook.secret_env is 'HOOK'")
@@ -172,7 +172,7 @@ def test_a_channels_secret_comes_from_its_file(tmp_path: Path, *, is_absolute: b
     file = tmp_path / "hook.secret"
     name = str(file) if is_absolute else "hook.secret"
     channel = ChannelSettings(kind="webhook", secret_file=name, agent="a")
-    with pytest.raises(SettingsError, match="holds nothing"):
+    with pytest.raises(SettingsError, match="is empty"):
         read_secret("hook", channel, tmp_path, {})
     file.write_text(f"{SECRET}\n")
     file.chmod(0o644)
@@ -220,9 +220,9 @@ def test_a_token_of_the_settings_comes_from_its_variable_or_its_file(tmp_path: P
     ("settings", "mode", "match"),
     [
         (TokenSettings(token_env="BOARD"), 0o600, "tokens.board.token_env"),
-        (TokenSettings(token_file="gone"), 0o600, "which is not there"),
+        (TokenSettings(token_file="gone"), 0o600, "which does not exist"),
         (TokenSettings(token_file="board"), 0o644, "open to others"),
-        (TokenSettings(token_file="short"), 0o600, "holds no token"),
+        (TokenSettings(token_file="short"), 0o600, "is not a token"),
     ],
     ids=["no variable", "no file", "open", "short"],
 )
@@ -241,7 +241,7 @@ def test_two_tokens_are_never_the_same(tmp_path: Path) -> None:
     one, other = TokenSettings(token_env="A"), TokenSettings(token_env="B")
     both = Config(tokens={"one": one, "other": other})
 
-    with pytest.raises(SettingsError, match=r"tokens\.other holds the token of one"):
+    with pytest.raises(SettingsError, match=r"tokens\.other has the same token as one"):
         Tokens.read(both, tmp_path, {"A": OWN, "B": OWN})
-    with pytest.raises(SettingsError, match=r"tokens\.one holds the token of operator"):
+    with pytest.raises(SettingsError, match=r"tokens\.one has the same token as operator"):
         Tokens.read(Config(tokens={"one": one}), tmp_path, {"A": OWN, "HOLDFAST_TOKEN": OWN})

@@ -71,7 +71,7 @@ def test_a_result_of_null_is_not_a_result_that_was_not_given(run: Run, house: Ho
     called = run("reviews", "resolve", effect.id, "skip")
 
     assert called.status == 0
-    assert "counts as done without having been" in called.out
+    assert "the step is skipped, with the result null" in called.out
 
 
 def test_a_question_is_answered_through_the_gateway(run: Run, house: House) -> None:
@@ -91,7 +91,7 @@ def test_a_gateway_that_answers_goes_on_with_its_agents_tasks_and_says_no_more(
 
     called = run("reviews", "resolve", effect.id, "skip")
 
-    assert called.out.endswith(f"task {effect.task_id} is queued, and goes on\n")
+    assert called.out.endswith(f"task {effect.task_id} is queued, and the gateway resumes it\n")
 
 
 def test_a_failed_resume_is_retried_and_old_checkpoints_are_pruned_through_the_gateway(
@@ -119,7 +119,7 @@ def test_a_detached_task_is_recorded_through_the_gateway_and_once_for_each_key(
 
 
 def test_a_sound_ledger_is_accepted_through_the_gateway(run: Run, house: House) -> None:
-    assert run("store", "accept").out == "nothing was held\n"
+    assert run("store", "accept").out == "nothing to do: no work is held\n"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_what_was_decided_before_is_refused_with_the_same_words(run: Run, house:
 
     assert (called.status, called.error["code"]) == (3, "illegal_move")
     assert "ada (said " in called.error["message"]
-    assert "decided before: done" in called.error["message"]
+    assert "already decided: done" in called.error["message"]
 
 
 def test_a_command_that_means_another_ledger_is_refused(run: Run, house: House, tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_gateway_that_holds_the_home_and_is_silent_ends_with_status_5(
         called = run("tasks", "cancel", task_id, "--json")
 
     assert (called.status, called.error["code"]) == (5, "gateway_silent")
-    assert "may still do what was asked" in called.error["message"]
+    assert "the request may still take effect" in called.error["message"]
     assert "`holdfast up` starts" not in called.error["message"]
 
 
@@ -397,6 +397,32 @@ def test_a_forced_restart_is_asked_for_with_its_reason(
 
     assert called.status == 0
     assert [wish.reason for wish in house.gateway.wishes] == ["update"]
+
+
+def test_a_restart_that_waits_begins_when_the_gateway_is_idle(
+    run: Run, house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "BACK_PATIENCE_S", 0.0)  # the stand-in never comes back
+    monkeypatch.setattr(gateway, "_IDLE_CHECK_S", 0.0)
+    stored_run(house.gateway.store, RunStatus.RUNNING)
+    # Busy; idle, but busy again when the restart is asked for; and idle at last.
+    answers = iter([False, True, False, False, True, True])
+    monkeypatch.setattr(type(house.gateway), "is_safe", property(lambda _: next(answers)), raising=False)
+
+    called = run("gateway", "restart", "--wait", "--reason", "update")
+
+    assert called.status == 0
+    assert [wish.reason for wish in house.gateway.wishes] == ["update"]
+    assert "waiting: 1 run in flight (limit 0); Ctrl-C gives up" in called.err
+    assert next(answers, None) is None
+
+
+def test_a_restart_cannot_both_wait_and_be_forced(run: Run, house: House) -> None:
+    called = run("gateway", "restart", "--wait", "--force")
+
+    assert called.status == 2
+    assert "--force restarts at once and --wait waits; give only one of them" in called.err
+    assert house.gateway.wishes == []
 
 
 def test_a_restart_or_a_stop_that_cannot_be_had_ends_with_status_3_and_the_reason(
@@ -569,5 +595,5 @@ def test_one_screen_is_shown_without_a_gateway_and_without_a_ledger(run: Run, ho
     called = run("status")
 
     assert called.status == 0
-    assert "`holdfast up` starts it" in called.out
+    assert "start it with `holdfast up`" in called.out
     assert not home.exists()

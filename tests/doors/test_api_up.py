@@ -183,7 +183,7 @@ def test_whoever_talks_is_told_why_nothing_is_said(running: Up) -> None:
         ended = chat.end()
 
     assert (nothing.status, nothing.out) == (0, "")
-    assert "agent:silent:main has nothing to say to that" in nothing.err
+    assert "agent:silent:main finished without an answer" in nothing.err
     assert answered.status == 0
     assert ended == (0, "painted it red\n")
 

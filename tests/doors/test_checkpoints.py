@@ -147,7 +147,7 @@ def test_a_retry_is_advised_only_where_it_helps_and_then_it_does(run: Run, ledge
 
     assert (before["can_retry"], after["can_retry"]) == (True, False)
     assert before["advice"].endswith(f"holdfast checkpoints retry {failed_id}")
-    assert after["advice"] == f"it was retried: holdfast checkpoints show {retried}"
+    assert after["advice"] == f"it was retried already: holdfast checkpoints show {retried}"
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_a_retry_is_advised_only_where_it_helps_and_then_it_does(run: Run, ledge
         (
             TaskStatus.FAILED,
             b'{"cut',
-            "it cannot be read; to begin the task anew: holdfast tasks fork {task}",
+            "it cannot be retried; to start the task again from the beginning: holdfast tasks fork {task}",
         ),
         (
             TaskStatus.CANCELLED,
             None,
-            "was cancelled; to go on with it: holdfast tasks retry {task} --cancelled",
+            "was cancelled; to resume it: holdfast tasks retry {task} --cancelled",
         ),
         (TaskStatus.SUCCEEDED, None, "is succeeded, so it cannot be retried: holdfast tasks show {task}"),
     ],
@@ -343,7 +343,7 @@ def test_a_dry_run_says_the_same_and_removes_nothing(run: Run, ledger: Opens) ->
     called = run("checkpoints", "prune", "--dry-run")
 
     assert called.out == f"{old}\n"
-    assert "1 checkpoint would be removed" in called.err
+    assert "1 checkpoint would be deleted" in called.err
     assert run("checkpoints", "show", old).status == 0
 
 

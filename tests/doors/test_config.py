@@ -28,8 +28,8 @@ def test_a_home_without_settings_is_well(run: Run, home: Path) -> None:
     called = run("config", "check")
 
     assert called.status == 0
-    assert called.err == "all is well\n"
-    assert "none: everything has its default" in called.out
+    assert called.err == "no problems found\n"
+    assert "none: every setting has its default" in called.out
     assert not home.exists()
 
 
@@ -51,11 +51,11 @@ def test_what_was_read_and_what_it_names_is_shown(run: Run, home: Path) -> None:
     assert called.json["documents"] == [str(path) for path in documents]
     found = {check["name"]: check["message"] for check in called.json["checks"]}
     assert found["agents.main"] == "the command cat"
-    assert found["agents.sage"] == "json:dumps is there"
+    assert found["agents.sage"] == "json:dumps exists"
     assert found["schedules.night"].endswith("03:00 Europe/Berlin, for main")
     assert found["schedules.off"] == "off"
-    assert found["channels.mail"] == "every service is known"
-    assert found["gateway.alert_urls"] == "every service is known"
+    assert found["channels.mail"] == "apprise knows every service"
+    assert found["gateway.alert_urls"] == "apprise knows every service"
     assert {check["verdict"] for check in called.json["checks"]} == {"ok"}
 
 
@@ -64,30 +64,30 @@ def test_what_was_read_and_what_it_names_is_shown(run: Run, home: Path) -> None:
     [
         ({"tasks": ["nonesuch.tasks"]}, "tasks", "no module 'nonesuch'"),
         ({"agents": {"a": {"callable": "nonesuch:f"}}}, "agents.a", "no module 'nonesuch'"),
-        ({"agents": {"a": {"command": ["nonesuch"]}}}, "agents.a", "no program 'nonesuch'"),
-        ({"agents": {"a": {"command": ["./nonesuch"]}}}, "agents.a", "no program './nonesuch'"),
+        ({"agents": {"a": {"command": ["nonesuch"]}}}, "agents.a", "program 'nonesuch' not found"),
+        ({"agents": {"a": {"command": ["./nonesuch"]}}}, "agents.a", "program './nonesuch' not found"),
         ({"agents": {"a": {"command": ["cat"], "directory": "gone"}}}, "agents.a", "there is no directory"),
         (
             {"agents": {"a": {"command": ["cat"], "env": {"A": "NOT_SET"}}}},
             "agents.a",
-            "the variable NOT_SET",
+            "the environment variable NOT_SET",
         ),
         (
             {"channels": {"c": {"kind": "webhook", "secret_env": "NOT_SET", "url": "http://x"}}},
             "channels.c",
-            "which holds nothing",
+            "which is empty",
         ),
         (
             {"channels": {"c": {"kind": "apprise", "urls": ["json://x", "nonesuch://hunter2"]}}},
             "channels.c",
-            "channels.c.urls: the second names no service that apprise knows",
+            "channels.c.urls: apprise does not know the service of the second URL",
         ),
-        ({"tokens": {"t": {"token_env": "NOT_SET"}}}, "tokens.t", "holds no token of 32 to 512"),
-        ({"tokens": {"t": {"token_file": "gone"}}}, "tokens.t", "which is not there"),
+        ({"tokens": {"t": {"token_env": "NOT_SET"}}}, "tokens.t", "is not a token of 32 to 512"),
+        ({"tokens": {"t": {"token_file": "gone"}}}, "tokens.t", "which does not exist"),
         (
             {"gateway": {"alert_urls": ["nonesuch://hunter2"]}},
             "gateway.alert_urls",
-            "gateway.alert_urls: the first names no service",
+            "gateway.alert_urls: apprise does not know the service of the first URL",
         ),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_module_in_the_home_is_looked_into_and_not_imported(run: Run, home: Pa
     assert checks(run)["agents.a"] == {
         "name": "agents.a",
         "verdict": "ok",
-        "message": f"shelf.garden:{name} is there",
+        "message": f"shelf.garden:{name} exists",
         "remedy": None,
     }
 
@@ -136,9 +136,9 @@ def test_a_module_in_the_home_is_looked_into_and_not_imported(run: Run, home: Pa
     ("source", "callable_", "says"),
     [
         (MODULE, "garden:nothere", "garden has no 'nothere'"),
-        (MODULE, "garden.inner:x", "garden is no package"),
-        ("def x(:\n", "garden:x", "garden.py:1 cannot be imported, invalid syntax"),
-        ("\0", "garden:x", "cannot be imported"),
+        (MODULE, "garden.inner:x", "garden is not a package"),
+        ("def x(:\n", "garden:x", "garden.py:1 cannot be parsed, invalid syntax"),
+        ("\0", "garden:x", "cannot be parsed"),
     ],
 )
 def test_a_module_that_could_not_be_imported_is_a_failure(
@@ -180,7 +180,7 @@ def test_a_token_that_others_may_read_is_a_failure(run: Run, home: Path) -> None
     assert checks(run)["token"] == {
         "name": "token",
         "verdict": "ok",
-        "message": "it is private",
+        "message": "only its owner can read it",
         "remedy": None,
     }
 
@@ -202,7 +202,7 @@ def test_an_address_that_others_can_reach_is_a_warning(run: Run, home: Path) -> 
 
     assert called.status == 0
     assert "can be reached from other machines" in called.out
-    assert called.err == "1 thing to look at\n"
+    assert called.err == "1 problem found\n"
 
 
 # --- explain
@@ -316,8 +316,8 @@ def test_text_that_a_terminal_would_obey_is_not_shown(run: Run, home: Path) -> N
     ("key", "says"),
     [
         ("gateway.prot", "did you mean gateway.port?"),
-        ("nonsense", "`holdfast config explain` lists them all"),
-        ("agents.nobody.of.that.name", "lists them all"),
+        ("nonsense", "list all settings with `holdfast config explain`"),
+        ("agents.nobody.of.that.name", "list all settings"),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_nearest(run: Run, key: str, says: str) -> None:
@@ -343,7 +343,11 @@ def test_every_command_uses_the_ledger_that_the_settings_name(home: Path, tmp_pa
 
 @pytest.mark.parametrize(
     ("document", "says"),
-    [("store = 1", "is no text"), ("store = 'x'", "write sqlite:x for a file"), ("store", "is no TOML")],
+    [
+        ("store = 1", "is neither a string nor a table"),
+        ("store = 'x'", "write sqlite:x for a file"),
+        ("store", "is not valid TOML"),
+    ],
 )
 def test_a_ledger_that_cannot_be_named_stops_every_command(
     run: Run, home: Path, document: str, says: str

@@ -106,7 +106,7 @@ def test_pages_follow_each_other_without_a_gap(run: Run, ledger: Opens) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"), [((), "nothing was given up\n"), (("--owed",), "nothing is owed to anybody\n")]
+    ("option", "said"), [((), "no deliveries have failed\n"), (("--owed",), "no deliveries are pending\n")]
 )
 def test_an_empty_list_says_so(run: Run, ledger: Opens, option: tuple[str, ...], said: str) -> None:
     with ledger() as store:
@@ -162,7 +162,7 @@ def test_what_was_given_up_is_owed_again(run: Run, ledger: Opens) -> None:
     called = run("deliveries", "retry", failed.id.removeprefix("dlv_")[:20])
 
     assert called.status == 0
-    assert called.out == f"{failed.id} is owed again; a gateway sends it: `holdfast up`\n"
+    assert called.out == f"{failed.id} is queued again; the gateway sends it when it starts: `holdfast up`\n"
     with ledger() as store:
         now = store.read_now(lambda tx: tx.deliveries.get(failed.id))
         (event,) = store.read_now(lambda tx: tx.events.newest(limit=1))
@@ -178,7 +178,7 @@ def test_who_sends_again_what_may_have_gone_out_is_told(run: Run, ledger: Opens)
     with ledger() as store:
         failed = stored(store, failure=IN_DOUBT)
 
-    assert "it may have gone out before" in run("deliveries", "retry", failed.id).out
+    assert "an earlier attempt may have arrived" in run("deliveries", "retry", failed.id).out
 
 
 @pytest.mark.parametrize("status", [DeliveryStatus.FAILED, DeliveryStatus.PENDING])

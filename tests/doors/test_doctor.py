@@ -49,7 +49,7 @@ def test_in_words_each_check_has_its_line(run: Run) -> None:
 
     called = run("doctor")
 
-    assert called.err == "all is well\n"
+    assert called.err == "no problems found\n"
     assert called.out.count("\nok    ") == len(checks(run))
 
 
@@ -61,9 +61,9 @@ def test_a_home_that_is_open_to_others_is_a_warning_with_its_remedy(run: Run, ho
     called = run("doctor")
 
     assert called.status == 0
-    assert f"do: chmod 700 {home}" in called.out
-    assert f"do: chmod 600 {home / 'ledger.db'}" in called.out
-    assert called.err == "2 things to look at\n"
+    assert f"fix: chmod 700 {home}" in called.out
+    assert f"fix: chmod 600 {home / 'ledger.db'}" in called.out
+    assert called.err == "2 problems found\n"
 
 
 def test_the_holder_of_the_home_is_named(run: Run, home: Path) -> None:
@@ -98,8 +98,8 @@ def test_a_living_boot_is_told_from_a_dead_one(run: Run, ledger: Opens, home: Pa
 
     assert found["verdict"] == "warn"
     assert f"1 alive (gateway {os.getpid()})" in found["message"]
-    assert "2 elsewhere or without a lock" in found["message"]
-    assert "1 died without a word" in found["message"]
+    assert "2 on other hosts or without a lock" in found["message"]
+    assert "1 crashed" in found["message"]
 
 
 def test_a_run_of_a_dead_boot_has_no_living_owner(run: Run, ledger: Opens, home: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_run_of_a_dead_boot_has_no_living_owner(run: Run, ledger: Opens, home:
     found = checks(run)["owners"]
 
     assert found["verdict"] == "warn"
-    assert "1 run of dead boots" in found["message"]
+    assert "1 run of crashed processes" in found["message"]
 
 
 def test_a_lapsed_lease_is_seen(run: Run, ledger: Opens, home: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_lapsed_lease_is_seen(run: Run, ledger: Opens, home: Path) -> None:
         found = checks(run)["owners"]
         asyncio.run(life.end())
 
-    assert found["message"] == "0 runs of dead boots, 1 whose lease has lapsed"
+    assert found["message"] == "0 runs of crashed processes, 1 with a lapsed lease"
 
 
 def test_a_failed_resume_is_a_warning(run: Run, ledger: Opens) -> None:

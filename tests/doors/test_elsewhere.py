@@ -67,7 +67,7 @@ def test_pages_filters_and_texts_are_the_same_as_beside_a_ledger(run: Run, house
     first = run("tasks", "list", "--status", "queued", "--limit", "2")
     second = run("tasks", "list", "--status", "queued", "--limit", "1000", "--before", ids[1])
 
-    assert f"more: --before {ids[1]}" in first.err
+    assert f"for the next page, add --before {ids[1]}" in first.err
     assert (ids[0] in second.out, ids[1] in second.out) == (True, False)
 
 
@@ -203,7 +203,7 @@ def test_what_needs_the_ledger_itself_is_refused_and_touches_none(
     called = run(*arguments, "--json")
 
     assert (called.status, called.error["code"]) == (3, "refused")
-    assert "run it on the host of that gateway, or unset HOLDFAST_URL" in called.error["message"]
+    assert "run it on that gateway's host, or `unset HOLDFAST_URL`" in called.error["message"]
     assert sorted(path.name for path in home.iterdir()) == before
 
 

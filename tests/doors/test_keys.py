@@ -314,12 +314,12 @@ def test_the_doctor_says_when_nothing_is_sealed(
 ) -> None:
     run("store", "migrate")
     checks = {one["name"]: one for one in run("doctor", "--json").json["checks"]}
-    assert checks["key"]["message"] == "nothing is sealed yet; the first secret makes the key"
+    assert checks["key"]["message"] == "nothing is sealed yet; the first secret creates the key"
 
     monkeypatch.setenv("HOLDFAST_SEAL", "never")
 
     checks = {one["name"]: one for one in run("doctor", "--json").json["checks"]}
-    assert (checks["key"]["verdict"], "stored readable" in checks["key"]["message"]) == ("warn", True)
+    assert (checks["key"]["verdict"], "stored unencrypted" in checks["key"]["message"]) == ("warn", True)
 
 
 # --- rekey
@@ -425,7 +425,7 @@ def test_a_lost_key_is_given_up_only_when_it_is_lost_and_said_so(
         result_of(url, task_id)
     assert result_of(url, store_secret(url)) == SECRET
     shown = run("tasks", "show", task_id)
-    assert (shown.status, "[sealed]  (`holdfast store key show`" in shown.out) == (0, True)
+    assert (shown.status, "[sealed]  (to find its key: `holdfast store key show`" in shown.out) == (0, True)
     assert run("tasks", "show", task_id, "--json").json["result"]["is_sealed"]
 
 
@@ -478,7 +478,7 @@ def test_a_key_is_carried_to_another_home_only_if_it_opens_the_ledger(
     assert refused.status == 2
     assert fingerprint(stranger) in refused.err
     assert (taken.status, taken.json["was_compared"]) == (0, True)
-    assert "open to other users (mode 0644)" in taken.err
+    assert "(mode 0644); delete it" in taken.err
     assert key_in(home / "key") == right
     assert key_in(home / f"key.{fingerprint(wrong)}.old") == wrong
     assert result_of(url, task_id) == SECRET

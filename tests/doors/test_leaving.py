@@ -91,7 +91,7 @@ def test_who_is_told_to_stop_pauses_the_task_and_says_how_to_go_on(
 
     assert ended == (status, "")
     assert task["status"] == "paused"
-    assert f"to go on: holdfast run --resume {task['id']} {ERRANDS}:tally" in beside.err
+    assert f"to resume it: holdfast run --resume {task['id']} {ERRANDS}:tally" in beside.err
     tally.open_gate()
     assert run_process(home, "run", "--resume", str(task["id"]), ERRANDS).out == "15\n"
     assert run("checkpoints", "list", "--json").json["counts"] == {"resumed": 1}
@@ -112,7 +112,7 @@ def test_a_second_interrupt_leaves_at_once_and_the_effect_is_in_doubt(run: Run, 
     with Beside(home, "run", f"{ERRANDS}:stuck") as beside:
         beside.read_until("hanging")
         beside.send(signal.SIGINT)
-        beside.read_until("once more leaves at once")
+        beside.read_until("press Ctrl-C again to exit at once")
         beside.send(signal.SIGINT)
         assert beside.end() == (130, "")
     task_id = str(only_task(run)["id"])
@@ -120,7 +120,7 @@ def test_a_second_interrupt_leaves_at_once_and_the_effect_is_in_doubt(run: Run, 
     called = run_process(home, "run", "--resume", task_id, f"{ERRANDS}:stuck")
 
     assert called.status == 1
-    assert "nobody knows whether hangs() happened: the process died" in called.err
+    assert "it is unknown whether hangs() happened: the process died" in called.err
 
 
 def test_a_task_that_waits_is_left_waiting(run: Run, home: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_question_that_somebody_else_answers_is_not_asked_any_more(run: Run, h
         terminal.read_until("your answer (number or text): ")
         (question,) = run("questions", "list", "--json").json["questions"]
         run("questions", "answer", question["id"], "red")
-        terminal.read_until("somebody else has answered")
+        terminal.read_until("this question was answered elsewhere")
         terminal.read_until("your answer")
         terminal.press("Eve\n")
 
@@ -224,7 +224,7 @@ def test_two_interrupts_in_a_terminal_leave_at_once_with_the_cursor(home: Path) 
     with Terminal(home, "run", f"{ERRANDS}:stuck") as terminal:
         terminal.read_until("hanging")
         terminal.press(INTERRUPT)
-        terminal.read_until("once more")
+        terminal.read_until("press Ctrl-C again")
         terminal.press(INTERRUPT)
 
         assert terminal.end() == 130

@@ -109,6 +109,22 @@ def test_the_store_may_be_named_in_the_environment_and_the_command_line_wins(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("task", "list"), "No such command 'task'. Did you mean 'tasks'? (see `holdfast --help`)"),
+        (("gateway", "restrat"), "Did you mean 'restart'? (see `holdfast gateway --help`)"),
+        (("nonsense",), "No such command 'nonsense'. (see `holdfast --help`)"),
+    ],
+)
+def test_a_mistyped_command_is_answered_with_the_closest_one(
+    run: Run, arguments: tuple[str, ...], says: str
+) -> None:
+    called = run(*arguments)
+
+    assert (called.status, says in called.err) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("arguments", "status"),
     [
         (("nonsense",), 2),
@@ -432,7 +448,7 @@ def test_a_terminal_shows_that_long_work_goes_on(ledger: Opens, home: Path) -> N
     with ledger() as store:
         stored_run(store)
 
-    assert "sound: 2 rows read" in in_terminal(home, "store", "verify")
+    assert "no damage: 2 rows read" in in_terminal(home, "store", "verify")
 
 
 def test_a_locale_that_cannot_say_it_gets_it_spelled_out(ledger: Opens, home: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_list_says_when_nobody_asks_anything(run: Run, ledger: Opens) -> None:
 
     called = run("questions", "list")
 
-    assert (called.out, called.err) == ("", "nobody asks anything\n")
+    assert (called.out, called.err) == ("", "there are no open questions\n")
 
 
 def test_a_damaged_question_hides_no_other(run: Run, ledger: Opens, home: Path) -> None:

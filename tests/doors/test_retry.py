@@ -60,7 +60,7 @@ def test_it_says_which_run_goes_on(run: Run, ledger: Opens) -> None:
 
     called = run("tasks", "retry", task_id)
 
-    assert called.out.startswith(f"{task_id} goes on: run_")
+    assert called.out.startswith(f"{task_id} is retried: run_")
     assert called.out.endswith(" is queued\n")
 
 
@@ -158,7 +158,7 @@ def test_it_says_how_many_go_on_and_page_by_page_how_far_it_is(
     called = run("tasks", "retry", "--status", "failed")
 
     assert called.out.splitlines() == sorted(found, reverse=True)
-    assert called.err.splitlines() == ["2 tasks so far", "4 tasks so far", "5 tasks go on"]
+    assert called.err.splitlines() == ["2 tasks so far", "4 tasks so far", "5 tasks retried"]
 
 
 def test_a_limit_bounds_it_and_the_next_call_goes_on_there(run: Run, ledger: Opens) -> None:
@@ -212,7 +212,7 @@ def test_nothing_to_retry_is_no_error(run: Run, ledger: Opens) -> None:
 
     called = run("tasks", "retry", "--status", "failed")
 
-    assert (called.status, called.out, called.err) == (0, "", "0 tasks go on\n")
+    assert (called.status, called.out, called.err) == (0, "", "0 tasks retried\n")
 
 
 # --- through the gateway
@@ -317,7 +317,7 @@ def test_effects_in_the_way_end_with_status_3_until_it_is_said_what_becomes_of_t
 
     assert (refused.status, refused.error["code"]) == (3, "effects_in_the_way")
     assert kept.status == 0
-    assert kept.err.endswith(f"it is a fork of {task_id} at turn:1\n")
+    assert kept.err.endswith(f"forked from {task_id} at turn:1\n")
 
 
 def test_a_turn_that_never_was_ends_with_status_2(run: Run, home: Path) -> None:

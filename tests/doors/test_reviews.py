@@ -108,7 +108,7 @@ def test_only_what_is_in_doubt_is_listed(run: Run, ledger: Opens) -> None:
     called = run("reviews", "list")
 
     assert (called.status, called.out) == (0, "")
-    assert "nothing waits for a review" in called.err
+    assert "no effects wait for a review" in called.err
 
 
 def test_a_damaged_one_hides_no_other(run: Run, ledger: Opens, home: Path) -> None:
@@ -235,7 +235,10 @@ def test_a_result_that_the_tool_cannot_have_returned_is_refused(run: Run, given:
     called = run("reviews", "resolve", effect_id, "done", "--result", given, "--json")
 
     assert (called.status, called.error["code"]) == (2, "bad_input")
-    assert "pay returns str: give text as JSON (a text needs its quotes: '\"5\"')" in called.error["message"]
+    assert (
+        "pay returns str: give text as JSON (a string needs its own quotes: '\"5\"')"
+        in called.error["message"]
+    )
     assert run("reviews", "show", effect_id, "--json").json["review"]["task_status"] == "needs_review"
 
 
@@ -250,8 +253,8 @@ def test_the_declared_type_of_the_result_is_shown(run: Run) -> None:
 def test_the_help_says_how_a_result_is_written(run: Run) -> None:
     shown = run("reviews", "resolve", "--help").out
 
-    assert "as JSON, what the tool returns" in shown
-    assert """for a text --result '"5"'""" in shown
+    assert "the step returns --result, as JSON" in shown
+    assert """--result '"5"' is a string""" in shown
 
 
 @pytest.mark.parametrize(
@@ -290,7 +293,7 @@ def test_an_agents_task_is_left_to_the_gateway(run: Run, ledger: Opens) -> None:
 
     called = run("reviews", "resolve", effect.id, "skip")
 
-    assert "the gateway goes on with it (none runs? `holdfast up`)" in called.out
+    assert "the gateway resumes it (if none runs: `holdfast up`)" in called.out
     assert "--resume" not in called.out
 
 
@@ -299,7 +302,7 @@ def test_done_without_a_result_says_that_it_is_null(run: Run) -> None:
 
     called = run("reviews", "resolve", effect_id, "done")
 
-    assert "with null as its result (no --result was given)" in called.out
+    assert "with the result null (no --result was given)" in called.out
     assert run("run", "--resume", task_id, f"{ERRANDS}:pays", "--json").json["result"] is None
 
 
@@ -328,7 +331,7 @@ def test_a_decision_as_json_says_what_happens_next(run: Run) -> None:
     assert view["decision"] == "retry"
     assert view["review"]["effect"]["status"] == "failed"
     assert view["review"]["task_status"] == "queued"
-    assert "done again, with a new idempotency key" in view["next"]
+    assert "performed again, with a new idempotency key" in view["next"]
 
 
 def test_a_retry_is_done_again_with_a_new_key(run: Run) -> None:
@@ -361,7 +364,7 @@ def test_what_is_not_in_doubt_any_more_is_refused_with_its_status(run: Run) -> N
     assert called.status == 3
     assert called.error["code"] == "illegal_move"
     assert "is confirmed" in called.error["message"]
-    assert "ada decided before: done" in called.error["message"]
+    assert "ada already decided: done" in called.error["message"]
 
 
 @pytest.mark.parametrize(
@@ -395,7 +398,7 @@ def test_a_review_stays_open_when_its_task_is_cancelled(run: Run) -> None:
 
     assert review["task_status"] == "cancelled"
     assert called.status == 0
-    assert "is cancelled, so nothing goes on" in called.out
+    assert "is cancelled, so nothing more happens" in called.out
 
 
 @pytest.mark.parametrize(

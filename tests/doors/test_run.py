@@ -172,7 +172,7 @@ def test_the_same_key_finds_the_first_task_with_its_result(run: Run) -> None:
     second = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--json")
 
     assert second.json == first | {"is_new": False}
-    assert "its key was used before" in second.err
+    assert "found by its key" in second.err
 
 
 def test_the_same_key_with_other_arguments_is_refused(run: Run) -> None:
@@ -218,7 +218,7 @@ def test_a_detached_task_is_recorded_once_per_key(run: Run) -> None:
     second = run("run", f"{ERRANDS}:nothing", "--detach", "--key", "k")
 
     assert second.out == first
-    assert "recorded before" in second.err
+    assert "queued before" in second.err
 
 
 def test_a_task_that_was_recorded_before_and_has_failed_since_is_still_recorded(run: Run) -> None:
@@ -268,7 +268,7 @@ def test_a_task_that_has_succeeded_is_resumed_by_showing_its_result(run: Run) ->
     called = run("run", "--resume", task_id, f"{ERRANDS}:say")
 
     assert (called.status, called.out) == (0, "ebb\n")
-    assert "(it has succeeded before)" in called.err
+    assert "(it has already succeeded)" in called.err
 
 
 def test_a_task_that_failed_goes_on_with_the_new_code(run: Run, tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_a_review_that_nobody_is_there_for_ends_with_status_1_and_the_command(ru
     called = run("run", f"{ERRANDS}:pays")
 
     assert called.status == 1
-    assert "nobody knows whether pay(amount=3) happened: the bank did not answer" in called.err
+    assert "it is unknown whether pay(amount=3) happened: the bank did not answer" in called.err
     assert "holdfast reviews resolve eff_" in called.err
     assert "needs_review" in called.err
 
@@ -451,7 +451,7 @@ def test_what_cannot_be_found_is_said_in_one_line(run: Run, home: Path, spec: st
         (("--arg", "nonsense=3"), "has no such parameter; its parameters are text, number"),
         (("--arg", "number=1", "--arg", "number=2"), "given twice"),
         (("--arg", "number=1", "--json-arg", "number=2"), "given twice"),
-        (("--json-arg", "number={"), "no JSON"),
+        (("--json-arg", "number={"), "invalid JSON"),
         (("--json-arg", "number=[]"), "Expected `int"),
         (("--arg", "share=nan"), "share"),
     ],

@@ -78,8 +78,8 @@ def test_a_place_can_be_named_by_its_own_url() -> None:
         ("sqlite://ledger.db", "write sqlite:///ledger.db"),
         ("sqlite:/", "name a file"),
         ("sqlite:/tmp", "sqlite:////tmp/ledger.db"),
-        ("sqlite:a\x00b", "cannot be read as a path"),
-        ("sqlite:~nobodyhere/x.db", "cannot be read as a path"),
+        ("sqlite:a\x00b", "is not a valid path"),
+        ("sqlite:~nobodyhere/x.db", "is not a valid path"),
         ("mysql://host/db", "postgresql://"),
         ("SQLITE:x", "use sqlite:"),
         ("memory", "write sqlite:memory"),
@@ -146,7 +146,7 @@ def test_an_empty_variable_says_nothing() -> None:
     assert read_settings({"HOLDFAST_HOME": "", "HOLDFAST_STORE": ""}) == read_settings({})
 
 
-@pytest.mark.parametrize(("home", "fix"), [("", "name a directory"), ("/etc/passwd", "that is a file")])
+@pytest.mark.parametrize(("home", "fix"), [("", "name a directory"), ("/etc/passwd", "it is a file")])
 def test_a_home_that_cannot_be_used_names_the_key_and_the_fix(home: str, fix: str) -> None:
     with pytest.raises(SettingsError, match=r"^--home is ") as found:
         read_settings({}, home=home)

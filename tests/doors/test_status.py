@@ -61,9 +61,9 @@ def test_a_question_of_a_task_that_was_cancelled_is_not_counted(run: Run, ledger
 @pytest.mark.parametrize(
     ("waits_on", "shown"),
     [
-        ("answer:ques_1", "0 to be answered by the gateway, 1 waiting for a person"),
-        ("review:eff_1", "0 to be answered by the gateway, 1 waiting for a person"),
-        ("sleep", "1 to be answered by the gateway"),
+        ("answer:ques_1", "0 waiting for the gateway to start, 1 waiting for a person"),
+        ("review:eff_1", "0 waiting for the gateway to start, 1 waiting for a person"),
+        ("sleep", "1 waiting for the gateway to start"),
     ],
 )
 def test_a_session_that_waits_for_a_person_is_told_from_a_busy_one(
@@ -166,7 +166,7 @@ RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, Resum
             a_view(RestartStatus.DRAINED, STOP, manifest=CUT),
             None,
             "stopped",
-            "drained: config-change (3 runs to go on at the next start)",
+            "drained: config-change (3 runs to resume at the next start)",
         ),
         (
             a_view(RestartStatus.DRAINED, RESTART, STOP),
@@ -190,7 +190,7 @@ RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, Resum
             a_view(RestartStatus.DRAINING, CRASH, manifest=CUT),
             None,
             "crashed",
-            "not recovered yet: config-change (3 runs to go on at the next start)",
+            "not recovered yet: config-change (3 runs to resume at the next start)",
         ),
         (
             a_view(
@@ -258,7 +258,7 @@ def test_a_ledger_that_cannot_be_read_is_said_on_the_screen_and_nothing_is_count
     assert "not a Holdfast database" in view.json["ledger_problem"]
     assert not view.json["is_counted"]
     assert "not a Holdfast database" in shown.out
-    assert "not running; `holdfast up` starts it" in shown.out
+    assert "not running; start it with `holdfast up`" in shown.out
     assert "tasks" not in shown.out
 
 
@@ -272,7 +272,7 @@ def test_an_older_database_is_shown_as_held_with_the_command_that_helps(
     run("store", "accept")
 
     assert "older than its mark" in shown.out
-    assert "then `holdfast store accept`" in shown.out
+    assert "then release it (`holdfast store accept`)" in shown.out
     assert hold["remedy"] == "holdfast store accept"
     assert run("status", "--json").json["holds"] == []
 
@@ -309,6 +309,6 @@ def test_what_the_gateway_holds_or_refused_is_shown_with_the_command_that_helps(
     shown = run(*command)
 
     assert "crashed 5 times in a row" in shown.out
-    assert "then `holdfast gateway resume`" in shown.out
-    assert "No module named 'garden'; look with `holdfast config check`" in shown.out
+    assert "then release it (`holdfast gateway resume`)" in shown.out
+    assert "No module named 'garden'; check them with `holdfast config check`" in shown.out
     assert "the disk is full" in shown.out

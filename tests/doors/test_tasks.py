@@ -126,7 +126,7 @@ def test_a_page_that_begins_nowhere_is_refused(run: Run, ledger: Opens, argument
     called = run(*arguments, "--json")
 
     assert (called.status, called.error["code"]) == (2, "bad_input")
-    assert "give the token under the page before" in called.error["message"]
+    assert "copy the one printed under the previous page" in called.error["message"]
 
 
 def test_a_list_can_be_limited_to_statuses_and_an_owner(run: Run, ledger: Opens) -> None:
@@ -635,7 +635,7 @@ def test_a_task_that_is_carried_is_asked_to_stop(run: Run, ledger: Opens) -> Non
     called = run("tasks", "cancel", held.task_id)
 
     assert called.status == 0
-    assert "its holder is told" in called.out
+    assert "its worker cancels it" in called.out
 
 
 def test_cancelling_what_has_ended_changes_nothing_and_says_so(run: Run, ledger: Opens) -> None:
@@ -645,7 +645,7 @@ def test_cancelling_what_has_ended_changes_nothing_and_says_so(run: Run, ledger:
     called = run("tasks", "cancel", task_id)
 
     assert called.status == 0
-    assert called.out == f"{task_id} had ended before as succeeded; nothing changed\n"
+    assert called.out == f"{task_id} has already ended as succeeded; nothing changed\n"
 
 
 def test_a_reason_with_control_characters_is_refused(run: Run, ledger: Opens) -> None:

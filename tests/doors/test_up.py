@@ -287,7 +287,7 @@ def test_a_change_that_it_cannot_follow_is_said_at_the_next_start_of_the_gateway
         up.read_until("started the gateway")
         (home / "holdfast.toml").write_text("[gateway]\nport = 4654\n")
         up.send(signal.SIGHUP)
-        up.read_until("that counts when `holdfast up` is started anew")
+        up.read_until("stop and start `holdfast up` to apply it")
         up.send(signal.SIGTERM)
 
         assert up.end()[0] == 0

@@ -83,7 +83,7 @@ def test_strangers_who_only_wait_keep_nobody_out(home: Path, tmp_path: Path) -> 
         for way in waiting:
             way.close()
     assert "Traceback" not in up.log
-    assert up.log.count("have shown no token, as many as may be; the oldest are closed") == 1
+    assert up.log.count("connections without a token, the limit; the oldest are closed") == 1
 
 
 def test_it_takes_more_descriptors_than_it_was_given(home: Path, tmp_path: Path) -> None:

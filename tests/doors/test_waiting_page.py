@@ -211,7 +211,7 @@ def test_a_next_attempt(
     past.clock.set(SystemClock().now())
     task_id = past.begin(idlers.tries(), TaskStatus.QUEUED, runs=2)
     assert_shown(run, row)
-    assert "is tried again at" in run(*row.command("tasks show", ID=task_id)).out
+    assert "it is retried at" in run(*row.command("tasks show", ID=task_id)).out
     mended.touch()
 
     past.clock.advance(hours=3)
@@ -266,7 +266,7 @@ def test_the_end_of_a_boot(run: Run, row: Row, ledger: Opens, home: Path, clock:
 # --- who carries it
 
 
-@produces("waiting 1 for a worker that takes it")
+@produces("waiting 1 for a worker that knows it")
 def test_no_worker_knows_it(run: Run, row: Row, past: Past) -> None:
     task_id = past.do(lambda opened: _started(opened, idlers.tells("tides")))
     assert_shown(run, row)
@@ -282,7 +282,7 @@ async def _started(opened: Any, call: Any) -> str:
     return str((await opened.start(call)).id)
 
 
-@produces("waiting 1 for a worker that carries nothing else")
+@produces("waiting 1 for an idle worker")
 def test_a_suspect(run: Run, row: Row, ledger: Opens) -> None:
     with ledger() as store:
         task_id = stored_run(store, task=TELLS, is_alone=True, idle_attempts=2).task_id
@@ -294,7 +294,7 @@ def test_a_suspect(run: Run, row: Row, ledger: Opens) -> None:
     assert_gone(run, row)
 
 
-@produces("waiting 1 for the program that carries it out")
+@produces("waiting 1 for the program that runs it")
 def test_a_producer(run: Run, row: Row, ledger: Opens) -> None:
     with ledger() as store:
         task_id = stored_run(store, queue=Queue.PRODUCER).task_id
@@ -429,7 +429,7 @@ def kept(store: Store, **changes: Any) -> Delivery:
     return delivery
 
 
-@produces("given up 1 message")
+@produces("undelivered 1 message")
 def test_a_message_that_was_given_up(run: Run, row: Row, ledger: Opens) -> None:
     with ledger() as store:
         failure = Failure(kind="refused", message="no such peer")
@@ -439,10 +439,10 @@ def test_a_message_that_was_given_up(run: Run, row: Row, ledger: Opens) -> None:
     assert run(*row.command("deliveries retry", DELIVERY=delivery.id)).status == 0
 
     assert_gone(run, row)
-    assert rows()["owed 1 message"].is_in(run("status"))
+    assert rows()["to deliver 1 message"].is_in(run("status"))
 
 
-@produces("owed 1 message")
+@produces("to deliver 1 message")
 def test_a_message_that_is_owed(run: Run, row: Row, ledger: Opens) -> None:
     with ledger() as store:
         delivery = kept(store, attempts=3)
@@ -498,7 +498,7 @@ def test_a_ledger_that_cannot_be_read(run: Run, row: Row, past: Past, home: Path
     assert_gone(run, row)
 
 
-@produces("gateway silent: …")
+@produces("gateway not answering: …")
 def test_a_gateway_that_says_nothing(
     run: Run, row: Row, ledger: Opens, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

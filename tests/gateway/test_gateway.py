@@ -101,7 +101,9 @@ async def test_the_gate_refuses_with_the_list_of_those_who_would_be_interrupted(
         answer = await one.restart(force=False)
 
         assert not answer.is_accepted
-        assert "1 run in flight" in answer.why
+        assert answer.why == (
+            "1 run is busy (limit 0). A restart would checkpoint and resume it; use --wait or --force."
+        )
         (found,) = answer.readiness.interruptions
         assert (found.kind, found.task_id, found.title) == (
             InterruptionKind.RUN,

@@ -63,9 +63,7 @@ def test_a_firing_that_a_restart_interrupted_is_shown_as_a_retry(tmp_path: Path,
         firing = detail["firing"]
         assert [run["status"] for run in detail["runs"]] == ["resumed", "succeeded"]
         assert (firing["schedule"], firing["status"], firing["is_retry"]) == ("night", "done", True)
-        assert "a retry: it was interrupted and queued again" in shown(
-            one, "tasks", "show", task["id"], as_json=False
-        )
+        assert "retried after an interruption" in shown(one, "tasks", "show", task["id"], as_json=False)
         (restart,) = shown(one, "gateway", "restarts")["restarts"]
         assert [(found["fate"], found["is_retry"]) for found in restart["interrupted"]] == [("resumed", True)]
         assert "resumed, retry" in shown(one, "gateway", "restarts", as_json=False)

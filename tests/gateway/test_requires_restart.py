@@ -396,7 +396,7 @@ async def test_a_tool_that_was_refused_before_its_gateway_was_killed_is_refused_
         refusals = [one for one in await again.restarts() if one.status is RestartStatus.BLOCKED]
     (answer,) = answers
     assert (answer.is_accepted, other.id in answer.would_interrupt) == (False, True)
-    assert "1 run in flight" in answer.why
+    assert "1 run is busy (limit 0)" in answer.why
     assert len(refusals) == 1
 
 

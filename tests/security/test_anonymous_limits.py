@@ -64,7 +64,7 @@ BEFORE: dict[str, tuple[Callable[[Client], Any], int, str]] = {
     "no text": (
         lambda client: client.way.socket.sendall(b"\x81\x81\x00\x00\x00\x00\xff"),
         1007,
-        "a text frame is UTF-8",
+        "a text frame must be UTF-8",
     ),
 }
 

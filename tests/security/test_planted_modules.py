@@ -200,8 +200,8 @@ def test_config_check_looks_where_the_gateway_looks(
     found = run_process(home, "config", "check", "--json")
 
     checks = {one["name"]: one for one in found.json["checks"]}
-    assert "far_agent:answer is there" in json.dumps(checks["agents.far"])
-    assert "name its directory in gateway.python_path" in json.dumps(checks["agents.near"])
+    assert "far_agent:answer exists" in json.dumps(checks["agents.far"])
+    assert "add its directory to gateway.python_path" in json.dumps(checks["agents.near"])
 
 
 # --- the directories that are named

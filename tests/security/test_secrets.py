@@ -137,19 +137,22 @@ def test_no_command_inherits_a_declared_secret(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('[secrets.A]\nenv = "HOLDFAST_TOKEN"\n', "secrets.A.env .*gateway's own"),
-        ('[secrets.A]\nenv = "HOLDFAST_KEY"\n', "secrets.A.env .*gateway's own"),
-        ('[secrets.A]\nenv = "PGPASSWORD"\n', "secrets.A.env .*gateway's own"),
-        ('[secrets.HOLDFAST_TOKEN]\nenv = "A"\n', "secrets.HOLDFAST_TOKEN .*gateway's own"),
-        ('[secrets.A]\nenv = "T"\n[tokens.b]\ntoken_env = "T"\n', r"tokens\.b\.token_env names it"),
+        ('[secrets.A]\nenv = "HOLDFAST_TOKEN"\n', "secrets.A.env .*reserved for the gateway"),
+        ('[secrets.A]\nenv = "HOLDFAST_KEY"\n', "secrets.A.env .*reserved for the gateway"),
+        ('[secrets.A]\nenv = "PGPASSWORD"\n', "secrets.A.env .*reserved for the gateway"),
+        ('[secrets.HOLDFAST_TOKEN]\nenv = "A"\n', "secrets.HOLDFAST_TOKEN .*reserved for the gateway"),
+        ('[secrets.A]\nenv = "T"\n[tokens.b]\ntoken_env = "T"\n', r"tokens\.b\.token_env uses this variable"),
         (
             '[secrets.A]\nenv = "S"\n[channels.c]\nkind = "webhook"\nsecret_env = "S"\nurl = "http://x/"\n',
-            r"channels\.c\.secret_env names it",
+            r"channels\.c\.secret_env uses this variable",
         ),
-        ('[agents.a]\ncommand = ["x"]\nenv = { X = "HOLDFAST_TOKEN" }\n', "agents.a.env .*gateway's own"),
+        (
+            '[agents.a]\ncommand = ["x"]\nenv = { X = "HOLDFAST_TOKEN" }\n',
+            "agents.a.env .*reserved for the gateway",
+        ),
         (
             '[agents.a]\ncommand = ["x"]\nenv = { X = "T" }\n[tokens.b]\ntoken_env = "T"\n',
-            r"agents\.a\.env .*tokens\.b\.token_env names T",
+            r"agents\.a\.env .*tokens\.b\.token_env uses T",
         ),
         (
             '[agents.a]\ncommand = ["x"]\nenv = { X = "S" }\n[secrets.S]\nenv = "S"\ntasks = ["t"]\n',

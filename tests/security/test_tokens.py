@@ -60,7 +60,7 @@ def test_the_text_alone_stands_on_stdout(run: Run, home: Path) -> None:  # noqa:
     made = run("tokens", "create", "board", "--read-only")
 
     assert opens(home, made.out.strip())
-    assert "shown this once" in made.err
+    assert "it is not shown again" in made.err
 
 
 def test_a_token_that_is_revoked_or_rotated_opens_nothing(run: Run, home: Path) -> None:  # noqa: F811
@@ -106,15 +106,15 @@ def test_tokens_of_the_settings_are_listed_and_changed_there(run: Run, home: Pat
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("no good",), "a name has letters"),
+        (("no good",), "use 1 to 64 letters"),
         (("operator",), "token of this home"),
-        (("a", "--expires-at", "tomorrow"), "no moment"),
-        (("a", "--expires-at", "2030-01-01"), "with its offset"),
-        (("a", "--expires-at", "2020-01-01T00:00:00Z"), "is over"),
+        (("a", "--expires-at", "tomorrow"), "is not a time"),
+        (("a", "--expires-at", "2030-01-01"), "add the UTC offset"),
+        (("a", "--expires-at", "2020-01-01T00:00:00Z"), "is in the past"),
         (("a", "--expires-in", "1h", "--expires-at", "2030-01-01T00:00:00Z"), "exclude each other"),
-        (("a", "--read-only", "--scope", "admin"), "exclude each other"),
+        (("a", "--read-only", "--scope", "admin"), "allows no other --scope"),
         (("a", "--method", "ledger.creat"), "did you mean ledger.create"),
-        (("a", "--scope", "admin", "--owner", "ada"), "cannot administer"),
+        (("a", "--scope", "admin", "--owner", "ada"), "cannot have operator.admin"),
     ],
 )
 def test_a_token_that_cannot_be_is_refused(run: Run, arguments: tuple[str, ...], expected: str) -> None:  # noqa: F811
@@ -169,7 +169,7 @@ def test_a_name_is_taken_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "expected"),
     [
-        ("{", 0o600, "make its tokens anew"),
+        ("{", 0o600, "create its tokens again"),
         ('{"version": 9, "tokens": []}', 0o600, "newer Holdfast"),
         ('{"version": 1, "tokens": []}', 0o644, "open to others"),
     ],

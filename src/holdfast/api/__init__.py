@@ -1,1 +1,1 @@
-"""The door for programs: one table of methods behind every wire."""
+"""The API for programs: one table of methods behind every transport."""

@@ -1,4 +1,4 @@
-"""What peers without a token cost together: a budget for bodies, few waiting WebSockets, few log lines."""
+"""Limits for clients without a token: memory for bodies, waiting WebSockets, log lines."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from holdfast.api.rpc import RETRY_AFTER_MS, UNAVAILABLE, RpcError
 
 log = logging.getLogger("holdfast")
 
-# Of all bodies that are read before their sender is known. One address has a quarter of it.
+# For all bodies read before their sender is authenticated. One address gets a quarter of it.
 BUDGET_BYTES = 32 * 1024**2
 SHARES = 4
-# WebSockets on which the right token has not been shown yet.
+# WebSockets that have not sent a valid token yet.
 MAX_WAITING = 256
 LOG_EVERY_S = 1.0
-# So long a peer waits for its answer that asks too often without a token, or speaks no HTTP.
+# Delay of the answer to a client that sends too many requests without a token, or no valid HTTP.
 HOLD_S = 0.25
 
 
 class Budget:
-    """The bytes that all unauthenticated bodies together may hold in memory."""
+    """The memory for the bodies of all unauthenticated requests together."""
 
     def __init__(self) -> None:
         self.held = 0
@@ -30,7 +30,7 @@ class Budget:
 
     @contextlib.contextmanager
     def share(self, peer: str, *, max_body_bytes: int) -> Iterator[Callable[[int], None]]:
-        """While the block runs, it holds what it takes. `take` raises RpcError when there is no room."""
+        """Yield `take`, which reserves bytes until the block ends; it raises RpcError if none are left."""
         most = max(BUDGET_BYTES, SHARES * max_body_bytes)
         taken = 0
 
@@ -39,7 +39,7 @@ class Budget:
             if self.held + count > most or self._held_by.get(peer, 0) + count > most // SHARES:
                 raise RpcError(
                     UNAVAILABLE,
-                    "too many bodies are being read at once; send it again",
+                    "too many request bodies are being read at once; send it again",
                     details={"code": "too_many_bodies"},
                     retryable=True,
                     retry_after_ms=RETRY_AFTER_MS,
@@ -60,13 +60,13 @@ class Budget:
 
 
 class Waits(Protocol):
-    """One that waits, and can be told to go."""
+    """A WebSocket that waits for its token and can be closed."""
 
     def give_up(self) -> None: ...
 
 
 class WaitingRoom:
-    """When it is full, the address with most places loses its oldest one; the others keep theirs."""
+    """Holds waiting WebSockets. When it is full, the address with the most loses its oldest one."""
 
     def __init__(self, most: int | None = None) -> None:
         self._most = MAX_WAITING if most is None else most
@@ -83,7 +83,7 @@ class WaitingRoom:
         self._from.setdefault(address, {})[one] = None
 
     def leave(self, one: Waits) -> None:
-        """Safe to repeat."""
+        """Remove it; idempotent."""
         address = self._address_of.pop(one, None)
         if address is None:
             return
@@ -94,12 +94,12 @@ class WaitingRoom:
 
 
 class Refusals:
-    """Says which peers were refused and why, at most once a second in sum; the others are counted."""
+    """Logs refused clients, at most one line a second; the others are counted."""
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], object]) -> None:
         self._call_later = call_later
         self._is_quiet = False
-        # Of those that came since the last line, the newest, and how many.
+        # The newest refusal since the last line, and how many there were.
         self._newest = ""
         self._count = 0
 

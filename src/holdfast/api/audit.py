@@ -1,4 +1,4 @@
-"""The audit log for every door: a write that records who made it, and a page of what is recorded."""
+"""The audit log: adds an entry to a write, and reads pages of entries."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Where an answer names the record that it is about.
+# The fields of an answer that name its record.
 _RECORDS = ("task", "review", "question", "delivery")
 _IDS = ("id", "task_id", "effect_id", "question_id", "delivery_id", "checkpoint_id", "name")
 
 
 class AuditAsked(Params, frozen=True, kw_only=True):
-    """A page of the audit log, newest first: of one actor, one action or one record, or of all."""
+    """A page of the audit log, newest first: all entries, or those of one actor, action or record."""
 
     who: NameText | None = None
     action: NameText | None = None
@@ -37,12 +37,12 @@ class AuditAsked(Params, frozen=True, kw_only=True):
 
 
 def read_page(tx: Tx, asked: AuditAsked) -> AuditPageView:
-    """Raises BadInput when it is narrowed by more than one."""
+    """Raises BadInput if more than one filter is given."""
     wanted = {"who": asked.who, "action": asked.action, "subject": asked.subject}
     given = [(column, value) for column, value in wanted.items() if value is not None]
     if len(given) > 1:
         names = " and ".join(column for column, _ in given)
-        raise BadInput(given[1][0], f"{names} cannot be combined; choose one")
+        raise BadInput(given[1][0], f"{names} cannot be combined; give only one of them")
     column, value = given[0] if given else (None, "")
     found = tx.audit.page(asked.limit + 1, asked.before or LAST, column=column, value=value)
     shown = found[: asked.limit]
@@ -53,7 +53,7 @@ def read_page(tx: Tx, asked: AuditAsked) -> AuditPageView:
 
 
 def recorded(write: Write[T], actor: Actor, action: str, asked: msgspec.Struct, *, now: datetime) -> Write[T]:
-    """The same write, and in its transaction the entry that tells who made it."""
+    """The same write, with its audit entry in the same transaction."""
     entry = actor.entry(action, AuditOutcome.DONE, now=now)
 
     def write_and_record(tx: Tx) -> T:
@@ -66,12 +66,12 @@ def recorded(write: Write[T], actor: Actor, action: str, asked: msgspec.Struct, 
 
 
 def asking(actor: Actor, action: str, asked: msgspec.Struct, *, now: datetime) -> AuditEntry:
-    """The entry before an act that takes several writes: who asked for it."""
+    """The audit entry to write before an action that takes several writes."""
     return actor.entry(action, AuditOutcome.ASKED, now=now, subject=subject_of(asked))
 
 
 def subject_of(asked: object, answer: object = None) -> str | None:
-    """The record that an answer is about; without one, as the caller named it."""
+    """The id of the record in the answer; if there is none, the id that the caller gave."""
     for record in (*(getattr(answer, name, None) for name in _RECORDS), answer, asked):
         for name in _IDS:
             found: Any = getattr(record, name, None)

@@ -1,4 +1,4 @@
-"""Checkpoints for every door: a page of them, one in full, retry and prune."""
+"""Checkpoints for the API and the CLI: list, show, retry and prune."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CheckpointsAsked(Params, frozen=True, kw_only=True):
     status: CheckpointStatus | None = None
     task_id: IdText | None = None
     limit: PageSize = 50
-    # The `next_page_token` of the page before.
+    # The `next_page_token` of the previous page.
     before: IdText | None = None
 
 
@@ -44,14 +44,14 @@ class CheckpointAsked(Params, frozen=True, kw_only=True):
 
 
 class PruneAsked(Params, frozen=True, kw_only=True):
-    """Settled checkpoints of ended tasks that are older than so many seconds."""
+    """Delete settled checkpoints of ended tasks that are older than this."""
 
     older_than_s: Annotated[float, msgspec.Meta(ge=0, le=1e10)] = DEFAULT_KEPT_S
     is_dry_run: bool = False
 
 
 def count_failed_resumes(tx: Tx, *, at_most: int) -> int:
-    """How many resumes failed and wait for a person: not retried, and their tasks not over in another way."""
+    """How many failed resumes need a person: not retried yet, and their tasks have not ended otherwise."""
     number, before = 0, LAST
     while number < at_most:
         page = tx.checkpoints.page(status=CheckpointStatus.FAILED_RESUME, before=before, limit=at_most)
@@ -75,7 +75,7 @@ def read_page(
     place = LAST if before is None else place_of("ckpt", before, tx.checkpoints.resolve)
     found: list[Checkpoint] = []
     while True:
-        # The store has no list by task and status, so those of a task are filtered here, page by page.
+        # The store has no query by task and status, so filter the pages of the task here.
         page = tx.checkpoints.page(
             status=status if of_task is None else None, task_id=of_task, before=place, limit=limit + 1
         )
@@ -96,36 +96,34 @@ def read_checkpoint(tx: Tx, prefix: str) -> CheckpointView:
     if checkpoint.status is not CheckpointStatus.FAILED_RESUME:
         return view
     why_not = _why_no_retry(tx, checkpoint, view.problem)
-    retry = f"to try again, once its cause is mended: holdfast checkpoints retry {view.id}"
+    retry = f"fix the cause, then: holdfast checkpoints retry {view.id}"
     return msgspec.structs.replace(view, can_retry=why_not is None, advice=why_not or retry)
 
 
 def _why_no_retry(tx: Tx, checkpoint: Checkpoint, problem: str | None) -> str | None:
-    """Why `checkpoints retry` would not help, and the command that does; None when it would."""
+    """Why `checkpoints retry` would not help, and the command that does; None if it would."""
     retried = tx.checkpoints.that_retries(checkpoint.id)
     if retried is not None:
-        return f"it was retried: holdfast checkpoints show {retried.id}"
+        return f"it was retried already: holdfast checkpoints show {retried.id}"
     task = tx.tasks.get_many([checkpoint.task_id]).get(checkpoint.task_id)
     if task is None:
-        return (
-            f"its task {one_line(checkpoint.task_id)} is not in the ledger any more, so it cannot be retried"
-        )
+        return f"its task {one_line(checkpoint.task_id)} is no longer in the ledger, so it cannot be retried"
     if task.status is TaskStatus.CANCELLED:
-        return f"its task was cancelled; to go on with it: holdfast tasks retry {task.id} --cancelled"
+        return f"its task was cancelled; to resume it: holdfast tasks retry {task.id} --cancelled"
     if task.status is not TaskStatus.FAILED:
         return f"its task is {task.status.value}, so it cannot be retried: holdfast tasks show {task.id}"
     if problem is not None:
         return (
-            f"it cannot be retried, because it cannot be read; to begin the task anew: "
+            f"it is damaged, so it cannot be retried; to start the task again from the beginning: "
             f"holdfast tasks fork {task.id} --at start"
         )
     if tx.runs.last_of_task(task.id).id != checkpoint.run_id:
-        return f"its task went on and failed otherwise since: holdfast tasks retry {task.id}"
+        return f"its task was resumed since, and failed for another reason: holdfast tasks retry {task.id}"
     return None
 
 
 def _opened(tx: Tx, checkpoint_id: str) -> Checkpoint:
-    """The checkpoint with its document in place of a reference."""
+    """The checkpoint with its document loaded."""
     checkpoint = tx.checkpoints.get(checkpoint_id)
     try:
         return msgspec.structs.replace(checkpoint, document=tx.blobs.open(checkpoint.document))
@@ -134,7 +132,7 @@ def _opened(tx: Tx, checkpoint_id: str) -> Checkpoint:
 
 
 def retrying_checkpoint(asked: CheckpointAsked, *, now: datetime) -> Write[CheckpointLineView]:
-    """The write of a person's retry; a second one finds what the first one wrote."""
+    """The write of an operator's retry; idempotent."""
     from holdfast.engine.recovery.resume import retrying
 
     def retry(tx: Tx) -> CheckpointLineView:
@@ -145,7 +143,7 @@ def retrying_checkpoint(asked: CheckpointAsked, *, now: datetime) -> Write[Check
 
 
 def moment_of(asked: PruneAsked, now: datetime) -> datetime:
-    """What was settled before it goes."""
+    """Checkpoints settled before this time are deleted."""
     try:
         return max(EPOCH, now - timedelta(seconds=asked.older_than_s))
     except OverflowError:
@@ -159,7 +157,7 @@ def prunable(tx: Tx, moment: datetime) -> PrunedView:
 
 
 def prune(write: Callable[[Write[list[str]]], list[str]], moment: datetime) -> PrunedView:
-    """Batch by batch, until nothing is left to remove."""
+    """Delete in batches until none is left."""
     from holdfast.engine.ledger.retention import pruning_checkpoints
 
     ids: list[str] = []

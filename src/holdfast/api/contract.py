@@ -1,4 +1,4 @@
-"""What the doors need of a gateway, and who asks: nothing else of it is known here."""
+"""The gateway as the API sees it, the caller of a request, and the tasks that a caller may reach."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 DISTRIBUTION = "holdfast-agents"
 READ, WRITE, ADMIN = "operator.read", "operator.write", "operator.admin"
 ALL_SCOPES = frozenset({READ, WRITE, ADMIN})
-# As the protocol has it: who may change something may look at it, and who administers may do both.
+# As in the protocol: write implies read, and admin implies both.
 _IMPLIED = {READ: frozenset({READ}), WRITE: frozenset({READ, WRITE}), ADMIN: ALL_SCOPES}
 
 
 def with_implied(scopes: Iterable[str]) -> frozenset[str]:
-    """These scopes and those that come with them; what is no scope of ours is left out."""
+    """These scopes and the scopes that they imply; unknown ones are dropped."""
     return frozenset(one for scope in scopes for one in _IMPLIED.get(scope, ()))
 
 
@@ -49,27 +49,27 @@ def our_version() -> str:
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, as the server found out; nothing of it is the caller's own word."""
+    """The authenticated caller; nothing in it is the client's own claim."""
 
     who: str
     scopes: frozenset[str]
-    # Whose tasks they see and touch, and nothing else; None for those of everybody.
+    # The only owner whose tasks the caller may reach; None for all owners.
     owner: str | None = None
-    # The names of the tasks that they see and touch, and nothing else; None for all names.
+    # The only task names that the caller may reach; None for all names.
     tasks: frozenset[str] | None = None
-    # The methods that they may call; None for all that their scopes allow.
+    # The only methods that the caller may call; None for all that the scopes allow.
     methods: frozenset[str] | None = None
     door: Door = Door.HTTP
     address: str | None = None
 
     @property
     def is_local(self) -> bool:
-        """Whether they ask at the unix socket, as the gateway's own user."""
+        """Whether the caller uses the unix socket, as the gateway's own user."""
         return self.door is Door.SOCKET
 
     @property
     def actor(self) -> Actor:
-        """The caller as the audit log names them."""
+        """The caller's name in the audit log."""
         return Actor(who=self.who, door=self.door, address=self.address)
 
     @property
@@ -81,7 +81,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks a caller sees and touches. Any other is answered as one that is not there."""
+    """The tasks that a caller may reach. Any other task is answered as not found."""
 
     owner: str | None = None
     names: frozenset[str] | None = None
@@ -94,8 +94,8 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         return self.owner in (None, owner) and (self.names is None or name in self.names)
 
     def resolve(self, tx: Tx, prefix: str) -> TaskId:
-        """The one id that begins so. With names a whole id is needed: others may begin so, too. Raises
-        NotFound."""
+        """The one id with this prefix. A caller limited to names needs the full id, because a prefix could
+        match hidden tasks. Raises NotFound."""
         if self.names is None:
             return tx.tasks.resolve(prefix, owner=self.owner)
         check_id("task", prefix)
@@ -105,14 +105,14 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         return found.id
 
     def page(self, tx: Tx, *, statuses: Sequence[TaskStatus] = (), before: str, limit: int) -> list[Task]:
-        """Newest first."""
+        """A page of tasks, newest first."""
         return tx.tasks.page(
             statuses=statuses, owner=self.owner, names=self.names, before=before, limit=limit
         )
 
     def conflict(self, tx: Tx, taken: KeyConflict) -> HoldfastError:
-        """The same conflict, without the id of a task that the caller does not reach."""
-        if self.names is None:  # keys are the owner's own
+        """The same conflict, without the id of a task that the caller may not reach."""
+        if self.names is None:  # a key belongs to one owner, so the task is theirs
             return taken
         found = tx.tasks.get_many([taken.task_id]).get(taken.task_id)
         is_reached = found is not None and self.covers(found.owner, found.name)
@@ -120,11 +120,11 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVERYTHING = Reach()
-KEY_TAKEN = "that key is taken by a task that this token does not reach; choose another key"
+KEY_TAKEN = "this key belongs to a task that this token may not reach; choose another key"
 
 
 class Gateway(Protocol):
-    """The long-lived process, as its doors see it."""
+    """The long-lived process, as the API sees it."""
 
     @property
     def store(self) -> Store: ...
@@ -142,11 +142,11 @@ class Gateway(Protocol):
     def home(self) -> Path: ...
 
     def status(self) -> Status:
-        """As far as it is known, without a look at the ledger."""
+        """The status as last known, without reading the ledger."""
         ...
 
     async def look(self, *, at_most_old_s: float = ...) -> Status:
-        """The status after a look at the ledger, which is as old as that at most."""
+        """The status after a check of the ledger, at most `at_most_old_s` seconds old."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Deliveries for every door: what is owed to somebody or was given up, sent after all or dismissed."""
+"""Deliveries for the API and the CLI: list failed and pending ones, retry and dismiss."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class DeliveriesAsked(Params, frozen=True, kw_only=True):
-    """What was given up, oldest first; or what is still owed."""
+    """Failed deliveries, oldest first; or those still to be sent."""
 
     which: Literal["failed", "owed"] = "failed"
     limit: PageSize = 50
-    # The `next_page_token` of the page before.
+    # The `next_page_token` of the previous page.
     after: IdText | None = None
 
 
@@ -50,17 +50,19 @@ def read_page(tx: Tx, *, which: str, after: str, limit: int) -> DeliveryPageView
 def retrying_delivery(
     asked: DeliveryAsked, *, by: str, now: datetime, has_gateway: bool = True
 ) -> Write[DeliveryChangedView]:
-    """The write by which what was given up is owed again. Raises IllegalMove for what was not given up."""
+    """The write that queues a failed delivery again. Raises IllegalMove if it has not failed."""
 
     def retry(tx: Tx) -> DeliveryChangedView:
         delivery_id = tx.deliveries.resolve(asked.delivery_id)
         before = tx.deliveries.get(delivery_id)
         retried = tx.deliveries.retry(delivery_id, now=now)
         if retried is None:
-            if _is_so(before, DeliveryStatus.PENDING, now):  # the write runs a second time after its commit
+            if _is_so(
+                before, DeliveryStatus.PENDING, now
+            ):  # the same write is running again after its commit
                 return _changed(before, _what_comes(before, has_gateway=has_gateway))
             raise IllegalMove(
-                "delivery", delivery_id, before.status.value, "owed again (only one given up is)"
+                "delivery", delivery_id, before.status.value, "queued again (only a failed delivery can be)"
             )
         tx.emit(EventKind.DELIVERY_RETRIED, delivery_id, at=now, task_id=retried.task_id or None, by=by)
         tx.hint("deliveries")
@@ -72,21 +74,21 @@ def retrying_delivery(
 def dismissing_delivery(
     asked: DeliveryAsked, *, by: str, now: datetime, has_gateway: bool = True
 ) -> Write[DeliveryChangedView]:
-    """The write by which nobody sends it any more. Raises IllegalMove for what went out or is being sent."""
-    del has_gateway  # nobody has to do anything about it
+    """The write that drops a delivery. Raises IllegalMove if it was sent or is being sent."""
+    del has_gateway  # needs no gateway
 
     def dismiss(tx: Tx) -> DeliveryChangedView:
         delivery_id = tx.deliveries.resolve(asked.delivery_id)
         before = tx.deliveries.get(delivery_id)
         if not _is_so(before, DeliveryStatus.DISMISSED, now):
             dismiss_delivery(tx, before, now=now, by=by)
-        return _changed(tx.deliveries.get(delivery_id), "nobody sends it any more")
+        return _changed(tx.deliveries.get(delivery_id), "it will not be sent")
 
     return dismiss
 
 
 def dismiss_delivery(tx: Tx, delivery: Delivery, *, now: datetime, by: str | None = None) -> None:
-    """Raises IllegalMove unless it is owed or was given up."""
+    """Raises IllegalMove unless it is pending or has failed."""
     tx.deliveries.move(delivery.id, DeliveryStatus.DISMISSED, now=now)
     tx.emit(
         EventKind.DELIVERY_DISMISSED,
@@ -111,8 +113,12 @@ def _changed(delivery: Delivery, what: str) -> DeliveryChangedView:
 
 
 def _what_comes(before: Delivery, *, has_gateway: bool) -> str:
-    sends = "it is sent now" if has_gateway else "a gateway sends it: `holdfast up`"
+    sends = (
+        "the gateway sends it now" if has_gateway else "the gateway sends it when it starts: `holdfast up`"
+    )
     failure = before.failure
     if failure is not None and failure.kind == "in_doubt":
-        sends += "; it may have gone out before, and then it arrives twice unless its receiver knows its key"
+        sends += (
+            "; an earlier attempt may have arrived, so it may arrive twice unless the receiver checks its key"
+        )
     return sends

@@ -1,4 +1,4 @@
-"""The feed for every door: a page of what happened, by its end or after a position."""
+"""Pages of the event feed: the newest events, or those after a position."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL_OF_A_TASK = 100_000
 
 
 class EventsAsked(Params, frozen=True, kw_only=True):
-    """What happened, in order: the newest, or what came after a position."""
+    """Events in order: the newest ones, or those after a position."""
 
     task_id: IdText | None = None
     after: Annotated[str, msgspec.Meta(max_length=64)] | None = None
@@ -28,9 +28,11 @@ class EventsAsked(Params, frozen=True, kw_only=True):
 
 
 def read_page(tx: Tx, asked: EventsAsked, *, reach: Reach = EVERYTHING) -> EventPageView:
-    """A caller that is bound to an owner, or to names of tasks, hears of one of these tasks at a time."""
+    """A page of events. A caller limited to an owner or to task names must name one task."""
     if reach.is_bound and asked.task_id is None:
-        raise BadInput("taskId", "this token is bound to an owner or to tasks; name one of these tasks")
+        raise BadInput(
+            "taskId", "this token is limited to an owner or to task names; name one task with taskId"
+        )
     task_id = asked.task_id
     if task_id is not None and reach.is_bound:
         task_id = reach.resolve(tx, task_id)
@@ -42,7 +44,7 @@ def read_page(tx: Tx, asked: EventsAsked, *, reach: Reach = EVERYTHING) -> Event
 
 
 def read_events(tx: Tx, task_id: str | None, after: str | None, limit: int) -> list[Event]:
-    """In order. The limit cuts the end of what came after a position, and the beginning of everything."""
+    """In order: the first `limit` events after a position; without one, the last `limit` events."""
     if task_id is None:
         return tx.events.newest(limit=limit) if after is None else tx.events.after(after, limit=limit)
     whole_id = tx.tasks.resolve(task_id)

@@ -1,4 +1,4 @@
-"""The feed for those who listen: one reader of the ledger tells every WebSocket which tasks have changed."""
+"""Live changes for WebSockets: one reader of the ledger notifies every listener of changed tasks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from holdfast.views.wire import TaskSummary
 LOOK_EVERY_S = 1.0
 _AT_ONCE = 500
 _NAME = "the feed"
-# A listener that does not keep up hears of so many tasks at most, each as it is at last.
+# Slow listeners get only the latest state of each task, and of at most this many tasks.
 MAX_WAITING = 1000
 
 
 class Changed(NamedTuple):
-    """A task that changed, with the owner and the name by which a listener reaches it or not."""
+    """A changed task, with its owner and name, which decide whether a listener may see it."""
 
     owner: str
     name: str
@@ -30,16 +30,16 @@ class Changed(NamedTuple):
 
 
 class Listener:
-    """What one connection has not been told yet: the last look of each task, however often it changed."""
+    """Changes not yet sent to one connection: only the latest state of each task."""
 
     def __init__(self, reach: Callable[[], Reach | None] = lambda: EVERYTHING) -> None:
-        # Which tasks it hears of now; None when it may hear of nothing any more.
+        # The tasks that it may see now; None if its token is no longer valid.
         self._reach = reach
         self._waiting: OrderedDict[str, Changed] = OrderedDict()
         self._some = asyncio.Event()
 
     def tell(self, changes: Iterable[Changed]) -> None:
-        """Those that it reaches. One that reaches nothing any more is woken, so that it finds out."""
+        """Keep the changes that it may see. If its token is no longer valid, wake it, so that it closes."""
         reach = self._reach()
         found = [one for one in changes if reach is not None and reach.covers(one.owner, one.name)]
         for change in found:
@@ -51,7 +51,7 @@ class Listener:
             self._some.set()
 
     async def next(self) -> list[Changed]:
-        """The connection decides about each once more: it may reach less than when the task changed."""
+        """Wait for changes. The caller must check its reach again: it may have shrunk since."""
         await self._some.wait()
         self._some.clear()
         found = list(self._waiting.values())
@@ -60,7 +60,7 @@ class Listener:
 
 
 class Feed:
-    """Follows the ledger while anybody listens."""
+    """Follows the ledger while there is a listener."""
 
     def __init__(self, store: Store, troubles: TroubleLog) -> None:
         self._store = store
@@ -77,7 +77,7 @@ class Feed:
         self._listeners.discard(listener)
 
     async def run(self) -> None:
-        """Until it is cancelled. An error of the store is logged, and tried again."""
+        """Run until cancelled; log an error of the store, and retry."""
         while True:
             try:
                 has_more = await self.run_once()
@@ -90,13 +90,13 @@ class Feed:
                 await self._store.wait_for("events", LOOK_EVERY_S)
 
     async def run_once(self) -> bool:
-        """One look; whether there may be more at once."""
+        """One poll; returns whether there may be more events at once."""
         if not self._listeners:
             self._position = None
             return False
         position = self._position
         try:
-            # Shaped in the reader's thread: to redact many long goals takes its time.
+            # Build the views in the reader's thread: redacting many long goals is slow.
             position, changes, has_more = await self._store.read(lambda tx: _look(tx, position))
         except FeedGap:
             self._position = None
@@ -109,7 +109,7 @@ class Feed:
 
 
 def _look(tx: Tx, position: str | None) -> tuple[str, list[Changed], bool]:
-    """Where the feed ends, which tasks have changed, and whether there may be more."""
+    """The end of the feed, the changed tasks, and whether there may be more."""
     if position is None:
         newest = tx.events.newest(limit=1)
         return (newest[-1].position if newest else START), [], False

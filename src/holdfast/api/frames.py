@@ -11,19 +11,19 @@ NO_PARAMS = msgspec.Raw(b"{}")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client asks. Its parameters stay as they are until the method is known."""
+    """A request of a client. Its parameters are decoded when the method is known."""
 
     type: Literal["req"]
-    # Bounded, because the answer repeats it.
+    # Limited, because the answer repeats it.
     id: Annotated[str, msgspec.Meta(max_length=256)] | int
     method: Annotated[str, msgspec.Meta(max_length=256)]
     params: msgspec.Raw = NO_PARAMS
-    # Only on the unix socket: which ledger the client means. A gateway on another one refuses.
+    # Only on the unix socket: the client's ledger. A gateway with another ledger refuses.
     ledger: str | None = None
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Why a request was not done. `details.code` is the code that the commands print, too."""
+    """Why a request failed. `details.code` is the same code that the CLI prints."""
 
     code: str
     message: str
@@ -33,7 +33,7 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="res"):
-    """The answer to one request; it has its id."""
+    """The answer to one request, with the same id."""
 
     id: str | int | None = None
     ok: bool
@@ -44,7 +44,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 class EventFrame(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="event"
 ):
-    """What the server says unasked."""
+    """An event that the server pushes."""
 
     event: str
     payload: Any = msgspec.UNSET
@@ -65,7 +65,7 @@ _REQUESTS = msgspec.json.Decoder(Request)
 
 
 def read_request(frame: bytes | str) -> Request:
-    """Raises msgspec.DecodeError, UnicodeError or RecursionError for what is none."""
+    """Decode a request frame. Raises msgspec.DecodeError, UnicodeError or RecursionError."""
     return _REQUESTS.decode(frame)
 
 

@@ -1,4 +1,4 @@
-"""What operators change beside work: record a task for later, accept an older database."""
+"""Changes by operators: create a task for a worker, accept an older database."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 
-# Who owns what nobody else owns.
-NOBODY = "system"
+# The owner of tasks that are created without one.
+DEFAULT_OWNER = "system"
 
 
 class CreateAsked(Params, frozen=True, kw_only=True):
-    """A new task, for whoever carries tasks of that name. The same key again finds the first one."""
+    """A new task for a worker that knows its name. The same key finds the first task."""
 
     name: NameText
     goal: Annotated[str, msgspec.Meta(max_length=MAX_GOAL_BYTES)]
-    # False for a goal that was made up from the name: another one under the same key is no conflict then.
+    # False for a goal derived from the name: then a different goal under the same key is no conflict.
     has_own_goal: bool = True
     arguments: Any = None
     owner: NameText | None = None
@@ -41,20 +41,20 @@ class CreateAsked(Params, frozen=True, kw_only=True):
 
 
 def creating_task(asked: CreateAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[CreatedView]:
-    """The write that records it. A caller that is bound to an owner, or to names, records no others."""
+    """The write that creates the task. A limited caller can only create tasks that it may reach."""
     owner = reach.owner
     if owner is not None and asked.owner not in (None, owner):
-        raise BadInput("owner", f"this token is bound to {owner!r}; leave the owner out")
+        raise BadInput("owner", f"this token is limited to the owner {owner!r}; leave out the owner")
     if asked.name.startswith(AGENT_PREFIX):
         agent = asked.name.removeprefix(AGENT_PREFIX)
         why = (
-            f"only the inbox makes tasks of agents; post a message to {agent!r} instead, with `holdfast "
-            f"sessions send {agent} TEXT` or the method chat.send"
+            f"tasks of agents cannot be created directly; send a message to {agent!r} instead, with "
+            f"`holdfast sessions send {agent} TEXT` or the method chat.send"
         )
         raise BadInput("name", why)
     if reach.names is not None and asked.name not in reach.names:
         raise Refused(
-            f"this token may not start tasks of the name {asked.name!r}; `tasks` of it lists others"
+            f"this token may not start tasks named {asked.name!r}; use a token that allows this name"
         )
     refuse_references("arguments", asked.arguments)
     from holdfast.engine.ledger.ledger import NewTask, creating
@@ -65,7 +65,7 @@ def creating_task(asked: CreateAsked, *, now: datetime, reach: Reach = EVERYTHIN
                 name=asked.name,
                 goal=asked.goal,
                 has_own_goal=asked.has_own_goal,
-                owner=owner or asked.owner or NOBODY,
+                owner=owner or asked.owner or DEFAULT_OWNER,
                 arguments={} if asked.arguments is None else asked.arguments,
                 key=asked.key,
             )
@@ -86,7 +86,7 @@ def creating_task(asked: CreateAsked, *, now: datetime, reach: Reach = EVERYTHIN
 
 
 def accept(store: Store, *, clock: Clock) -> str | None:
-    """A person accepts the database as it is; returns why resumes were held, None when they were not."""
+    """Accept the database as it is. Returns why resumes were held; None if they were not."""
     why = store.held_why()
     if why is not None:
         now = clock.now()

@@ -1,7 +1,7 @@
-"""The unix socket in the home: frames as on the WebSocket, one on each line, for the user of this machine.
+"""The unix socket in the home: the frames of the WebSocket, one per line, for the CLI on this machine.
 
-There is no handshake and no token: the kernel says who is at the other end, and only the gateway's own user
-and root are heard.
+There is no handshake and no token: the kernel names the user of the client, and only the gateway's own user
+and root are admitted.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from holdfast.api.frames import Request, Response, encode, read_request
 from holdfast.api.rpc import INVALID_REQUEST, REFUSED, UNAVAILABLE, RpcError, dispatch
 from holdfast.core.audit import STRANGER, Actor, Door
 
-# A command has one connection; so many at once is a mistake of somebody's.
+# A command needs one connection; more than this at once is a client's mistake.
 MAX_CONNECTIONS = 256
-# A peer that does not read what it asked for is let go.
+# Close the connection of a client that does not read its answer for so long.
 SEND_TIMEOUT_S = 30.0
-# How long one that is refused may take to say what it wanted.
+# How long a refused client may take to send its request.
 REFUSE_S = 2.0
 _MACOS_LOCAL_PEERCRED = 1
 
 
 class LocalDoor:
-    """Answers the connections of one listening unix socket until it is closed."""
+    """Serves one listening unix socket until it is closed."""
 
     def __init__(
         self, gateway: Gateway, *, max_frame_bytes: int, refuses: Callable[[str, str], None]
     ) -> None:
         self._gateway = gateway
-        # Told which user was refused, and why.
+        # Called with the refused user and the reason.
         self._refuses = refuses
         self._max_frame_bytes = max_frame_bytes
         self._connections: set[asyncio.StreamWriter] = set()
@@ -49,7 +49,7 @@ class LocalDoor:
 
     @contextlib.asynccontextmanager
     async def open(self, listening: socket.socket) -> AsyncIterator[None]:
-        """Requests that are under way at the end are answered before it returns."""
+        """Serve while the block runs; requests in progress are answered before it returns."""
         server = await asyncio.start_unix_server(
             self._serve,
             sock=Listening.of(listening),
@@ -73,13 +73,13 @@ class LocalDoor:
             await self._answer_all(reader, writer, caller)
         except RpcError as error:
             with contextlib.suppress(OSError, TimeoutError, ValueError):
-                # What was sent is taken first: closed with it unread, the answer would be lost, too.
+                # Read the request first: closing with unread data would discard the answer, too.
                 async with asyncio.timeout(REFUSE_S):
                     await reader.readline()
             with contextlib.suppress(OSError, TimeoutError):
                 await self._send(writer, Response(ok=False, error=error.body))
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # whoever asked has gone
+            pass  # the client has disconnected
         finally:
             self._connections.discard(writer)
             writer.close()
@@ -105,7 +105,7 @@ class LocalDoor:
         while True:
             try:
                 line = await reader.readline()
-            except ValueError as error:  # longer than the limit; where the next frame begins nobody knows
+            except ValueError as error:  # over the limit, so the start of the next frame is unknown
                 why = f"a frame has at most {self._max_frame_bytes:,} bytes"
                 raise RpcError(INVALID_REQUEST, why, details={"code": "payload_too_large"}) from error
             if not line.endswith(b"\n"):
@@ -131,13 +131,16 @@ class LocalDoor:
         return Response(id=request_id, ok=True, payload=payload)
 
     async def _check_ledger(self, request: Request) -> None:
-        """A command that means another ledger than ours must not write into ours."""
+        """Refuse a client that expects another ledger, before it writes into ours."""
         if request.ledger is None:
             return
         if self._ledger is None:
             self._ledger = await self._gateway.store.read(lambda tx: tx.boots.fact("ledger_id"))
         if request.ledger != self._ledger:
-            why = "the gateway that holds this home has another ledger; stop it, or choose another --home"
+            why = (
+                "the gateway of this home uses another ledger; stop it with `holdfast gateway stop`, or "
+                "choose another --home"
+            )
             raise RpcError(REFUSED, why, details={"code": "home_in_use"})
 
     async def _send(self, writer: asyncio.StreamWriter, response: Response) -> None:
@@ -151,12 +154,12 @@ def _read(line: bytes) -> Request:
         return read_request(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise RpcError(
-            INVALID_REQUEST, f"that is no request frame: {error}", details={"code": "bad_input"}
+            INVALID_REQUEST, f"not a valid request frame: {error}", details={"code": "bad_input"}
         ) from error
 
 
 def peer_uid(connection: socket.socket) -> int | None:
-    """The user at the other end, as the kernel knows it; None where it does not tell."""
+    """The user id of the client, from the kernel; None if the platform does not tell."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
             found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -1,4 +1,4 @@
-"""The table of RPC methods: name, scope, parameters, answer and function; every wire reads it."""
+"""The table of RPC methods: name, scope, parameters, answer and function; used by every transport."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ Called = Callable[[Gateway, Any, Caller], Awaitable[msgspec.Struct]]
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """One method. Its parameters are a closed object, and its answer is a view."""
+    """One method. Unknown parameters are refused, and the answer is a view."""
 
     name: str
     scope: str
@@ -88,19 +88,19 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     answer: type[msgspec.Struct]
     call: Called
     summary: str
-    # Whether a token may call it that is bound to an owner or to names of tasks: it shows and touches only
-    # what the token reaches.
+    # Whether a token limited to an owner or to task names may call it; the method then sees and changes only
+    # tasks that the token may reach.
     is_owned: bool = False
-    # Whether it is answered at the unix socket alone: no token makes another one.
+    # Whether it is available only on the unix socket: a token cannot create tokens.
     is_local: bool = False
-    # Whether the audit log tells who called it.
+    # Whether its calls are in the audit log.
     is_audited: bool = False
 
 
 def _reads(name: str, params: type[P], answer: type[V], read: Callable[[Tx, P], V], summary: str) -> Method:
-    """A method that looks at a snapshot of the ledger."""
+    """A method that reads a snapshot of the ledger."""
 
-    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:  # noqa: ARG001 - as every method has it
+    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:  # noqa: ARG001 - the signature of every method
         return await gateway.store.read(partial(read, asked=asked))  # type: ignore[call-arg]
 
     return Method(name=name, scope=READ, params=params, answer=answer, call=call, summary=summary)
@@ -109,7 +109,7 @@ def _reads(name: str, params: type[P], answer: type[V], read: Callable[[Tx, P], 
 def _writes(
     name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
 ) -> Method:
-    """A method that is one write: durable before it is answered, the same when it is run again."""
+    """A method of one write: durable before the answer, and idempotent."""
 
     async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
         return await _write(gateway, name, writing, asked, caller)
@@ -118,7 +118,7 @@ def _writes(
 
 
 def _reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
-    """A method that looks at what is the caller's; at everything when the caller is bound to no owner."""
+    """A method that reads only the tasks that the caller may reach."""
 
     async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
         return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach))
@@ -131,7 +131,7 @@ def _reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., 
 def _writes_own(
     name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
 ) -> Method:
-    """The same for one write."""
+    """A method of one write to a task that the caller may reach."""
 
     async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
         return await _write(gateway, name, writing, asked, caller, reach=caller.reach)
@@ -142,7 +142,7 @@ def _writes_own(
 def _decides(
     name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
 ) -> Method:
-    """The same for what a person decides: who it was is recorded, as the server knows them."""
+    """A method of one write that records who decided: the authenticated caller."""
 
     async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
         return await _write(gateway, name, writing, asked, caller, by=caller.who)
@@ -158,10 +158,10 @@ async def _write(
     caller: Caller,
     **more: object,
 ) -> T:
-    """What the write of a method gives, durable together with the entry of the audit log.
+    """Run the write of a method and its audit entry in one transaction, and return its answer.
 
-    It never runs on the event loop: it may search a long value for secrets, to store it or to show it.
-    Long parameters are checked in a thread, for the same reason.
+    The write never runs on the event loop, because it may search a long value for secrets. For the same
+    reason, long parameters are checked in a thread.
     """
     now = gateway.clock.now()
     checked = partial(writing, asked, now=now, **more)
@@ -179,7 +179,7 @@ def _is_long(asked: Params) -> bool:
     try:
         return len(msgspec.json.encode(asked)) > REDACT_OFF_LOOP_BYTES
     except (ValueError, OverflowError, RecursionError):
-        return True  # the check says what is wrong with it
+        return True  # the check in the thread reports the error
 
 
 def _calls(
@@ -240,7 +240,7 @@ def _acts(
     is_owned: bool = False,
     is_local: bool = False,
 ) -> Method:
-    """A method of several writes, or one that ends the process: the log tells who asked, before it begins."""
+    """A method of several writes, or one that ends the process: its audit entry is written first."""
 
     async def call(gateway: Gateway, asked: Any, caller: Caller) -> msgspec.Struct:
         if not getattr(asked, "is_dry_run", False):
@@ -254,7 +254,7 @@ async def _answer(gateway: Gateway, asked: questions.AnswerAsked, caller: Caller
     answered = await _write(
         gateway, "questions.answer", questions.recording_answer, asked, caller, by=caller.who
     )
-    # After the commit, because other writes need not wait for it; in a thread, because answers may be long.
+    # Build the view after the commit, so that other writes do not wait; in a thread, because it may be long.
     return await asyncio.to_thread(AnsweredView.of, *answered, has_gateway=True)
 
 
@@ -262,17 +262,17 @@ async def _prune(gateway: Gateway, asked: checkpoints.PruneAsked, caller: Caller
     moment = checkpoints.moment_of(asked, gateway.clock.now())
     if asked.is_dry_run:
         return await gateway.store.read(lambda tx: checkpoints.prunable(tx, moment))
-    # In a thread: it is many writes, and the loop does not wait for it.
+    # In a thread: many writes must not block the event loop.
     return await asyncio.to_thread(checkpoints.prune, gateway.store.write_now, moment)
 
 
 async def _retry_page(gateway: Gateway, asked: tasks.RetryPageAsked, caller: Caller) -> RetriedPageView:
-    # In a thread: it is many writes, and the loop does not wait for it.
+    # In a thread: many writes must not block the event loop.
     return await asyncio.to_thread(tasks.retry_page, gateway.store, asked, reach=caller.reach)
 
 
 async def _fork(gateway: Gateway, asked: tasks.ForkAsked, caller: Caller) -> ForkedView:
-    # In a thread: the past of a task may be long.
+    # In a thread: the history of a task may be long.
     return await asyncio.to_thread(
         tasks.fork_task, gateway.store, asked, now=gateway.clock.now(), reach=caller.reach
     )
@@ -295,49 +295,49 @@ def describe(method: Method) -> MethodView:
 
 
 _TABLE = [
-    # Tasks, as clients of OpenClaw's protocol know them.
+    # Tasks in the format of OpenClaw's protocol.
     _reads_own(
         "tasks.list",
         openclaw.ListAsked,
         TaskListed,
         openclaw.list_tasks,
-        "A page of tasks in the protocol's shape; by creation, last change or end, newest first.",
+        "A page of tasks in OpenClaw's format; by creation, last change or end, newest first.",
     ),
     _reads_own(
         "tasks.get",
         openclaw.GetAsked,
         TaskFound,
         openclaw.get_task,
-        "One task in the protocol's shape.",
+        "One task in OpenClaw's format.",
     ),
     _writes_own(
         "tasks.cancel",
         openclaw.WireCancelAsked,
         TaskCancelled,
         openclaw.cancelling_wire_task,
-        "Ask for the end of a task; one that is not there is an answer, not an error.",
+        "Cancel a task; for a missing task the answer says so, without an error.",
     ),
     _writes_own(
         "tasks.retry",
         openclaw.SeveralAsked,
         TasksRetried,
         openclaw.retrying_tasks,
-        "Open tasks again whose resume has failed.",
+        "Retry tasks whose resume has failed.",
     ),
     _writes_own(
         "tasks.dismiss",
         openclaw.SeveralAsked,
         TasksDismissed,
         openclaw.dismissing_tasks,
-        "Send nothing more of what is owed because of these tasks, and stop telling that it failed.",
+        "Drop the pending and failed deliveries of these tasks.",
     ),
-    # The ledger, as the commands print it.
+    # The ledger, as the CLI prints it.
     _reads_own(
         "ledger.list",
         tasks.TasksAsked,
         TaskPageView,
         tasks.read_asked_page,
-        "A page of tasks, newest first, with how many there are in each status.",
+        "A page of tasks, newest first, with the number of tasks in each status.",
     ),
     Method(
         name="ledger.show",
@@ -345,7 +345,7 @@ _TABLE = [
         params=tasks.TaskAsked,
         answer=TaskDetailView,
         call=tasks.show,
-        summary="One task with everything about it.",
+        summary="One task in full.",
         is_owned=True,
     ),
     _calls(
@@ -354,27 +354,25 @@ _TABLE = [
         Nothing,
         OverviewView,
         overview.overview,
-        "How many there are of what a person may have to look at.",
+        "The number of reviews, questions and failures that a person may have to look at.",
     ),
     _calls(
         "ledger.result",
-        # Not for those who only look: they are shown what `ledger.show` shows.
+        # Needs the write scope: readers get the redacted values of `ledger.show`.
         WRITE,
         tasks.ResultAsked,
         ResultView,
         tasks.result,
-        "How a task ended, with its result whole; may wait a while for it.",
+        "The outcome of a task with its full result; can wait for the end.",
         is_owned=True,
     ),
-    _writes_own(
-        "ledger.cancel", tasks.CancelAsked, CancelView, tasks.cancelling_task, "Ask for the end of a task."
-    ),
+    _writes_own("ledger.cancel", tasks.CancelAsked, CancelView, tasks.cancelling_task, "Cancel a task."),
     _writes_own(
         "ledger.retry",
         tasks.RetryAsked,
         RetriedView,
         tasks.retrying_one,
-        "Go on with a task that ended without success, from its last good place.",
+        "Retry a task that ended without success, from its last good point.",
     ),
     _acts(
         "ledger.retry_page",
@@ -382,7 +380,7 @@ _TABLE = [
         tasks.RetryPageAsked,
         RetriedPageView,
         _retry_page,
-        "The same for several: a page of those in some statuses, by name or owner.",
+        "Retry a page of tasks, selected by status, name or owner.",
         is_owned=True,
     ),
     _acts(
@@ -391,7 +389,7 @@ _TABLE = [
         tasks.ForkAsked,
         ForkedView,
         _fork,
-        "A new task with the past of another, up to the end of one of its turns.",
+        "Create a new task with the history of another, up to the end of one of its turns.",
         is_owned=True,
     ),
     _writes_own(
@@ -399,21 +397,21 @@ _TABLE = [
         ledger.CreateAsked,
         CreatedView,
         ledger.creating_task,
-        "Record a task, for whoever carries tasks of that name.",
+        "Create a task for a worker that knows its name.",
     ),
     _reads(
         "reviews.list",
         reviews.ReviewsAsked,
         ReviewPageView,
         lambda tx, asked: reviews.read_page(tx, after=asked.after or "", limit=asked.limit),
-        "Effects whose outcome nobody knows, oldest first.",
+        "Effects whose outcome is unknown, oldest first.",
     ),
     _reads(
         "reviews.show",
         reviews.ReviewAsked,
         ReviewDetailView,
         lambda tx, asked: reviews.read_detail(tx, tx.effects.resolve(asked.effect_id)),
-        "One effect with all that is known about it.",
+        "One effect in full.",
     ),
     _decides(
         "reviews.resolve",
@@ -427,9 +425,15 @@ _TABLE = [
         questions.QuestionsAsked,
         QuestionPageView,
         lambda tx, asked: questions.read_page(tx, after=asked.after or "", limit=asked.limit),
-        "What tasks ask a person, oldest first.",
+        "Open questions that tasks ask a person, oldest first.",
     ),
-    _audited("questions.answer", questions.AnswerAsked, AnsweredView, _answer, "Answer a question, once."),
+    _audited(
+        "questions.answer",
+        questions.AnswerAsked,
+        AnsweredView,
+        _answer,
+        "Answer a question; the first answer counts.",
+    ),
     _reads(
         "deliveries.list",
         deliveries.DeliveriesAsked,
@@ -437,21 +441,21 @@ _TABLE = [
         lambda tx, asked: deliveries.read_page(
             tx, which=asked.which, after=asked.after or "", limit=asked.limit
         ),
-        "What was given up, oldest first; or what is still owed.",
+        "Failed deliveries, oldest first; or those still to be sent.",
     ),
     _decides(
         "deliveries.retry",
         deliveries.DeliveryAsked,
         DeliveryChangedView,
         deliveries.retrying_delivery,
-        "Send after all what was given up.",
+        "Send a failed delivery again.",
     ),
     _decides(
         "deliveries.dismiss",
         deliveries.DeliveryAsked,
         DeliveryChangedView,
         deliveries.dismissing_delivery,
-        "Send it no more.",
+        "Drop a delivery without sending it.",
     ),
     _reads(
         "checkpoints.list",
@@ -474,7 +478,7 @@ _TABLE = [
         checkpoints.CheckpointAsked,
         CheckpointLineView,
         checkpoints.retrying_checkpoint,
-        "Open a failed resume again.",
+        "Retry a failed resume.",
     ),
     _acts(
         "checkpoints.prune",
@@ -482,21 +486,21 @@ _TABLE = [
         checkpoints.PruneAsked,
         PrunedView,
         _prune,
-        "Remove settled checkpoints of ended tasks.",
+        "Delete old checkpoints of ended tasks.",
     ),
     _reads_own(
         "events.list",
         events.EventsAsked,
         EventPageView,
         events.read_page,
-        "What happened, in order: the newest, or what came after a position.",
+        "Events in order: the newest ones, or those after a position.",
     ),
     _reads(
         "audit.list",
         audit.AuditAsked,
         AuditPageView,
         audit.read_page,
-        "Who did what, newest first.",
+        "Entries of the audit log, newest first.",
     ),
     # Conversations.
     _calls(
@@ -505,7 +509,7 @@ _TABLE = [
         sessions.ChatAsked,
         PostedView,
         sessions.send,
-        "Post a message to a session. It is durable before it is acknowledged, also during drain.",
+        "Send a message to a session. It is stored before it is acknowledged, also during a drain.",
     ),
     _calls(
         "chat.history",
@@ -513,7 +517,7 @@ _TABLE = [
         sessions.HistoryAsked,
         TranscriptView,
         sessions.history,
-        "The transcript of a session; may wait a while for more.",
+        "The transcript of a session; can wait for new messages.",
     ),
     _calls("sessions.list", READ, sessions.SessionsAsked, SessionPageView, sessions.page, "Sessions."),
     _calls(
@@ -522,20 +526,28 @@ _TABLE = [
         sessions.SessionAsked,
         SessionDetailView,
         sessions.get,
-        "One session with the end of its transcript.",
+        "One session with its last messages.",
     ),
     _calls("sessions.send", WRITE, sessions.ChatAsked, PostedView, sessions.send, "The same as chat.send."),
-    _calls("agents.list", READ, Nothing, AgentPageView, sessions.agents, "The agents of the settings."),
+    _calls("agents.list", READ, Nothing, AgentPageView, sessions.agents, "The configured agents."),
     # The process.
-    _calls("health", READ, Nothing, HealthView, restart.health, "That somebody is there.", is_owned=True),
-    _calls("gateway.status", READ, Nothing, GatewayView, restart.status, "How the gateway fares."),
+    _calls(
+        "health",
+        READ,
+        Nothing,
+        HealthView,
+        restart.health,
+        "Whether the gateway answers, and whether it is ready.",
+        is_owned=True,
+    ),
+    _calls("gateway.status", READ, Nothing, GatewayView, restart.status, "Status of the gateway."),
     _calls(
         "gateway.readiness",
         READ,
         Nothing,
         ReadinessView,
         restart.readiness,
-        "Whom a restart would interrupt now.",
+        "What a restart would interrupt now.",
     ),
     _calls(
         "gateway.restart.preflight",
@@ -543,7 +555,7 @@ _TABLE = [
         Nothing,
         PreflightView,
         restart.preflight,
-        "The same in the protocol's words.",
+        "The same in OpenClaw's format.",
     ),
     _acts(
         "gateway.restart",
@@ -551,7 +563,7 @@ _TABLE = [
         restart.RestartAsked,
         RestartAnswerView,
         restart.restart,
-        "Drain, restart and go on. Refused, with the list, when too many would be interrupted.",
+        "Drain, restart and resume. Refused, with a list, if too much is in flight.",
     ),
     _calls(
         "gateway.restarts",
@@ -559,7 +571,7 @@ _TABLE = [
         restart.RestartsAsked,
         RestartPageView,
         restart.restarts,
-        "Each restart: what it interrupted, and what became of it.",
+        "Past restarts, and the outcome of the work that each interrupted.",
     ),
     _acts(
         "gateway.resume",
@@ -567,7 +579,7 @@ _TABLE = [
         Nothing,
         LetResumeView,
         restart.let_resume,
-        "Let go on what the gateway holds back after a crash loop.",
+        "Release work held after a crash loop.",
     ),
     _acts(
         "store.accept",
@@ -575,16 +587,16 @@ _TABLE = [
         Nothing,
         AcceptedView,
         ledger.accept_store,
-        "Take a database that is older than its mark as it is.",
+        "Accept a database that is older than its mark, such as a restored backup.",
     ),
-    _acts("gateway.stop", ADMIN, restart.StopAsked, StoppingView, restart.stop, "Drain, and end."),
+    _acts("gateway.stop", ADMIN, restart.StopAsked, StoppingView, restart.stop, "Drain, then stop."),
     _calls(
         "config.get",
         READ,
         settings.ConfigAsked,
         ConfigView,
         settings.get,
-        "The settings that hold now, without secrets.",
+        "The settings in effect, without secrets.",
     ),
     _calls(
         "tokens.list",
@@ -601,7 +613,7 @@ _TABLE = [
         token_methods.TokenCreateAsked,
         TokenMadeView,
         token_methods.create,
-        "One more token; its text is in the answer, and nowhere else.",
+        "Create a token; only the answer contains its text.",
         is_local=True,
     ),
     _acts(
@@ -610,7 +622,7 @@ _TABLE = [
         token_methods.TokenAsked,
         TokenRevokedView,
         token_methods.revoke,
-        "Let a token open nothing any more.",
+        "Revoke a token.",
         is_local=True,
     ),
     _acts(
@@ -619,7 +631,7 @@ _TABLE = [
         token_methods.TokenRotateAsked,
         TokenMadeView,
         token_methods.rotate,
-        "Another text for a token; the one before opens nothing any more.",
+        "Replace a token by a new one; the old one is refused at once.",
         is_local=True,
     ),
     _calls("rpc.describe", READ, Nothing, DescriptionView, _describe, "This table.", is_owned=True),

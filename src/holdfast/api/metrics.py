@@ -1,4 +1,4 @@
-"""What Prometheus reads: requests by method and code, connections, and the counts that the ledger keeps."""
+"""Metrics for Prometheus: requests by method and code, connections, and counts from the ledger."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from holdfast.api.contract import Gateway
 from holdfast.store.clock import skew_of, uncertainty_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Those that the ledger counts.
+# The nouns that the ledger counts.
 NOUNS = ("task", "run", "checkpoint")
 
 
 class Metrics:
-    """The numbers of one gateway; each has a collection of its own."""
+    """The metrics of one gateway, in a registry of its own."""
 
     def __init__(self) -> None:
         self._all = CollectorRegistry()
         self.requests = Counter(
             "holdfast_requests", "Requests by method and code.", ("method", "code"), registry=self._all
         )
-        self.connections = Gauge("holdfast_websockets", "WebSockets that are open.", registry=self._all)
+        self.connections = Gauge("holdfast_websockets", "Open WebSockets.", registry=self._all)
         self._ledger = _LedgerCounts()
         self._all.register(self._ledger)
 
     async def text(self, gateway: Gateway) -> bytes:
         status = await gateway.look()
         self._ledger.counts = {}
-        if status.ledger_problem is None:  # what the gateway itself knows is told without it
+        if status.ledger_problem is None:  # without the ledger, only the gateway's own metrics
             self._ledger.counts = await gateway.store.read(
                 lambda tx: {noun: tx.events.counts(noun) for noun in NOUNS}
             )
@@ -55,9 +55,11 @@ class _LedgerCounts(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         for noun, by_status in self.counts.items():
-            family = GaugeMetricFamily(f"holdfast_{noun}s", f"How many {noun}s there are.", labels=["status"])
+            family = GaugeMetricFamily(
+                f"holdfast_{noun}s", f"Number of {noun}s by status.", labels=["status"]
+            )
             for status, number in by_status.items():
                 family.add_metric([status], number)
             yield family
         for name, value in self.gateway.items():
-            yield GaugeMetricFamily(name, "How the gateway fares.", value=value)
+            yield GaugeMetricFamily(name, "Status of the gateway.", value=value)

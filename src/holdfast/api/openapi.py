@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of methods."""
+"""The OpenAPI document, generated from the table of methods."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.api.methods import METHODS, Method
 from holdfast.api.params import Params
 from holdfast.api.rpc import HTTP_STATUS
 
-# What every route but the probes may answer instead.
+# The errors of every route except the probes.
 _REFUSALS = (400, 401, 403, 429, 500, 503)
 
 
 class RpcErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request gets that was not done."""
+    """The answer to a request that failed."""
 
     error: ErrorBody
 
@@ -37,29 +37,29 @@ def document() -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for method, params, answer in zip(methods, of_methods[::2], of_methods[1::2], strict=True):
         paths[f"/rpc/{method.name}"] = {"post": _operation(method, params, answer, error)}
-    not_ready = {"503": {"description": "It cannot work now."}}
+    not_ready = {"503": {"description": "The gateway cannot do work now."}}
     paths |= {
         "/healthz": {"get": _plain("Whether the process answers.", error, (400, 403), security=[])},
         "/readyz": {
             "get": _plain(
-                "Whether it can work; 503 before recovery is over, in a drain, and without its ledger.",
+                "Whether the gateway can work; 503 until recovery ends, in a drain, and without its ledger.",
                 error,
                 (400, 403),
                 also=not_ready,
                 security=[],
             )
         },
-        "/metrics": {"get": _plain("Numbers for Prometheus.", error, _REFUSALS)},
+        "/metrics": {"get": _plain("Metrics for Prometheus.", error, _REFUSALS)},
         "/events": {
             "get": {
                 **_plain(
-                    "The feed as Server-Sent Events; Last-Event-ID goes on from there.",
+                    "The event feed as Server-Sent Events; Last-Event-ID continues from there.",
                     error,
                     (*_REFUSALS, 404),
                 ),
                 "parameters": [
-                    _optional("query", "after", "Only what happened after this position."),
-                    _optional("query", "task", "Only what happened to this task."),
+                    _optional("query", "after", "Only events after this position."),
+                    _optional("query", "task", "Only events of this task."),
                     _optional("header", "Last-Event-ID", "The same as `after`."),
                 ],
             }
@@ -110,7 +110,7 @@ def _operation(method: Method, params: Any, answer: Any, error: Any) -> dict[str
 
 
 def _structs(found: Any) -> Iterator[type[msgspec.Struct]]:
-    """Every struct in a description of types, however deep, once."""
+    """Every struct in a type description, at any depth, once."""
     waiting, seen = [found], set()
     while waiting:
         one = waiting.pop()
@@ -124,7 +124,7 @@ def _structs(found: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _always_there(struct: type[msgspec.Struct]) -> list[str]:
-    """What an answer always has: also what has a default, unless defaults are left out."""
+    """The fields that an answer always has: all, unless it omits defaults."""
     has_all = not struct.__struct_config__.omit_defaults
     return [one.encode_name for one in msgspec.structs.fields(struct) if has_all or one.required]
 
@@ -152,4 +152,4 @@ def _plain(
 
 
 def _problem(error: Any) -> dict[str, Any]:
-    return {"description": "It was not done.", "content": {"application/json": {"schema": error}}}
+    return {"description": "The request failed.", "content": {"application/json": {"schema": error}}}

@@ -1,4 +1,4 @@
-"""tasks.*: the tasks of the ledger as clients of OpenClaw's protocol ask for them."""
+"""tasks.*: tasks of the ledger in the format of OpenClaw's protocol."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
 
-# However rare what is asked for, one call looks at no more tasks than this; its page token goes on there.
+# One call reads at most this many tasks, even if few match; its page token continues from there.
 LOOKED_AT = 5000
-# As the protocol has it.
+# The limits of the protocol.
 MAX_WIRE_PAGE = 500
 _BATCH = 500
 _AGE_TOKEN = re.compile(r"(\d{1,19})\.([a-z0-9_-]{1,64})")
@@ -68,7 +68,7 @@ class GetAsked(Params, frozen=True, kw_only=True):
 
 
 class WireCancelAsked(Params, frozen=True, kw_only=True):
-    """The end of one task."""
+    """Cancel one task."""
 
     task_id: ShortText
     reason: ShortText | None = None
@@ -81,7 +81,7 @@ class SeveralAsked(Params, frozen=True, kw_only=True):
 
 
 class NoSuchTask(BadInput):
-    """The protocol calls it a wrong request, in these words."""
+    """The protocol reports a missing task as an invalid request, with this message."""
 
     code = NotFound.code
 
@@ -108,7 +108,7 @@ def get_task(tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING) -> TaskFound
 def cancelling_wire_task(
     asked: WireCancelAsked, *, now: datetime, reach: Reach = EVERYTHING
 ) -> Write[TaskCancelled]:
-    """A task that is not there is no error of the protocol, but an answer."""
+    """The write that cancels. For a missing task the protocol expects an answer, not an error."""
     from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
 
     def cancel(tx: Tx) -> TaskCancelled:
@@ -121,17 +121,17 @@ def cancelling_wire_task(
             case Cancelled(task=task):
                 return TaskCancelled(found=True, cancelled=True, task=TaskSummary.of(task))
             case CancelRequested(task=task):
-                why = "Cancel requested; its holder is told at its next call."
+                why = "Cancel requested; its worker cancels it when the task next calls Holdfast."
                 return TaskCancelled(found=True, cancelled=True, reason=why, task=TaskSummary.of(task))
             case AlreadyEnded(task=task):
-                why = f"Task has ended before as {task.status.value}."
+                why = f"Task has already ended as {task.status.value}."
                 return TaskCancelled(found=True, cancelled=False, reason=why, task=TaskSummary.of(task))
 
     return cancel
 
 
 def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[TasksRetried]:
-    """Each task whose resume failed is opened again from its checkpoint; nothing else can be retried."""
+    """Retry each task from the checkpoint whose resume failed; other tasks are refused."""
     from holdfast.engine.recovery.resume import retrying
 
     def retry_one(tx: Tx, task_id: str) -> TaskRetried:
@@ -162,9 +162,9 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTH
 def dismissing_tasks(
     asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTHING
 ) -> Write[TasksDismissed]:
-    """What is owed because of each task, or could not be delivered, is nobody's concern any more.
+    """Drop the pending and failed deliveries of each task.
 
-    What went out stays as it is, and what is being sent at this moment cannot be called back.
+    Sent deliveries stay as they are, and one that is being sent cannot be called back.
     """
 
     def dismiss_one(tx: Tx, task_id: str) -> TaskDismissed:
@@ -217,7 +217,7 @@ def _fits(task: Task, asked: ListAsked, statuses: frozenset[TaskStatus]) -> bool
 def _in_order(
     tx: Tx, asked: ListAsked, statuses: frozenset[TaskStatus], reach: Reach
 ) -> Iterator[tuple[Task, str]]:
-    """Each task with the page token of what comes after it."""
+    """Each task with the page token that continues after it."""
     if reach.is_bound and asked.sort_by is not None:
         yield from _own_by_age(tx, asked, reach)
         return
@@ -255,9 +255,9 @@ def _last_ended_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:
 
 
 def _own_by_age(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, str]]:
-    """Those that a bound caller reaches, by their end or their last change; of many, only the newest.
+    """The tasks of a limited caller, by end or last change; of many, only the newest.
 
-    Not those of everybody, with the others left out: a page token would then name a task of somebody else.
+    Filtering the list of all tasks instead would put the id of another owner's task into a page token.
     """
     place = _read_age(asked.cursor)
     own = reach.page(tx, before=LAST, limit=LOOKED_AT)
@@ -267,7 +267,7 @@ def _own_by_age(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, 
 
 
 def _place_of(task: Task) -> tuple[int, str]:
-    """An ended task is found by the time of its clean-up, so all are compared by what that is or would be."""
+    """The sort key. The index of ended tasks is by clean-up time, so compare all tasks by that time."""
     from holdfast.core.clock import to_micros
     from holdfast.engine.ledger.ledger import DEFAULT_RETENTION
 
@@ -275,10 +275,10 @@ def _place_of(task: Task) -> tuple[int, str]:
 
 
 def _last_changed_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:
-    """Who is alive, by the last change, together with who has ended: an ended task changes no more.
+    """Live and ended tasks, by their last change; an ended task no longer changes.
 
-    There is no index of changes, which every step would have to pay for; so of a great many that are alive
-    only the newest are put in order.
+    There is no index of changes, because every step would have to update it. So if there are very many live
+    tasks, only the newest are sorted.
     """
     from heapq import merge
 
@@ -300,4 +300,4 @@ def _read_age(token: str | None) -> tuple[int, str]:
 
 
 def _bad_token() -> BadInput:
-    return BadInput("cursor", "that is no nextCursor of this list; ask for its first page")
+    return BadInput("cursor", "not a nextCursor of this list; request the first page without a cursor")

@@ -1,4 +1,4 @@
-"""ledger.overview: how many there are of what a person may have to look at, for one screen."""
+"""ledger.overview: counts of what a person may have to look at, for one screen."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def read_overview(tx: Tx, clock: Clock) -> OverviewView:
 
 
 def _asked(tx: Tx) -> int:
-    """As `questions list` has it: without those of tasks that have ended."""
+    """Open questions of tasks that have not ended, as in `questions list`."""
     return len(read_questions(tx, after="", limit=COUNTED_AT_MOST).questions)
 
 
 def _waiting(tx: Tx, now: datetime) -> dict[str, int]:
-    """How many wait for what, of the newest in each status: a status with many hides no other."""
+    """How many tasks wait for what, counted among the newest tasks of each status."""
     kinds: Counter[str] = Counter()
     for status in (TaskStatus.WAITING, TaskStatus.NEEDS_REVIEW, TaskStatus.PAUSED):
         found = tx.tasks.page(statuses=(status,), limit=COUNTED_AT_MOST)
@@ -79,19 +79,19 @@ def _waiting(tx: Tx, now: datetime) -> dict[str, int]:
 
 
 def _clock_problem(tx: Tx, clock: Clock) -> str | None:
-    """On a file; a server has a clock of its own, and each gateway watches it for itself."""
+    """A clock jump, for SQLite only; for PostgreSQL each gateway watches the server's clock itself."""
     ahead = jumped_by(tx.boots.fact(FACT), clock)
     return None if ahead is None else jump_in_words(ahead)
 
 
 def _failed_since(tx: Tx, moment: datetime) -> int:
-    """Of the newest that failed."""
+    """How many of the newest failed tasks failed since then."""
     found = tx.tasks.page(statuses=FAILED, limit=COUNTED_AT_MOST)
     return sum(task.ended_at is not None and task.ended_at >= moment for task in found)
 
 
 def _at_most(count: Callable[[], int]) -> int:
-    """A damaged one among them is the doctor's concern, not this screen's."""
+    """The count; 0 if a record is damaged, which `holdfast doctor` reports."""
     try:
         return count()
     except HoldfastError:

@@ -1,4 +1,4 @@
-"""Reads a page of records of which one may be damaged: it is named, and hides no other."""
+"""Reads a page of records, and reports damaged ones without hiding the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R", bound=_HasId)
 def read_sound(
     read: Callable[[int, str], list[R]], *, after: str, limit: int, problems: list[str]
 ) -> list[R]:
-    """At most `limit` records after an id; `read` takes both. What cannot be read is added to `problems`."""
+    """At most `limit` records after an id; `read` takes both. Damaged records are added to `problems`."""
     try:
         return read(limit, after)
     except RowDamaged:

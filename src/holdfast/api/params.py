@@ -1,4 +1,4 @@
-"""What every method's parameters have in common: closed objects, in the spelling of the wire."""
+"""The base class and the common types of method parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_TEXT_CHARS = 4000
 MAX_PAGE = 1000
 _MAX_NAMED_CHARS = 100
 
-# A whole id, or a beginning of one that fits only one record.
+# A full id or a unique prefix.
 IdText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_-]{1,64}$", max_length=64)]
 NameText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 KeyText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[ -~]+$", min_length=1, max_length=128)]
@@ -22,7 +22,7 @@ PageToken: TypeAlias = Annotated[str, msgspec.Meta(max_length=512)]
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A closed object: a property that the method does not know is refused."""
+    """Parameters in camelCase; unknown ones are refused."""
 
 
 class Nothing(Params, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Nothing(Params, frozen=True, kw_only=True):
 
 
 def credited(named: str | None, caller: str) -> str:
-    """Who decided, for the audit: the caller as the server knows them, and whom they name beside."""
+    """The name for the audit log: the authenticated caller, and the person that the caller names."""
     if named is None or named == caller:
         return caller
     return f"{named[:_MAX_NAMED_CHARS]} (said {caller[:_MAX_NAMED_CHARS]})"[:MAX_NAME_CHARS]

@@ -1,4 +1,4 @@
-"""Which address a request counts for: loopback and an IPv6 /64 are one, and a trusted proxy names another."""
+"""The client address for rate limits: loopback and an IPv6 /64 count as one, trusted proxies forward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 UNKNOWN = "unknown"
-# One machine owns all of it, and may call from any part of it.
+# One machine usually owns a whole /64, and may use any address in it.
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
 _SITE_BITS = 64
 _FORWARDED_FOR = re.compile(r'(?:^|;)\s*for\s*=\s*(?:"([^"]*)"|([^;"\s]*))\s*(?=;|$)', re.IGNORECASE)
@@ -19,21 +19,21 @@ _WITH_PORT = re.compile(r"\[([^\]]+)\](?::\d{1,5})?|([0-9.]+):\d{1,5}")
 
 
 def networks_of(texts: Iterable[str]) -> list[Network]:
-    """Addresses and networks as the settings have them. Raises ValueError for any other text."""
+    """Parse addresses and networks from the settings. Raises ValueError."""
     return [ipaddress.ip_network(text) for text in texts]
 
 
 def peer_of(scope: Mapping[str, Any], trusted: Sequence[Network]) -> str:
-    """The address that a request counts for."""
+    """The address that a request is counted under."""
     found = address_of(scope, trusted)
     return UNKNOWN if found is None else counted(found)
 
 
 def address_of(scope: Mapping[str, Any], trusted: Sequence[Network]) -> Address | None:
-    """Where a request comes from; None where that is not known.
+    """The client's address; None if it is not known.
 
-    A header is believed only from a trusted proxy, and of its hops the right-most one that is no trusted
-    proxy counts: what stands to the left of it was written by the client itself.
+    A forwarding header counts only from a trusted proxy. The right-most hop that is not a trusted proxy is
+    the client: anything to the left of it was written by the client itself.
     """
     client = scope.get("client")
     direct = None if client is None else _address(str(client[0]))
@@ -45,12 +45,12 @@ def address_of(scope: Mapping[str, Any], trusted: Sequence[Network]) -> Address 
         for hops in (_x_forwarded_for(headers), _forwarded(headers))
         if hops
     }
-    # A proxy writes one of the two and may pass the other one on as the client made it up.
+    # A proxy sets one of the two headers, and may pass on a forged copy of the other.
     return told.pop() if len(told) == 1 else direct
 
 
 def counted(address: Address) -> str:
-    """All addresses that one caller can choose from are one."""
+    """Map all addresses that one client can choose from to one key."""
     if address.version == 4:
         return str(_LOOPBACK if address in _LOOPBACK else address)
     return str(ipaddress.ip_network((int(address), _SITE_BITS), strict=False))
@@ -61,7 +61,7 @@ def _last_untrusted(direct: Address, hops: Sequence[str], trusted: Sequence[Netw
     for hop in reversed(hops):
         found = _address(hop)
         if found is None:
-            return nearest  # hidden, or no address: it is known only which proxy said so
+            return nearest  # hidden or malformed: fall back to the proxy's address
         nearest = found
         if not _is_in(found, trusted):
             break
@@ -73,7 +73,7 @@ def _is_in(address: Address, networks: Sequence[Network]) -> bool:
 
 
 def _address(text: str) -> Address | None:
-    """An IPv4 address inside an IPv6 one is the IPv4 address; a port and a zone do not count."""
+    """Parse an address; map IPv4-in-IPv6 to IPv4, and drop a port and a zone."""
     text = text.strip()
     if (with_port := _WITH_PORT.fullmatch(text)) is not None:
         text = with_port[1] or with_port[2]
@@ -91,7 +91,7 @@ def _x_forwarded_for(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
 
 
 def _forwarded(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
-    """RFC 7239; an element that names no client is a hop that is not known."""
+    """The hops of RFC 7239; an element without a client is an unknown hop."""
     hops = []
     for element in _listed(headers, b"forwarded"):
         found = _FORWARDED_FOR.search(element)

@@ -1,4 +1,4 @@
-"""uvicorn's protocols, with bounds for peers without a token and an end for those that are too slow."""
+"""uvicorn's protocols, with limits for clients without a token and timeouts for slow ones."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from holdfast.api.peers import peer_of
 from holdfast.api.rpc import INVALID_REQUEST
 from holdfast.api.strict import StrictConnection
 
-# Looked at so often: what was so twice in a row has been so for at least as long.
+# The interval of checks: a state seen twice in a row has lasted at least this long.
 LOOK_EVERY_S = 10.0
 MAX_HEAD_BYTES = 32 * 1024
-# Read at once from a stranger, and nothing more until the application asks; and from others, as in asyncio.
+# Bytes per read from an anonymous client, until the application asks for more; and from others.
 STRANGER_READ_BYTES = 16 * 1024
 READ_BYTES = 256 * 1024
-# Before `connect` was answered: all frames together, and how long that may take in all.
+# Before `connect` is answered: the limit for all frames together, and for the time.
 BEFORE_CONNECT_FRAMES = 8
 BEFORE_CONNECT_BYTES = 64 * 1024
 BEFORE_CONNECT_S = 20.0
-# So long a client may go on sending after it was told why its WebSocket ends.
+# How long a client may keep sending after the close of its WebSocket.
 LINGER_S = 1.0
-# Of RFC 6455.
+# Close codes of RFC 6455.
 BAD_TEXT, POLICY, TOO_BIG = 1007, 1008, 1009
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -44,14 +44,14 @@ _GUEST = "holdfast.guest"
 
 
 def show_token(scope: MutableMapping[str, Any]) -> None:
-    """The client of this request or WebSocket has shown a right token: it is no stranger any more."""
+    """Mark the connection: its client has shown a valid token."""
     guest = (scope.get("extensions") or {}).get(_GUEST)
     if guest is not None:
         guest.shows_token()
 
 
 class PatientHttp(H11Protocol):
-    """Ends a connection whose request does not come, or whose answer is not taken; and one too many."""
+    """Closes a connection whose client sends no request or reads no answer, and one over the limit."""
 
     def __init__(self, *given: Any, crowd: ConnectionLimits, refusals: Refusals, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -64,7 +64,7 @@ class PatientHttp(H11Protocol):
         self.conn: StrictConnection = StrictConnection(max_head_bytes=MAX_HEAD_BYTES)
         self.app = functools.partial(_announce, self.app, self)
         self._next_look: asyncio.TimerHandle | None = None
-        # The whole head of its first request is due at the first look.
+        # The head of the first request is due at the first check.
         self._seen: object = ("no request", id(None))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -91,31 +91,31 @@ class PatientHttp(H11Protocol):
             return
         self._crowd.is_busy(self)
         if self._is_stranger and self.cycle.more_body:
-            # Its headers are looked at first; `receive` goes on reading.
+            # Stop reading until the headers were checked; `receive` resumes.
             self.flow.pause_reading()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         super().handle_websocket_upgrade(event)
         self._crowd.leave(self)
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - h11 says better what is wrong
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - h11 has the better message
         self._refusals.add(peer_of({"client": self.client}, ()), self.conn.why)
         if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
-            self.transport.abort()  # an answer is under way, and cannot be taken back
+            self.transport.abort()  # an answer was started, and cannot be replaced
             return
         body = msgspec.json.encode({"error": ErrorBody(code=INVALID_REQUEST, message=self.conn.why)})
-        # Not through h11, which would have to know what was asked.
+        # Not through h11, which cannot answer a request that it did not parse.
         self._is_refused = True
         self.flow.pause_reading()
         self.loop.call_later(HOLD_S, self._end_with, _BAD_REQUEST % len(body) + body)
         if self.cycle is not None:
-            # Its request will not come to its end.
+            # The rest of the request will not arrive.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
     def shutdown(self) -> None:
         if self._is_refused:
-            # h11 knows nothing of its answer, and would not end the connection.
+            # h11 does not know this answer, and would not close the connection.
             self.transport.close()
         else:
             super().shutdown()
@@ -126,7 +126,7 @@ class PatientHttp(H11Protocol):
             self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """It is answered as if it had asked for no upgrade; that is nothing to log for each."""
+        """Not logged: the request is answered as if it had asked for no upgrade."""
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -148,7 +148,7 @@ class PatientHttp(H11Protocol):
 
     def _look(self) -> None:
         if self.transport.is_closing() or self.transport.get_protocol() is not self:
-            return  # over, or a WebSocket by now
+            return  # closed, or a WebSocket by now
         if self.flow.write_paused:
             idle: object = "not taken"
         elif self._is_idle:
@@ -163,7 +163,7 @@ class PatientHttp(H11Protocol):
 
 
 class PatientWebSocket(WebSocketsSansIOProtocol):
-    """Ends a connection whose client takes nothing; and takes little of one that has not shown its token."""
+    """Closes a connection whose client reads nothing; and reads little before the token was shown."""
 
     def __init__(
         self, *given: Any, crowd: ConnectionLimits, room: WaitingRoom, refusals: Refusals, **named: Any
@@ -195,13 +195,13 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             _read_at_once(self.transport, READ_BYTES)
 
     def give_up(self) -> None:
-        """Others wait for its place."""
+        """Close this anonymous WebSocket: newer ones need its slot."""
         self._refusals.add(peer_of({"client": self.client}, ()), "too many WebSockets wait for `connect`")
         self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         if self._is_over:
-            return  # taken from the kernel, so that the client can read why
+            return  # discard it, so that the client can read why we close
         if self._is_stranger and self.handshake_initiated:
             self._bytes_before += len(data)
             if self._bytes_before > BEFORE_CONNECT_BYTES + STRANGER_READ_BYTES:
@@ -210,12 +210,12 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         super().data_received(data)
 
     def handle_connect(self, event: Any) -> None:
-        # `receive` goes on reading, just before the application accepts: no frame comes earlier.
+        # Reading resumes in `receive`, just before the application accepts; no frame comes earlier.
         self.read_paused = True
         self.transport.pause_reading()
         super().handle_connect(event)
 
-    # --- frames: until the token was shown, a few whole ones of text or bytes, and the closing one
+    # --- frames: before the token, only a few unfragmented ones and the close frame
 
     def handle_text(self, event: Any) -> None:
         if self._is_fit(event):
@@ -250,7 +250,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             try:
                 b"".join(self.frames).decode()
             except UnicodeDecodeError:
-                self._refuse(BAD_TEXT, "a text frame is UTF-8")
+                self._refuse(BAD_TEXT, "a text frame must be UTF-8")
                 return
         super().send_receive_event_to_app()
 
@@ -273,12 +273,12 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             return
         if self._is_stranger:
             self._refusals.add(peer_of({"client": self.client}, ()), why)
-        self.conn.data_to_send()  # the answers to its pings are not sent
+        self.conn.data_to_send()  # drop the answers to its pings
         self.conn.fail(code, why)
         self.handle_parser_exception()
 
     def handle_parser_exception(self) -> None:
-        """Closed with data unread, the connection would be reset before the client has read why."""
+        """Keep reading: closing with unread data would reset the connection before the client reads why."""
         self._is_over = True
         if self.conn.close_sent is None:
             self.transport.abort()
@@ -307,7 +307,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        # Nothing has to be looked at any more.
+        # Stop the checks.
         self._was_paused = True
         self._room.leave(self)
         self._crowd.leave(self)
@@ -319,13 +319,13 @@ async def _gone(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def _announce(app: Callable[..., Any], guest: object, scope: Any, receive: Any, send: Any) -> None:
-    """The application may say of this connection that its client has shown a token."""
+    """Let the application mark this connection with `show_token`."""
     scope["extensions"] = {**(scope.get("extensions") or {}), _GUEST: guest}
     await app(scope, receive, send)
 
 
 def _read_at_once(transport: asyncio.Transport, count: int) -> None:
-    """How much asyncio asks the kernel for; a transport of another loop may have its own idea."""
+    """Set how much asyncio reads at once; transports of other event loops ignore it."""
     if hasattr(transport, "max_size"):
         transport.max_size = count
     elif hasattr(transport, "set_read_buffer_limits"):

@@ -1,4 +1,4 @@
-"""Questions for every door: what tasks want to know from a person, and the answer."""
+"""Questions for the API and the CLI: list and answer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 class QuestionsAsked(Params, frozen=True, kw_only=True):
-    """What tasks that have not ended ask, oldest first."""
+    """Open questions of tasks that have not ended, oldest first."""
 
     limit: PageSize = 50
-    # The `next_page_token` of the page before.
+    # The `next_page_token` of the previous page.
     after: IdText | None = None
 
 
 class AnswerAsked(Params, frozen=True, kw_only=True):
-    """The answer to one question: any JSON that it allows."""
+    """The answer to one question: any JSON value that it allows."""
 
     question_id: IdText
     answer: Any
@@ -37,7 +37,7 @@ class AnswerAsked(Params, frozen=True, kw_only=True):
 
 
 def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
-    """Nobody waits for the answer to a question of a task that has ended."""
+    """A page of open questions, without those of tasks that have ended."""
     problems: list[str] = []
     after = place_of("ques", after, tx.questions.resolve) if after else ""
     shown: list[QuestionView] = []
@@ -60,7 +60,7 @@ def read_page(tx: Tx, *, after: str, limit: int) -> QuestionPageView:
 
 
 def recording_answer(asked: AnswerAsked, *, by: str, now: datetime) -> Write[tuple[Question, Task | None]]:
-    """The write of an answer; the first one stays. Raises IllegalMove when its task has ended."""
+    """The write of an answer; the first answer counts. Raises IllegalMove if the task has ended."""
     from holdfast.engine.conversation.questions import answering
 
     refuse_references("answer", asked.answer)
@@ -69,9 +69,9 @@ def recording_answer(asked: AnswerAsked, *, by: str, now: datetime) -> Write[tup
         question_id = tx.questions.resolve(asked.question_id)
         question = tx.questions.get(question_id)
         task = _task_of(tx, question)
-        # An answer that is ours, from a commit whose answer was lost, stays ours.
+        # If our own earlier commit recorded this answer, report success.
         if question.answered_at is None and task is not None and task.has_ended:
-            raise IllegalMove("task", task.id, task.status.value, "one that hears an answer")
+            raise IllegalMove("task", task.id, task.status.value, "answered")
         answered = answering(question_id, asked.answer, by=credited(asked.by, by), now=now)(tx)
         return answered, _task_of(tx, answered)
 
@@ -81,7 +81,7 @@ def recording_answer(asked: AnswerAsked, *, by: str, now: datetime) -> Write[tup
 def answering_question(
     asked: AnswerAsked, *, by: str, now: datetime, has_gateway: bool = True
 ) -> Write[AnsweredView]:
-    """The same with its view, for a command: it has no event loop, and other writers that wait are few."""
+    """The same with its view, for the CLI, where building the view inside the write blocks no event loop."""
     answer = recording_answer(asked, by=by, now=now)
 
     def answer_and_show(tx: Tx) -> AnsweredView:

@@ -1,4 +1,4 @@
-"""gateway.*: how the process fares, whom a restart would interrupt, restart and stop."""
+"""gateway.*: status, readiness for a restart, restart and stop."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class RestartAsked(Params, frozen=True, kw_only=True):
-    """A restart: why, and whether it passes the readiness gate."""
+    """A restart: the reason, and whether to skip the readiness gate."""
 
     reason: ShortText = "asked for by an operator"
     force: bool = False
-    # For the session that asks: what to go on with afterwards.
+    # For the session that asks: what to continue with after the restart.
     continuation: ShortText | None = None
 
 
 class StopAsked(Params, frozen=True, kw_only=True):
-    """A drain, and then the end of the gateway."""
+    """Drain the gateway and stop it."""
 
     reason: ShortText = "asked for by an operator"
 
@@ -54,9 +54,9 @@ class RestartsAsked(Params, frozen=True, kw_only=True):
 async def status(gateway: Gateway, asked: Nothing, caller: Caller) -> GatewayView:  # noqa: ARG001 - a method
     found = await gateway.look()
     newest: list[Restart] = []
-    # The ledger may not be there yet while the gateway starts. One that is away would be waited for.
+    # While the gateway starts, there may be no ledger yet; and a read would block if the database is away.
     if found.status != "starting" and found.ledger_problem is None:
-        with contextlib.suppress(HoldfastError):  # damaged: the rest is known all the same
+        with contextlib.suppress(HoldfastError):  # a damaged record must not hide the rest
             newest = await gateway.restarts(1)
     return GatewayView.of(found, newest[0] if newest else None)
 
@@ -77,7 +77,7 @@ async def readiness(gateway: Gateway, asked: Nothing, caller: Caller) -> Readine
 
 
 async def restart(gateway: Gateway, asked: RestartAsked, caller: Caller) -> RestartAnswerView:
-    """Answered when everything is drained and the process is about to end, or when it goes on."""
+    """Answered when the drain is over and the process is about to end, or when the restart is refused."""
     from holdfast.gateway.gateway import RestartRequest
 
     answer = await gateway.restart(
@@ -102,7 +102,7 @@ async def restart(gateway: Gateway, asked: RestartAsked, caller: Caller) -> Rest
 
 
 def _refusal(why: str | None, *, is_ready: bool) -> ErrorView:
-    """By the gate; or because something could not be saved, or the next gateway could not start."""
+    """The refusal by the readiness gate; else the work could not be saved, or a new gateway not start."""
     if not is_ready:
         return ErrorView(code=NotReady.code, message=one_line(why or "", MAX_REASON_CHARS))
     return ErrorView(

@@ -1,4 +1,4 @@
-"""Reviews for every door: effects whose outcome nobody knows, and what a person decides about them."""
+"""Reviews for the API and the CLI: effects whose outcome is unknown, and decisions about them."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
 
-# What of a task's feed is about one of its effects.
+# The events of a task that are about one of its effects.
 EVIDENCE = frozenset({EventKind.EFFECT_IN_DOUBT, EventKind.EFFECT_SEEN_LATE, EventKind.EFFECT_REVIEWED})
 EVENTS_READ = 10_000
 
 
 class ReviewsAsked(Params, frozen=True, kw_only=True):
-    """What waits for a decision, oldest first."""
+    """Effects that wait for a decision, oldest first."""
 
     limit: PageSize = 50
-    # The `next_page_token` of the page before.
+    # The `next_page_token` of the previous page.
     after: IdText | None = None
 
 
@@ -105,12 +105,12 @@ def _task_of(tx: Tx, effect: Effect) -> Task | None:
 
 
 def _outcome(tx: Tx, effect: Effect) -> tuple[PayloadView | None, FailureView | None]:
-    """What it returned, or how it failed, as far as either is known."""
+    """Its result or its failure, if known."""
     if effect.status not in (EffectStatus.DONE, EffectStatus.CONFIRMED) or effect.outcome is None:
         return None, failure_view_of(effect)
     try:
         payload = tx.blobs.open(effect.outcome)
-    except HoldfastError:  # `store verify` tells more
+    except HoldfastError:  # damaged: `store verify` reports it
         return None, None
     failure = failure_in(payload)
     return (PayloadView.of(payload), None) if failure is None else (None, failure)
@@ -119,17 +119,17 @@ def _outcome(tx: Tx, effect: Effect) -> tuple[PayloadView | None, FailureView | 
 def resolving_effect(
     asked: ResolveAsked, *, by: str, now: datetime, has_gateway: bool = True
 ) -> Write[ResolvedView]:
-    """The write of a person's decision. Raises IllegalMove, with who decided before, for one not in doubt,
-    NotFound for one that never was, and BadInput for a result that its step cannot have returned.
+    """The write of a person's decision.
+
+    Raises IllegalMove, with the earlier decision, if the effect needs no review; NotFound if it does not
+    exist; BadInput for a result that the step cannot have returned.
     """
     from holdfast.core.effect import Decision
     from holdfast.engine.program.effects import resolving
 
     has_result = asked.result is not msgspec.UNSET
     if has_result and asked.decision != "done":
-        raise BadInput(
-            "result", f"it says what the step returned, so it goes with `done`, not {asked.decision}"
-        )
+        raise BadInput("result", f"it is what the step returned, so it needs `done`, not `{asked.decision}`")
     if has_result:
         refuse_references("result", asked.result)
 
@@ -161,10 +161,10 @@ def resolving_effect(
 
 
 def _check_result(review: ReviewView, result: object) -> None:
-    """The task would come back for review at once, under another id."""
+    """Refuse a result of the wrong type: with it, the task would need a review again at once."""
     wanted = misfit_of(review.returns, result)
     if wanted is not None:
-        hint = " (a text needs its quotes: '\"5\"')" if "text" in wanted else ""
+        hint = " (a string needs its own quotes: '\"5\"')" if "text" in wanted else ""
         raise BadInput(
             "result", f"{review.effect.name} returns {review.returns}: give {wanted} as JSON{hint}"
         )
@@ -172,9 +172,9 @@ def _check_result(review: ReviewView, result: object) -> None:
 
 def _not_in_doubt(effect: Effect) -> IllegalMove:
     decision = DecisionView.maybe(effect.review)
-    before = "only one of unknown outcome can be"
+    before = "only an effect of unknown outcome can be"
     if decision is not None:
-        before = f"{decision.by} decided before: {decision.decision}"
+        before = f"{decision.by} already decided: {decision.decision}"
     return IllegalMove("effect", effect.id, effect.status.value, f"reviewed ({before})")
 
 
@@ -182,14 +182,14 @@ def _meaning(decision: str, *, has_result: bool) -> str:
     match decision:
         case "done":
             return (
-                "the step is done, with the result you gave (if that is not what it returns, as JSON, "
-                "its task comes back for review)"
+                "the step is done, with the result you gave (if its type is wrong, the task needs a review "
+                "again)"
                 if has_result
-                else ("the step is done, with null as its result (no --result was given)")
+                else ("the step is done, with the result null (no --result was given)")
             )
         case "retry":
-            return "it will be done again, with a new idempotency key"
+            return "it will be performed again, with a new idempotency key"
         case "skip":
-            return "the step counts as done without having been, with null as its result"
+            return "the step is skipped, with the result null"
         case _:
-            return "its compensation runs, if it has one, and then its step fails"
+            return "its compensation runs, if it has one, then its step fails"

@@ -1,4 +1,4 @@
-"""One request from its name and its parameters to its answer or its error, the same behind every wire."""
+"""Runs one request: checks rights, decodes parameters, calls the method, maps errors; for every transport."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REFUSED = "REFUSED"
 RATE_LIMITED = "RATE_LIMITED"
 FAILED = "FAILED"
 
-# What each code is over HTTP; a code that stands nowhere else stands here.
+# The HTTP status of each code; this is the list of all codes.
 HTTP_STATUS: Mapping[str, int] = {
     INVALID_REQUEST: 400,
     UNAUTHORIZED: 401,
@@ -57,10 +57,10 @@ HTTP_STATUS: Mapping[str, int] = {
 
 MAX_MESSAGE_CHARS = 1000
 RETRY_AFTER_MS = 500
-# What a gateway answers while it starts; everything else needs the ledger.
+# The methods available while the gateway starts; all others need the ledger.
 ANSWERED_AT_START = frozenset({"health", "gateway.status", "rpc.describe"})
 
-# The first kind that fits decides.
+# The first match decides.
 _CODE_OF: tuple[tuple[type[HoldfastError], str], ...] = (
     (BadSignature, UNAUTHORIZED),
     (NotFound, NOT_FOUND),
@@ -79,7 +79,7 @@ _PLACE = re.compile(r"^(.*) - at `\$\.?(.*)`$", re.DOTALL)
 
 
 class RpcError(Exception):
-    """A request that was not done, as the client is told."""
+    """The error that the client receives."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class RpcError(Exception):
         code_over_http: str | None = None,
     ) -> None:
         super().__init__(message)
-        # Where OpenClaw's protocol has another word for it than HTTP has.
+        # The code in OpenClaw's protocol, if it differs.
         self.code_over_http = code_over_http or code
         self.body = ErrorBody(
             code=code,
-            # On the event loop, so that of a long one only the beginning is looked at.
+            # This runs on the event loop, so redact only the beginning of a long message.
             message=one_line(message[:REDACT_OFF_LOOP_BYTES], MAX_MESSAGE_CHARS),
             details=details,
             retryable=retryable,
@@ -107,7 +107,7 @@ class RpcError(Exception):
 async def dispatch(
     gateway: Gateway, name: str, params: bytes | msgspec.Raw, caller: Caller
 ) -> msgspec.Struct:
-    """The answer of a method. Raises RpcError and nothing else."""
+    """Call a method and return its answer. Raises only RpcError."""
     method = METHODS.get(name)
     if method is None:
         raise unknown_method(name)
@@ -137,7 +137,9 @@ def _check_rights(method: Method, caller: Caller) -> None:
         )
     check_reach(caller, method.name, is_owned=method.is_owned)
     if method.is_local and not caller.is_local:
-        why = f"{method.name} is answered at the unix socket alone; use `holdfast tokens` on that machine"
+        why = (
+            f"{method.name} is available only on the unix socket; use `holdfast tokens` on the gateway's host"
+        )
         raise RpcError(FORBIDDEN, why, details={"code": "forbidden"})
 
 
@@ -149,38 +151,38 @@ async def _called(method: Method, gateway: Gateway, asked: Any, caller: Caller) 
     except HoldfastError as error:
         raise translated(error) from error
     except Exception as error:
-        # The door's outermost edge: whatever nobody foresaw is the log's, never the client's.
+        # The outermost handler: log an unexpected exception, and hide its details from the client.
         log.exception("%s failed", method.name)
-        why = "the gateway failed on this request; its log says more"
+        why = "internal error of the gateway; see its log"
         raise RpcError(FAILED, why, details={"code": "internal"}) from error
 
 
 def check_reach(caller: Caller, name: str, *, is_owned: bool) -> None:
-    """Raises RpcError for a method, or what is like it, that the caller's token does not reach."""
+    """Raises RpcError if the caller's token may not use this method or route."""
     if not caller.may_call(name):
-        why = f"this token may not call {name}: the methods that it may call are limited"
+        why = f"this token may not call {name}: it is limited to other methods"
         raise RpcError(FORBIDDEN, why, details={"code": "forbidden", "method": name})
     if caller.reach.is_bound and not is_owned:
-        why = "that is not for a token that is bound to an owner or to names of tasks"
+        why = "a token that is limited to an owner or to task names may not call this"
         raise RpcError(FORBIDDEN, why, details={"code": "forbidden"})
 
 
 def check_still(before: Caller, now: Caller) -> None:
-    """Raises RpcError if the token became worth less, or another, while a request of it was under way."""
+    """Raises RpcError if the token was changed or replaced during the request."""
     if before != now:
-        why = "the token changed while the request was under way, which may have been done; ask again"
+        why = "the token changed during the request, which may have taken effect; send it again"
         raise RpcError(FORBIDDEN, why, details={"code": "token_changed"}, retryable=True)
 
 
 def read_params(method: Method, params: bytes | msgspec.Raw) -> Any:
-    """Raises RpcError, in the protocol's words, for parameters that the method does not take."""
+    """Decode the parameters. Raises RpcError, with the protocol's message, if they are invalid."""
     raw = bytes(params)
     try:
         return msgspec.json.decode(b"{}" if raw in {b"", b"null"} else raw, type=method.params)
     except msgspec.ValidationError as error:
         message = f"invalid {method.name} params: {_in_words(str(error))}"
     except (msgspec.DecodeError, UnicodeError):
-        message = f"invalid {method.name} params: that is no JSON"
+        message = f"invalid {method.name} params: invalid JSON"
     except RecursionError:
         message = f"invalid {method.name} params: nested too deep"
     raise RpcError(INVALID_REQUEST, message, details={"code": "bad_input"})
@@ -196,7 +198,7 @@ def unknown_method(name: str) -> RpcError:
 
 
 def translated(error: HoldfastError) -> RpcError:
-    """What an error of ours is on the wire. The one place where that is decided."""
+    """Map an error to its RPC code; the only place that does."""
     code = next((code for kind, code in _CODE_OF if isinstance(error, kind)), FAILED)
     is_away = code == UNAVAILABLE
     return RpcError(
@@ -212,7 +214,7 @@ def translated(error: HoldfastError) -> RpcError:
 def starting() -> RpcError:
     return RpcError(
         UNAVAILABLE,
-        "the gateway is starting; ask again in a moment",
+        "the gateway is starting; try again in a moment",
         details={"code": "starting", "reason": "startup-sidecars"},
         retryable=True,
         retry_after_ms=RETRY_AFTER_MS,
@@ -220,7 +222,7 @@ def starting() -> RpcError:
 
 
 def _in_words(problem: str) -> str:
-    """The first thing that is wrong, and where, as the protocol's own server says it."""
+    """The first problem and its place, in the format of the protocol's own server."""
     where = "at root"
     if (placed := _PLACE.match(problem)) is not None:
         problem, place = placed[1], placed[2]

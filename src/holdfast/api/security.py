@@ -1,8 +1,8 @@
-"""Who may come in: Host and Origin allow-lists, the token, scopes, and how often, also on loopback.
+"""Access control: Host and Origin allow-lists, tokens, scopes and rate limits, also on loopback.
 
-Everything is refused that is not allowed. A browser cannot be talked into asking for somebody else: its
-Origin must be ours, and a name that was bent to our address is not among our hosts. The token comes in a
-header or in the frame `connect`, never in a URL, where logs and histories would keep it.
+Everything that is not allowed is refused. A malicious page cannot use a browser against us: its Origin is
+not ours, and a DNS name rebound to our address is not among our hosts. The token comes in a header or in
+the `connect` frame, never in a URL, because logs and histories keep URLs.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]", "*"})  # noqa: S104 - recognised, not listened on
-# Whoever guesses has so many guesses, and then one every other second.
+# Wrong tokens per address: this many at once, then one every two seconds.
 GUESSES = 10.0
 GUESSES_PER_S = 0.5
-# Of so many addresses it is remembered how often they came.
+# How many addresses the rate limiter remembers.
 MAX_PEERS = 4096
-# What a URL must not carry: it is kept in logs, histories and the headers of other requests.
+# Query parameters refused in a URL: logs, histories and Referer headers keep URLs.
 SECRET_NAMES = frozenset(
     {"token", "access_token", "auth", "authorization", "password", "secret", "apikey", "api_key"}
 )
-REVOKED = "that token was replaced, has expired, or was revoked"
+REVOKED = "this token was replaced or revoked, or has expired"
 
 
 class Bucket:
-    """So many at once, and then so many a second."""
+    """A token bucket: a burst, then a rate per second."""
 
     def __init__(self, capacity: float, per_s: float, now: float) -> None:
         self._left = capacity
@@ -48,12 +48,12 @@ class Bucket:
         self._capacity, self._per_s = capacity, per_s
 
     def wait_s(self, now: float, cost: float = 1.0) -> float:
-        """0 when there is room; else how long until there is. Takes nothing."""
+        """0 if there is room, else the time until there is. Does not take it."""
         left = min(self._capacity, self._left + (now - self._at) * self._per_s)
         return 0.0 if left >= cost else (cost - left) / self._per_s
 
     def take(self, now: float, cost: float = 1.0) -> float:
-        """0 when it was taken; else how long until there is room."""
+        """0 if it was taken, else the time until there is room."""
         self._left = min(self._capacity, self._left + (now - self._at) * self._per_s)
         self._at = now
         if self._left < cost:
@@ -63,7 +63,7 @@ class Bucket:
 
 
 class Buckets:
-    """One for each address or token; the one that came longest ago is forgotten first."""
+    """One bucket per address or token; the least recently used is dropped first."""
 
     def __init__(self, capacity: Callable[[], float], per_s: Callable[[], float]) -> None:
         self._capacity, self._per_s = capacity, per_s
@@ -82,7 +82,7 @@ class Buckets:
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who presented a right token: which, and what they asked to be limited to."""
+    """A client with a valid token: its digest, and the scopes that the client asked for."""
 
     digest: bytes
     wanted: frozenset[str] | None = None
@@ -91,7 +91,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doorkeeper:
-    """Decides about every request before anything is done for it. Raises RpcError."""
+    """Checks every request before it is processed. Raises RpcError."""
 
     def __init__(
         self,
@@ -107,17 +107,17 @@ class Doorkeeper:
         self._rates_of_tokens = Buckets(lambda: settings().burst, lambda: settings().rate_limit_per_s)
         self._guesses = Buckets(lambda: GUESSES, lambda: GUESSES_PER_S)
         self._rate = settings().rate_limit_per_s
-        # As they stand in the settings, and as they are compared.
+        # As written in the settings, and normalised for comparison.
         self._proxies: tuple[list[str], list[Network]] = ([], [])
 
     def check_place(self, scope: Mapping[str, Any]) -> None:
-        """Host, Origin and the query: for every request, whatever it asks for."""
+        """Check Host, Origin and the query string of every request."""
         headers = scope.get("headers", ())
         hosts = [value for name, value in headers if name == b"host"]
         if len(hosts) != 1 or not self._is_our_host(hosts[0].decode("latin-1"), scope):
             raise RpcError(
                 FORBIDDEN,
-                "that Host is not ours; add it to gateway.allowed_hosts if it should be",
+                "this Host is not allowed; if it should be, add it to gateway.allowed_hosts",
                 details={"code": "host_not_allowed"},
             )
         origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
@@ -129,23 +129,23 @@ class Doorkeeper:
         ):
             raise RpcError(
                 FORBIDDEN,
-                "that Origin is not ours; add it to gateway.allowed_origins if it should be",
+                "this Origin is not allowed; if it should be, add it to gateway.allowed_origins",
                 details={"code": "origin_not_allowed"},
             )
         if holds_secret(scope.get("query_string", b"")):
             raise RpcError(
                 INVALID_REQUEST,
-                "a token does not belong in a URL, where logs keep it; send it as `Authorization: Bearer …`, "
-                "and replace this one",
+                "a token must not be in a URL, because logs keep URLs; send it as `Authorization: Bearer …`, "
+                "and replace this token",
                 details={"code": "token_in_url"},
             )
 
     def peer_of(self, scope: Mapping[str, Any]) -> str:
-        """The address that a request counts for."""
+        """The address that a request is counted under."""
         return peer_of(scope, self._trusted())
 
     def address_of(self, scope: Mapping[str, Any]) -> str | None:
-        """The address that the audit log names."""
+        """The client's address for the audit log."""
         found = address_of(scope, self._trusted())
         return None if found is None else str(found)
 
@@ -156,16 +156,16 @@ class Doorkeeper:
         return self._proxies[1]
 
     def recognise(self, token: str | None) -> Admitted | None:
-        """Looked for before anything is counted: strangers at the same address cost an operator nothing."""
+        """Look up the token before rate limits: strangers at an address must not slow an operator there."""
         digest = self._tokens.find(token) if token else None
         return None if digest is None else Admitted(digest=digest)
 
     def check_rate(self, peer: str) -> None:
-        """Of an address without a right token; also on loopback, where the pages of a browser are."""
+        """Limit requests without a valid token by address; also on loopback, where browsers run pages."""
         self._take(self._rates, peer)
 
     def check_rate_of(self, admitted: Admitted) -> None:
-        """Of a token."""
+        """Limit requests by token."""
         self._take(self._rates_of_tokens, admitted.digest.hex())
 
     def _take(self, buckets: Buckets, key: str) -> None:
@@ -187,12 +187,12 @@ class Doorkeeper:
         door: Door = Door.HTTP,
         address: str | None = None,
     ) -> Admitted:
-        """Who presents a right token. Guessing is slowed, and whoever knows it never waits for one who
-        guesses from the same address: there are too many tokens for a guess to be right."""
+        """Admit a client with a valid token. Wrong tokens are rate-limited by address; a valid one is never
+        delayed, even if another client guesses from the same address."""
         if not token:
             raise RpcError(
                 UNAUTHORIZED,
-                "a token is needed: `Authorization: Bearer …`, from the file `token` in the home",
+                "a token is required: `Authorization: Bearer …`, from the file `token` in the home",
                 details={"code": "AUTH_TOKEN_MISSING"},
             )
         digest = self._tokens.find(token)
@@ -202,7 +202,7 @@ class Doorkeeper:
             if wait_s:
                 raise too_many("too many wrong tokens", wait_s)
             raise RpcError(
-                UNAUTHORIZED, "that token is not the gateway's", details={"code": "AUTH_TOKEN_MISMATCH"}
+                UNAUTHORIZED, "the gateway does not know this token", details={"code": "AUTH_TOKEN_MISMATCH"}
             )
         self._tokens.note_use(digest)
         return Admitted(
@@ -210,13 +210,13 @@ class Doorkeeper:
         )
 
     def readmit(self, admitted: Admitted) -> Caller:
-        """One more request with a token that was admitted before."""
+        """Check one more request of an admitted client."""
         caller = self.caller(admitted)
         self._tokens.note_use(admitted.digest)
         return caller
 
     def caller(self, admitted: Admitted) -> Caller:
-        """What they may do now: never more than their token, whatever they asked for."""
+        """The caller with its current rights: never more than those of the token."""
         caller = self._tokens.caller_of(admitted.digest)
         if caller is None:
             raise RpcError(UNAUTHORIZED, REVOKED, details={"code": "AUTH_TOKEN_MISMATCH"})
@@ -234,7 +234,7 @@ class Doorkeeper:
             return True
         if settings.host not in WILDCARDS and name in {settings.host.lower(), f"[{settings.host.lower()}]"}:
             return True
-        # The very address that was connected to: a name that was bent to it would be another text.
+        # Compare with the address itself: a rebound DNS name would differ.
         server = scope.get("server")
         return server is not None and name in {str(server[0]), f"[{server[0]}]"}
 
@@ -251,7 +251,7 @@ def too_many(what: str, wait_s: float) -> RpcError:
     wait_ms = max(1, int(wait_s * 1000) + 1)
     return RpcError(
         RATE_LIMITED,
-        f"{what}; come back in {wait_ms:,} ms",
+        f"{what}; retry in {wait_ms:,} ms",
         details={"code": "rate_limited"},
         retryable=True,
         retry_after_ms=wait_ms,
@@ -259,7 +259,7 @@ def too_many(what: str, wait_s: float) -> RpcError:
 
 
 def bearer(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
-    """The token of an Authorization header; None without exactly one."""
+    """The token of the Authorization header; None unless there is exactly one."""
     found = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
     if len(found) != 1:
         return None
@@ -276,7 +276,7 @@ def holds_secret(query: bytes) -> bool:
 
 
 def _is_from_another_page(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """A picture or a script of a page elsewhere, which has no Origin: it would use up what others may ask."""
+    """Whether a page of another site embeds it, such as an image: sent without Origin, but rate-limited."""
     told = dict(headers)
     return told.get(b"sec-fetch-site") == b"cross-site" and told.get(b"sec-fetch-mode") != b"navigate"
 
@@ -285,6 +285,6 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:]+)(?::[0-9]{1,5})?")
 
 
 def _without_port(host: str) -> str:
-    """The name; what has no name and port is whole, and so is nobody's name."""
+    """The host name without its port; malformed text unchanged, which matches no allowed host."""
     found = _HOST.fullmatch(host)
     return host if found is None else found[1]

@@ -1,4 +1,4 @@
-"""The HTTP doors: WebSocket, POST /rpc/<method>, events, webhooks, health and metrics; one error mapping."""
+"""The HTTP server: WebSocket, POST /rpc/<method>, events, webhooks, health and metrics."""
 
 from __future__ import annotations
 
@@ -68,43 +68,43 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 
 BODY_TIMEOUT_S = 10.0
-# Of a body that nobody wants, so much is read, so that its sender hears why.
+# How much of a refused body is read, so that the client can read the answer.
 REST_BYTES = 256 * 1024
 REST_S = 1.0
 KEEP_ALIVE_S = 30
-# Every client may ask whether we are ready, and that needs a write: so it is done no more often than this.
+# Anyone may call /readyz, which needs a write: do that at most this often.
 PROBED_S = 1.0
-# What is under way when the doors close is answered, for at most so long.
+# How long requests in progress may take when the server closes.
 GRACE_S = 5
 MAX_WEBSOCKETS = 1000
 MAX_LISTENERS = 100
 PING_S = 15.0
 _AT_ONCE = 200
 _LOOK_EVERY_S = 1.0
-# Nothing of ours is a page: a browser may neither run nor frame nor guess at it.
+# No answer is a web page: a browser must not run, frame or sniff it.
 SAFE_HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-# Asked for by whoever starts and watches processes, before and beside any client.
+# The probes of process managers and load balancers.
 PROBES = frozenset({"/healthz", "/readyz"})
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 
 class Webhooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What lets webhooks in. Both get the channel's name and the headers, and raise HoldfastError."""
+    """The handlers of webhooks. Both take the channel's name and the headers, and raise HoldfastError."""
 
-    # Before a body is read: whether there is such a channel, and a signature that may be right.
+    # Before the body is read: check that the channel exists and the signature is well-formed.
     check: Callable[[str, Headers], None]
-    # Durable when it returns.
+    # Stores the message before it returns.
     receive: Callable[[str, Headers, bytes], Awaitable[msgspec.Struct]]
 
 
 class Doors:
-    """Everything that is reached over TCP, as one ASGI application."""
+    """The ASGI application behind the TCP port."""
 
     def __init__(
         self, gateway: Gateway, tokens: Tokens, *, refusals: Refusals, webhooks: Webhooks | None = None
@@ -139,7 +139,7 @@ class Doors:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Every request passes here: place, token and rate are checked before any route is looked for."""
+        """Handle every request: check Host, Origin, token and rate before routing."""
         if scope["type"] not in {"http", "websocket"}:
             return
         body, peer = _Body(scope, receive), self._keeper.peer_of(scope)
@@ -157,7 +157,7 @@ class Doors:
             pass
 
     async def _check(self, scope: Scope, peer: str, known: Admitted | None) -> None:
-        """Host, Origin and rate. Raises RpcError."""
+        """Check Host, Origin and rate. Raises RpcError."""
         try:
             self._keeper.check_place(scope)
         except RpcError:
@@ -174,21 +174,21 @@ class Doors:
             self._keeper.check_rate_of(known)
 
     async def _let_in_slowly(self, peer: str) -> None:
-        """Probes are answered to all, and a WebSocket shows its token in `connect`: too many just wait."""
+        """Delay, rather than refuse, too many probes and WebSockets: neither has a token yet."""
         try:
             self._keeper.check_rate(peer)
         except RpcError as error:
             await self._hold(error)
 
     async def _hold(self, error: RpcError) -> None:
-        """A stranger that comes too fast is answered slowly: its next request comes later, and costs less."""
+        """Delay the error for an anonymous client over its rate, so that it sends less."""
         if error.body.code == RATE_LIMITED:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HOLD_S):
                     await self.stopping.wait()
 
     def _record_stranger(self, error: RpcError, scope: Scope) -> None:
-        """A wrong token, and a webhook with a wrong signature, are in the audit log."""
+        """Record a wrong token, or a webhook with a wrong signature, in the audit log."""
         if action := WRONG.get(str((error.body.details or {}).get("code"))):
             stranger = Actor(who=STRANGER, door=Door.HTTP, address=self._keeper.address_of(scope))
             self._gateway.audit.refuse(stranger, action, error.body.message, subject=scope.get("path"))
@@ -199,13 +199,13 @@ class Doors:
         return _json({"status": "ok"})
 
     async def _readyz(self, request: Request) -> Response:
-        """What is wrong is told to every client, and why to those with a token that may read."""
+        """Readiness for every client; the reasons only for tokens that may read."""
         status = await self._gateway.look(at_most_old_s=PROBED_S)
         view = ReadyView.of(status, has_reasons=self._may_read_all(request))
         return _json(view, status=200 if status.is_ready else 503)
 
     def _may_read_all(self, request: Request) -> bool:
-        """A wrong token is as good as none here: a load balancer is answered all the same."""
+        """A wrong token counts as none here: a load balancer still gets its answer."""
         if bearer(request.scope["headers"]) is None:
             return False
         try:
@@ -214,12 +214,12 @@ class Doors:
             return False
         return READ in caller.scopes and not caller.reach.is_bound
 
-    # --- what needs the scope to read
+    # --- with the read scope
 
     def _read(
         self, answer: Callable[[Request], Awaitable[Response]], method: str, *, is_owned: bool = False
     ) -> Callable[[Request], Awaitable[Response]]:
-        """For a token that may call that method, which tells the same in other words."""
+        """A route for tokens that may call the method with the same content."""
 
         async def route(request: Request) -> Response:
             _check_reads(self._caller(request), method, is_owned=is_owned)
@@ -256,7 +256,7 @@ class Doors:
             raise translated(error) from error
         if self._listeners >= MAX_LISTENERS:
             raise RpcError(UNAVAILABLE, "too many listeners; close some", retryable=True)
-        if request.method == "HEAD":  # it has no body, and this one has no end
+        if request.method == "HEAD":  # no body, and this stream never ends
             return Response(media_type="text/event-stream")
         admitted = self._admit(request)
         return StreamingResponse(self._stream(position, task_id, admitted), media_type="text/event-stream")
@@ -264,9 +264,9 @@ class Doors:
     async def _stream(
         self, position: str | None, task_id: str | None, admitted: Admitted
     ) -> AsyncIterator[bytes]:
-        """From the position on, or from now on; of one task, or of all.
+        """Events after the position, or new ones; of one task, or of all.
 
-        What was pruned meanwhile is said, and then it goes on.
+        If events were pruned meanwhile, the stream says so and continues.
         """
         self._listeners += 1
         store = self._gateway.store
@@ -279,7 +279,7 @@ class Doors:
             while not self.stopping.is_set():
                 _check_reads(self._keeper.caller(admitted), "events.list", is_owned=False)
                 try:
-                    # Shaped in the reader's thread: to redact many long facts takes its time.
+                    # Build the views in the reader's thread: redacting many long facts is slow.
                     found, then = await store.read(lambda tx: _shown_after(tx, at, task_id))  # noqa: B023 - read at once
                 except FeedGap as gap:
                     at = START
@@ -296,9 +296,9 @@ class Doors:
                     await store.wait_for("events", _LOOK_EVERY_S)
                 at = then
         except RpcError:
-            pass  # its token was taken away, or may not hear all of this any more
+            pass  # its token was revoked, or no longer allows this stream
         except HoldfastError as error:
-            # The client comes back with the last position it saw.
+            # The client reconnects with its last position.
             words = f"a stream of events ended: {error} ({error.code})"
             self._gateway.troubles.met("a stream of events", error, words=words)
         finally:
@@ -310,11 +310,11 @@ class Doors:
         name = request.path_params["method"]
         try:
             admitted = self._admit(request)
-            self._keeper.caller(admitted)  # a body is read for no one else
+            self._keeper.caller(admitted)  # read a body only for a valid token
             max_bytes = self._gateway.config.gateway.max_body_bytes
             _check_body(request, max_bytes)
             body = await _body(request, max_bytes)
-            # A body may be slow: what counts is what the token is worth when the request begins.
+            # Check the token again: it may have been revoked while a slow body arrived.
             caller = self._keeper.caller(admitted)
             payload = _found(await dispatch(self._gateway, name, body, caller))
             check_still(caller, self._keeper.caller(admitted))
@@ -325,7 +325,7 @@ class Doors:
         return _json(payload)
 
     async def _receive(self, request: Request) -> Response:
-        """The channel's secret is what lets a webhook in; the answer comes when the message is durable."""
+        """Accept a webhook signed with the channel's secret; answered when the message is stored."""
         name, headers = request.path_params["name"], request.scope["headers"]
         max_bytes = self._gateway.config.gateway.max_body_bytes
         _check_body(request, max_bytes)
@@ -344,10 +344,10 @@ class Doors:
             raise translated(error) from error
         except Exception as error:
             log.exception("a webhook of channel %s failed", name[:80])
-            raise RpcError(FAILED, "the gateway failed on this request; its log says more") from error
+            raise RpcError(FAILED, "internal error of the gateway; see its log") from error
 
     async def _websocket(self, socket: WebSocket) -> None:
-        # Those that have not shown their token yet have a waiting room of their own.
+        # WebSockets without a token are limited separately, by the WaitingRoom.
         if self._websockets >= MAX_WEBSOCKETS:
             raise RpcError(UNAVAILABLE, "too many connections; close some", retryable=True)
         peer, is_known = self._keeper.peer_of(socket.scope), False
@@ -385,7 +385,7 @@ class Doors:
         return self._keeper.admit(peer, bearer(request.scope["headers"]), address=address)
 
     def _count(self, name: str, code: str) -> None:
-        # A stranger's words are no labels: there would be no end of them.
+        # Do not use names from clients as labels: their number would be unlimited.
         self._metrics.requests.labels(name if name in METHODS else "other", code).inc()
 
 
@@ -396,21 +396,21 @@ def _check_reads(caller: Caller, method: str, *, is_owned: bool) -> None:
 
 
 def _found(payload: msgspec.Struct) -> msgspec.Struct:
-    """That a task is not there may be an answer of the protocol; over HTTP the status must tell, too."""
+    """Turn the protocol's answer for a missing task into HTTP status 404."""
     if isinstance(payload, TaskCancelled) and not payload.found:
         raise RpcError(NOT_FOUND, payload.reason or "Task not found.", details={"code": "not_found"})
     return payload
 
 
 def _shown_after(tx: Tx, position: str, task_id: str | None) -> tuple[list[EventView], str]:
-    """What happened after a position, to one task or to all; and up to where that was looked for."""
+    """Events after a position, of one task or of all; and the position up to which they were read."""
     found = tx.events.after(position, limit=_AT_ONCE)
     shown = [EventView.of(event) for event in found if task_id in (None, event.task_id)]
     return shown, found[-1].position if found else position
 
 
 class _Route(Route):
-    """A route that refuses other HTTP methods as everything is refused here: with JSON."""
+    """A route that refuses other HTTP methods with a JSON error."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.methods is not None and scope["method"] not in self.methods:
@@ -427,7 +427,7 @@ class _Route(Route):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signals: whoever drains decides when the doors close."""
+    """uvicorn without its signal handlers: the drain decides when the server closes."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -444,12 +444,12 @@ async def serve_doors(
     webhooks: Webhooks | None = None,
     certificates: Certificates | None = None,
 ) -> None:
-    """Answer on sockets that are listening already, until `stop` is set.
+    """Serve on sockets that are already listening, until `stop` is set.
 
     With a certificate, the TCP sockets speak TLS and nothing else.
 
-    At the end nothing new is taken, and what is under way is answered first. The sockets are closed then;
-    another process that holds them goes on listening.
+    Then no new request is accepted, and requests in progress are answered. The sockets are closed at the
+    end; the supervisor's copies keep listening.
     """
     loop = asyncio.get_running_loop()
     refusals = Refusals(loop.call_later)
@@ -475,8 +475,8 @@ async def serve_doors(
             ws_per_message_deflate=False,
             lifespan="off",
             log_config=None,
-            # Nothing at this level has a path in it, and so no token that a client put into one; and nothing
-            # at this level can be had by a stranger, as often as it likes.
+            # At this level uvicorn logs no paths, which may contain a token, and nothing that an anonymous
+            # client can trigger at will.
             log_level="error",
             access_log=False,
             server_header=False,
@@ -508,25 +508,27 @@ async def serve_doors(
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001 - an application
-    raise RpcError(
-        NOT_FOUND, "nothing is here; GET /openapi.json says what is", details={"code": "not_found"}
-    )
+    raise RpcError(NOT_FOUND, "no such path; see GET /openapi.json", details={"code": "not_found"})
 
 
 def _check_body(request: Request, max_bytes: int) -> None:
-    """What the headers say about a body, before any of it is read."""
+    """Check the headers of a body before reading it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise RpcError(INVALID_REQUEST, "send application/json", details={"code": "not_json", "status": 415})
+        raise RpcError(
+            INVALID_REQUEST,
+            "the content type must be application/json",
+            details={"code": "not_json", "status": 415},
+        )
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
         raise _too_large(max_bytes)
 
 
 async def _body(request: Request, max_bytes: int, *, take: Callable[[int], None] | None = None) -> bytes:
-    """The whole body, if it comes in time and is no larger than it may be.
+    """The whole body, within the limits of time and size.
 
-    `take` is asked before each piece is kept, and raises when there is no room for it.
+    `take` is called before each chunk is kept, and raises if there is no room for it.
     """
     found = bytearray()
     try:
@@ -538,7 +540,7 @@ async def _body(request: Request, max_bytes: int, *, take: Callable[[int], None]
                     take(len(chunk))
                 found += chunk
     except TimeoutError as error:
-        why = f"the body did not come within {BODY_TIMEOUT_S:g} s"
+        why = f"the body did not arrive within {BODY_TIMEOUT_S:g} s"
         raise RpcError(INVALID_REQUEST, why, details={"code": "too_slow", "status": 408}) from error
     return bytes(found)
 
@@ -571,7 +573,7 @@ async def _refuse(error: RpcError, scope: Scope, body: _Body, send: Send) -> Non
     if status == HTTP_STATUS["UNAUTHORIZED"]:
         headers["www-authenticate"] = "Bearer"
     if not await body.read_rest():
-        # What was not read of a body would be taken for the next request.
+        # The unread rest of a body would be parsed as the next request.
         headers["connection"] = "close"
     response = Response(
         msgspec.json.encode({"error": why}),
@@ -583,12 +585,12 @@ async def _refuse(error: RpcError, scope: Scope, body: _Body, send: Send) -> Non
 
 
 class _Body:
-    """What a client sends, and whether all of it has been read: who waits for more then waits for its end."""
+    """The body of a request, and whether all of it was read; a later read waits for the disconnect."""
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
         self._is_whole: bool = scope["type"] != "http"
-        # A client that asks whether it may send its body is told no, and has sent none of it.
+        # A client that sent `Expect: 100-continue` has not sent its body when it is refused.
         self._is_held_back = any(name == b"expect" for name, _ in scope["headers"])
 
     async def receive(self) -> Message:
@@ -599,7 +601,7 @@ class _Body:
         return message
 
     async def read_rest(self) -> bool:
-        """Whether it came to its end. A client that still sends would be cut off before it hears us."""
+        """Drop the rest, so that the client can read the answer; returns whether the end came."""
         left = 0 if self._is_held_back else REST_BYTES
         try:
             async with asyncio.timeout(REST_S):

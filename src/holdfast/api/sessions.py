@@ -1,4 +1,4 @@
-"""Conversations for every door: post a message, read a transcript, list sessions and agents."""
+"""Conversations for the API and the CLI: send a message, read a transcript, list sessions and agents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 SHOWN_MESSAGES = 50
 MAX_WAIT_MS = 25_000
-# So old no session is.
+# Before any session.
 MAX_ACTIVE_MINUTES = 10_000_000
 _LOOK_EVERY_S = 1.0
 
@@ -48,7 +48,7 @@ SessionText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=20
 
 
 class ChatAsked(Params, frozen=True, kw_only=True):
-    """A message to a session. The same key again is the same message."""
+    """A message to a session; idempotent by its key."""
 
     session_key: SessionText
     message: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_MESSAGE_BYTES)]
@@ -56,7 +56,7 @@ class ChatAsked(Params, frozen=True, kw_only=True):
 
 
 class HistoryAsked(Params, frozen=True, kw_only=True):
-    """The end of a transcript, or what follows a position; waits a while when nothing does."""
+    """The last messages of a transcript, or those after a position; can wait for new ones."""
 
     session_key: SessionText
     after: Annotated[int, msgspec.Meta(ge=0, le=LAST_POSITION)] | None = None
@@ -65,12 +65,12 @@ class HistoryAsked(Params, frozen=True, kw_only=True):
 
 
 class SessionsAsked(Params, frozen=True, kw_only=True):
-    """Which sessions, last spoken in first."""
+    """Which sessions, most recently used first."""
 
     agent_id: NameText | None = None
     active_minutes: Annotated[float, msgspec.Meta(ge=0, le=MAX_ACTIVE_MINUTES)] | None = None
     limit: PageSize = 50
-    # The `next_page_token` of the page before.
+    # The `next_page_token` of the previous page.
     before: PageToken | None = None
 
 
@@ -81,11 +81,11 @@ class SessionAsked(Params, frozen=True, kw_only=True):
     limit: PageSize = SHOWN_MESSAGES
 
 
-# --- what methods do
+# --- methods
 
 
 async def send(gateway: Gateway, asked: ChatAsked, caller: Caller) -> PostedView:
-    """Durable before it is answered. During drain, too: it is stored, and answered after the restart."""
+    """Store the message before the answer. During a drain it is stored, too, and the agent answers later."""
     key = known_key(gateway.config, asked.session_key)
     posted = await gateway.inbox.post(
         key,
@@ -97,15 +97,15 @@ async def send(gateway: Gateway, asked: ChatAsked, caller: Caller) -> PostedView
 
 
 async def history(gateway: Gateway, asked: HistoryAsked, caller: Caller) -> TranscriptView:
-    """Whole for those who may speak there: it is the console's way to hear an answer.
+    """The transcript; unredacted for callers that may write, because `chat` prints answers from it.
 
-    Empty for a session without messages yet; NotFound for one whose agent is not known.
+    Empty for a session without messages. Raises NotFound if its agent is unknown.
     """
     key, is_whole = full_key(gateway.config, asked.session_key), WRITE in caller.scopes
     if agent_of(key) not in gateway.config.agents:
         await gateway.store.read(
             lambda tx: tx.sessions.of_key(key)
-        )  # an agent of before may have spoken there
+        )  # a removed agent may have left messages there
     give_up_at = time.monotonic() + asked.wait_ms / 1000
     while True:
         view = await gateway.store.read(
@@ -140,11 +140,11 @@ async def agents(gateway: Gateway, asked: Nothing, caller: Caller) -> AgentPageV
     return list_agents(gateway.config, settings_refused=gateway.status().settings_refused)
 
 
-# --- what commands do and read, too
+# --- also used by the CLI
 
 
 def posting(asked: ChatAsked, *, by: str, now: datetime) -> Write[PostedView]:
-    """The write of a message while no gateway runs: it is answered when one does. The key is a whole one."""
+    """The write of a message while no gateway runs; the agent answers when one starts."""
     from holdfast.engine.conversation.transcripts import new_message, post
 
     origin = Origin(channel=CONSOLE_CHANNEL, peer=by)
@@ -179,7 +179,7 @@ def read_session(tx: Tx, key: str, limit: int = SHOWN_MESSAGES) -> SessionDetail
 def read_transcript(
     tx: Tx, key: str, after: int | None, limit: int, *, is_whole: bool = False
 ) -> TranscriptView:
-    """The end of it, or what follows a position; empty for a session that nobody has spoken in yet."""
+    """The last messages, or those after a position; empty for a session without messages."""
     session = tx.sessions.find(key)
     if after is None:
         found = tx.messages.before(key, limit=limit)
@@ -207,7 +207,7 @@ def list_agents(config: Config, *, settings_refused: str | None = None) -> Agent
 
 
 def full_key(config: Config, text: str) -> str:
-    """The key of a session; an agent's name alone is its main session. Raises BadInput."""
+    """The key of a session; an agent's name alone means its main session. Raises BadInput."""
     if ":" not in text:
         agent = config.agents.get(text)
         return session_key(text, "main" if agent is None else agent.session)
@@ -216,7 +216,7 @@ def full_key(config: Config, text: str) -> str:
 
 
 def known_key(config: Config, text: str) -> str:
-    """The same for a message: somebody must be there to answer it. Raises NotFound, BadInput."""
+    """The same for a message, whose agent must exist. Raises NotFound, BadInput."""
     key = full_key(config, text)
     agent = agent_of(key)
     if agent not in config.agents:
@@ -225,7 +225,7 @@ def known_key(config: Config, text: str) -> str:
 
 
 def _message_id(key: str, asked: ChatAsked) -> str | None:
-    """A client's key counts in its session; another client may use the same in another."""
+    """The message id for an idempotency key, which is unique only within its session."""
     if asked.idempotency_key is None:
         return None
     return f"{hashlib.sha256(key.encode()).hexdigest()[:16]}:{asked.idempotency_key}"

@@ -1,4 +1,4 @@
-"""config.get: the settings that hold now, as far as they may be seen."""
+"""config.get: the settings in effect, without secrets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.views.config import ConfigView
 
 
 class ConfigAsked(Params, frozen=True, kw_only=True):
-    """One key, a part such as `gateway.restart` or `agents.main`, or all of them."""
+    """One key, a section such as `gateway.restart` or `agents.main`, or all of them."""
 
     key: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_.-]{1,200}$", max_length=200)] | None = None
 

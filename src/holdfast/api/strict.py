@@ -1,4 +1,4 @@
-"""HTTP/1.1 that no two readers understand differently: no bare line feeds, no folded headers, one length."""
+"""Strict HTTP/1.1 against request smuggling: no bare line feeds, no folded headers, one length."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 import h11
 from h11._receivebuffer import ReceiveBuffer
 
-# A line feed without its carriage return, a carriage return alone, and a line that continues another.
+# A bare line feed, a bare carriage return, and a folded header line.
 _LOOSE = re.compile(rb"(?P<feed>(?<!\r)\n)|(?P<carriage>\r(?!\n|\Z))|(?P<folded>\n[ \t])")
 _WHY = {
     "feed": "a line ends with a bare line feed; end each line with CR LF",
-    "carriage": "a carriage return stands inside a line; end each line with CR LF",
-    "folded": "a header is folded over several lines; write it on one",
+    "carriage": "a line contains a bare carriage return; end each line with CR LF",
+    "folded": "a header is folded over several lines; write it on one line",
 }
 _END = b"\r\n\r\n"
-# Thousands of short headers fit into a head of the allowed size, and take long to be read.
+# Thousands of short headers fit into the size limit, and are slow to parse.
 MAX_LINES = 128
-NO_HTTP = "that is no HTTP/1.1 request"
+NO_HTTP = "not a valid HTTP/1.1 request"
 
 
 class StrictConnection(h11.Connection):
-    """As h11's, for requests whose borders every proxy on the way sees at the same place."""
+    """h11's connection, limited to requests that every proxy delimits in the same way."""
 
     def __init__(self, *, max_head_bytes: int) -> None:
         super().__init__(h11.SERVER, max_head_bytes)
@@ -29,7 +29,7 @@ class StrictConnection(h11.Connection):
         self._receive_buffer = StrictBuffer()
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Raises h11.RemoteProtocolError; `why` says what a client has to change."""
+        """Raises h11.RemoteProtocolError; `why` says what the client must change."""
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):
@@ -44,11 +44,11 @@ class StrictConnection(h11.Connection):
 
 
 class Loose(h11.RemoteProtocolError):
-    """Two readers of this request could disagree about where it ends."""
+    """A request that two parsers could delimit differently."""
 
 
 class StrictBuffer(ReceiveBuffer):
-    """The lines of a head or a trailer, each of which ends with CR LF."""
+    """The lines of a head or a trailer; each must end with CR LF."""
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
         if self._data[:2] != b"\r\n":

@@ -1,4 +1,4 @@
-"""Tasks for every door: a page of them, one in full, cancel, retry and fork."""
+"""Tasks for the API and the CLI: list, show, cancel, retry and fork."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LATEST_STEPS = 10
-# Of anything that a task may have thousands of, one that is shown has so many at most.
+# At most this many runs, steps, children and so on are shown of one task.
 SHOWN_AT_MOST = 20
 MAX_WAIT_MS = 25_000
-# However rare a name is, one call looks at no more tasks than this to find those that it retries.
+# One call of a retry reads at most this many tasks, even if few match.
 LOOKED_AT = 5000
 _BATCH = 500
 _LOOK_EVERY_S = 1.0
-# A wait without a due time has one in the year 9999.
+# A wait without a due time is stored with one in the year 9999.
 NEVER_YEAR = 9999
 
 _OUTCOMES = {
@@ -69,14 +69,14 @@ _OUTCOMES = {
 
 
 class ResultAsked(Params, frozen=True, kw_only=True):
-    """The end of one task; may wait a while for it."""
+    """The outcome of one task; can wait for its end."""
 
     task_id: IdText
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)] = 0
 
 
 async def result(gateway: Gateway, asked: ResultAsked, caller: Caller) -> ResultView:
-    """For those who may start tasks. Raises RowDamaged rather than hand out what was not returned."""
+    """The result, for callers that may write. Raises RowDamaged if the stored result is damaged."""
     from holdfast.engine.ledger.ledger import opened
 
     task_id = await gateway.store.read(lambda tx: caller.reach.resolve(tx, asked.task_id))
@@ -107,26 +107,26 @@ def read_page(
 
 
 def read_asked_page(tx: Tx, asked: TasksAsked, *, reach: Reach) -> TaskPageView:
-    """The page that was asked for. A caller that is bound hears of the tasks alone that it reaches."""
+    """A page of tasks; a limited caller sees only tasks that it may reach."""
     if reach.owner is not None and asked.owner not in (None, reach.owner):
         return TaskPageView(tasks=[], counts={}, next_page_token=None)
     wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
     page = read_page(tx, statuses=asked.status, reach=wanted, before=asked.before, limit=asked.limit)
-    # How many others there are is not for a bound caller to know.
+    # Do not show a limited caller how many other tasks there are.
     return msgspec.structs.replace(page, counts={}) if reach.is_bound else page
 
 
 def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
-    """Where a page begins. The record that the last page ended with may have been pruned meanwhile.
+    """Where a page begins. The last record of the previous page may have been pruned meanwhile.
 
-    Raises BadInput for what never was an id: the page of nobody would look like the first, or the last.
+    Raises BadInput for a token that is no id: otherwise it would silently show the first or the last page.
     """
     try:
         return resolve(token)
     except NotFound:
         if is_whole_id(prefix, token):
             return token
-        why = f"{token!r:.80} is no place in this list; give the token under the page before, as it is"
+        why = f"{token!r:.80} is not a page token of this list; copy the one printed under the previous page"
         raise BadInput("page token", why) from None
 
 
@@ -136,9 +136,9 @@ async def show(gateway: Gateway, asked: TaskAsked, caller: Caller) -> TaskDetail
 
 
 def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) -> TaskDetailView:
-    """Everything that can be read; a damaged part is named and does not hide the others.
+    """Everything about a task; a damaged part is reported without hiding the others.
 
-    Of what may be endless only the newest is read, and `more` says so.
+    Of long lists only the newest entries are read, and `more` names those lists.
     """
     problems: list[str] = []
     more: list[str] = []
@@ -233,7 +233,7 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
 
 
 def read_wait(tx: Tx, task: Task, now: datetime, reach: Reach = EVERYTHING) -> WaitView | None:
-    """What it waits for, with the question, the effect or the child looked up."""
+    """What the task waits for, with details of the question, the effect or the child."""
     if task.waits_on is None and task.status is not TaskStatus.QUEUED:
         return None
     run = tx.runs.live_of_task(task.id)
@@ -242,7 +242,7 @@ def read_wait(tx: Tx, task: Task, now: datetime, reach: Reach = EVERYTHING) -> W
     until = None if run is None or run.waits_on is None or run.due_at.year >= NEVER_YEAR else run.due_at
     try:
         about = _waited_for(tx, *kind_of(task.waits_on))
-    except HoldfastError:  # damaged or gone: its id is all there is to say
+    except HoldfastError:  # damaged or pruned: only its id is known
         about = None
     if isinstance(about, TaskRecord) and not reach.covers(about.owner, about.name):
         about = None
@@ -275,7 +275,7 @@ def look_at(tx: Tx, task_id: str) -> WaitedView:
     return WaitedView(has_ended=task.has_ended, task=TaskView.of(task), result=result)
 
 
-# --- what methods and commands ask
+# --- parameters of methods and commands
 
 
 class TasksAsked(Params, frozen=True, kw_only=True):
@@ -284,25 +284,25 @@ class TasksAsked(Params, frozen=True, kw_only=True):
     status: tuple[TaskStatus, ...] = ()
     owner: NameText | None = None
     limit: PageSize = 50
-    # The `next_page_token` of the page before.
+    # The `next_page_token` of the previous page.
     before: IdText | None = None
 
 
 class TaskAsked(Params, frozen=True, kw_only=True):
-    """One task, by its id or a beginning of it that fits only one."""
+    """One task, by its id or a unique prefix."""
 
     task_id: IdText
 
 
 class CancelAsked(Params, frozen=True, kw_only=True):
-    """The end of one task, and why."""
+    """Cancel one task, with a reason."""
 
     task_id: IdText
     reason: ShortText = "cancelled by an operator"
 
 
 def cancelling_task(asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[CancelView]:
-    """The write that cancels, with what it did as its answer."""
+    """The write that cancels a task."""
     from holdfast.engine.ledger.ledger import cancelling
 
     def cancel(tx: Tx) -> CancelView:
@@ -317,14 +317,14 @@ def cancelling_task(asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTH
 
 
 class RetryAsked(Params, frozen=True, kw_only=True):
-    """One task that ended without success; a cancelled one only if that is said."""
+    """Retry a task that ended without success; a cancelled one only with `cancelled`."""
 
     task_id: IdText
     cancelled: bool = False
 
 
 class RetryPageAsked(Params, frozen=True, kw_only=True):
-    """Several of them, newest first: all in these statuses, or those among them with this name or owner."""
+    """Retry several tasks, newest first: those in these statuses, optionally of one name or owner."""
 
     status: Annotated[
         tuple[Literal["failed", "timed_out", "lost", "cancelled"], ...], msgspec.Meta(min_length=1)
@@ -333,22 +333,22 @@ class RetryPageAsked(Params, frozen=True, kw_only=True):
     owner: NameText | None = None
     cancelled: bool = False
     limit: PageSize = 50
-    # The `next_page_token` of the page before.
+    # The `next_page_token` of the previous page.
     before: IdText | None = None
 
 
 def retrying_one(asked: RetryAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RetriedView]:
-    """The write of a person's retry, with what it did as its answer."""
+    """The write of an operator's retry."""
     from holdfast.engine.recovery.retry import absent, retrying_task
 
-    # Made here, so that the write gives the same answer when it runs again.
+    # Create the id outside the write, so that the write is idempotent.
     run_id = new_run_id(now)
 
     def retry(tx: Tx) -> RetriedView:
         try:
             task_id = reach.resolve(tx, asked.task_id)
         except NotFound:
-            if reach.is_bound:  # what was pruned is not for every caller to know
+            if reach.is_bound:  # do not tell a limited caller which tasks were pruned
                 raise
             raise absent(tx, asked.task_id, owner=None) from None
         write = retrying_task(task_id, now=now, may_be_cancelled=asked.cancelled, run_id=run_id)
@@ -359,9 +359,9 @@ def retrying_one(asked: RetryAsked, *, now: datetime, reach: Reach = EVERYTHING)
 
 
 def retry_page(store: Store, asked: RetryPageAsked, *, reach: Reach = EVERYTHING) -> RetriedPageView:
-    """Each in a write of its own, so that one that is refused stops no other. Raises StoreUnavailable."""
+    """Retry each task in a write of its own, so that a refusal stops no other. Raises StoreUnavailable."""
     if "cancelled" in asked.status and not asked.cancelled:
-        raise BadInput("status", "cancelled tasks go on only if `cancelled` says so, too (--cancelled)")
+        raise BadInput("status", "to retry cancelled tasks, also set `cancelled` (--cancelled)")
     found, token = store.read_now(lambda tx: _to_retry(tx, asked, reach))
     retried: list[str] = []
     refused: list[NotRetriedView] = []
@@ -379,7 +379,7 @@ def retry_page(store: Store, asked: RetryPageAsked, *, reach: Reach = EVERYTHING
 
 
 def _to_retry(tx: Tx, asked: RetryPageAsked, reach: Reach) -> tuple[list[str], str | None]:
-    """The ids of a page, and where the next one begins. No index has names, so they are looked through."""
+    """The ids of a page, and where the next one begins. There is no index by name, so tasks are scanned."""
     if reach.owner is not None and asked.owner not in (None, reach.owner):
         return [], None
     wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
@@ -403,7 +403,7 @@ def _to_retry(tx: Tx, asked: RetryPageAsked, reach: Reach) -> tuple[list[str], s
 
 
 class ForkAsked(Params, frozen=True, kw_only=True):
-    """A new task with the past of this one, up to the end of a turn."""
+    """A new task with the history of this one, up to the end of a turn."""
 
     task_id: IdText
     # `turn:12`, `<loop>:<turn>`, or `start`.
@@ -414,7 +414,7 @@ class ForkAsked(Params, frozen=True, kw_only=True):
 
 
 def fork_task(store: Store, asked: ForkAsked, *, now: datetime, reach: Reach = EVERYTHING) -> ForkedView:
-    """Durable when this returns. The same key again gives the first fork."""
+    """Fork a task; stored when this returns, and idempotent by its key."""
     from holdfast.engine.program.forks import fork_now
 
     task_id = store.read_now(lambda tx: reach.resolve(tx, asked.task_id))

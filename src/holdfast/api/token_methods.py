@@ -1,4 +1,4 @@
-"""tokens.*: the tokens of a home, listed, made, revoked and made anew; only at the gateway's own machine."""
+"""tokens.*: list, create, revoke and rotate tokens; only on the gateway's own host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_NAMED = 1000
 
 
 class TokenCreateAsked(Params, frozen=True, kw_only=True):
-    """One more token: its name, what its bearer may do, and until when."""
+    """A new token: its name, scopes, limits and expiry."""
 
     name: TokenName
     scopes: Annotated[list[Scope], msgspec.Meta(min_length=1, max_length=3)] = msgspec.field(
@@ -50,13 +50,13 @@ class TokenAsked(Params, frozen=True, kw_only=True):
 
 
 class TokenRotateAsked(Params, frozen=True, kw_only=True):
-    """Another text for one token; another end, if one is given."""
+    """Replace a token, optionally with a new expiry."""
 
     name: TokenName
     expires_at: datetime | None = None
 
 
-# --- what methods do
+# --- methods
 
 
 async def page(gateway: Gateway, asked: Nothing, caller: Caller) -> TokenPageView:  # noqa: ARG001 - a method
@@ -77,11 +77,11 @@ async def revoke(gateway: Gateway, asked: TokenAsked, caller: Caller) -> TokenRe
 
 async def rotate(gateway: Gateway, asked: TokenRotateAsked, caller: Caller) -> TokenMadeView:
     made = await asyncio.to_thread(rotate_token, gateway.home, gateway.config, asked, SystemClock().now())
-    log.warning("%s gave the token %s another text", caller.who, asked.name)
+    log.warning("%s rotated the token %s", caller.who, asked.name)
     return made
 
 
-# --- what commands do, too, while no gateway runs
+# --- also used by the CLI while no gateway runs
 
 
 def read_page(home: Path, config: Config, now: datetime) -> TokenPageView:
@@ -111,21 +111,23 @@ def create_token(home: Path, config: Config, asked: TokenCreateAsked, now: datet
 
 def revoke_token(home: Path, config: Config, asked: TokenAsked) -> TokenRevokedView:
     if asked.name == OPERATOR:
-        raise Refused("the token of this home is not revoked but replaced: `holdfast tokens rotate operator`")
+        raise Refused(
+            "the operator token cannot be revoked; replace it with `holdfast tokens rotate operator`"
+        )
     try:
         token = token_file.revoke(home, asked.name)
     except NotFound:
-        _refuse_of_settings(config, asked.name, "remove it there, and it opens nothing any more")
+        _refuse_of_settings(config, asked.name, "remove it there to revoke it")
         raise
     return TokenRevokedView(token=_view(token, None))
 
 
 def rotate_token(home: Path, config: Config, asked: TokenRotateAsked, now: datetime) -> TokenMadeView:
     if asked.expires_at is not None and asked.expires_at.tzinfo is None:
-        raise BadInput("expires_at", "write the moment with its offset, such as 2030-01-31T00:00:00Z")
+        raise BadInput("expires_at", "add the UTC offset, such as 2030-01-31T00:00:00Z")
     if asked.name == OPERATOR:
         if asked.expires_at is not None:
-            raise BadInput("expires_at", "the token of this home does not expire; leave it out")
+            raise BadInput("expires_at", "the operator token does not expire; leave out the expiry")
         text = token_file.rotate_operator(home)
         return TokenMadeView(
             token=TokenView(name=OPERATOR, source="home", scopes=sorted(ALL_SCOPES)), text=text
@@ -140,11 +142,11 @@ def rotate_token(home: Path, config: Config, asked: TokenRotateAsked, now: datet
 
 def _refuse_of_settings(config: Config, name: str, fix: str) -> None:
     if name in config.tokens:
-        raise Refused(f"the token {name} stands in the settings, as tokens.{name}: {fix}")
+        raise Refused(f"the token {name} is defined in the settings, as tokens.{name}: {fix}")
 
 
 def _view(token: IssuedToken, now: datetime | None, last_used_at: datetime | None = None) -> TokenView:
-    # Before it was made anew, it was another one.
+    # Ignore uses before the last rotation.
     is_of_this = last_used_at is not None and last_used_at >= token.since
     return TokenView(
         name=one_line(token.name),

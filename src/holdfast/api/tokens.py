@@ -1,4 +1,4 @@
-"""The tokens that open the doors: read anew as soon as one of their files changes, known by their digests."""
+"""The valid tokens, known by their digests and reloaded when one of their files changes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-# Two writes so close to each other may leave a file looking the same.
+# Two writes this close together may leave the same modification time.
 _SETTLED_US = 2_000_000
-# How often files are looked at without a request, and the last uses of tokens are written down.
+# How often the files are checked without a request, and last uses are saved.
 WATCH_EVERY_S = 2.0
 
 _Look: TypeAlias = tuple[int, ...] | None
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a token lets in, and until when."""
+    """The caller and the expiry of a token."""
 
     caller: Caller
     expires_at: datetime | None = None
@@ -47,7 +47,7 @@ _Known: TypeAlias = list[tuple[bytes, Bearer]]
 
 
 class _Source:
-    """Tokens of one file, or of none. A file that cannot be used opens nothing, and harms no other."""
+    """The tokens of one file or variable. If it is unusable, its tokens are refused; others still work."""
 
     def __init__(self, name: str, read: Callable[[], _Known], path: Path | None = None) -> None:
         self.name = name
@@ -57,14 +57,14 @@ class _Source:
         self._has_read = False
         self.known: _Known = []
         self.problem: str | None = None
-        # Whether the problem is more than that the token is not there yet.
+        # Whether the problem is more than a missing token.
         self.is_wrong = True
 
     def refresh(self, now_us: int) -> bool:
-        """Read it again if its file has changed; whether anything did."""
+        """Read the file again if it has changed; returns whether its tokens changed."""
         if self._path is None and self._has_read:
             return False
-        # Before it is read: what is written meanwhile is seen as a change.
+        # Take the stamp before reading, so that a later write counts as a change.
         look = None if self._path is None else _look_at(self._path)
         if self._has_read and look == self._look and not _may_be_racy(look, now_us):
             return False
@@ -75,18 +75,18 @@ class _Source:
         except SettingsError as error:
             self.known, self.problem = [], str(error)
         if self.problem is not None and self.problem != before[1]:
-            log.warning("the token %s opens nothing for now: %s", self.name, self.problem)
+            log.warning("the token %s is refused for now: %s", self.name, self.problem)
         return (self.known, self.problem) != before
 
 
 class Tokens:
-    """The tokens that hold now. Each request asks, so that one that was taken away opens nothing any more."""
+    """The valid tokens. Each request checks them, so that a revoked token is refused at once."""
 
     def __init__(self, sources: Iterable[_Source], *, clock: Clock | None = None) -> None:
         self._sources = list(sources)
         self._clock = SystemClock() if clock is None else clock
         self._bearers: dict[bytes, Bearer] = {}
-        # When each was last used, by the name of its bearer.
+        # Last use, by the token's name.
         self.uses: dict[str, datetime] = {}
         self._refresh(is_first=True)
 
@@ -94,7 +94,7 @@ class Tokens:
     def of(
         cls, token: str, others: Mapping[str, Caller | Bearer] | None = None, *, clock: Clock | None = None
     ) -> Tokens:
-        """The operator's token, and those of others. Raises SettingsError when two are the same."""
+        """The operator's token and others. Raises SettingsError if two are equal."""
         bearers = {token: _OPERATOR}
         for one, given in (others or {}).items():
             bearer = given if isinstance(given, Bearer) else Bearer(caller=given)
@@ -114,10 +114,10 @@ class Tokens:
         clock: Clock | None = None,
         is_strict: bool = True,
     ) -> Tokens:
-        """All that the home, the environment and the settings name.
+        """All tokens of the home, the environment and the settings.
 
-        One whose file or variable is missing opens nothing until it is there. Raises SettingsError for one
-        that cannot be trusted; if it is not strict, such a one opens nothing, either.
+        A token whose file or variable is missing is refused until it exists. If strict, raises SettingsError
+        for a file that cannot be trusted; otherwise such a token is refused, too.
         """
         sources = [_operator_source(home, environ, may_make=is_strict)]
         for name, settings in config.tokens.items():
@@ -130,7 +130,7 @@ class Tokens:
         return tokens
 
     def check(self) -> None:
-        """Raises SettingsError for the first that cannot be trusted, and for two that are the same."""
+        """Raises SettingsError for the first file that cannot be trusted, and for two equal tokens."""
         for source in self._sources:
             if source.problem is not None and source.is_wrong:
                 raise SettingsError(source.problem)
@@ -142,12 +142,12 @@ class Tokens:
                 seen[digest] = bearer
 
     def replace(self, other: Tokens) -> None:
-        """From now on those hold; the bearer of an old one is refused at the next request."""
+        """Use these tokens from now on; an old one is refused at its next request."""
         self._sources = other._sources
         self._refresh(is_first=True)
 
     def find(self, presented: str) -> bytes | None:
-        """The digest by which a right token is known; in a time that says nothing about the wrong ones."""
+        """The digest of a valid token, else None; compared in constant time."""
         self._refresh()
         digest, found = _digest(presented), None
         for known in self._bearers:
@@ -156,7 +156,7 @@ class Tokens:
         return found if found is not None and self._is_valid(self._bearers[found]) else None
 
     def caller_of(self, digest: bytes) -> Caller | None:
-        """Read at every request: a token that was taken away, or has expired, has none."""
+        """The caller of a token; None if it was revoked or has expired. Called for every request."""
         self._refresh()
         bearer = self._bearers.get(digest)
         return bearer.caller if bearer is not None and self._is_valid(bearer) else None
@@ -167,10 +167,10 @@ class Tokens:
             self.uses[bearer.caller.who] = self._clock.now()
 
     def problems(self) -> list[str]:
-        """Why some tokens open nothing now, each with its remedy."""
+        """Why some tokens are refused now, each with its remedy."""
         self._refresh()
         return [
-            f"the token {source.name} opens nothing for now: {source.problem}"
+            f"the token {source.name} is refused for now: {source.problem}"
             for source in self._sources
             if source.problem is not None
         ]
@@ -180,7 +180,7 @@ class Tokens:
 
     def _refresh(self, *, is_first: bool = False) -> None:
         now_us = to_micros(self._clock.now())
-        # Each of them, and not only up to the first that has changed.
+        # Refresh every source: `any` would stop at the first change.
         changed = [source for source in self._sources if source.refresh(now_us)]
         if not changed and not is_first:
             return
@@ -192,19 +192,19 @@ class Tokens:
                     doubled.add(digest)
         for digest in doubled:
             if bearers[digest] is not _OPERATOR:
-                # Which of the two came in would be left to chance.
-                log.warning("two tokens are the same, and open nothing: %s", bearers.pop(digest).caller.who)
+                # The token would not identify its caller.
+                log.warning("two tokens are equal, so both are refused: %s", bearers.pop(digest).caller.who)
         self._bearers = bearers
 
 
 class TokenWatch(Service):
-    """Service: looks at the files of tokens without a request, too, tells which of them cannot be used, and
-    writes down when each token was last used, for `holdfast tokens list`."""
+    """Service: checks the token files regularly, reports unusable ones, and saves the last use of each token
+    for `holdfast tokens list`."""
 
     def __init__(
         self, tokens: Tokens, home: Path, *, on_problem: Callable[[str | None], None] = lambda _why: None
     ) -> None:
-        """`on_problem` hears what is wrong with tokens each time, and None when nothing is."""
+        """`on_problem` is called each time with what is wrong with tokens, or None."""
         super().__init__(every_s=WATCH_EVERY_S)
         self._tokens = tokens
         self._home = home
@@ -212,7 +212,7 @@ class TokenWatch(Service):
         self._written: dict[str, datetime] = {}
 
     async def run_once(self) -> bool:
-        """Whether there was any use to write down."""
+        """Check the files and save last uses; returns whether there were any."""
         problems = self._tokens.problems()
         self._on_problem("; ".join(problems) or None)
         return await asyncio.to_thread(self.save)
@@ -229,7 +229,7 @@ class TokenWatch(Service):
         try:
             await super().run()
         finally:
-            with contextlib.suppress(SettingsError):  # the home is gone, and the list with it
+            with contextlib.suppress(SettingsError):  # the home was deleted
                 self.save()
 
 
@@ -243,7 +243,7 @@ def _operator_source(home: Path, environ: Mapping[str, str], *, may_make: bool) 
     if environ.get(TOKEN_VARIABLE):
         known = [(_digest(read_token(home, environ)), _OPERATOR)]
         return _Source(OPERATOR, lambda: known)
-    if may_make:  # at the start, and not again: a file that was removed is a revocation
+    if may_make:  # only at the start: later, a removed file means that its token is revoked
         read_token(home, environ)
     return _Source(
         OPERATOR,
@@ -253,7 +253,7 @@ def _operator_source(home: Path, environ: Mapping[str, str], *, may_make: bool) 
 
 
 def _settings_source(name: str, settings: TokenSettings, home: Path, environ: Mapping[str, str]) -> _Source:
-    # As the owner of tasks is stored.
+    # Normalised as for the owner of tasks.
     owner = None if settings.owner is None else redact_name(settings.owner)
     caller = Caller(
         who=name,
@@ -303,7 +303,7 @@ def _check_methods(key: str, methods: Iterable[str]) -> None:
 
 
 def unknown_method_in(methods: Iterable[str]) -> str | None:
-    """What is wrong with a list of methods; None if each is one of the table."""
+    """The first unknown name in a list of methods; None if all exist."""
     import difflib
 
     from holdfast.api.methods import METHODS
@@ -311,8 +311,8 @@ def unknown_method_in(methods: Iterable[str]) -> str | None:
     for name in methods:
         if name not in METHODS:
             near = difflib.get_close_matches(name, METHODS, n=1)
-            fix = f"did you mean {near[0]}?" if near else "`rpc.describe` lists them"
-            return f"{name!r:.80} is no method; {fix}"
+            fix = f"did you mean {near[0]}?" if near else "the method rpc.describe lists them"
+            return f"{name!r:.80} is not a method; {fix}"
     return None
 
 
@@ -337,7 +337,7 @@ def _may_be_racy(look: _Look, now_us: int) -> bool:
 
 
 def _same(key: str, other: Bearer) -> SettingsError:
-    return SettingsError(f"{key} holds the token of {other.caller.who}: give each its own")
+    return SettingsError(f"{key} has the same token as {other.caller.who}: give each a token of its own")
 
 
 def _digest(token: str) -> bytes:

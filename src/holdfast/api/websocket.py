@@ -24,17 +24,17 @@ from holdfast.views.wire import TaskEvent, millis
 HANDSHAKE_S = 15.0
 TICK_S = 15.0
 MAX_BUFFERED_BYTES = 52_428_800
-# A client that takes nothing for so long is let go.
+# Close the connection if the client reads nothing for so long.
 SEND_TIMEOUT_S = 20.0
-# So many of its requests are worked on at once; the next frame is read when one is answered.
+# Requests of one client in progress; the next frame is read when one is answered.
 AT_ONCE = 16
-# Their order is the order of a conversation.
+# These run one after another, to keep the order of a conversation.
 IN_ORDER = frozenset({"chat.send", "sessions.send"})
 EVENTS = ("connect.challenge", "tick", "task")
-# How soon a connection is closed that asks nothing and whose token was taken away.
+# How soon an idle connection is closed after its token was revoked.
 LOOK_EVERY_S = 1.0
 
-# Of RFC 6455: a message of a kind that we cannot take, and one that breaks our rules.
+# Close codes of RFC 6455: unsupported data, and policy violation.
 UNSUPPORTED, POLICY, GOING_AWAY = 1003, 1008, 1012
 
 
@@ -43,18 +43,18 @@ class _Auth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Connect(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What we need of `connect`; clients say more, which is no concern of ours."""
+    """The fields of `connect` that we use; clients send more."""
 
     min_protocol: int
     max_protocol: int
     role: Literal["operator"] = "operator"
-    # None: all that the token has. An empty list asks for nothing, and gets it.
+    # None asks for all scopes of the token; an empty list for none.
     scopes: list[str] | None = None
     auth: _Auth = _Auth()
 
 
 class _Closed(Exception):
-    """The connection is at its end."""
+    """The connection has ended."""
 
 
 class Connection:
@@ -83,7 +83,7 @@ class Connection:
         self._address = keeper.address_of(socket.scope)
         self._max_frame_bytes = max_frame_bytes
         self._count = count
-        # Told why a client without a right token was refused, and when one has shown it.
+        # Callbacks: a client without a valid token was refused; a valid token was shown.
         self._refuses = refuses
         self._knows = knows
         self._sending = asyncio.Lock()
@@ -99,7 +99,7 @@ class Connection:
         except (_Closed, RpcError):
             pass
         except (WebSocketDisconnect, OSError, RuntimeError, TimeoutError):
-            pass  # whoever was there has gone, or takes nothing
+            pass  # the client has disconnected, or reads nothing
         finally:
             await self._close(GOING_AWAY if self._stopping.is_set() else POLICY, "")
 
@@ -124,7 +124,7 @@ class Connection:
                 stranger = Actor(who=STRANGER, door=Door.WEBSOCKET, address=self._address)
                 self._gateway.audit.refuse(stranger, action, body.message)
             if body.code == UNAUTHORIZED:
-                # The protocol knows no code of its own for it.
+                # The protocol has no code for it.
                 body = msgspec.structs.replace(
                     body, code=INVALID_REQUEST, message=f"unauthorized: {body.message}"
                 )
@@ -170,7 +170,7 @@ class Connection:
             "features": {"methods": list(METHODS), "events": list(EVENTS)},
             "snapshot": {
                 "presence": [],
-                # A closed object of the protocol: `gateway.status` says more.
+                # The protocol allows no other fields here; `gateway.status` has more.
                 "health": {"ok": True, "ts": self._now_ms()},
                 "stateVersion": {"presence": 0, "health": 0},
                 "uptimeMs": max(0, int(uptime.total_seconds() * 1000)),
@@ -199,13 +199,13 @@ class Connection:
                     request = await self._read(await self._receive())
                     group.create_task(self._answer(request, admitted))
             except (_Closed, WebSocketDisconnect, OSError, RuntimeError):
-                pass  # whatever is under way is finished; nobody hears of it
+                pass  # requests in progress still finish, but their answers are dropped
             finally:
                 for child in beside:
                     child.cancel()
 
     async def _answer(self, request: Request, admitted: Admitted) -> None:
-        """Its place is free when its answer was taken: who asks and does not read is not read, either."""
+        """Free the slot after the answer was read, so that a client that does not read cannot send more."""
         order = self._in_order if request.method in IN_ORDER else contextlib.nullcontext()
         try:
             async with order:
@@ -217,7 +217,7 @@ class Connection:
 
     async def _response(self, request: Request, admitted: Admitted) -> Response:
         if request.method == "connect":
-            again = RpcError(INVALID_REQUEST, "this connection is connected already")
+            again = RpcError(INVALID_REQUEST, "this connection is already connected")
             return Response(id=request.id, ok=False, error=again.body)
         try:
             self._keeper.check_rate_of(admitted)
@@ -251,7 +251,7 @@ class Connection:
             self._feed.leave(listener)
 
     def _reach(self, admitted: Admitted) -> Reach | None:
-        """Of which tasks it may hear now; None if it may not hear of any, or not any more."""
+        """The tasks whose changes it may see now; None if its token no longer allows any."""
         try:
             caller = self._keeper.caller(admitted)
         except RpcError:
@@ -259,7 +259,7 @@ class Connection:
         return caller.reach if READ in caller.scopes and caller.may_call("events.list") else None
 
     async def _until_revoked(self, admitted: Admitted) -> None:
-        """A connection that asks nothing is closed, too, soon after its token was taken away."""
+        """Close an idle connection soon after its token was revoked."""
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             try:
@@ -285,7 +285,7 @@ class Connection:
             raise _Closed
         text = message.get("text")
         if text is None:
-            await self._close(UNSUPPORTED, "frames are text")
+            await self._close(UNSUPPORTED, "send text frames")
             raise _Closed
         return str(text)
 
@@ -293,11 +293,11 @@ class Connection:
         try:
             return read_request(frame)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            await self._close(POLICY, "that is no request frame")
+            await self._close(POLICY, "not a valid request frame")
             raise _Closed from error
 
     async def _send(self, frame: Response | EventFrame) -> None:
-        """A client that takes nothing is let go, rather than kept in memory."""
+        """Close the connection if the client does not read, rather than buffer its answers."""
         text = encode(frame).decode()
         async with self._sending:
             if self._socket.application_state is not WebSocketState.CONNECTED:
@@ -313,7 +313,7 @@ class Connection:
             return
         with contextlib.suppress(OSError, RuntimeError, TimeoutError, WebSocketDisconnect):
             async with asyncio.timeout(SEND_TIMEOUT_S):
-                # A close frame has room for 123 bytes.
+                # A close frame holds at most 123 bytes.
                 await self._socket.close(code, reason.encode("ascii", "replace").decode()[:120])
 
     def _now_ms(self) -> int:

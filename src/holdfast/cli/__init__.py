@@ -1,1 +1,1 @@
-"""The door for operators."""
+"""The command line for operators."""

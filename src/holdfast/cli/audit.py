@@ -1,4 +1,4 @@
-"""audit log: who did what, through which door, and what came of it."""
+"""audit log: each action with its actor, entry point and outcome."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from holdfast.views.audit import AuditEntryView, AuditPageView
 @click.group("audit")
 @shared_options
 def audit() -> None:
-    """Who did what in this ledger."""
+    """The audit log of this ledger."""
 
 
-@audit.command("log", short_help="Who did what, newest first.")
-@click.option("--who", metavar="NAME", help="Only what this actor did: a token, a user, a peer of a channel.")
-@click.option("--action", metavar="ACTION", help="Only this action, such as ledger.cancel or token.wrong.")
-@click.option("--subject", metavar="ID", help="Only what was done to this record; its whole id.")
-@click.option("--before", metavar="ID", help="Go on after a page: only entries older than this one.")
+@audit.command("log", short_help="Recorded actions, newest first.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
+    "--who", metavar="NAME", help="Only actions of this actor: a token, a user, or a peer of a channel."
+)
+@click.option("--action", metavar="ACTION", help="Only this action, such as ledger.cancel or token.wrong.")
+@click.option("--subject", metavar="ID", help="Only actions on this record; give its full id.")
+@click.option("--before", metavar="ID", help="Show the next page: entries older than this one.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
 @shared_options
 @click.pass_obj
@@ -35,9 +37,9 @@ def log(
     before: str | None,
     limit: int,
 ) -> None:
-    """Who did what, newest first: creates, cancels, retries, decisions, answers, restarts, refusals.
+    """Recorded actions, newest first: creates, cancels, retries, decisions, answers, restarts, refusals.
 
-    Give one of --who, --action and --subject at most. Entries are kept for a year.
+    Give at most one of --who, --action and --subject. Entries are kept for a year.
     """
     asked = AuditAsked(who=who, action=action, subject=subject, before=before, limit=limit)
     view = call.look_at_list("audit.list", asked, lambda tx: read_page(tx, asked), AuditPageView())
@@ -46,11 +48,11 @@ def log(
 
 def _print_page(output: Output, view: AuditPageView) -> None:
     if not view.entries:
-        output.say("nothing is recorded")
+        output.say("the audit log has no such entries")
         return
     output.table(("WHEN", "WHO", "FROM", "ACTION", "OUTCOME", "ABOUT"), [_row(one) for one in view.entries])
     if view.next_page is not None:
-        output.say(f"older ones: --before {view.next_page}")
+        output.say(f"for the next page, add --before {view.next_page}")
 
 
 def _row(one: AuditEntryView) -> tuple[str, ...]:

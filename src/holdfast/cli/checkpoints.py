@@ -37,27 +37,30 @@ STATUSES = [status.value for status in CheckpointStatus]
 @click.group("checkpoints")
 @shared_options
 def checkpoints() -> None:
-    """Saved places from which work goes on."""
+    """Saved points from which interrupted work resumes."""
 
 
 # --- list
 
 
 @checkpoints.command("list", short_help="Checkpoints, newest first.")
-@click.option("--status", type=click.Choice(STATUSES), help="Only those in this status.")
-@click.option("--task", "task_id", callback=task_prefix, metavar="ID", help="Only those of this task.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only checkpoints in this status.")
+@click.option("--task", "task_id", callback=task_prefix, metavar="ID", help="Only checkpoints of this task.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
 @click.option(
-    "--before", callback=checkpoint_prefix, metavar="ID", help="Older than this one: the next page."
+    "--before",
+    callback=checkpoint_prefix,
+    metavar="ID",
+    help="Show the next page: checkpoints older than this one.",
 )
 @shared_options
 @click.pass_obj
 def list_checkpoints(
     call: Invocation, status: str | None, task_id: str | None, limit: int, before: str | None
 ) -> None:
-    """Newest first, a page at a time."""
+    """Checkpoints, newest first, a page at a time."""
     wanted = None if status is None else CheckpointStatus(status)
     view = call.look_at_list(
         "checkpoints.list",
@@ -73,7 +76,7 @@ def _print_page(output: Output, view: CheckpointPageView, now: datetime) -> None
         print_checkpoints(output, view.checkpoints, now)
     say_counts(output, "checkpoint", view.counts, shown=len(view.checkpoints))
     if view.next_page_token is not None:
-        output.say(f"more: --before {view.next_page_token}")
+        output.say(f"for the next page, add --before {view.next_page_token}")
 
 
 # --- show
@@ -84,9 +87,9 @@ def _print_page(output: Output, view: CheckpointPageView, now: datetime) -> None
 @shared_options
 @click.pass_obj
 def show_checkpoint(call: Invocation, checkpoint_id: str) -> None:
-    """One checkpoint: what was saved, and what became of it.
+    """One checkpoint: what was saved, and how it was resumed.
 
-    With --json it is a document of docs/schemas/checkpoint-view.v1.json.
+    The output of --json follows docs/schemas/checkpoint-view.v1.json.
     """
     view = call.look(
         "checkpoints.show",
@@ -143,12 +146,12 @@ def _print(output: Output, view: CheckpointView) -> None:
 # --- retry
 
 
-@checkpoints.command("retry", short_help="Open a failed resume again.")
+@checkpoints.command("retry", short_help="Retry a failed resume.")
 @click.argument("checkpoint_id", metavar="ID", callback=checkpoint_prefix)
 @shared_options
 @click.pass_obj
 def retry_checkpoint(call: Invocation, checkpoint_id: str) -> None:
-    """Open a failed resume again: a new checkpoint that names the failed one, resumed at the next chance."""
+    """Retry a failed resume. This creates a new checkpoint that refers to the failed one, and resumes it."""
     asked = CheckpointAsked(checkpoint_id=checkpoint_id)
     view = call.change("checkpoints.retry", asked, retrying_checkpoint, CheckpointLineView)
     call.output.show(
@@ -159,15 +162,19 @@ def retry_checkpoint(call: Invocation, checkpoint_id: str) -> None:
 # --- prune
 
 
-@checkpoints.command("prune", short_help="Remove settled checkpoints of ended tasks.")
+@checkpoints.command("prune", short_help="Delete old checkpoints of ended tasks.")
 @click.option(
-    "--older-than", callback=read_duration, default="30d", show_default=True, help="How long they are kept."
+    "--older-than",
+    callback=read_duration,
+    default="30d",
+    show_default=True,
+    help="Delete only checkpoints older than this.",
 )
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only say which.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only list what would be deleted.")
 @shared_options
 @click.pass_obj
 def prune_checkpoints(call: Invocation, older_than: timedelta, *, is_dry_run: bool) -> None:
-    """Remove settled checkpoints of tasks that have ended."""
+    """Delete settled checkpoints (resumed or failed) of tasks that have ended."""
     asked = PruneAsked(older_than_s=older_than.total_seconds(), is_dry_run=is_dry_run)
     view = _preview(call, asked) if is_dry_run else _prune(call, asked)
     call.output.show(view, lambda: _print_pruned(call.output, view))
@@ -200,7 +207,7 @@ def _print_pruned(output: Output, view: PrunedView) -> None:
     for checkpoint_id in view.checkpoint_ids:
         output.line(checkpoint_id)
     or_more = " or more" if view.is_dry_run and view.count >= MAX_PREVIEWED else ""
-    verb = "would be removed" if view.is_dry_run else "removed"
+    verb = "would be deleted" if view.is_dry_run else "deleted"
     output.say(
         f"{counted(view.count, 'checkpoint')}{or_more} {verb} (settled before {clock_time(view.older_than)})"
     )

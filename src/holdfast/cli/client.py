@@ -1,4 +1,4 @@
-"""The client of the unix socket: one request, one answer, nothing but the standard library's socket."""
+"""A client of the gateway's unix socket and HTTP port: one request, one answer, standard library only."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import ssl
 
 SOCKET_NAME = "gateway.sock"
-# Where the gateway is, for commands that do not share its home.
+# The address of a remote gateway.
 URL_VARIABLE = "HOLDFAST_URL"
 # The file of the authority that signed its certificate, if this machine does not know it.
 CA_VARIABLE = "HOLDFAST_CA"
-# Between two lives of the gateway its supervisor keeps the socket open, and a request waits for the next.
+# While the gateway restarts, its supervisor keeps the socket open and a request waits for the new process.
 ANSWER_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -37,7 +37,7 @@ _ANSWERS = msgspec.json.Decoder(Answer)
 
 
 class Relayed(HoldfastError):
-    """What the gateway answered instead of doing it, with the code that the command itself would have had."""
+    """An error that the gateway returned, with the code that the same error has in the CLI."""
 
     def __init__(self, body: ErrorBody) -> None:
         super().__init__(body.message)
@@ -58,7 +58,7 @@ class _Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_listening(home: Path) -> bool:
-    """Whether somebody holds the socket of that home; a supervisor does, also between two gateways."""
+    """Whether a process holds the socket of that home; a supervisor does so even during a restart."""
     try:
         with _connected(home):
             return True
@@ -75,17 +75,17 @@ def call(
     ledger: str | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> V:
-    """The gateway's answer. Raises GatewaySilent when none comes, and Relayed when it is an error."""
+    """Call the gateway over its unix socket. Raises GatewaySilent without an answer, Relayed for an error."""
     frame = _encoded(_Call(type="req", id="1", method=method, params=params, ledger=ledger))
     with _connected(home) as way:
         try:
             way.sendall(frame + b"\n")
             line = _read_line(way, time.monotonic() + timeout_s)
         except TimeoutError as error:
-            why = f"it has not answered for {timeout_s:g} s, and may still do what was asked"
+            why = f"no answer within {timeout_s:g} s; the request may still take effect"
             raise GatewaySilent(str(home), why) from error
         except OSError as error:
-            raise GatewaySilent(str(home), f"the connection broke ({error.strerror})") from error
+            raise GatewaySilent(str(home), f"the connection was lost ({error.strerror})") from error
     return _opened(home, line, answer)
 
 
@@ -93,13 +93,13 @@ def _encoded(asked: msgspec.Struct) -> bytes:
     try:
         return msgspec.json.encode(asked)
     except UnicodeEncodeError as error:
-        raise BadInput("text", "it holds bytes that are not UTF-8; give text") from error
+        raise BadInput("text", "it contains bytes that are not UTF-8; give UTF-8 text") from error
 
 
 def call_url(
     url: str, token: str, method: str, params: msgspec.Struct, answer: type[V], *, timeout_s: float
 ) -> V:
-    """The same over HTTP, for a gateway whose home is not here. Raises GatewaySilent and Relayed."""
+    """Call a remote gateway over HTTP. Raises GatewaySilent without an answer, Relayed for an error."""
     import http.client
     import ssl
     from urllib.parse import urlsplit
@@ -126,13 +126,13 @@ def call_url(
         response = way.getresponse()
         body = response.read(MAX_ANSWER_BYTES)
     except TimeoutError as error:
-        why = f"it has not answered for {timeout_s:g} s, and may still do what was asked"
+        why = f"no answer within {timeout_s:g} s; the request may still take effect"
         raise GatewaySilent(where, why) from error
     except ssl.SSLError as error:
         # To wait or to try again changes nothing: another certificate or another URL is needed.
         raise SettingsError(f"{URL_VARIABLE} is {where!r}: {_why_no_tls(error)}") from error
     except (OSError, http.client.HTTPException) as error:
-        # Through a restart the port stays open: if it is closed, no gateway comes back.
+        # The port stays open during a restart, so a refused connection means that no gateway will come back.
         was_there = not isinstance(error, (ConnectionRefusedError, socket.gaierror))
         why = f"{type(error).__name__}: {error}"
         if parts.scheme == "http" and isinstance(
@@ -147,7 +147,9 @@ def call_url(
             return msgspec.json.decode(body, type=answer)
         found = msgspec.json.decode(body, type=_Refusal)
     except msgspec.DecodeError as error:
-        raise GatewaySilent(where, f"what answers there is no gateway (status {response.status})") from error
+        raise GatewaySilent(
+            where, f"another server than a Holdfast gateway answers there (HTTP status {response.status})"
+        ) from error
     raise Relayed(found.error)
 
 
@@ -188,7 +190,7 @@ def _opened(home: Path, line: bytes, answer: type[V]) -> V:
         if found.ok:
             return msgspec.json.decode(found.payload, type=answer)
     except msgspec.DecodeError as error:
-        why = f"its answer cannot be read ({error}); it may be of another version"
+        why = f"its answer cannot be decoded ({error}); it may run another version of Holdfast"
         raise GatewaySilent(str(home), why) from error
     raise Relayed(found.error or ErrorBody(code="FAILED", message="the gateway gave no reason"))
 
@@ -201,9 +203,9 @@ def _connected(home: Path) -> Iterator[socket.socket]:
         try:
             way.connect(str(path))
         except TimeoutError as error:
-            raise GatewaySilent(str(home), "it takes no connection") from error
+            raise GatewaySilent(str(home), "the gateway accepts no connection") from error
         except OSError as error:
-            raise GatewaySilent(str(home), "none runs there", was_there=False) from error
+            raise GatewaySilent(str(home), "no gateway runs there", was_there=False) from error
         yield way
 
 
@@ -213,8 +215,8 @@ def _read_line(way: socket.socket, give_up_at: float) -> bytes:
         way.settimeout(max(0.001, give_up_at - time.monotonic()))
         more = way.recv(256 * 1024)
         if not more:
-            raise ConnectionResetError(0, "it ended before it answered")
+            raise ConnectionResetError(0, "the gateway ended before it answered")
         found += more
         if len(found) > MAX_ANSWER_BYTES:
-            raise ConnectionResetError(0, "its answer is too long")
+            raise ConnectionResetError(0, "the answer is too long")
     return bytes(found)

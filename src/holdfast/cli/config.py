@@ -1,4 +1,4 @@
-"""config check, explain: whether the settings can be used, and where each of them comes from."""
+"""config check, explain: validates the settings, and shows where each comes from."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ WEB = ("http://", "https://")
 @click.group("config")
 @shared_options
 def config() -> None:
-    """The settings of the home: check them, and explain where each comes from."""
+    """Check the settings, and explain where each comes from."""
 
 
 def read(call: Invocation) -> tuple[Path, Loaded]:
-    """The home, and what is set there. Raises SettingsError with the key, the value and the fix."""
+    """The home and its settings. Raises SettingsError with the key, the value and the fix."""
     home = read_home(os.environ, home=call.home)
     return home, load(home, os.environ, {"store": call.store})
 
@@ -57,13 +57,13 @@ def read(call: Invocation) -> tuple[Path, Loaded]:
 # --- check
 
 
-@config.command("check", short_help="Whether the settings can be used.")
+@config.command("check", short_help="Validate the settings.")
 @shared_options
 @click.pass_context
 def check_config(context: click.Context) -> None:
-    """Read all settings as a start would, and look whether this machine has what they name.
+    """Validate all settings, and check that the programs, files and variables they name exist here.
 
-    Status 2 when they cannot be read, 1 when something that they name is missing.
+    Exit status 2 if a setting is invalid, 1 if something that they name is missing.
     """
     call: Invocation = context.obj
     home, loaded = read(call)
@@ -80,7 +80,7 @@ def check_config(context: click.Context) -> None:
 
 
 def _print_checked(output: Output, view: ConfigCheckView) -> None:
-    documents = "\n".join(view.documents) or "none: everything has its default"
+    documents = "\n".join(view.documents) or "none: every setting has its default"
     output.fields([("home", view.home), ("documents", documents)])
     output.line()
     print_checks(output, view.checks)
@@ -94,7 +94,7 @@ def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
     if settings.gateway.tls.is_on:
         yield from _safely("gateway.tls", partial(_certificate, settings, home, now))
     if settings.gateway.alert_urls:
-        # Any web address is a webhook.
+        # Apprise accepts any web address, as a webhook.
         urls = [url for url in settings.gateway.alert_urls if not url.lower().startswith(WEB)]
         yield from _safely("gateway.alert_urls", partial(_places, "gateway.alert_urls", urls))
     for module in settings.tasks:
@@ -112,8 +112,8 @@ def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
 
 
 def _key(call: Invocation, settings: Config) -> Iterator[CheckView]:
-    """The key of sealed values, as a gateway would find it. A command is only looked for: it may ask a
-    person, or a service that writes down who asks."""
+    """Check the key of sealed values as the gateway finds it. A key_command is only looked up, not run: it
+    may prompt a person, or write an audit entry of its own."""
     from holdfast.cli.doctor import look_at_key
     from holdfast.cli.keys import read_wanted
     from holdfast.store.outer_keys import KEY_VARIABLE
@@ -123,26 +123,26 @@ def _key(call: Invocation, settings: Config) -> Iterator[CheckView]:
         return
     try:
         yield from look_at_key(call, read_wanted(call))
-    except HoldfastError as error:  # the ledger itself is looked at by `holdfast doctor`
+    except HoldfastError as error:  # `holdfast doctor` checks the ledger itself
         yield check("key", WARN, str(error), "holdfast doctor")
 
 
 def _gateway(call: Invocation) -> Iterator[CheckView]:
-    """Whether a gateway that runs here has applied them; its environment is not ours."""
+    """Whether the running gateway has applied these settings; its environment may differ from ours."""
     from holdfast.cli.gateway import ask_status
 
     view, _ = ask_status(call)
     if view is None:
         return
     if view.settings_refused is None:
-        yield check("gateway", OK, f"it runs with these settings (process {view.pid})")
+        yield check("gateway", OK, f"process {view.pid} runs with these settings")
     else:
-        remedy = "mend the cause; the gateway tries again by itself, and `holdfast status` says how it went"
-        yield check("gateway", FAIL, f"it goes on with those from before: {view.settings_refused}", remedy)
+        remedy = "fix the cause; the gateway then retries by itself; check it with `holdfast status`"
+        yield check("gateway", FAIL, f"it keeps its previous settings: {view.settings_refused}", remedy)
 
 
 def _safely(name: str, look: Callable[[], str]) -> Iterator[CheckView]:
-    """One part that cannot be used does not hide the others."""
+    """Report one failing part without hiding the others."""
     try:
         yield check(name, OK, look())
     except SettingsError as error:
@@ -152,12 +152,12 @@ def _safely(name: str, look: Callable[[], str]) -> Iterator[CheckView]:
 
 def _token(home: Path) -> Iterator[CheckView]:
     if not os.environ.get("HOLDFAST_TOKEN") and not (home / TOKEN_NAME).exists():
-        yield check("token", OK, "not there yet; the first start makes it")
+        yield check("token", OK, "none yet; the first start of the gateway creates it")
         return
 
     def look() -> str:
         read_token(home, os.environ, may_make=False)
-        return "it is private"
+        return "only its owner can read it"
 
     yield from _safely("token", look)
 
@@ -193,16 +193,18 @@ def _certificate(settings: Config, home: Path, now: datetime) -> str:
 def _agent(settings: Config, home: Path, agent: AgentSettings) -> str:
     directory = in_home(home, agent.directory or ".", key="directory")
     if agent.directory is not None and not directory.is_dir():
-        raise SettingsError(f"there is no directory {directory}: make it, or name another")
+        raise SettingsError(f"there is no directory {directory}: create it, or name another")
     missing = [ours for ours in agent.env.values() if ours not in os.environ]
     if missing:
-        raise SettingsError(f"the variable {missing[0]} is not set: set it for the gateway")
+        raise SettingsError(
+            f"the environment variable {missing[0]} is not set: set it where the gateway starts"
+        )
     if agent.command:
         program = agent.command[0]
-        # A program with a path in its name is started from where the agent works.
+        # A relative path is resolved from the agent's working directory.
         where = str(directory / program) if "/" in program else program
         if shutil.which(where) is None:
-            raise SettingsError(f"no program {program!r} can be started: install it, or name its whole path")
+            raise SettingsError(f"program {program!r} not found: install it, or write its full path")
         return f"the command {program}"
     return _module(settings, home, agent.callable or agent.pydantic_ai or "")
 
@@ -213,7 +215,7 @@ def _module(settings: Config, home: Path, spec: str) -> str:
 
 def _program(program: str) -> str:
     if shutil.which(program) is None:
-        raise SettingsError(f"no program {program!r} can be started: install it, or name its whole path")
+        raise SettingsError(f"program {program!r} not found: install it, or write its full path")
     return f"the command {program}"
 
 
@@ -231,7 +233,7 @@ def _channel(name: str, channel: ChannelSettings, home: Path) -> str:
         return _places(f"channels.{name}.urls", channel.urls)
     read_secret(name, channel, home, os.environ)
     into = "" if channel.agent is None else f", in to {channel.agent}"
-    return f"its secret is there{into}{'' if channel.url is None else ', out by POST'}"
+    return f"its secret is set{into}{'' if channel.url is None else ', out by POST'}"
 
 
 def _named_token(name: str, token: TokenSettings, home: Path) -> str:
@@ -242,12 +244,12 @@ def _named_token(name: str, token: TokenSettings, home: Path) -> str:
         raise SettingsError(f"tokens.{name}.methods: {problem}")
     read_named_token(name, token, home, os.environ)
     whose = "" if token.owner is None else f", for the tasks of {token.owner}"
-    return f"it is private, and may {', '.join(token.scopes)}{whose}"
+    return f"only its owner can read it; scopes {', '.join(token.scopes)}{whose}"
 
 
 def _secret(name: str, secret: SecretSettings) -> str:
     if secret.env not in os.environ:
-        fix = "set it before the start of the gateway"
+        fix = "set it before you start the gateway"
         raise SettingsError(f"secrets.{name}.env is {secret.env!r}, which is not set here: {fix}")
     users = [*(secret.tasks or ()), *(f"agent {one}" for one in secret.agents or ())]
     if secret.tasks is None and secret.agents is None:
@@ -256,22 +258,22 @@ def _secret(name: str, secret: SecretSettings) -> str:
 
 
 def _places(key: str, urls: list[str]) -> str:
-    """Whether apprise knows them; nothing is sent. A URL that it does not know is not shown, either."""
+    """Whether apprise knows each service; nothing is sent, and no URL is shown."""
     for place, url in enumerate(urls, start=1):
         if not _is_known(url):
-            fix = "see github.com/caronc/apprise for how it is written"
-            raise SettingsError(f"{key}: the {_th(place)} names no service that apprise knows: {fix}")
-    return "every service is known"
+            fix = "see the formats at github.com/caronc/apprise"
+            raise SettingsError(f"{key}: apprise does not know the service of the {_th(place)} URL: {fix}")
+    return "apprise knows every service"
 
 
 def _is_known(url: str) -> bool:
     import logging
     import warnings
 
-    with warnings.catch_warnings(action="ignore"):  # what it says about its own imports helps nobody here
+    with warnings.catch_warnings(action="ignore"):  # ignore warnings about its own imports
         import apprise
 
-        logging.getLogger("apprise").setLevel(logging.CRITICAL)  # its own words would hold the URL
+        logging.getLogger("apprise").setLevel(logging.CRITICAL)  # its log lines would contain the URL
         return apprise.Apprise.instantiate(url, suppress_exceptions=True) is not None
 
 
@@ -282,14 +284,15 @@ def _th(number: int) -> str:
 # --- explain
 
 
-@config.command("explain", short_help="A setting's value, and where it comes from.")
+@config.command("explain", short_help="Show a setting's value and where it comes from.")
 @click.argument("key", required=False)
 @shared_options
 @click.pass_obj
 def explain(call: Invocation, key: str | None) -> None:
-    """The value of KEY, where it comes from, and whether a change applies live or needs a restart.
+    """Show the value of KEY, where it comes from, and whether a change applies live or needs a restart.
 
-    KEY is `gateway.port`, or a whole part such as `gateway.restart` or `agents.main`; without it, all keys.
+    KEY is a key such as `gateway.port`, or a section such as `gateway.restart` or `agents.main`; without
+    KEY, all keys are shown.
     """
     home, loaded = read(call)
     view = ExplainedView.of(loaded, home=str(home))
@@ -299,7 +302,7 @@ def explain(call: Invocation, key: str | None) -> None:
 
 
 def _matching(settings: list[SettingView], wanted: str) -> list[SettingView]:
-    """By the key itself or its part, in either spelling."""
+    """Find settings by key or section, in either spelling."""
 
     def spellings(key: str) -> tuple[str, str]:
         return key, ".".join(map(camel, key.split(".")))
@@ -313,8 +316,8 @@ def _matching(settings: list[SettingView], wanted: str) -> list[SettingView]:
         import difflib
 
         near = difflib.get_close_matches(wanted, [one.key for one in settings], n=1)
-        fix = f"did you mean {near[0]}?" if near else "`holdfast config explain` lists them all"
-        raise BadInput("KEY", f"{one_line(wanted, 100)!r} is no setting; {fix}")
+        fix = f"did you mean {near[0]}?" if near else "list all settings with `holdfast config explain`"
+        raise BadInput("KEY", f"{one_line(wanted, 100)!r} is not a setting; {fix}")
     return found
 
 
@@ -338,8 +341,8 @@ def _print_explained(output: Output, settings: list[SettingView]) -> None:
 
 CHANGE = {
     "live": "live: applies without a restart",
-    "restart": "restart: the gateway drains and restarts for it",
-    "up": "up: applies when `holdfast up` is started anew",
+    "restart": "restart: the gateway drains and restarts to apply it",
+    "up": "up: applies when you stop and start `holdfast up`",
 }
 
 

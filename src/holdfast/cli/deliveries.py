@@ -1,4 +1,4 @@
-"""deliveries list, retry, dismiss: what is owed to somebody or was given up."""
+"""deliveries list, retry, dismiss: messages that failed or are still to be sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.api.deliveries import (
     read_page,
     retrying_delivery,
 )
-from holdfast.cli.invocation import Invocation, delivery_prefix, shared_options, whoever
+from holdfast.cli.invocation import Invocation, delivery_prefix, shared_options, user_name
 from holdfast.cli.output import Output, ago
 from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView, DeliveryView
 
@@ -23,22 +23,24 @@ from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView, Del
 @click.group("deliveries")
 @shared_options
 def deliveries() -> None:
-    """Answers and notices on their way to somebody, and those that were given up."""
+    """Outgoing answers and notices: failed ones, and those still to be sent."""
 
 
 # --- list
 
 
-@deliveries.command("list", short_help="What was given up, oldest first.")
-@click.option("--owed", is_flag=True, help="What is still to be sent, instead.")
+@deliveries.command("list", short_help="Failed deliveries, oldest first.")
+@click.option("--owed", is_flag=True, help="List deliveries that are still to be sent instead.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option("--page", callback=delivery_prefix, metavar="ID", help="Newer than this one: the next page.")
+@click.option(
+    "--page", callback=delivery_prefix, metavar="ID", help="Show the next page: records newer than this one."
+)
 @shared_options
 @click.pass_obj
 def list_deliveries(call: Invocation, limit: int, page: str | None, *, owed: bool) -> None:
-    """What was given up, with the reason, oldest first; with --owed what is still to be sent."""
+    """Failed deliveries with the reason, oldest first; with --owed, those still to be sent."""
     which: Literal["owed", "failed"] = "owed" if owed else "failed"
     view = call.look_at_list(
         "deliveries.list",
@@ -58,44 +60,45 @@ def _print_page(output: Output, view: DeliveryPageView, now: datetime, *, owed: 
         output.table(("ID", "TO", "TRIED", "SINCE", "WHY NOT", "TEXT"), rows)
         if not owed:
             first = view.deliveries[0].id
-            output.say(f"send it after all: holdfast deliveries retry {first}; or not: … dismiss {first}")
+            retry, drop = f"holdfast deliveries retry {first}", f"holdfast deliveries dismiss {first}"
+            output.say(f"to send it again: {retry}; to drop it: {drop}")
     else:
-        output.say("nothing is owed to anybody" if owed else "nothing was given up")
+        output.say("no deliveries are pending" if owed else "no deliveries have failed")
     for problem in view.problems:
         output.say(f"damaged: {problem}")
     if view.next_page_token is not None:
-        output.say(f"more: --page {view.next_page_token}")
+        output.say(f"for the next page, add --page {view.next_page_token}")
 
 
 def _to(one: DeliveryView) -> str:
-    return one.channel + ("" if one.peer is None else f" {one.peer}") or "nobody"
+    return one.channel + ("" if one.peer is None else f" {one.peer}") or "-"
 
 
 # --- retry and dismiss
 
 
-@deliveries.command("retry", short_help="Send after all what was given up.")
+@deliveries.command("retry", short_help="Send a failed delivery again.")
 @click.argument("delivery_id", metavar="DELIVERY", callback=delivery_prefix)
 @shared_options
 @click.pass_obj
 def retry_delivery(call: Invocation, delivery_id: str) -> None:
-    """Send after all what was given up: one more attempt, with the same idempotency key.
+    """Send a failed delivery again, with the same idempotency key.
 
-    Status 3 when it was not given up.
+    Exit status 3 if it has not failed.
     """
     asked = DeliveryAsked(delivery_id=delivery_id)
-    retrying = partial(retrying_delivery, by=whoever(None), has_gateway=False)
+    retrying = partial(retrying_delivery, by=user_name(None), has_gateway=False)
     view = call.change("deliveries.retry", asked, retrying, DeliveryChangedView)
-    call.output.show(view, lambda: call.output.line(f"{view.delivery.id} is owed again; {view.next}"))
+    call.output.show(view, lambda: call.output.line(f"{view.delivery.id} is queued again; {view.next}"))
 
 
-@deliveries.command("dismiss", short_help="Send it no more.")
+@deliveries.command("dismiss", short_help="Drop a delivery without sending it.")
 @click.argument("delivery_id", metavar="DELIVERY", callback=delivery_prefix)
 @shared_options
 @click.pass_obj
 def dismiss_delivery(call: Invocation, delivery_id: str) -> None:
-    """Nothing more is done about what was given up, or is still owed. Status 3 when it went out already."""
+    """Drop a failed or pending delivery without sending it. Exit status 3 if it was already sent."""
     asked = DeliveryAsked(delivery_id=delivery_id)
-    dismissing = partial(dismissing_delivery, by=whoever(None), has_gateway=False)
+    dismissing = partial(dismissing_delivery, by=user_name(None), has_gateway=False)
     view = call.change("deliveries.dismiss", asked, dismissing, DeliveryChangedView)
     call.output.show(view, lambda: call.output.line(f"{view.delivery.id} is dismissed: {view.next}"))

@@ -1,4 +1,4 @@
-"""demo: kills a process full of work, lets another go on, and prints what the ledger proves."""
+"""demo: kills a busy process, lets another resume its work, and checks the ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.demo.stage import DemoView, perform
 
 
 class _Onlooker:
-    """Lines for everyone, a bar for a terminal."""
+    """Prints progress: lines always, a bar on a terminal."""
 
     def __init__(self, output: Output, tell: Callable[[int, int | None], None]) -> None:
         self.say = output.say
@@ -26,19 +26,23 @@ class _Onlooker:
 
 @click.command("demo")
 @click.option(
-    "--tasks", type=click.IntRange(1, 20_000), default=300, show_default=True, help="How many at once."
+    "--tasks",
+    type=click.IntRange(1, 20_000),
+    default=300,
+    show_default=True,
+    help="Number of concurrent tasks.",
 )
-@click.option("--keep", is_flag=True, help="Leave the temporary ledger there, to look around in it.")
+@click.option("--keep", is_flag=True, help="Keep the temporary ledger, so that you can inspect it.")
 @shared_options
 @click.pass_context
 def demo(context: click.Context, tasks: int, *, keep: bool) -> None:
-    """Kill a process full of work, and watch each task go on exactly once.
+    """Kill a busy process and watch each task resume exactly once.
 
-    It plays in a temporary ledger, or in the one named by --store on this very command line (never in that of
-    HOLDFAST_STORE), if that has no work in flight. Status 1 when the ledger does not prove it.
+    The demo uses a temporary ledger, or the one given with --store if it has no work in flight;
+    HOLDFAST_STORE is ignored. Exit status 1 if the ledger does not prove the promise.
     """
     call: Invocation = context.obj
-    # An end like any other: the child is killed and the temporary ledger removed on the way out.
+    # SIGTERM exits normally, so that the child is killed and the temporary ledger removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     place = None if call.store is None else read_store_url(call.store, key="--store")
     with call.output.progress("steps") as tell:

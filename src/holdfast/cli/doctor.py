@@ -1,4 +1,4 @@
-"""doctor: looks at the home and the ledger, changes nothing, and says what to do."""
+"""doctor: checks the home and the ledger without changing them, and says how to fix what is wrong."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 @shared_options
 @click.pass_context
 def doctor(context: click.Context) -> None:
-    """Look at the home and the ledger, and say what is wrong. Status 1 when something fails."""
+    """Check the home and the ledger, and say how to fix what is wrong. Exit status 1 if a check fails."""
     call: Invocation = context.obj
     call.must_be_here()
     checks = [
@@ -70,15 +70,15 @@ def _print(output: Output, view: DoctorView) -> None:
 
 
 def print_checks(output: Output, checks: list[CheckView]) -> None:
-    """A line for each, with what to do about it; then how many there are to look at."""
+    """Print each check with its remedy, then the number of problems."""
     width = max(len(one.name) for one in checks)
     for one in checks:
         verdict = output.paint_status(one.verdict.value) + " " * (4 - len(one.verdict))
         output.line(f"{verdict}  {one.name.ljust(width)}  {one.message}")
         if one.remedy is not None:
-            output.line(f"{' ' * (width + 6)}  {output.paint('do: ' + one.remedy, 'bold')}")
+            output.line(f"{' ' * (width + 6)}  {output.paint('fix: ' + one.remedy, 'bold')}")
     bad = sum(one.verdict is not OK for one in checks)
-    output.say("all is well" if not bad else f"{counted(bad, 'thing')} to look at")
+    output.say("no problems found" if not bad else f"{counted(bad, 'problem')} found")
 
 
 def check(name: str, verdict: Verdict, message: str, remedy: str | None = None) -> CheckView:
@@ -92,7 +92,7 @@ def check(name: str, verdict: Verdict, message: str, remedy: str | None = None) 
 def _look_at_home(call: Invocation) -> Iterator[CheckView]:
     home = call.settings.home
     if not home.exists():
-        yield check("home", OK, f"{home} is not there yet; the first start makes it")
+        yield check("home", OK, f"{home} does not exist yet; the first start creates it")
         return
     problem = trust.why_not_trusted(home)
     if problem is not None:
@@ -103,19 +103,21 @@ def _look_at_home(call: Invocation) -> Iterator[CheckView]:
     try:
         holder = holder_of(home)
     except HoldfastError as error:
-        yield check("lock", FAIL, str(error), f"check who owns {home}")
+        yield check("lock", FAIL, str(error), f"check the owner of {home}")
         return
-    yield check("lock", OK, "nobody holds the home" if holder is None else f"process {holder} holds the home")
+    yield check(
+        "lock", OK, "no process holds the home" if holder is None else f"process {holder} holds the home"
+    )
 
 
 def _check_private(name: str, path: Path, mode: int) -> CheckView:
-    """For its owner alone, and the owner is us."""
+    """Whether only its owner can access it, and we are the owner."""
     found = path.stat()
     shown = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.geteuid():
         return check(name, WARN, f"{path} belongs to another user ({found.st_uid})", f"ls -ld {path}")
     if shown & 0o077:
-        what = f"{path} is open to others (mode {shown:04o})"
+        what = f"other users can access {path} (mode {shown:04o})"
         return check(name, WARN, what, f"chmod {mode:o} {path}")
     return check(name, OK, f"{path} is private (mode {shown:04o})")
 
@@ -131,7 +133,9 @@ def _look_at_settings(call: Invocation) -> Iterator[CheckView]:
     except SettingsError as error:
         yield check("settings", FAIL, str(error), call.command("config", "check"))
         return
-    yield check("settings", OK, f"{counted(len(loaded.sources), 'key')} set; `config check` looks closer")
+    yield check(
+        "settings", OK, f"{counted(len(loaded.sources), 'key')} set; `holdfast config check` checks them"
+    )
 
 
 # --- the ledger
@@ -140,7 +144,7 @@ def _look_at_settings(call: Invocation) -> Iterator[CheckView]:
 def _look_at_ledger(call: Invocation) -> Iterator[CheckView]:
     try:
         with call.reading() as ledger:
-            yield check("ledger", OK, "it answers")
+            yield check("ledger", OK, "readable")
             for look in (_schema, _facts, _key, _clock, _held, _boots, _owners, _damage, _work):
                 yield from _safely(look, call, ledger)
     except NoLedger as error:
@@ -150,7 +154,7 @@ def _look_at_ledger(call: Invocation) -> Iterator[CheckView]:
 
 
 def _remedy_for(error: HoldfastError) -> str | None:
-    """Most errors say themselves what to do."""
+    """The remedy for an error whose message does not contain one."""
     if error.code == "store_unavailable":
         return "check --store; if the file is damaged, restore a backup"
     return None
@@ -159,7 +163,7 @@ def _remedy_for(error: HoldfastError) -> str | None:
 def _safely(
     look: Callable[[Invocation, Reader], Iterator[CheckView]], call: Invocation, ledger: Reader
 ) -> Iterator[CheckView]:
-    """One part that cannot be read does not hide the others."""
+    """Report one failing part without hiding the others."""
     try:
         yield from look(call, ledger)
     except HoldfastError as error:
@@ -172,16 +176,16 @@ def _schema(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         names = ", ".join(index.name for index in missing)
         one = len(missing) == 1
         message = f"{'the index' if one else 'the indexes'} {names} {'is' if one else 'are'} missing: " + (
-            "what must not happen twice is not forbidden"
+            "duplicates are not prevented"
             if any(index.is_unique for index in missing)
-            else "what is looked for is found slowly"
+            else "queries are slow"
         )
         verdict = FAIL if any(index.is_unique for index in missing) else WARN
         stopped = "stop every process that uses the ledger, then: "
         yield check("schema", verdict, message, stopped + call.command("store", "migrate"))
         return
     applied = ledger.applied_migrations()
-    yield check("schema", OK, f"version {max(number for number, _ in applied)}, the newest that we know")
+    yield check("schema", OK, f"version {max(number for number, _ in applied)}, the newest")
 
 
 def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
@@ -197,7 +201,10 @@ def _facts(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     mode = facts["journal_mode"]
     if mode != "wal":
         yield check(
-            "journal", FAIL, f"SQLite's journal mode is {mode}", "stop everyone, then holdfast store migrate"
+            "journal",
+            FAIL,
+            f"SQLite's journal mode is {mode}",
+            "stop every process that uses the ledger, then: holdfast store migrate",
         )
     else:
         yield check("journal", OK, f"WAL, SQLite {facts['sqlite_version']}")
@@ -223,37 +230,39 @@ def _key(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
 
 
 def look_at_key(call: Invocation, wanted: WrappedKey | None) -> Iterator[CheckView]:
-    """Whether the key of sealed values is here and can be used."""
+    """Whether the key of sealed values is usable."""
     from holdfast.cli.keys import look_at_key as look
 
     found = look(call, wanted)
     if found.problem is not None:
         yield check("key", FAIL, found.problem, "holdfast store key show")
     elif found.seal == "never":
-        message = "store.seal is never: secrets in values of programs are stored readable"
-        yield check("key", WARN, message, "leave store.seal at secrets")
+        message = "store.seal is never: secrets in values of programs are stored unencrypted"
+        yield check("key", WARN, message, "set store.seal to secrets")
     elif found.wanted is None:
-        yield check("key", OK, "nothing is sealed yet; the first secret makes the key")
+        yield check("key", OK, "nothing is sealed yet; the first secret creates the key")
     else:
         yield check(
-            "key", OK, f"{found.where} opens sealed values ({found.fingerprint}); keep a copy elsewhere"
+            "key", OK, f"{found.where} decrypts sealed values ({found.fingerprint}); keep a copy elsewhere"
         )
 
 
 def _clock(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
-    """A file has the clock of its machine, which may have jumped; a server has one of its own."""
+    """SQLite uses the machine's clock, which may have jumped; PostgreSQL has a clock of its own."""
     from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
 
     if isinstance(ledger.clock, LedgerClock):
         skew = ledger.clock.skew
         if abs(skew) > MOST_SKEW:
-            yield check("clock", WARN, f"{skew_in_words(skew)}; Holdfast uses the database's", SET_BY_NTP)
+            yield check(
+                "clock", WARN, f"{skew_in_words(skew)}; Holdfast uses the database's clock", SET_BY_NTP
+            )
         else:
             yield check("clock", OK, skew_in_words(skew))
         return
     ahead = jumped_by(ledger.read_now(lambda tx: tx.boots.fact(FACT)), call.clock)
     if ahead is None:
-        yield check("clock", OK, "no jump of the wall clock is known")
+        yield check("clock", OK, "the wall clock has not jumped")
         return
     yield check(
         "clock", WARN, jump_in_words(ahead), "if it is wrong, have NTP set it: timedatectl set-ntp true"
@@ -265,7 +274,9 @@ def _held(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
     if why is None:
         yield check("resumes", OK, "not held")
     else:
-        yield check("resumes", WARN, f"held: {why}", "look at it, then holdfast store accept")
+        yield check(
+            "resumes", WARN, f"held: {why}", "if the database is older on purpose: holdfast store accept"
+        )
 
 
 def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
@@ -277,16 +288,18 @@ def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         f"{len(alive)} alive"
         + (f" ({', '.join(f'{one.role} {one.pid}' for one in alive[:5])})" if alive else "")
     ]
-    words += [f"{unknown} elsewhere or without a lock"] if unknown else []
+    words += [f"{unknown} on other hosts or without a lock"] if unknown else []
     if dead:
-        words.append(f"{len(dead)} died without a word")
-        yield check("boots", WARN, ", ".join(words), "start the gateway: it rescues what they carried")
+        words.append(f"{len(dead)} crashed")
+        yield check(
+            "boots", WARN, ", ".join(words), "start the gateway, which resumes their work: holdfast up"
+        )
     else:
         yield check("boots", OK, ", ".join(words))
 
 
 def read_boots(call: Invocation, ledger: Reader) -> list[BootView]:
-    """Boots that have not ended as far as the ledger knows, and whether they live as far as we can prove."""
+    """Boots that the ledger shows as running, and whether this host can prove that they are alive."""
     from holdfast.engine.claims.boots import place_of
 
     locks = app.locks_of(call.settings)
@@ -305,7 +318,7 @@ def _is_alive(locks: Path | None, boot_id: str) -> bool | None:
 
 
 def _owners(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
-    """Nothing may stay running with nobody running it."""
+    """Every running run must have a live process."""
     dead = {boot.id for boot in read_boots(call, ledger) if boot.is_alive is False}
     now = call.clock.now()
 
@@ -319,10 +332,10 @@ def _owners(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
 
     orphans, lapsed = ledger.read_now(count)
     if not orphans and not lapsed:
-        yield check("owners", OK, "every running run has a living owner")
+        yield check("owners", OK, "every running run has a live process")
         return
-    message = f"{counted(orphans, 'run')} of dead boots, {lapsed:,} whose lease has lapsed"
-    yield check("owners", WARN, message, "start the gateway: it rescues and resumes them")
+    message = f"{counted(orphans, 'run')} of crashed processes, {lapsed:,} with a lapsed lease"
+    yield check("owners", WARN, message, "start the gateway, which resumes them: holdfast up")
 
 
 def _is_gone(tx: Tx, boot_id: str, dead: set[str]) -> bool:
@@ -342,7 +355,9 @@ def _damage(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         yield check("digests", FAIL, message, "holdfast store verify, then restore a backup")
     else:
         yield check(
-            "digests", OK, f"the newest {counted(looked_at, 'record')} match theirs; `store verify` reads all"
+            "digests",
+            OK,
+            f"the newest {counted(looked_at, 'record')} match their digests; `store verify` checks all",
         )
 
 
@@ -359,7 +374,7 @@ def _work(_call: Invocation, ledger: Reader) -> Iterator[CheckView]:
         message = f"{counted(failed, 'checkpoint')}{more} could not be resumed"
         yield check("checkpoints", WARN, message, "holdfast checkpoints list --status failed_resume")
     else:
-        yield check("checkpoints", OK, f"{paused:,} wait to be resumed, none waits for a retry")
+        yield check("checkpoints", OK, f"{paused:,} wait to be resumed, none has failed")
 
 
 # --- the disk
@@ -372,8 +387,8 @@ def _look_at_disk(call: Invocation) -> Iterator[CheckView]:
         where = where.parent
     free = shutil.disk_usage(where).free
     if free < NO_SPACE_BYTES:
-        yield check("disk", FAIL, f"{size(free)} free at {where}", "free some space before work stops")
+        yield check("disk", FAIL, f"{size(free)} free at {where}", "free some disk space now, or work stops")
     elif free < LITTLE_SPACE_BYTES:
-        yield check("disk", WARN, f"{size(free)} free at {where}", "free some space")
+        yield check("disk", WARN, f"{size(free)} free at {where}", "free some disk space")
     else:
         yield check("disk", OK, f"{size(free)} free at {where}")

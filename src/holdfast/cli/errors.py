@@ -1,7 +1,7 @@
-"""What an error means to a shell: one line on stderr and one exit status.
+"""Turns an error into one line on stderr and an exit status.
 
 0 done · 1 failed · 2 usage · 3 refused · 4 not found · 5 gateway not reachable, or home in use; and, as
-shells have it, 130 when interrupted and 141 when whoever read our output has gone.
+in shells, 130 when interrupted and 141 when the reader of our output closed the pipe.
 
 With --json the error is also the one document on stdout: {"error": {"code": …, "message": …}}.
 """
@@ -33,7 +33,7 @@ DONE, FAILED, USAGE, REFUSED, NOT_FOUND, NOT_REACHABLE = range(6)
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
-# The first kind that fits decides.
+# The first match decides.
 _STATUS_OF: tuple[tuple[type[HoldfastError], int], ...] = (
     (HomeInUse, NOT_REACHABLE),
     (GatewaySilent, NOT_REACHABLE),
@@ -48,7 +48,7 @@ _STATUS_OF: tuple[tuple[type[HoldfastError], int], ...] = (
 )
 
 
-# The same by what a gateway answered.
+# The same for error codes that a gateway returns.
 _STATUS_OF_WIRE = {
     "INVALID_REQUEST": USAGE,
     "REFUSED": REFUSED,
@@ -60,14 +60,14 @@ _STATUS_OF_WIRE = {
 
 
 def exit_status(error: HoldfastError) -> int:
-    # What a gateway answered has the status that its own error would have had here.
+    # An error from a gateway gets the same exit status as the same error here.
     if (wire_code := getattr(error, "wire_code", None)) is not None:
         return _STATUS_OF_WIRE.get(wire_code, FAILED)
     return next((status for kind, status in _STATUS_OF if isinstance(error, kind)), FAILED)
 
 
 def report(error: Exception, *, as_json: bool) -> int:
-    """Say it once, and return the exit status."""
+    """Print the error once, and return the exit status."""
     match error:
         case HoldfastError():
             return _say(error.code, str(error), exit_status(error), as_json=as_json)
@@ -84,7 +84,7 @@ def report(error: Exception, *, as_json: bool) -> int:
 
 def _usage(error: click.UsageError) -> str:
     help_of = "holdfast" if error.ctx is None else error.ctx.command_path
-    return f"{error.format_message()} (`{help_of} --help` shows how)"
+    return f"{error.format_message()} (see `{help_of} --help`)"
 
 
 def _say(code: str, message: str, status: int, *, as_json: bool) -> int:

@@ -1,4 +1,4 @@
-"""events: the feed, its end or from a position on, and following it."""
+"""events: the event feed, its newest part or from a position, optionally followed live."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from holdfast.store.contract import Reader
 
 LOOK_EVERY_S = 0.25
-# A gateway that is not here is asked less often: it answers only so many requests a second.
+# Poll a remote gateway less often: it limits requests per second.
 LOOK_ELSEWHERE_EVERY_S = 1.0
 FOLLOWED_AT_ONCE = 1000
 
 
 @click.command("events")
-@click.option("--task", "task_id", callback=task_prefix, metavar="ID", help="Only those of this task.")
-@click.option("--after", metavar="POSITION", help="Only what happened after this position.")
+@click.option("--task", "task_id", callback=task_prefix, metavar="ID", help="Only events of this task.")
+@click.option("--after", metavar="POSITION", help="Only events after this position.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on as more happens; with --json one line for each.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing new events; with --json one line for each.")
 @shared_options
 @click.pass_obj
 def events(call: Invocation, task_id: str | None, after: str | None, limit: int, *, follow: bool) -> None:
-    """What happened, in order: the newest, or what came after a position.
+    """Events in order: the newest ones, or those after a position.
 
-    A position that is too old (its events were pruned) ends with status 4.
+    Exit status 4 if the position is too old: its events were pruned.
     """
     if after is not None:
-        parse_position(after)  # a typing error is told even where there is no ledger yet
+        parse_position(after)  # reject a malformed position even if there is no ledger yet
     if follow:
         _follow(call, task_id, after, limit)
         return
@@ -67,7 +67,7 @@ def _follow(call: Invocation, task_id: str | None, after: str | None, limit: int
 
 
 def _follow_elsewhere(call: Invocation, asked: EventsAsked) -> None:
-    """The same through a gateway that is not here. If it does not answer at first, that is told at once."""
+    """Follow through a remote gateway. If the first call fails, raise at once; retry later ones."""
     page = call.ask("events.list", asked, EventPageView)
     while True:
         for event in page.events:
@@ -92,7 +92,7 @@ def _print_page(output: Output, view: EventPageView) -> None:
     if not view.events:
         output.say("no events to show")
     else:
-        output.say(f"what comes next: --after {view.next_position}")
+        output.say(f"for later events, add --after {view.next_position}")
 
 
 def _print(output: Output, view: EventView) -> None:

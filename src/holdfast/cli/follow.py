@@ -1,4 +1,4 @@
-"""Follows a task while this process carries it: shows how far it is, asks a person, stops when told."""
+"""Follows a task that this process runs: shows its progress, asks a person, stops on a signal."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
 
 SOONEST_LOOK_S = 0.02
 LOOK_EVERY_S = 0.25
-# The children are looked at less often, and only so many of them.
+# Children are polled less often, and only this many of them.
 LOOK_AT_TREE_EVERY_S = 1.0
 MAX_TREE = 200
-# A ledger that answers slowly is asked less often.
+# A slow ledger is polled less often.
 SHARE_OF_LOOKING = 0.1
 
-# After these a person may be wanted.
+# After these events a person may be needed.
 FOR_A_PERSON = frozenset({EventKind.QUESTION_ASKED, EventKind.EFFECT_IN_DOUBT, EventKind.RUN_WAITED})
 
 Command = Callable[..., str]
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """The task at one moment."""
+    """The task as last read."""
 
     task: Task
     steps: int
     last_step: str | None
     turns: int
     events: list[Event]
-    # Where the feed was read up to.
+    # The position up to which the event feed was read.
     position: str
-    # Only a person can bring it further, and there is none here.
+    # The task needs a person, and no terminal is attached.
     is_stuck: bool = False
 
 
 class Tree(msgspec.Struct, frozen=True, kw_only=True):
-    """A task and those of its descendants that have not ended: what they want from a person."""
+    """A task and its descendants that have not ended, with what they need from a person."""
 
     tasks: list[Task]
     questions: list[Question]
@@ -67,7 +67,7 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_stuck(self) -> bool:
-        """Whether nothing in it can go on before a person has reviewed something."""
+        """Whether every one of them needs a review, or waits for a child that does."""
         waits = [task for task in self.tasks if task.status is not TaskStatus.NEEDS_REVIEW]
         for_others = [task for task in waits if kind_of(task.waits_on or "")[0] in ("child", "children")]
         return self.is_whole and len(waits) < len(self.tasks) and len(for_others) == len(waits)
@@ -98,7 +98,7 @@ def look_at_tree(tx: Tx, task: Task) -> Tree:
     reviews: list[Effect] = []
     for one in tasks:
         kind, subject = kind_of(one.waits_on or "")
-        # What is damaged cannot be shown here; `tasks show` and `store verify` name it.
+        # Skip damaged records here; `tasks show` and `store verify` report them.
         with contextlib.suppress(RowDamaged):
             questions += tx.questions.open_of_task(one.id)
             if kind == "review":
@@ -107,13 +107,13 @@ def look_at_tree(tx: Tx, task: Task) -> Tree:
 
 
 class Keyboard:
-    """Lines that a person types. The terminal itself does the editing, so the event loop never waits here."""
+    """Lines that a person types. The terminal does the editing, so the event loop never blocks here."""
 
     def __init__(self, nudge: asyncio.Event) -> None:
         self._nudge = nudge
         self._typed = b""
         self.lines: list[str] = []
-        # They said that there is nothing more to come.
+        # The person pressed Ctrl-D.
         self.is_over = False
 
     @contextlib.contextmanager
@@ -139,12 +139,12 @@ class Keyboard:
 
 
 def is_attended() -> bool:
-    """Whether somebody can be asked: they see our questions, and we see what they type."""
+    """Whether a person can answer questions here: stdin and stderr are terminals."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 class Follower:
-    """Looks again and again, until the task has ended, a person wants to leave, or only a person can help."""
+    """Polls until the task has ended, a signal stops the process, or only an absent person can help."""
 
     def __init__(
         self,
@@ -169,9 +169,9 @@ class Follower:
         self._keyboard = Keyboard(self._nudge) if is_attended() else None
         self._asking: Question | None = None
         self._last = ""
-        # What was told, answered or given up: once is enough.
+        # Ids that were shown or answered, so that each is handled once.
         self._settled: set[str] = set()
-        # Questions whose answers came from here.
+        # Questions answered in this terminal.
         self._answered: set[str] = set()
 
     def stop(self) -> None:
@@ -245,11 +245,11 @@ class Follower:
         for task in tree.tasks:
             if task.status is TaskStatus.QUEUED and task.name not in self._known and self._is_new(task.id):
                 self._screen.say(
-                    f"{task.id} waits for a process that knows the task {one_line(task.name)!r}; we don't"
+                    f"{task.id} waits for another worker: this process does not know {one_line(task.name)!r}"
                 )
         asked = {question.id for question in tree.questions}
         if self._asking is not None and self._asking.id not in asked:
-            self._screen.say("somebody else has answered, or it is too late")
+            self._screen.say("this question was answered elsewhere, or its time is up")
             self._ask_no_more()
         for question in tree.questions:
             if question.id in self._settled or self._asking is not None:
@@ -264,8 +264,10 @@ class Follower:
     def _show_review(self, effect: Effect) -> None:
         view = ReviewView.of(effect, None)
         why = "" if view.why is None else f": {view.why}"
-        self._screen.say(f"nobody knows whether {view.effect.name}({view.asked or ''}) happened{why}")
-        self._screen.say(f"look, then: {self._command('reviews', 'resolve', effect.id, '|'.join(DECISIONS))}")
+        self._screen.say(f"it is unknown whether {view.effect.name}({view.asked or ''}) happened{why}")
+        self._screen.say(
+            f"check it, then decide: {self._command('reviews', 'resolve', effect.id, '|'.join(DECISIONS))}"
+        )
 
     # --- asking
 
@@ -280,7 +282,7 @@ class Follower:
             return
         for number, choice in enumerate(view.choices or (), start=1):
             self._screen.say(f"{number}) {choice}")
-        self._keyboard.lines.clear()  # what was typed before was no answer to this
+        self._keyboard.lines.clear()  # drop lines typed before the question
         self._asking = question
         self._prompt(view)
 
@@ -297,13 +299,13 @@ class Follower:
             self._screen.go_on()
 
     async def _hear(self) -> None:
-        """What was typed is the answer to what was asked."""
+        """Take a typed line as the answer to the open question."""
         keyboard, question = self._keyboard, self._asking
         if keyboard is None or question is None:
             return
         if keyboard.is_over and not keyboard.lines:
             self._ask_no_more()
-            self._ask(question)  # says how to answer from elsewhere
+            self._ask(question)  # prints the command that answers it
             return
         if not keyboard.lines:
             return
@@ -322,10 +324,10 @@ class Follower:
 
 
 def answer_of(question: Question, typed: str) -> object:
-    """A choice by its text or its number; nothing at all for the default. Raises BadInput."""
+    """The choice by its text or number; an empty line means the default. Raises BadInput."""
     if not typed:
         if question.default_answer is None:
-            raise BadInput("answer", "an answer is needed")
+            raise BadInput("answer", "type an answer")
         return msgspec.json.decode(question.default_answer)
     if question.choices is None or typed in question.choices:
         return typed
@@ -334,11 +336,11 @@ def answer_of(question: Question, typed: str) -> object:
     raise BadInput("answer", f"choose one of: {', '.join(one_line(one) for one in question.choices)}")
 
 
-# --- events in words
+# --- events as text
 
 
 def words_of(event: Event) -> tuple[str, bool]:
-    """What happened, for a person who looks on; and whether it is worth a remark that stays."""
+    """An event as text, and whether to print it as a line that stays."""
     facts = {name: one_line(str(value), 120) for name, value in event.facts.items()}
 
     def fact(name: str) -> str:
@@ -346,10 +348,10 @@ def words_of(event: Event) -> tuple[str, bool]:
 
     match event.kind:
         case EventKind.RUN_RETRIED:
-            return f"it failed ({fact('why')}) and is tried again: {fact('rung')}", True
+            return f"the run failed ({fact('why')}); retrying: {fact('rung')}", True
         case EventKind.STEP_RETRIED:
             return (
-                f"{fact('step')} failed ({fact('why')}), attempt {fact('attempt')}; it is tried again",
+                f"{fact('step')} failed ({fact('why')}), attempt {fact('attempt')}; retrying",
                 True,
             )
         case EventKind.STEP_DRIFTED:
@@ -359,7 +361,7 @@ def words_of(event: Event) -> tuple[str, bool]:
         case EventKind.QUESTION_ANSWERED:
             return f"{fact('by')} answered", True
         case EventKind.TASK_CANCEL_REQUESTED:
-            return f"somebody wants it to end: {fact('reason')}", True
+            return f"cancel requested: {fact('reason')}", True
         case EventKind.PROGRAM_TOLD:
             return f"{fact('name')} {one_line(msgspec.json.encode(event.facts.get('told')).decode())}", True
         case EventKind.CHECKPOINT_RESUMED:
@@ -369,7 +371,7 @@ def words_of(event: Event) -> tuple[str, bool]:
         case EventKind.RUN_PAUSED:
             return "paused", False
         case EventKind.RUN_CLAIMED:
-            return "taken up", False
+            return "started", False
         case EventKind.RUN_WOKEN:
             return "woken", False
         case EventKind.MAIL_SENT:

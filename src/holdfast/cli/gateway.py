@@ -1,4 +1,4 @@
-"""gateway restart, stop, status, restarts, resume: the gateway that runs in a home."""
+"""gateway restart, stop, status, restarts, resume: control the running gateway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.api.restart import RestartAsked, RestartsAsked, StopAsked
 from holdfast.cli.errors import REFUSED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, ago, clock_time, counted
-from holdfast.core.errors import GatewaySilent, HoldfastError
+from holdfast.core.errors import GatewaySilent, HoldfastError, NotReady
 from holdfast.core.transitions import RestartStatus
 from holdfast.views.gateway import (
     FateView,
@@ -29,67 +29,79 @@ from holdfast.views.gateway import (
 )
 from holdfast.views.text import one_line
 
-# A drain takes its time; whoever asked hears how it ended.
+# A drain may take long; the command waits for its outcome.
 DRAIN_PATIENCE_S = 3600.0
 BACK_PATIENCE_S = 60.0
 _ASK_AGAIN_S = 0.2
-# A screen does not wait long for a gateway that may be frozen.
+# How often `restart --wait` looks whether the gateway is idle.
+_IDLE_CHECK_S = 1.0
+# The timeout for status screens: the gateway may be frozen.
 PATIENCE_S = 5.0
-_NOT_RUNNING = "not running; `holdfast up` starts it"
+_NOT_RUNNING = "not running; start it with `holdfast up`"
 
 
 def ask_status(call: Invocation) -> tuple[GatewayView | None, str | None]:
-    """How the gateway fares, or why that is not known."""
+    """The status of the gateway, or why there is none."""
     if call.gateway_url is None and not (call.settings.home / "gateway.sock").exists():
         return None, _NOT_RUNNING
     try:
         return call.ask("gateway.status", Nothing(), GatewayView, timeout_s=PATIENCE_S), None
     except GatewaySilent as silent:
-        # If a process listens there, another `holdfast up` would be refused.
-        return None, f"silent: {silent.why}" if silent.was_there else _NOT_RUNNING
+        # A process holds the socket, so do not suggest another `holdfast up`: it would be refused.
+        return None, f"not answering: {silent.why}" if silent.was_there else _NOT_RUNNING
     except HoldfastError as error:
         return None, one_line(str(error))
 
 
 def held_in_words(call: Invocation, holds: Sequence[HoldView]) -> str:
-    """Each reason, with the command that ends it as a person may copy it."""
+    """Each reason why work is held, with the command that releases it."""
     return "\n".join(
-        f"{one.why}; interrupted work waits: look at it (`{call.command('tasks', 'list')}`), then "
-        f"`{call.command(*one.remedy.split()[1:])}`"
+        f"{one.why}; interrupted work is held: check it (`{call.command('tasks', 'list')}`), then release it "
+        f"(`{call.command(*one.remedy.split()[1:])}`)"
         for one in holds
     )
 
 
 def refused_in_words(call: Invocation, view: GatewayView | None) -> str | None:
-    """What became of a change of the settings that the gateway did not take."""
+    """Why the gateway refused changed settings, and the command that checks them."""
     if view is None or view.settings_refused is None:
         return None
-    return f"{view.settings_refused}; look with `{call.command('config', 'check')}`"
+    return f"{view.settings_refused}; check them with `{call.command('config', 'check')}`"
 
 
 # --- restart
 
 
-@click.command("restart", short_help="Drain, restart, and go on.")
-@click.option("--force", is_flag=True, help="Also when more would be interrupted than the settings allow.")
-@click.option("--reason", default="asked for by an operator", show_default=True, help="Why; it is recorded.")
-@click.option("--plan", "is_plan", is_flag=True, help="Only show who would be interrupted.")
+@click.command("restart", short_help="Drain, restart and resume.")
+@click.option("--force", is_flag=True, help="Restart even if more runs are in flight than the limit allows.")
+@click.option(
+    "--wait", "is_patient", is_flag=True, help="Wait until the gateway is idle enough, then restart."
+)
+@click.option("--reason", default="asked for by an operator", show_default=True, help="Reason to record.")
+@click.option("--plan", "is_plan", is_flag=True, help="Only show what a restart would interrupt.")
 @shared_options
 @click.pass_context
-def restart(context: click.Context, reason: str, *, force: bool, is_plan: bool) -> None:
-    """Restart the gateway: what is in flight is saved first, and goes on afterwards.
+def restart(context: click.Context, reason: str, *, force: bool, is_patient: bool, is_plan: bool) -> None:
+    """Restart the gateway. It checkpoints the work in flight first, and resumes it afterwards.
 
-    Status 3, with the list, when more would be interrupted than `gateway.restart.readiness_gate_threshold`
-    allows, and when something in flight cannot be saved: then the gateway goes on working.
+    Exit status 3 if more is in flight than `gateway.restart.readiness_gate_threshold` allows (the command
+    lists it), or if some of it cannot be saved. In both cases the gateway keeps running.
     """
     call: Invocation = context.obj
+    if force and is_patient:
+        raise click.UsageError("--force restarts at once and --wait waits; give only one of them")
     if is_plan:
         plan = call.ask("gateway.readiness", Nothing(), ReadinessView)
         call.output.show(plan, lambda: _print_readiness(call.output, plan))
         return
     before = call.ask("gateway.status", Nothing(), GatewayView)
     asked = RestartAsked(reason=reason, force=force)
+    if is_patient:
+        _wait_until_idle(call)
     view = call.ask("gateway.restart", asked, RestartAnswerView, timeout_s=DRAIN_PATIENCE_S)
+    while is_patient and view.error is not None and view.error.code == NotReady.code:
+        _wait_until_idle(call)  # work began between the check and the restart
+        view = call.ask("gateway.restart", asked, RestartAnswerView, timeout_s=DRAIN_PATIENCE_S)
     call.output.show(view, lambda: _print_answer(call.output, view))
     if not view.is_accepted:
         call.output.say(f"holdfast: {view.why if view.error is None else view.error.message}")
@@ -99,7 +111,7 @@ def restart(context: click.Context, reason: str, *, force: bool, is_plan: bool) 
 
 def _print_answer(output: Output, view: RestartAnswerView) -> None:
     if view.is_accepted:
-        output.line(f"drained, and restarting ({view.restart_id or 'as part of another restart'})")
+        output.line(f"drained; restarting now ({view.restart_id or 'as part of another restart'})")
         return
     _print_interruptions(output, view.readiness.interruptions)
 
@@ -108,7 +120,10 @@ def _print_readiness(output: Output, view: ReadinessView) -> None:
     _print_interruptions(output, view.interruptions)
     output.line(view.summary)
     if not view.is_safe:
-        output.say(f"a restart is refused above {view.threshold:,}; --force passes")
+        output.say(
+            f"a restart is refused now: the limit is {view.threshold:,}; use "
+            "`holdfast gateway restart --wait` or --force"
+        )
 
 
 def _print_interruptions(output: Output, found: list[InterruptionView]) -> None:
@@ -117,8 +132,18 @@ def _print_interruptions(output: Output, found: list[InterruptionView]) -> None:
         output.table(("KIND", "TASK", "STATUS", "SESSION", "TITLE"), rows)
 
 
+def _wait_until_idle(call: Invocation) -> None:
+    """Poll the gateway until a restart would pass its readiness gate; report what is in flight."""
+    said = None
+    while not (view := call.ask("gateway.readiness", Nothing(), ReadinessView)).is_safe:
+        if view.summary != said:
+            said = view.summary
+            call.output.say(f"waiting: {said} (limit {view.threshold:,}); Ctrl-C gives up")
+        time.sleep(_IDLE_CHECK_S)
+
+
 def _wait_until_back(call: Invocation, before: GatewayView) -> None:
-    """Only for whoever looks on: the restart itself is decided."""
+    """Report when the new gateway is ready; the restart no longer depends on this command."""
     give_up_at = time.monotonic() + BACK_PATIENCE_S
     while time.monotonic() < give_up_at:
         try:
@@ -130,28 +155,28 @@ def _wait_until_back(call: Invocation, before: GatewayView) -> None:
             call.output.say(f"the gateway is back (process {now.pid}, {now.boot_id})")
             return
         time.sleep(_ASK_AGAIN_S)
-    call.output.say("the gateway is not back yet; `holdfast gateway status` says how it fares")
+    call.output.say("the gateway is not ready yet; check it with `holdfast gateway status`")
 
 
 # --- stop, resume
 
 
-@click.command("stop", short_help="Drain, and end.")
-@click.option("--reason", default="asked for by an operator", show_default=True, help="Why; it is recorded.")
+@click.command("stop", short_help="Drain, then stop.")
+@click.option("--reason", default="asked for by an operator", show_default=True, help="Reason to record.")
 @shared_options
 @click.pass_obj
 def stop(call: Invocation, reason: str) -> None:
-    """Stop the gateway: what is in flight is saved first, and goes on at the next start."""
-    call.ask("gateway.readiness", Nothing(), ReadinessView)  # a silent one is told at once
+    """Stop the gateway. It checkpoints the work in flight first, and resumes it at the next start."""
+    call.ask("gateway.readiness", Nothing(), ReadinessView)  # fail at once if no gateway answers
     view = call.ask("gateway.stop", StopAsked(reason=reason), StoppingView, timeout_s=DRAIN_PATIENCE_S)
-    call.output.show(view, lambda: call.output.line("drained, and stopping"))
+    call.output.show(view, lambda: call.output.line("drained; stopping now"))
 
 
-@click.command("resume", short_help="Let go on what is held back after a crash loop.")
+@click.command("resume", short_help="Release work held after a crash loop.")
 @shared_options
 @click.pass_obj
 def resume(call: Invocation) -> None:
-    """Let interrupted work go on that the gateway holds back, because it crashed again and again."""
+    """Release interrupted work that the gateway holds after it crashed several times in a row."""
     view = call.ask("gateway.resume", Nothing(), LetResumeView, timeout_s=DRAIN_PATIENCE_S)
     call.output.show(view, lambda: call.output.line(f"{counted(view.resumed, 'run')} resumed"))
 
@@ -159,11 +184,11 @@ def resume(call: Invocation) -> None:
 # --- status
 
 
-@click.command("status", short_help="How the gateway fares.")
+@click.command("status", short_help="Status of the gateway.")
 @shared_options
 @click.pass_obj
 def status(call: Invocation) -> None:
-    """How the gateway of this home fares. Status 5 when none answers."""
+    """Status of the gateway of this home. Exit status 5 if none answers."""
     view = call.ask("gateway.status", Nothing(), GatewayView)
     call.output.show(view, lambda: print_gateway(call, view, call.clock.now()))
 
@@ -183,7 +208,7 @@ def print_gateway(call: Invocation, view: GatewayView, now: datetime) -> None:
 
 
 def last_restart(view: RestartView | None, now: datetime, *, gateway: str | None) -> tuple[str, str | None]:
-    """The name and the words of a line about it; `gateway` is the status of one that runs, if one does."""
+    """The name and the text of the status line; `gateway` is the status of the running gateway, if any."""
     if view is None:
         return "restarted", None
     is_going_on = view.status == RestartStatus.DRAINING and gateway == "draining" and view.kind != "crash"
@@ -202,7 +227,7 @@ _CLOSED = frozenset({RestartStatus.RECOVERED, RestartStatus.BLOCKED})
 
 
 def _how_far(view: RestartView, gateway: str | None) -> str:
-    """Until what it cut short is recovered it is not over: whoever runs is at it, or comes next."""
+    """How far the restart is: it is over once the work that it interrupted is recovered."""
     if view.status in _CLOSED:
         return view.status
     if view.kind != "crash" and gateway == "draining":
@@ -219,7 +244,7 @@ def _fates(view: RestartView, gateway: str | None) -> str:
         return " (nothing interrupted)"
     how_far = _how_far(view, gateway)
     what = {"draining": "being saved", "being recovered": "being recovered"}.get(
-        how_far, "to go on at the next start"
+        how_far, "to resume at the next start"
     )
     return f" ({counted(len(view.interrupted), 'run')} {what})"
 
@@ -227,12 +252,14 @@ def _fates(view: RestartView, gateway: str | None) -> str:
 # --- restarts
 
 
-@click.command("restarts", short_help="Each restart or refusal, and what became of what it interrupted.")
-@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many at most.")
+@click.command("restarts", short_help="Past restarts, and the outcome of the work that each interrupted.")
+@click.option(
+    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Maximum number to show."
+)
 @shared_options
 @click.pass_obj
 def restarts(call: Invocation, limit: int) -> None:
-    """Restarts, refusals and crashes, newest first: why, whom they interrupted, and what became of each."""
+    """Restarts, refused restarts and crashes, newest first, with the outcome of all interrupted work."""
     asked = RestartsAsked(limit=limit)
     view = _ask_restarts(call, asked) or call.look_at_list(
         "gateway.restarts",
@@ -244,18 +271,18 @@ def restarts(call: Invocation, limit: int) -> None:
 
 
 def _ask_restarts(call: Invocation, asked: RestartsAsked) -> RestartPageView | None:
-    """A gateway that runs here knows also what it could not write into its ledger. None if none answers."""
+    """Ask the running gateway, which also knows refusals not yet in the ledger. None if none answers."""
     if call.gateway_url is not None or not (call.settings.home / "gateway.sock").exists():
         return None
     try:
         return call.ask("gateway.restarts", asked, RestartPageView, timeout_s=PATIENCE_S)
-    except HoldfastError:  # the ledger is there all the same
+    except HoldfastError:  # read the ledger instead
         return None
 
 
 def _print_restarts(output: Output, view: RestartPageView) -> None:
     if not view.restarts:
-        output.say("no restart so far")
+        output.say("no restarts yet")
     for number, one in enumerate(view.restarts):
         if number:
             output.line()
@@ -276,7 +303,7 @@ def _print_restarts(output: Output, view: RestartPageView) -> None:
                 (found.kind, found.task_id, _became(found), found.run_id or "-", found.why or found.title)
                 for found in one.interrupted
             ]
-            output.table(("KIND", "TASK", "BECAME", "RUN", "WHY, OR ITS TITLE"), rows)
+            output.table(("KIND", "TASK", "OUTCOME", "RUN", "REASON OR TITLE"), rows)
 
 
 def _became(found: FateView) -> str:
@@ -284,5 +311,5 @@ def _became(found: FateView) -> str:
 
 
 def _is_unfinished_crash(view: RestartView) -> bool:
-    """Nobody drained it."""
+    """A crash is never drained; until recovery ends, its stored status says little."""
     return view.kind == "crash" and view.status not in _CLOSED

@@ -1,4 +1,4 @@
-"""One call of the program: its settings, its output, and the ledger that it reads or writes."""
+"""One call of the CLI: its settings, its output, and the ledger that it reads or writes."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V", bound="msgspec.Struct")
 
-# While the gateway restarts, a conversation and a wait go on when it is back.
+# How long `chat` and `tasks wait` retry while the gateway restarts.
 AWAY_PATIENCE_S = 180.0
 WAIT_TIMEOUT_S = 35.0
 _ASK_AGAIN_S = 0.5
 
-# Five digits: a moment before the first year cannot be computed.
+# At most five digits: a longer duration would overflow the calendar.
 _DURATION = re.compile(r"(\d{1,5})([smhdw])")
 _ID = re.compile(r"[a-z0-9_-]{1,64}")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class Invocation:
-    """What the command line says, wherever in it; filled while it is parsed."""
+    """The shared options, wherever they stand on the command line; filled while it is parsed."""
 
     def __init__(self) -> None:
         self.home: str | None = None
         self.store: str | None = None
         self.as_json = False
-        # The time of the ledger, once one is open: what is stored there is compared with it.
+        # The ledger's clock once it is open, because stored times are compared with it.
         self.clock: Clock = SystemClock()
 
     @cached_property
@@ -59,46 +59,47 @@ class Invocation:
 
     @property
     def gateway_url(self) -> str | None:
-        """A gateway that is asked over HTTP, with its token, because its home is not here.
+        """HOLDFAST_URL: the remote gateway to call over HTTP; None to use the home on this machine.
 
-        Then its ledger is the only one that is looked at and written. Raises UsageError for a --store beside.
+        If it is set, commands read and write only that gateway's ledger. Raises UsageError if --store is
+        also given.
         """
         url = os.environ.get("HOLDFAST_URL") or None
         if url is not None and self.store is not None:
             raise click.UsageError(
-                "--store names one ledger and HOLDFAST_URL the gateway of another; leave out --store, or "
-                "unset HOLDFAST_URL"
+                "--store names a local ledger, but HOLDFAST_URL names a remote gateway; leave out --store, "
+                "or run `unset HOLDFAST_URL`"
             )
         return url
 
     @property
     def place(self) -> str:
-        """Where the ledger of this call is, for people: a home, or the address of a gateway."""
+        """Where the ledger of this call is, for messages: a home, or the address of a gateway."""
         from holdfast.config import without_password
 
         return str(self.settings.home) if self.gateway_url is None else without_password(self.gateway_url)
 
     def must_be_here(self) -> None:
-        """Raises Refused when the ledger is that of a gateway elsewhere, and this needs the ledger itself."""
+        """Raises Refused if HOLDFAST_URL is set: the command needs the database itself."""
         if self.gateway_url is not None:
             raise Refused(
-                f"HOLDFAST_URL is set, and this command needs the ledger itself, not the gateway at "
-                f"{self.place}: run it on the host of that gateway, or unset HOLDFAST_URL for the ledger here"
+                f"this command opens the ledger directly, but HOLDFAST_URL is set to the gateway at "
+                f"{self.place}; run it on that gateway's host, or `unset HOLDFAST_URL` to use the ledger here"
             )
 
     def command(self, *words: str) -> str:
-        """A command that a person may copy: about the same home and the same ledger as this one."""
+        """A command for a person to copy, with the same --home and --store as this call."""
         import shlex
 
         where = [] if self.home is None else ["--home", self.home]
         if self.store is not None:
             where += ["--store", self.settings.store.shown]
-        # The choices of a decision stay readable.
+        # Leave `done|retry|skip` unquoted, so that it stays readable.
         return " ".join(word if "|" in word else shlex.quote(word) for word in ("holdfast", *words, *where))
 
     @contextlib.contextmanager
     def reading(self, *, must_be_current: bool = True, may_be_damaged: bool = False) -> Iterator[Reader]:
-        """The ledger, to be looked at beside the process that writes it. Raises NoLedger, Refused."""
+        """Open the ledger read-only; a gateway may write to it meanwhile. Raises NoLedger, Refused."""
         self.must_be_here()
         vault = app.vault_of(self.settings, is_lenient=True)
         reader = app.open_reader(
@@ -112,7 +113,7 @@ class Invocation:
 
     @contextlib.contextmanager
     def listing(self) -> Iterator[Reader | None]:
-        """The same for a list: where there is no ledger yet, there is nothing in it, and it says so."""
+        """Open the ledger for a list: if there is none yet, say so and yield None."""
         self.must_be_here()
         try:
             reader = app.open_reader(self.settings.store, vault=app.vault_of(self.settings, is_lenient=True))
@@ -128,7 +129,7 @@ class Invocation:
 
     @contextlib.contextmanager
     def writing(self, *, may_upgrade: bool = False) -> Iterator[Store]:
-        """The ledger, to be changed while no gateway runs in this home. Raises HomeInUse when one does."""
+        """Open the ledger for writing. Raises HomeInUse if a gateway runs in this home."""
         self.must_be_here()
         with app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade) as store:
             self.clock = store.clock
@@ -136,9 +137,9 @@ class Invocation:
 
     @contextlib.contextmanager
     def writing_or_asking(self, *, may_upgrade: bool = False) -> Iterator[Store | None]:
-        """The ledger, to be changed here; None when a gateway holds the home and can be asked to.
+        """Open the ledger for writing; None if a gateway holds the home and can make the change.
 
-        Raises HomeInUse when somebody holds the home and nobody can be asked.
+        Raises HomeInUse if another process holds the home and no gateway answers.
         """
         if self.gateway_url is not None:
             yield None
@@ -161,18 +162,18 @@ class Invocation:
 
         if is_listening(self.settings.home):
             return None
-        # What is left of a gateway that died: whoever holds the home is another command.
+        # The socket is left from a gateway that died: another command holds the home.
         return held.enter_context(app.writing(self.settings, clock=self.clock, may_upgrade=may_upgrade))
 
     def look(self, method: str, asked: msgspec.Struct, read: Callable[[Tx], V], answer: type[V]) -> V:
-        """One read: here, beside the writer; or by the gateway at HOLDFAST_URL. Raises NoLedger."""
+        """One read: of the local ledger, or through the gateway at HOLDFAST_URL. Raises NoLedger."""
         if self.gateway_url is not None:
             return self.ask(method, asked, answer)
         with self.reading() as ledger:
             return ledger.read_now(read)
 
     def look_at_list(self, method: str, asked: msgspec.Struct, read: Callable[[Tx], V], empty: V) -> V:
-        """The same for a list: where there is no ledger yet, there is nothing in it, and it says so."""
+        """The same for a list: if there is no ledger yet, say so and return `empty`."""
         if self.gateway_url is not None:
             return self.ask(method, asked, type(empty))
         with self.listing() as ledger:
@@ -187,8 +188,7 @@ class Invocation:
         *,
         is_audited: bool = True,
     ) -> V:
-        """One write, with its entry in the audit log: here while no process holds the home, else through the
-        gateway that does."""
+        """One write with its audit entry: here if no process holds the home, else through the gateway."""
         with self.writing_or_asking() as store:
             if store is not None:
                 from holdfast.api.audit import recorded
@@ -205,10 +205,10 @@ class Invocation:
         """The user of this process, as the audit log names them."""
         from holdfast.core.audit import Actor, Door
 
-        return Actor(who=whoever(None), door=Door.COMMAND)
+        return Actor(who=user_name(None), door=Door.COMMAND)
 
     def record(self, store: Store, action: str, asked: msgspec.Struct) -> None:
-        """Who asked, before an act of several writes that is done here."""
+        """Write the audit entry before an action that takes several writes here."""
         from holdfast.api.audit import asking
 
         entry = asking(self.actor, action, asked, now=self.clock.now())
@@ -221,7 +221,7 @@ class Invocation:
     def ask(
         self, method: str, asked: msgspec.Struct, answer: type[V], *, timeout_s: float | None = None
     ) -> V:
-        """The answer of the gateway in the home, which must have the same ledger. Raises GatewaySilent."""
+        """Call the gateway of the home, which must use the same ledger. Raises GatewaySilent."""
         from holdfast.cli import client
 
         patience = client.ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
@@ -235,7 +235,7 @@ class Invocation:
         )
 
     def ask_patiently(self, method: str, asked: msgspec.Struct, answer: type[V]) -> V:
-        """A request that may be repeated, also through a restart of the gateway."""
+        """Call the gateway, and retry while it restarts; only for an idempotent request."""
         import time
 
         from holdfast.cli.client import Relayed
@@ -246,7 +246,7 @@ class Invocation:
             try:
                 return self.ask(method, asked, answer, timeout_s=WAIT_TIMEOUT_S)
             except GatewaySilent as silent:
-                # If no supervisor keeps the socket, no gateway comes back.
+                # Without a supervisor that holds the socket, no gateway will come back.
                 if time.monotonic() >= give_up_at or not silent.was_there:
                     raise
             except Relayed as refusal:
@@ -254,35 +254,39 @@ class Invocation:
                     raise
             if not has_said:
                 has_said = True
-                self.output.say("the gateway is away for a moment; waiting for it")
+                self.output.say("the gateway is restarting; waiting for it")
             time.sleep(_ASK_AGAIN_S)
 
     def _ledger_id(self) -> str | None:
         try:
             with self.reading(must_be_current=False) as ledger:
                 return ledger.read_now(lambda tx: tx.boots.fact("ledger_id"))
-        except HoldfastError:  # there is none yet, or it cannot be read; the gateway knows its own
+        except HoldfastError:  # no ledger yet, or unreadable: let the gateway use its own
             return None
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    """The innermost mention wins: it is parsed last."""
+    """Store a shared option; the one nearest to the subcommand wins, because it is parsed last."""
     if value not in (None, False):
         setattr(context.find_root().obj, str(parameter.name), value)
 
 
 def shared_options(command: F) -> F:
-    """--home, --store and --json, understood before and after every subcommand."""
+    """Add --home, --store and --json, which work before and after every subcommand."""
     options = [
         click.option(
-            "--home", metavar="DIR", expose_value=False, callback=_remember, help="The home (HOLDFAST_HOME)."
+            "--home",
+            metavar="DIR",
+            expose_value=False,
+            callback=_remember,
+            help="Home directory (HOLDFAST_HOME).",
         ),
         click.option(
             "--store",
             metavar="URL",
             expose_value=False,
             callback=_remember,
-            help="The ledger (HOLDFAST_STORE).",
+            help="Ledger database (HOLDFAST_STORE).",
         ),
         click.option(
             "--json",
@@ -290,7 +294,7 @@ def shared_options(command: F) -> F:
             is_flag=True,
             expose_value=False,
             callback=_remember,
-            help="One JSON document on stdout.",
+            help="Print JSON on stdout.",
         ),
     ]
     for option in reversed(options):
@@ -319,19 +323,19 @@ def maybe_minutes(context: click.Context, parameter: click.Parameter, value: str
 
 
 def read_json(option: str, text: str) -> object:
-    """The value that somebody wrote as JSON. Raises BadInput with what is wrong with it."""
+    """Decode the JSON value of an option. Raises BadInput with what is wrong with it."""
     import msgspec
 
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadInput(
-            option, f"that is no JSON ({error}); a text needs its quotes: '\"like this\"'"
+            option, f"invalid JSON ({error}); a string needs its own quotes: '\"like this\"'"
         ) from error
 
 
-def whoever(name: str | None) -> str:
-    """Who does this, for the audit: the user of this process unless somebody else is named."""
+def user_name(name: str | None) -> str:
+    """The name for the audit log: the given one, or the user of this process."""
     if name is not None:
         return name
     import getpass
@@ -365,7 +369,7 @@ def delivery_prefix(context: click.Context, parameter: click.Parameter, value: s
 def _id_prefix(
     prefix: str, context: click.Context, parameter: click.Parameter, value: str | None
 ) -> str | None:
-    """An id or the beginning of one; the word before the underscore may be left out."""
+    """A full id or a prefix of one; the `task_` part may be left out."""
     if value is None:
         return None
     if not _ID.fullmatch(value):

@@ -1,4 +1,4 @@
-"""store rekey, store key show, export, import: the key that opens sealed values."""
+"""store rekey, store key show, export, import: the key that decrypts sealed values."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ MAX_PATH_CHARS = 4096
 # --- rekey
 
 
-@click.command("rekey", short_help="Give the ledger another key.")
-@click.option("--lost", "is_lost", is_flag=True, help="The key was lost: begin anew with another one.")
-@click.option("--yes", "is_sure", is_flag=True, help="Do not ask before --lost.")
+@click.command("rekey", short_help="Replace the key of the ledger.")
+@click.option("--lost", "is_lost", is_flag=True, help="The key is lost: start with a new one.")
+@click.option("--yes", "is_sure", is_flag=True, help="Do not ask for confirmation of --lost.")
 @shared_options
 @click.pass_obj
 def rekey_store(call: Invocation, *, is_lost: bool, is_sure: bool) -> None:
-    """Give the ledger another key, also while a gateway runs. No value is touched.
+    """Replace the key of the ledger; a gateway may run meanwhile. Stored values are not rewritten.
 
-    The new key takes the place of the old one in its file; the old one is kept beside it, because backups
-    from before need it. With HOLDFAST_NEW_KEY the new key is that one, and you put it where the gateway looks
-    for it: HOLDFAST_KEY, or what store.key_command prints.
+    The new key replaces the old one in its file. The old key is kept next to it, because older backups need
+    it. To choose the new key yourself, set HOLDFAST_NEW_KEY, and then put that key where the gateway reads
+    it: HOLDFAST_KEY, or the output of store.key_command.
 
-    --lost: when the key is gone. Values that are sealed can never be read again, and tasks that need one of
-    them fail; everything else goes on. Stop every process that uses the ledger first.
+    Use --lost if the key is gone. Values sealed with it can never be read again, and tasks that need them
+    fail; all other work continues. First stop every process that uses the ledger.
     """
     call.must_be_here()
-    app.vault_of(call.settings)  # a command that writes must know how to seal
+    app.vault_of(call.settings)  # fail early if there is no usable vault
     outer = app.outer_key_of(call.settings)
     if is_lost:
         _check_lost(call, outer, is_sure=is_sure)
-    # Written here even while a gateway runs, and not asked of it: it may be the one that has no key.
+    # Write directly even if a gateway runs: that gateway may be the process without the key.
     vault = app.vault_of(call.settings, is_lenient=True)
-    app.open_reader(call.settings.store).close()  # to open the store itself would make one that is not there
+    app.open_reader(call.settings.store).close()  # opening the store for writing would create a missing one
     store = app.open_place(call.settings.store, clock=call.clock, vault=vault)
     try:
         call.record(store, "store.rekey", Nothing())
@@ -75,25 +75,25 @@ def _check_lost(call: Invocation, outer: OuterKey, *, is_sure: bool) -> None:
         found = ledger.read_now(read_wrapped)
         boots = read_boots(call, ledger)
     if found is None or opens(found, outer):
-        return  # `start_over` says so
+        return  # `start_over` reports it
     alive = [boot for boot in boots if boot.is_alive]
     if alive:
         names = ", ".join(f"{one.role} {one.pid}" for one in alive[:5])
         raise Refused(
-            f"{names} uses this ledger and may still know its key: stop it first; what it sealed meanwhile "
-            "would be lost, too"
+            f"{names} uses this ledger and may still have its key; stop it first "
+            f"(`{call.command('gateway', 'stop')}`), or values that it seals meanwhile are lost, too"
         )
     if is_sure:
         return
     if elsewhere := {boot.host for boot in boots if boot.is_alive is None}:
         raise Refused(
-            f"processes on {len(elsewhere)} other hosts may use this ledger and know its key: stop them, and "
-            "add --yes"
+            f"processes on {len(elsewhere)} other hosts may use this ledger and have its key; stop them, "
+            "then add --yes"
         )
     if not sys.stdin.isatty():
-        raise BadInput("--lost", "nothing that is sealed can be read afterwards; add --yes if that is so")
+        raise BadInput("--lost", "values sealed so far can never be read again; add --yes to confirm")
     click.confirm(
-        f"Values sealed until now need the key {found.outer}. Go on without it, and never read them again?",
+        f"Values sealed so far need the key {found.outer}. Continue without it, and never read them again?",
         abort=True,
         err=True,
     )
@@ -105,7 +105,7 @@ def _rekeyed(call: Invocation, outer: OuterKey, done: Rekeyed | None, *, is_lost
         way = f"set {KEY_VARIABLE} to the new key" if isinstance(outer, FileKey) else _ways(outer)
         todo = f"before the next start, {way}"
     if done is not None and done.problem is not None:
-        todo = f"the new key is found beside its place, because that could not be used: {done.problem}"
+        todo = f"the new key was written next to the key file, which could not be replaced: {done.problem}"
     return RekeyedView(
         store=one_line(call.settings.store.shown, MAX_PATH_CHARS),
         before=None if done is None else done.before,
@@ -119,7 +119,7 @@ def _rekeyed(call: Invocation, outer: OuterKey, done: Rekeyed | None, *, is_lost
 
 def _ways(outer: OuterKey) -> str:
     if isinstance(outer, CommandKey):
-        return "let store.key_command print the new key"
+        return "make store.key_command print the new key"
     return f"set {KEY_VARIABLE} to the new key"
 
 
@@ -127,13 +127,13 @@ def _print_rekeyed(output: Output, view: RekeyedView) -> None:
     if view.after is None:
         output.line("nothing to do: this ledger has no sealed values and no key yet")
         return
-    output.line(f"the key is {view.after} now; it was {view.before}")
+    output.line(f"the key is now {view.after}; it was {view.before}")
     if view.kept is not None:
-        output.line(f"the old key is kept as {view.kept}: backups from before need it")
+        output.line(f"the old key is kept as {view.kept}: older backups need it")
     if view.is_lost:
         output.say(
-            "what was sealed before stays [sealed]; a task that needs it fails with key_lost. If the old key "
-            "turns up, keep it with a backup from before: it opens that"
+            "values sealed before stay [sealed]; a task that needs one fails with key_lost. If you find the "
+            "old key, keep it with an older backup: it decrypts that"
         )
     if view.todo is not None:
         output.say(f"to do: {view.todo}")
@@ -145,14 +145,14 @@ def _print_rekeyed(output: Output, view: RekeyedView) -> None:
 @click.group("key")
 @shared_options
 def key() -> None:
-    """The key that opens sealed values."""
+    """The key that decrypts sealed values."""
 
 
-@key.command("show", short_help="Where the key is, and whether the ledger wants it.")
+@key.command("show", short_help="Show where the key is and whether it fits the ledger.")
 @shared_options
 @click.pass_context
 def show_key(context: click.Context) -> None:
-    """Where the key is, its fingerprint, and whether it opens the ledger. Status 1 when it does not."""
+    """Show where the key is, its fingerprint, and whether it fits the ledger. Exit status 1 if not."""
     call: Invocation = context.obj
     view = look_at_key(call, read_wanted(call))
     call.output.show(view, lambda: _print_key(call.output, view))
@@ -161,7 +161,7 @@ def show_key(context: click.Context) -> None:
 
 
 def read_wanted(call: Invocation) -> WrappedKey | None:
-    """The ledger's key as it is stored; None when there is none yet, or no ledger."""
+    """The wrapped key stored in the ledger; None if there is no key or no ledger yet."""
     try:
         with call.reading(must_be_current=False) as ledger:
             return ledger.read_now(read_wrapped)
@@ -201,9 +201,9 @@ def _print_key(output: Output, view: KeyView) -> None:
             ("store", view.store),
             ("seal", view.seal),
             ("key", view.where),
-            ("fingerprint", view.fingerprint or "there is none"),
-            ("wanted", view.wanted or "none"),
-            ("opens", agree),
+            ("fingerprint", view.fingerprint or "no key"),
+            ("ledger's key", view.wanted or "none"),
+            ("fits", agree),
         ]
     )
     if view.problem is not None:
@@ -212,27 +212,29 @@ def _print_key(output: Output, view: KeyView) -> None:
 
 @key.command("export", short_help="Print the key, or write it to a file.")
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@click.option("--show", "may_show", is_flag=True, help="Print it on a terminal, too.")
+@click.option("--show", "may_show", is_flag=True, help="Print it even on a terminal.")
 @shared_options
 @click.pass_obj
 def export_key(call: Invocation, *, file: Path | None, may_show: bool) -> None:
-    """Write the key to FILE, for its owner alone and never over another; without FILE, print it.
+    """Write the key to FILE, readable only by you; without FILE, print it. Never overwrites a file.
 
-    Who has it and the database reads everything. On a terminal it is printed only with --show.
+    The key and the database together reveal everything. On a terminal, printing needs --show.
     """
     wanted = read_wanted(call)
     outer = app.outer_key_of(call.settings, is_reader=True)
     found = outer.load(None if wanted is None else wanted.outer)
     if wanted is not None:
-        unwrap(wanted, found, outer)  # another one is of no use elsewhere, either
+        unwrap(wanted, found, outer)  # refuse to export a key that does not fit this ledger
     if found is None:
-        raise KeyMissing(f"there is no key in {outer.where} yet; it is made with the first sealed value")
+        raise KeyMissing(
+            f"there is no key in {outer.where} yet; Holdfast creates it with the first sealed value"
+        )
     name = fingerprint(found)
     if file is not None:
         if not file.absolute().parent.is_dir():
-            raise BadInput("FILE", f"{file.absolute().parent} is no directory; make it first")
+            raise BadInput("FILE", f"{file.absolute().parent} is not a directory; create it first")
         if not write_key_file(file, found):
-            raise BadInput("FILE", f"{file} exists; an export never overwrites, choose another name")
+            raise BadInput("FILE", f"{file} exists, and an export never overwrites; choose another name")
         shown = one_line(str(file.absolute()), MAX_PATH_CHARS)
         view = ExportedView(fingerprint=name, file=shown)
         call.output.show(view, lambda: call.output.line(f"{shown}  ({name})"))
@@ -243,23 +245,23 @@ def export_key(call: Invocation, *, file: Path | None, may_show: bool) -> None:
     call.output.show(view, lambda: call.output.line(text_of(found)))
 
 
-@key.command("import", short_help="Take the key of another host.")
+@key.command("import", short_help="Install a key from another host.")
 @click.argument("file", required=False, default="-", type=click.Path(path_type=Path, allow_dash=True))
 @shared_options
 @click.pass_obj
 def import_key(call: Invocation, file: Path) -> None:
-    """Take the key from FILE or stdin, if it opens this ledger, and keep it where the gateway looks for it.
+    """Read a key from FILE or stdin, and install it for the gateway if it fits this ledger.
 
-    Another key that is there is kept beside it.
+    An existing key is kept next to the new one.
     """
     call.must_be_here()
     outer = app.outer_key_of(call.settings)
     if not isinstance(outer, FileKey):
-        raise Refused(f"the key comes from {outer.where}, which goes before any file: {_ways(outer)}")
+        raise Refused(f"the key comes from {outer.where}, which has priority over a key file: {_ways(outer)}")
     found = read_text(_text_in(file), "what was given")
     if (mode := _mode_of(file)) & 0o077:
         call.output.say(
-            f"{file} is open to other users (mode {mode:04o}): remove it, and run `holdfast store rekey` if "
+            f"other users can read {file} (mode {mode:04o}); delete it, and run `holdfast store rekey` if "
             "one of them may have read it"
         )
     wanted = read_wanted(call)
@@ -280,11 +282,11 @@ def _text_in(file: Path) -> str:
         with file.open(encoding="utf-8", errors="replace") as opened:
             return opened.read(MAX_BYTES + 1)
     except OSError as error:
-        raise BadInput("FILE", f"{file} cannot be read, {str(error.strerror).lower()}") from error
+        raise BadInput("FILE", f"cannot read {file}: {str(error.strerror).lower()}") from error
 
 
 def _mode_of(file: Path) -> int:
-    """The permissions of a regular file; 0 for a pipe and for standard input, which leave nothing behind."""
+    """The permissions of a regular file; 0 for a pipe and for stdin, which leave no copy behind."""
     if str(file) == "-" or not file.is_file():
         return 0
     return stat.S_IMODE(file.stat().st_mode)
@@ -293,6 +295,6 @@ def _mode_of(file: Path) -> int:
 def _print_imported(output: Output, view: ImportedView) -> None:
     output.line(f"{view.file}  ({view.fingerprint})")
     if view.kept is not None:
-        output.line(f"the key that was there is kept as {view.kept}")
+        output.line(f"the previous key is kept as {view.kept}")
     if not view.was_compared:
-        output.say("the ledger has no key yet, so nothing says whether it is the right one")
+        output.say("the ledger has no key yet, so this key could not be checked")

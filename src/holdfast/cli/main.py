@@ -1,4 +1,4 @@
-"""Argument parsing and exit codes; each command is a function, imported when it is asked for."""
+"""Argument parsing and exit codes; each command is a function that is imported when it is used."""
 
 from __future__ import annotations
 
@@ -15,62 +15,68 @@ from holdfast.cli.errors import DONE, INTERRUPTED, PIPE_CLOSED, report
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.core.errors import HoldfastError
 
-# Where each command is, and its line in the help: known without importing any.
+# Where each command is, and its help line, so that `--help` imports no command.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("holdfast.cli.up:up", "Start the gateway, and keep it running."),
+    "up": ("holdfast.cli.up:up", "Start the gateway and keep it running."),
     "gateway": (
         "holdfast.cli.main:gateway",
-        "The gateway that runs: restart, stop, status, restarts, resume, unit.",
+        "The running gateway: restart, stop, status, restarts, resume, unit.",
     ),
     "status": ("holdfast.cli.status:status", "One screen: gateway, sessions, tasks, last restart."),
     "chat": ("holdfast.cli.sessions:chat", "Talk to an agent."),
-    "sessions": ("holdfast.cli.sessions:sessions", "Conversations of agents: list, show, send."),
-    "agents": ("holdfast.cli.sessions:agents", "Who answers: list."),
-    "run": ("holdfast.cli.run:run", "Start a task of a Python program, and follow it to its end."),
-    "tasks": ("holdfast.cli.tasks:tasks", "Work that someone asked for: list, show, wait, cancel."),
+    "sessions": ("holdfast.cli.sessions:sessions", "Conversations with agents: list, show, send."),
+    "agents": ("holdfast.cli.sessions:agents", "Configured agents: list."),
+    "run": ("holdfast.cli.run:run", "Start a task from a Python program and follow it to its end."),
+    "tasks": ("holdfast.cli.tasks:tasks", "Tasks: list, show, wait, cancel, retry, fork."),
     "reviews": (
         "holdfast.cli.reviews:reviews",
-        "Effects whose outcome nobody knows: list, show, resolve.",
+        "Effects whose outcome is unknown: list, show, resolve.",
     ),
-    "questions": ("holdfast.cli.questions:questions", "What tasks ask a person: list, answer."),
+    "questions": ("holdfast.cli.questions:questions", "Questions that tasks ask a person: list, answer."),
     "deliveries": (
         "holdfast.cli.deliveries:deliveries",
-        "What is owed to somebody, or was given up: list, retry, dismiss.",
+        "Pending and failed deliveries of messages: list, retry, dismiss.",
     ),
     "checkpoints": (
         "holdfast.cli.checkpoints:checkpoints",
-        "Saved places to go on from: list, show, retry, prune.",
+        "Saved points that work resumes from: list, show, retry, prune.",
     ),
-    "audit": ("holdfast.cli.audit:audit", "Who did what: log."),
-    "events": ("holdfast.cli.events:events", "What happened, in order."),
-    "store": ("holdfast.cli.store:store", "The ledger itself: migrate, backup, verify, accept."),
-    "doctor": ("holdfast.cli.doctor:doctor", "Look at the home and the ledger, and say what is wrong."),
-    "config": ("holdfast.cli.config:config", "The settings of the home: check, explain."),
-    "security": ("holdfast.cli.security:security", "What should be tightened: check."),
-    "tokens": ("holdfast.cli.tokens:tokens", "Tokens for the doors: list, create, revoke, rotate."),
+    "audit": ("holdfast.cli.audit:audit", "Audit log, by actor and action: log."),
+    "events": ("holdfast.cli.events:events", "The event feed, in order."),
+    "store": (
+        "holdfast.cli.store:store",
+        "The ledger database: migrate, backup, verify, accept, key, rekey.",
+    ),
+    "doctor": (
+        "holdfast.cli.doctor:doctor",
+        "Check the home and the ledger, and say how to fix what is wrong.",
+    ),
+    "config": ("holdfast.cli.config:config", "The settings: check, explain."),
+    "security": ("holdfast.cli.security:security", "What to tighten, and how: check."),
+    "tokens": ("holdfast.cli.tokens:tokens", "API tokens: list, create, revoke, rotate."),
     "demo": (
         "holdfast.cli.demo:demo",
-        "Kill a process full of work, and watch each task go on exactly once.",
+        "Kill a busy process and watch each task resume exactly once.",
     ),
-    "version": ("holdfast.cli.version:version", "What runs here."),
+    "version": ("holdfast.cli.version:version", "Versions of Holdfast, Python and SQLite."),
 }
 
 GATEWAY: dict[str, tuple[str, str]] = {
-    "restart": ("holdfast.cli.gateway:restart", "Drain, restart, and go on."),
-    "stop": ("holdfast.cli.gateway:stop", "Drain, and end."),
-    "status": ("holdfast.cli.gateway:status", "How the gateway fares."),
+    "restart": ("holdfast.cli.gateway:restart", "Drain, restart and resume."),
+    "stop": ("holdfast.cli.gateway:stop", "Drain, then stop."),
+    "status": ("holdfast.cli.gateway:status", "Status of the gateway."),
     "restarts": (
         "holdfast.cli.gateway:restarts",
-        "Each restart, and what became of what it interrupted.",
+        "Past restarts, and the outcome of the work that each interrupted.",
     ),
-    "resume": ("holdfast.cli.gateway:resume", "Let go on what is held back after a crash loop."),
-    "unit": ("holdfast.cli.units:unit", "Print a systemd unit, or with --launchd a plist for macOS."),
+    "resume": ("holdfast.cli.gateway:resume", "Release work held after a crash loop."),
+    "unit": ("holdfast.cli.units:unit", "Print a systemd unit, or a launchd plist for macOS."),
     "child": ("holdfast.cli.child:child", ""),
 }
 
 
 class Program(click.Group):
-    """A group whose commands are imported only when they are used; one without a line is hidden."""
+    """A group that imports a command only when it is used; a command without a help line is hidden."""
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -86,6 +92,18 @@ class Program(click.Group):
         command: click.Command = getattr(import_module(module), name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest the closest name: click itself knows only commands that are imported."""
+        name = args[0]
+        if name not in self._table and not name.startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.list_commands(ctx), n=1)
+            ctx.fail(f"No such command '{name}'." + (f" Did you mean '{near[0]}'?" if near else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in self._table.items() if line])
@@ -94,7 +112,7 @@ class Program(click.Group):
 @click.group("gateway", cls=Program, table=GATEWAY)
 @shared_options
 def gateway() -> None:
-    """The gateway that runs in this home."""
+    """Control the gateway of this home."""
 
 
 @click.group(
@@ -105,15 +123,16 @@ def gateway() -> None:
 def program() -> None:
     """Your agents' work survives restarts.
 
-    Data goes to stdout and remarks to stderr. Every id may be cut to a beginning that fits only one record.
-    Exit status: 0 done, 1 failed, 2 usage, 3 refused, 4 not found, 5 gateway not reachable or home in use.
+    Results go to stdout, messages to stderr. Any unique id prefix works.
+    Exit status: 0 done, 1 failed, 2 usage error, 3 refused, 4 not found, 5 gateway not reachable or home in
+    use.
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. Expected errors are one line, never a traceback."""
     if "_HOLDFAST_COMPLETE" in os.environ:
-        program.main(prog_name="holdfast")  # click's own answer to the shell; it ends the process
+        program.main(prog_name="holdfast")  # click answers the shell and exits
     given = list(sys.argv[1:] if arguments is None else arguments)
     invocation = Invocation()
     try:
@@ -140,13 +159,13 @@ def _run(given: list[str], invocation: Invocation) -> int:
     except BrokenPipeError:
         raise
     except (HoldfastError, click.ClickException, OSError) as error:
-        # What could not be parsed may not have been remembered either.
+        # If parsing failed, the flag may not have been stored yet.
         return report(error, as_json=invocation.as_json or "--json" in given)
     return DONE
 
 
 def _forget_stdout() -> None:
-    """Whoever read our output has gone; the interpreter must not complain about the rest of it at its end."""
+    """Point stdout at /dev/null, so that the flush at exit does not fail on the closed pipe."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     os.close(devnull)

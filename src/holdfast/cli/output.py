@@ -1,4 +1,4 @@
-"""Prints a view as a table or as JSON: what was asked for on stdout, everything else on stderr."""
+"""Prints a view as a table or as JSON: results on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ MAX_REMARK_CHARS = 2000
 
 
 class Output:
-    """Where one command writes. Colour only for a terminal, and never when NO_COLOR is set."""
+    """The output of one command. Coloured only on a terminal, and never when NO_COLOR is set."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
-    # --- what was asked for
+    # --- results, on stdout
 
     def show(self, view: msgspec.Struct, as_text: Callable[[], None]) -> None:
-        """One view: as one JSON document, or in the words and tables of `as_text`."""
+        """Print one view: as one JSON document, or through `as_text`."""
         if self.as_json:
             _write(msgspec.json.format(msgspec.json.encode(view), indent=2) + b"\n")
         else:
             as_text()
 
     def stream(self, view: msgspec.Struct, as_text: Callable[[], None]) -> None:
-        """One of many views, as one line of JSON or in words; seen at once, also through a pipe."""
+        """Print one of many views, as one line of JSON or as text; flushed at once, also into a pipe."""
         if self.as_json:
             _write(msgspec.json.encode(view) + b"\n")
         else:
@@ -68,7 +68,7 @@ class Output:
         _write(f"{text}\n")
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Aligned columns; in a terminal the last one is cut where the line ends."""
+        """Aligned columns; on a terminal the last column is cut at the line's end."""
         cells = [[one_line(cell) for cell in row] for row in rows]
         widths = [
             max(_width(header), *(_width(row[place]) for row in cells)) if cells else _width(header)
@@ -83,7 +83,7 @@ class Output:
             self.line("  ".join(painted).rstrip())
 
     def fields(self, pairs: Sequence[tuple[str, str | None]]) -> None:
-        """Names and values under each other; those without a value are left out."""
+        """Names and values, one per line; a name without a value is left out."""
         shown = [(name, value) for name, value in pairs if value]
         width = max((len(name) for name, _ in shown), default=0)
         for name, value in shown:
@@ -96,17 +96,17 @@ class Output:
         self.line()
         self.line(self.paint(text, "bold"))
 
-    # --- everything else
+    # --- messages, on stderr
 
     def say(self, text: str) -> None:
-        """To the person who looks on, never into what they pipe elsewhere."""
-        with contextlib.suppress(OSError, ValueError):  # nobody looks on any more
+        """A message for a person; never mixed into piped results."""
+        with contextlib.suppress(OSError, ValueError):  # stderr was closed
             sys.stderr.write(f"{one_line(text, MAX_REMARK_CHARS)}\n")
             sys.stderr.flush()
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int | None], None]]:
-        """A bar on stderr while something long goes on; silent unless a person looks on."""
+        """A progress bar on stderr during long work; only on a terminal."""
         if not is_terminal(sys.stderr):
             yield lambda _done, _total: None
             return
@@ -115,7 +115,7 @@ class Output:
         with bar(what, has_color=may_color(sys.stderr)) as tell:
             yield tell
 
-    # --- looks
+    # --- colours and widths
 
     def paint(self, text: str, style: str) -> str:
         if style not in _STYLES or not may_color(sys.stdout):
@@ -146,7 +146,7 @@ def may_color(stream: TextIO) -> bool:
 
 
 def _write(text: str | bytes) -> None:
-    """JSON is UTF-8 whatever the locale; words that the locale cannot say are spelled out."""
+    """JSON is UTF-8 in every locale; text that the locale cannot encode is escaped."""
     stream = sys.stdout
     if isinstance(text, str):
         encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -170,7 +170,7 @@ def _width(text: str) -> int:
 
 
 def _pad(text: str, width: int) -> str:
-    """Exactly so wide, if need be by cutting."""
+    """Pad or cut the text to exactly this width."""
     if _width(text) > width:
         while text and _width(text) > width - 1:
             text = text[:-1]
@@ -179,7 +179,7 @@ def _pad(text: str, width: int) -> str:
 
 
 def ago(moment: datetime | None, now: datetime) -> str:
-    """How long since, in one unit: `3m`."""
+    """The time since then, in one unit: `3m`."""
     if moment is None:
         return "-"
     seconds = max(0, int((now - moment).total_seconds()))
@@ -187,14 +187,14 @@ def ago(moment: datetime | None, now: datetime) -> str:
 
 
 def clock_time(moment: datetime | None) -> str | None:
-    """A moment as people read it; always UTC."""
+    """A time for people to read; always UTC."""
     return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def brief(payload: PayloadView) -> str:
-    """A stored value in one line, with its size; one that no key opens says which command names its key."""
+    """A stored value in one line, with its size; a sealed one names the command that shows its key."""
     if payload.is_sealed:
-        return "[sealed]  (`holdfast store key show` names the key that opens it)"
+        return "[sealed]  (to find its key: `holdfast store key show`)"
     return f"{one_line(payload.preview, 300)}  ({size(payload.size_bytes)})"
 
 

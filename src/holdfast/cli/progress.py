@@ -1,4 +1,4 @@
-"""A bar on stderr for long work, drawn by rich: imported only when a person looks on."""
+"""A progress bar on stderr, drawn by rich: imported only when stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.progress import (
 
 @contextlib.contextmanager
 def bar(what: str, *, has_color: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Gives a function that is told how much is done and, where that is known, of how much."""
+    """Yield a function that takes the amount done and, if known, the total."""
     console = Console(stderr=True, no_color=not has_color)
     columns = (
         SpinnerColumn(),

@@ -1,4 +1,4 @@
-"""reviews list, show, resolve: effects whose outcome nobody knows, and what a person decides about them."""
+"""reviews list, show, resolve: effects whose outcome is unknown, and the operator's decisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.api.reviews import (
     read_page,
     resolving_effect,
 )
-from holdfast.cli.invocation import Invocation, effect_prefix, read_json, shared_options, whoever
+from holdfast.cli.invocation import Invocation, effect_prefix, read_json, shared_options, user_name
 from holdfast.cli.output import Output, ago, brief, clock_time
 from holdfast.cli.tasks import step_place
 from holdfast.core.transitions import EffectStatus
@@ -28,21 +28,23 @@ from holdfast.views.waits import DECISIONS
 @click.group("reviews")
 @shared_options
 def reviews() -> None:
-    """Effects whose outcome nobody knows: somebody has to look, and decide."""
+    """Effects whose outcome is unknown: check each one, and decide."""
 
 
 # --- list
 
 
-@reviews.command("list", short_help="What waits for a decision, oldest first.")
+@reviews.command("list", short_help="Effects that wait for a decision, oldest first.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option("--page", callback=effect_prefix, metavar="ID", help="Newer than this one: the next page.")
+@click.option(
+    "--page", callback=effect_prefix, metavar="ID", help="Show the next page: records newer than this one."
+)
 @shared_options
 @click.pass_obj
 def list_reviews(call: Invocation, limit: int, page: str | None) -> None:
-    """What waits for a decision, oldest first, a page at a time."""
+    """Effects that wait for a decision, oldest first, a page at a time."""
     view = call.look_at_list(
         "reviews.list",
         ReviewsAsked(limit=limit, after=page),
@@ -68,25 +70,27 @@ def _print_page(output: Output, view: ReviewPageView, now: datetime) -> None:
         ]
         output.table(("ID", "TASK", "CLASS", "BEGUN", "STEP", "WHY IN DOUBT"), rows)
     else:
-        output.say("nothing waits for a review")
+        output.say("no effects wait for a review")
     for problem in view.problems:
         output.say(f"damaged: {problem}")
     if view.next_page_token is not None:
-        output.say(f"more: --page {view.next_page_token}")
+        output.say(f"for the next page, add --page {view.next_page_token}")
     if view.reviews:
         first = view.reviews[0].effect.id
-        output.say(f"look: holdfast reviews show {first}; decide: holdfast reviews resolve {first} DECISION")
+        output.say(
+            f"details: holdfast reviews show {first}; to decide: holdfast reviews resolve {first} DECISION"
+        )
 
 
 # --- show
 
 
-@reviews.command("show", short_help="One effect with all that is known about it.")
+@reviews.command("show", short_help="One effect in full.")
 @click.argument("effect_id", metavar="EFFECT", callback=effect_prefix)
 @shared_options
 @click.pass_obj
 def show_review(call: Invocation, effect_id: str) -> None:
-    """One effect: what was asked of the world, why it is in doubt, and everything that was seen of it."""
+    """One effect: its request, why its outcome is unknown, and its events."""
     view = call.look(
         "reviews.show",
         ReviewAsked(effect_id=effect_id),
@@ -122,7 +126,7 @@ def _print(output: Output, view: ReviewDetailView) -> None:
         ]
     )
     if view.evidence:
-        output.heading("What was seen")
+        output.heading("Events")
         rows = [
             (f"{one.at:%Y-%m-%d %H:%M:%S}Z", one.kind, " ".join(f"{k}={v}" for k, v in one.facts.items()))
             for one in view.evidence
@@ -133,7 +137,7 @@ def _print(output: Output, view: ReviewDetailView) -> None:
 
 
 def _failure(view: ReviewDetailView) -> str | None:
-    """Unless it is the same as why it is in doubt."""
+    """The failure, unless it only repeats why the outcome is unknown."""
     if view.failure is None or view.review.why is not None:
         return None
     return f"{view.failure.kind}: {view.failure.message}"
@@ -148,30 +152,29 @@ def _failure(view: ReviewDetailView) -> str | None:
 @click.option(
     "--result", metavar="JSON", help="With `done`: what the step returned, as JSON. [default: null]"
 )
-@click.option("--note", default="", help="Why; it is recorded.")
-@click.option("--by", metavar="NAME", help="Who decides. [default: the user of this process]")
+@click.option("--note", default="", help="Reason to record.")
+@click.option("--by", metavar="NAME", help="Name to record. [default: the current user]")
 @shared_options
 @click.pass_obj
 def resolve(
     call: Invocation, effect_id: str, decision: Any, result: str | None, note: str, by: str | None
 ) -> None:
-    """Decide about an effect whose outcome nobody knows, once you have looked.
+    """Decide about an effect whose outcome is unknown. First check whether it happened.
 
     \b
-    done        it happened; its step has the --result, or null: as JSON, what the tool returns
-                (`reviews show` names its type), so for a text --result '"5"', for a number --result 5
-    retry       it did not happen; it is done again, with a new idempotency key
-    skip        it is not to happen; the step counts as done, with null
-    compensate  it is to be undone: its compensation runs, if it has one, and its step fails
+    done        it happened: the step returns --result, as JSON (default null); `reviews show` prints
+                its type, so --result '"5"' is a string and --result 5 a number
+    retry       it did not happen: perform it again, with a new idempotency key
+    skip        it must not happen: the step returns null
+    compensate  undo it: run its compensation, if it has one, and fail the step
 
-    The decision is recorded with who made it and when. Status 3 when the effect is not in doubt (any more).
+    The decision is recorded with your name and the time. Exit status 3 if the effect needs no review (any
+    more).
     """
     if result is not None and decision != "done":
-        raise click.UsageError(
-            f"--result says what the step returned, so it goes with `done`, not {decision}"
-        )
+        raise click.UsageError(f"--result is what the step returned, so it needs `done`, not `{decision}`")
     value = msgspec.UNSET if result is None else read_json("--result", result)
-    asked = ResolveAsked(effect_id=effect_id, decision=decision, result=value, note=note, by=whoever(by))
-    resolving = partial(resolving_effect, by=whoever(by), has_gateway=False)
+    asked = ResolveAsked(effect_id=effect_id, decision=decision, result=value, note=note, by=user_name(by))
+    resolving = partial(resolving_effect, by=user_name(by), has_gateway=False)
     view = call.change("reviews.resolve", asked, resolving, ResolvedView)
     call.output.show(view, lambda: call.output.line(f"{view.review.effect.id} is resolved: {view.next}"))

@@ -1,4 +1,4 @@
-"""run: starts a task of a Python program, or goes on with one, and follows it to its end."""
+"""run: starts or resumes a task from a Python program, and follows it to its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.app.programs import Program, load_program, split_place
 from holdfast.cli.arguments import read_arguments
 from holdfast.cli.errors import DONE, FAILED
 from holdfast.cli.follow import Follower, Seen, look
-from holdfast.cli.invocation import Invocation, shared_options, task_prefix, whoever
+from holdfast.cli.invocation import Invocation, shared_options, task_prefix, user_name
 from holdfast.cli.output import Output, counted, is_terminal
 from holdfast.cli.screen import Screen, restore_cursor, screen_for
 from holdfast.config import HOME_VARIABLE, MemoryPlace, SqlitePlace
@@ -40,19 +40,19 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 DEFAULT_OWNER = "system"
-# What --resume goes on with although it has ended.
+# Ended tasks that --resume retries.
 _RETRIED = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.LOST})
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for: a new call, or a task that was started before."""
+    """The parsed command line: a new task, or one to resume."""
 
     program: Program
     call: Call[Any] | None
-    # The beginning of an id; only when there is no call.
+    # An id or its prefix; only without `call`.
     task_id: str | None
-    # The name that a task to be resumed must have, if one was given.
+    # The name that the resumed task must have, if one was given.
     name: str | None
     key: str | None
     goal: str | None
@@ -60,29 +60,35 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Followed(msgspec.Struct, frozen=True, kw_only=True):
-    """How following ended."""
+    """How `run` ended."""
 
     seen: Seen
     is_new: bool
-    # The number of the signal by which somebody wanted to leave; None when nobody did.
+    # The signal that stopped this process; None if none did.
     left_by: int | None = None
 
 
 @click.command("run")
 @click.argument("place", metavar="MODULE:TASK")
 @click.option(
-    "--arg", "plain", multiple=True, metavar="NAME=VALUE", help="An argument, read by its annotation."
+    "--arg",
+    "plain",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An argument, converted by its type annotation; repeatable.",
 )
-@click.option("--json-arg", "as_json_args", multiple=True, metavar="NAME=JSON", help="An argument as JSON.")
-@click.option("--key", help="The same key again finds the first task, also one that has ended.")
-@click.option("--goal", help="What it is about, in your words.")
-@click.option("--owner", help=f"On whose behalf. [default: {DEFAULT_OWNER}]")
-@click.option("--detach", is_flag=True, help="Only record it; a process that carries such tasks takes it.")
+@click.option(
+    "--json-arg", "as_json_args", multiple=True, metavar="NAME=JSON", help="An argument as JSON; repeatable."
+)
+@click.option("--key", help="Idempotency key: the same key finds the first task, even one that has ended.")
+@click.option("--goal", help="What the task is for, in your words.")
+@click.option("--owner", help=f"Owner of the task. [default: {DEFAULT_OWNER}]")
+@click.option("--detach", is_flag=True, help="Only queue the task; a worker that knows it runs it.")
 @click.option(
     "--resume",
     callback=task_prefix,
     metavar="ID",
-    help="Go on with this task instead of starting one, also if it failed.",
+    help="Resume this task instead of starting one; a failed task is retried.",
 )
 @shared_options
 @click.pass_context
@@ -98,32 +104,34 @@ def run(
     *,
     detach: bool,
 ) -> None:
-    """Start a task and follow it. Its result goes to stdout; whatever it prints itself goes to stderr.
+    """Start a task and follow it to its end. Its result goes to stdout; everything it prints goes to stderr.
 
-    MODULE is a module that Python finds from here, or path/to/file.py; TASK is what has @hf.task on it.
-    This process carries that task and what it starts; other work in the ledger is left to whoever serves it.
-    A task of the same --key that was interrupted before goes on. With --resume, one that failed is tried
-    again from its last good place.
+    MODULE is an importable module or path/to/file.py; TASK is a function decorated with @hf.task. This
+    process runs the task and its children, and no other work of the ledger. An interrupted task with the
+    same --key is resumed. With --resume, a failed task is retried from its last good point.
 
     \b
     holdfast run agents.research:research --arg topic=tides --arg depth=3
     holdfast run agent.py:research --key tides-1 --json-arg tags='["sea"]'
     holdfast run --resume task_01h8 agent.py:research
 
-    Ctrl-C pauses the task and says how to go on; a second one leaves at once. Status 0 when it succeeded,
-    1 when it failed, timed out or was cancelled, or when it needs a review and nobody is there to ask.
+    Ctrl-C pauses the task and prints the command that resumes it; a second Ctrl-C exits at once. Exit status
+    0 if the task succeeded; 1 if it failed, timed out or was cancelled, or if it needs a review and no
+    terminal is attached.
     """
     call: Invocation = context.obj
     if call.home is not None:
-        # Tools of the program look there for the home: for their receipts, and for what they must not touch.
+        # The program's tools read the home from here: for their receipts, and for files they must not touch.
         os.environ[HOME_VARIABLE] = str(call.settings.home)
     given = {"--arg": plain, "--json-arg": as_json_args, "--key": key, "--goal": goal, "--owner": owner}
     if resume is not None:
         clashing = [name for name, value in (given | {"--detach": detach}).items() if value]
         if clashing:
-            raise click.UsageError(f"{', '.join(clashing)} belongs to a new task, not to one that is resumed")
+            raise click.UsageError(
+                f"{', '.join(clashing)} applies to a new task only; leave it out with --resume"
+            )
     if not detach:
-        call.must_be_here()  # this process carries the task, over the ledger itself
+        call.must_be_here()  # this process runs the task, so it needs the database itself
     with _stdout_kept(), _failures_told_here():
         asked = _ask(place, plain, as_json_args, key=key, goal=goal, owner=owner, resume=resume)
         if call.gateway_url is not None:
@@ -169,10 +177,10 @@ def _ask(
 
 @contextlib.contextmanager
 def _stdout_kept() -> Iterator[None]:
-    """What a program prints, itself or by processes it starts, goes to stderr: stdout is for its result."""
+    """Send what the program and its child processes print to stderr: stdout is for the result."""
     sys.stdout.flush()
     with contextlib.ExitStack() as undo:
-        with contextlib.suppress(OSError):  # somebody has closed one of them
+        with contextlib.suppress(OSError):  # one of the streams was closed
             kept = os.dup(1)
             undo.callback(os.close, kept)
             os.dup2(2, 1)
@@ -183,7 +191,7 @@ def _stdout_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _failures_told_here() -> Iterator[None]:
-    """How the task failed is among our own remarks: the line for logs would say it a second time."""
+    """Mute the log line about the failed task: `run` reports the failure itself."""
     import logging
 
     log = logging.getLogger("holdfast.tasks")
@@ -195,7 +203,7 @@ def _failures_told_here() -> Iterator[None]:
         log.setLevel(before)
 
 
-# --- only recorded
+# --- with --detach
 
 
 def _creation(asked: Asked) -> CreateAsked:
@@ -215,13 +223,13 @@ def _creation(asked: Asked) -> CreateAsked:
 
 
 def _record_elsewhere(call: Invocation, asked: Asked) -> FollowedView:
-    """In the ledger of the gateway at HOLDFAST_URL."""
+    """Queue the task through the gateway at HOLDFAST_URL."""
     from holdfast.api.tasks import ResultAsked, TaskAsked
     from holdfast.views.tasks import CreatedView, ResultView, TaskDetailView
 
     made = call.ask("ledger.create", _creation(asked), CreatedView)
     found = call.ask("ledger.show", TaskAsked(task_id=made.task_id), TaskDetailView)
-    # One that was found by its key may have ended.
+    # A task found by its key may have ended.
     ended = call.ask("ledger.result", ResultAsked(task_id=made.task_id), ResultView)
     return FollowedView(
         id=found.task.id,
@@ -243,7 +251,9 @@ def _record(call: Invocation, asked: Asked) -> Followed:
     from holdfast.views.tasks import CreatedView
 
     if isinstance(call.settings.store, MemoryPlace):
-        raise BadInput("--detach", "a ledger in memory ends with this process; name a --store that stays")
+        raise BadInput(
+            "--detach", "an in-memory ledger is lost when this process ends; name a database with --store"
+        )
     create = _creation(asked)
     with call.writing_or_asking(may_upgrade=_is_new(call)) as store:
         if store is not None:
@@ -259,7 +269,7 @@ def _record(call: Invocation, asked: Asked) -> Followed:
 
 
 def _is_new(call: Invocation) -> bool:
-    """Whether there is no ledger yet: the first task makes it. One that is there is not migrated here."""
+    """Whether there is no ledger yet. The first task creates it; an existing one is not migrated here."""
     try:
         with call.reading():
             return False
@@ -274,7 +284,8 @@ def _look_at(tx: Tx, task_id: str, asked: Asked) -> Seen:
         if asked.key is None:
             raise
         raise BadInput(
-            "--key", f"{asked.key!r:.100} belongs to {task_id}, which ended and was pruned; use another key"
+            "--key",
+            f"{asked.key!r:.100} belongs to {task_id}, which has ended and was pruned; use another key",
         ) from None
 
 
@@ -285,7 +296,7 @@ def _carried(call: Invocation, asked: Asked) -> Followed:
     try:
         return asyncio.run(_follow(call, asked))
     except BaseExceptionGroup as group:
-        # What broke the carrying of runs comes out of its group of children; one of them is enough to say.
+        # A failure of the worker arrives as an exception group; report one of its exceptions.
         expected, _ = group.split(HoldfastError)
         while isinstance(expected, BaseExceptionGroup):
             expected = expected.exceptions[0]  # type: ignore[assignment]
@@ -295,14 +306,14 @@ def _carried(call: Invocation, asked: Asked) -> Followed:
 
 
 def _secrets(call: Invocation) -> Secrets:
-    """Those of the settings, as in the gateway of this home, and HOLDFAST_SECRET_… of the environment."""
+    """The secrets of the settings, as in the gateway, and HOLDFAST_SECRET_… from the environment."""
     from holdfast.config.files import load
     from holdfast.engine.program.secrets import Secrets  # heavy
 
     try:
         return Secrets(declared=app.declared_secrets(load(call.settings.home, os.environ).config))
-    except SettingsError as error:  # most programs need none of them
-        call.output.say(f"{error} (until then no secret of the settings is declared here)")
+    except SettingsError as error:  # most programs need no secret
+        call.output.say(f"{error} (this run continues without the secrets of the settings)")
         return Secrets()
 
 
@@ -329,14 +340,14 @@ async def _follow(call: Invocation, asked: Asked) -> Followed:
             try:
                 followed = await _begin_and_follow(call, asked, holdfast, family, screen, leaving, after)
             except HoldfastError as error:
-                # Kept from the group that carries runs, which would drop them instead of pausing them.
+                # Keep it out of the worker's task group, which would cancel the runs instead of pausing them.
                 followed = error
     if isinstance(followed, HoldfastError):
         raise followed
     followed = msgspec.structs.replace(followed, left_by=leaving.by)
     if followed.seen.task.has_ended or isinstance(store, MemoryPlace):
         return followed
-    # On the way out it was paused, or ended after all.
+    # While this process stopped, the task was paused or ended: read it again.
     task_id = followed.seen.task.id
     with call.reading() as ledger:
         seen = ledger.read_now(lambda tx: look(tx, task_id, followed.seen.position))
@@ -346,9 +357,9 @@ async def _follow(call: Invocation, asked: Asked) -> Followed:
 
 
 def _newest_position(call: Invocation, *, must_exist: bool) -> str:
-    """Where the feed ends before anything is resumed or begun here. Raises NoLedger if there must be one."""
+    """The end of the event feed before this process does anything. Raises NoLedger if one must exist."""
     try:
-        # A look of its own, because to open the store itself would make one that is not there.
+        # Opened read-only first, because opening the store would create a missing ledger.
         with call.reading() as ledger:
             newest = ledger.read_now(lambda tx: tx.events.newest(limit=1))
     except NoLedger:
@@ -380,14 +391,14 @@ async def _begin_and_follow(
         after=after,
         known=frozenset(definition.name for definition in asked.program.known),
         command=call.command,
-        by=whoever(None),
+        by=user_name(None),
     )
     leaving.on_stop(follower.stop)
     return Followed(seen=await follower.follow(), is_new=is_new)
 
 
 async def _begin(asked: Asked, holdfast: Holdfast) -> Task:
-    """Start it, or find it."""
+    """Start the task, or find it."""
     if asked.call is not None:
         handle = await holdfast.start(asked.call, key=asked.key, goal=asked.goal)
         return (await holdfast.store.read(lambda tx: _look_at(tx, handle.id, asked))).task
@@ -396,26 +407,27 @@ async def _begin(asked: Asked, holdfast: Holdfast) -> Task:
     task = await holdfast.store.read(lambda tx: tx.tasks.look(tx.tasks.resolve(prefix)))
     if asked.name is not None and task.name != asked.name:
         raise BadInput(
-            "--resume", f"{task.id} is a task {task.name!r}, not {asked.name!r}; name the one that it is"
+            "--resume",
+            f"{task.id} is a task {task.name!r}, not {asked.name!r}; name {task.name!r}, or another id",
         )
     asked.program.find(task.name)
     return task
 
 
 async def _gone_on(asked: Asked, holdfast: Holdfast, task: Task) -> str:
-    """How a task that was found goes on, in a word or two. With --resume one that failed is tried again."""
+    """Retry a failed task for --resume; say in a few words how an existing task continues."""
     if asked.call is not None:
-        return "its key was used before"
+        return "found by its key"
     if not task.has_ended:
         return "resumed"
     if task.status is TaskStatus.SUCCEEDED:
-        return "it has succeeded before"
+        return "it has already succeeded"
     await holdfast.retry(task.id)
     return "retried"
 
 
 class Leaving:
-    """Ctrl-C, or whoever else wants this process to stop: once to pause the task, twice to leave at once."""
+    """Ctrl-C or another stop signal: the first pauses the task, the second exits at once."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -427,7 +439,7 @@ class Leaving:
     @contextlib.contextmanager
     def heard(self) -> Iterator[Leaving]:
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-        # Who started us may have wished that we don't hear some of them (nohup, a shell's background).
+        # Keep ignoring signals that the parent told us to ignore (nohup, a shell's background job).
         heard = [number for number, now in before.items() if now is not signal.SIG_IGN]
         for number in heard:
             signal.signal(number, self._leave_note)
@@ -450,7 +462,7 @@ class Leaving:
         self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
-        self._screen.say("pausing, so that it can go on later; once more leaves at once")
+        self._screen.say("pausing the task; press Ctrl-C again to exit at once")
         if self._stop is not None:
             self._stop()
 
@@ -472,14 +484,14 @@ def _show(call: Invocation, spec: str, followed: Followed, *, is_detached: bool)
 
 
 def _print_result(output: Output, view: FollowedView) -> None:
-    """A text as it is, anything else as JSON; nothing for a task that returns nothing."""
+    """Print a string as it is, any other value as JSON, and nothing for None."""
     if view.result is None:
         return
     if isinstance(view.result, str):
         text = view.result
     else:
         text = msgspec.json.format(msgspec.json.encode(view.result), indent=2).decode()
-    # A terminal would obey what stands in it; a file or a program gets it as it is.
+    # Escape control characters on a terminal; a file or a pipe gets the raw text.
     output.line(safe(text) if is_terminal(sys.stdout) else text)
 
 
@@ -492,17 +504,17 @@ def _remarks(
         if view.failure is not None:
             yield from (f"at {place}" for place in view.failure.places)
         if task.status is not TaskStatus.SUCCEEDED:
-            yield f"the whole story: {call.command('tasks', 'show', view.id)}"
+            yield f"for details: {call.command('tasks', 'show', view.id)}"
         if task.status in _RETRIED:
-            yield f"to go on with it when its cause is fixed: {_go_on(call, spec, view)}"
+            yield f"fix the cause, then resume it: {_go_on(call, spec, view)}"
         return
     if is_detached:
-        how = "recorded" if followed.is_new else f"it was recorded before, and is {view.status}"
-        yield f"{how}; a process that carries {view.name!r} takes it, or: {_go_on(call, spec, view)}"
+        how = "queued" if followed.is_new else f"it was queued before, and is {view.status}"
+        yield f"{how}; a worker that knows {view.name!r} runs it, or run it here: {_go_on(call, spec, view)}"
         return
     waits = "" if view.waits_on is None else f" (waits for {brief_wait(view.waits_on)})"
-    yield f"{view.id} is now {view.status}{waits}; nothing of it is lost"
-    yield f"to go on: {_go_on(call, spec, view)}" + (
+    yield f"{view.id} is now {view.status}{waits}; its progress is saved"
+    yield f"to resume it: {_go_on(call, spec, view)}" + (
         "" if view.key is None else ", or the same command again"
     )
 

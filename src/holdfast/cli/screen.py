@@ -1,4 +1,4 @@
-"""Where a person watches a task: one live line on a terminal, remarks one after another elsewhere."""
+"""Shows a task to a person: one live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from holdfast.views.text import one_line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Without a terminal, how often it is told how far the task is.
+# How often progress is printed without a terminal.
 TELL_EVERY_S = 5.0
 SHOW_CURSOR = "\x1b[?25h"
 
 
 class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the task is, at one moment."""
+    """The progress of a task at one moment."""
 
     status: str
     done: int = 0
@@ -53,27 +53,27 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Screen(Protocol):
-    """What a follower shows itself on."""
+    """Where a Follower prints."""
 
     def say(self, text: str) -> None:
-        """A remark that stays."""
+        """Print a line that stays."""
         ...
 
     def show(self, glance: Glance) -> None:
-        """How far it is now."""
+        """Show the current progress."""
         ...
 
     def ask(self, prompt: str) -> None:
-        """Make room for an answer, which is typed behind the prompt."""
+        """Print a prompt and wait for typed input behind it."""
         ...
 
     def go_on(self) -> None:
-        """The answer was given, or nobody wants it any more."""
+        """The prompt is over: it was answered, or is no longer needed."""
         ...
 
 
 class WaitingNotes:
-    """For a pipe or a log: what changes, one line after another, and not too often."""
+    """For a pipe or a log: changes line by line, at a limited rate."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -102,7 +102,7 @@ class WaitingNotes:
 
 
 class LiveLine:
-    """For a terminal: remarks scroll, and one line below them lives."""
+    """For a terminal: lines scroll, and the last one is redrawn in place."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -159,7 +159,7 @@ class LiveLine:
 
 @contextlib.contextmanager
 def screen_for(output: Output) -> Iterator[Screen]:
-    """The one that fits where stderr goes."""
+    """The screen that fits stderr: a terminal or not."""
     if not is_terminal(sys.stderr) or os.environ.get("TERM") == "dumb":
         yield WaitingNotes(output)
         return
@@ -172,7 +172,7 @@ def screen_for(output: Output) -> Iterator[Screen]:
 
 
 def restore_cursor() -> None:
-    """For who leaves without a word: the live line had hidden it."""
+    """Show the cursor again, which the live line hides, before an immediate exit."""
     if is_terminal(sys.stderr):
         with contextlib.suppress(OSError):
             os.write(2, f"\r{SHOW_CURSOR}\n".encode())

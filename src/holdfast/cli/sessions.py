@@ -1,4 +1,4 @@
-"""sessions list, show, send; chat; agents list: conversations, and who holds them."""
+"""sessions list, show, send; chat; agents list: conversations and the agents that hold them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.api.sessions import (
 )
 from holdfast.api.tasks import TaskAsked
 from holdfast.cli.errors import FAILED
-from holdfast.cli.invocation import Invocation, maybe_minutes, shared_options, whoever
+from holdfast.cli.invocation import Invocation, maybe_minutes, shared_options, user_name
 from holdfast.cli.output import Output, ago, clock_time, is_terminal
 from holdfast.core.errors import HoldfastError, NotFound, SettingsError
 from holdfast.core.ids import new_token
@@ -45,14 +45,14 @@ from holdfast.views.text import clean, one_line, safe
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
-# A list does not wait long for a gateway that may be frozen.
+# The timeout for lists: the gateway may be frozen.
 PATIENCE_S = 5.0
-# How soon whoever talks is told that the agent waits for a person, or has nothing to say.
+# After how long `chat` says that the agent waits for a person, or has no answer.
 LOOK_EVERY_MS = 2_000
 
 
 def _agents(call: Invocation) -> AgentPageView:
-    """Those of the settings. A mistake in them keeps nobody from a gateway that goes on without it."""
+    """The agents of the settings; if those are invalid, the agents that the running gateway uses."""
     from holdfast.cli.client import is_listening
     from holdfast.config.files import load
 
@@ -64,14 +64,14 @@ def _agents(call: Invocation) -> AgentPageView:
         if not is_listening(call.settings.home):
             raise
         view = call.ask("agents.list", Nothing(), AgentPageView)
-        call.output.say(f"{error} (the gateway goes on with the settings that it has)")
+        call.output.say(f"{error} (the gateway keeps its previous settings)")
         return view
 
 
 def _key(call: Invocation, session: str, *, must_be_known: bool = False) -> str:
-    """The key of a session; an agent's name alone is its main session."""
+    """The key of a session; an agent's name alone means its main session."""
     if call.gateway_url is not None:
-        return session  # the gateway there knows its agents, and refuses what it does not know
+        return session  # the remote gateway checks the name
     main = {one.name: one.main_session for one in _agents(call).agents}
     if ":" in session:
         key, agent = session, agent_of(session)
@@ -85,20 +85,25 @@ def _key(call: Invocation, session: str, *, must_be_known: bool = False) -> str:
 @click.group("sessions")
 @shared_options
 def sessions() -> None:
-    """Conversations of agents."""
+    """Conversations with agents."""
 
 
 # --- list, show
 
 
-@sessions.command("list", short_help="Sessions, last spoken in first.")
-@click.option("--agent", metavar="NAME", help="Only those of this agent.")
-@click.option("--all-agents", is_flag=True, help="Those of every agent. [default]")
+@sessions.command("list", short_help="Sessions, most recently used first.")
+@click.option("--agent", metavar="NAME", help="Only sessions of this agent.")
+@click.option("--all-agents", is_flag=True, help="Sessions of every agent. [default]")
 @click.option(
-    "--active", callback=maybe_minutes, metavar="MINUTES", help="Spoken in since then: 30, or 2h, or 1d."
+    "--active",
+    callback=maybe_minutes,
+    metavar="MINUTES",
+    help="Only sessions used in the last 30 (minutes), 2h or 1d.",
 )
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most.")
-@click.option("--before", metavar="TOKEN", help="The next page.")
+@click.option(
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number to show."
+)
+@click.option("--before", metavar="TOKEN", help="Show the next page; the previous one printed TOKEN.")
 @shared_options
 @click.pass_obj
 def list_sessions(
@@ -110,9 +115,9 @@ def list_sessions(
     *,
     all_agents: bool,
 ) -> None:
-    """Last spoken in first, a page at a time."""
+    """Sessions, most recently used first, a page at a time."""
     if all_agents and agent is not None:
-        raise click.UsageError("--agent and --all-agents exclude each other")
+        raise click.UsageError("--agent and --all-agents exclude each other; give only one of them")
     minutes = None if active is None else min(active.total_seconds() / 60, MAX_ACTIVE_MINUTES)
 
     def read(tx: Tx) -> SessionPageView:
@@ -138,18 +143,18 @@ def _print_page(output: Output, view: SessionPageView, now: datetime) -> None:
     else:
         output.say("no sessions to show")
     if view.next_page_token is not None:
-        output.say(f"more: --before {view.next_page_token}")
+        output.say(f"for the next page, add --before {view.next_page_token}")
 
 
-@sessions.command("show", short_help="One session with the end of its transcript.")
+@sessions.command("show", short_help="One session with its last messages.")
 @click.argument("session", metavar="SESSION")
 @click.option(
-    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="So many messages at most."
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number of messages."
 )
 @shared_options
 @click.pass_obj
 def show_session(call: Invocation, session: str, limit: int) -> None:
-    """One session, by its key or by its agent's name, and what was said last."""
+    """One session, by its key or its agent's name, with its last messages."""
     key = _key(call, session)
     view = call.look(
         "sessions.get",
@@ -185,7 +190,7 @@ def _print_message(output: Output, message: MessageView) -> None:
     waits = (
         "" if message.status in {"answered", "noted"} or message.role != "user" else f" ({message.status})"
     )
-    # Further lines are set in: none of them may look like what somebody else says.
+    # Indent further lines, so that none of them can look like another speaker's message.
     text = clean(message.text).replace("\n", "\n  ")
     output.line(f"{output.paint(message.role + waits, 'bold')}: {text}")
 
@@ -196,27 +201,29 @@ def _print_message(output: Output, message: MessageView) -> None:
 @sessions.command("send", short_help="Post a message.")
 @click.argument("session", metavar="SESSION")
 @click.argument("message")
-@click.option("--key", metavar="KEY", help="The same key again is the same message.")
+@click.option(
+    "--key", metavar="KEY", help="Idempotency key: sending the same key again posts no second message."
+)
 @shared_options
 @click.pass_obj
 def send(call: Invocation, session: str, message: str, key: str | None) -> None:
-    """Post a message to a session, by its key or by its agent's name. It is durable when this returns.
+    """Post a message to a session, by its key or its agent's name. The message is stored when this returns.
 
-    Without a running gateway it is answered when one starts.
+    If no gateway runs, the agent answers when one starts.
     """
     asked = _asked(call, session, message, key)
-    view = call.change("chat.send", asked, partial(posting, by=whoever(None)), PostedView, is_audited=False)
+    view = call.change("chat.send", asked, partial(posting, by=user_name(None)), PostedView, is_audited=False)
     call.output.show(view, lambda: call.output.line(clean(_posted(view))))
 
 
 def _asked(call: Invocation, session: str, message: str, key: str | None) -> ChatAsked:
     whole = _key(call, session, must_be_known=True)
-    clean_message(message, Role.USER)  # what is wrong with it is said here, in words
+    clean_message(message, Role.USER)  # fail here, with a message for a person
     return ChatAsked(session_key=whole, message=message, idempotency_key=key or f"cli-{new_token()}")
 
 
 def _posted(view: PostedView) -> str:
-    again = ", which was posted before" if view.is_duplicate else ""
+    again = " (it was posted before)" if view.is_duplicate else ""
     return f"{view.message_id} is {view.status} in {view.session_key}{again}"
 
 
@@ -225,14 +232,14 @@ def _posted(view: PostedView) -> str:
 
 @click.command("chat", short_help="Talk to an agent.")
 @click.argument("session", metavar="SESSION")
-@click.option("--message", "-m", metavar="TEXT", help="Say only this, and end with the answer.")
+@click.option("--message", "-m", metavar="TEXT", help="Send one message, print the answer and exit.")
 @shared_options
 @click.pass_context
 def chat(context: click.Context, session: str, message: str | None) -> None:
-    """Talk to an agent through the running gateway: SESSION is a session's key, or an agent's name.
+    """Talk to an agent through the running gateway. SESSION is a session's key or an agent's name.
 
-    Each line is a message. Ctrl-D ends the conversation, and nothing of it: the session goes on next time.
-    A restart of the gateway is waited for. Status 1 when the last message got no answer.
+    Each line is a message. Ctrl-D leaves the chat; the session stays and you can continue it later. If the
+    gateway restarts, the chat waits for it. Exit status 1 if the last message got no answer.
     """
     call: Invocation = context.obj
     has_answer = True
@@ -256,15 +263,15 @@ def _lines(output: Output) -> Iterator[str]:
 
 
 def _exchange(call: Invocation, session: str, text: str, *, is_only: bool) -> bool:
-    """One message and what is answered to it; whether an agent answered.
+    """Post one message and print the answers; return whether an agent answered.
 
-    A question of the agent is shown, and the next message answers it. If there is none, the answer comes
-    from elsewhere, and the exchange goes on.
+    If the agent asks a question, show it: the next message answers it. With no further message, wait for an
+    answer that is given elsewhere.
     """
     asked = _asked(call, session, text, None)
     posted = call.ask_patiently("chat.send", asked, PostedView)
     after, said = posted.position, ""
-    # It answered a question of the agent, which goes on with the message that it was answering.
+    # The message answered the agent's question, so wait for the answer to the earlier message.
     task_id = _message_at(call, asked.session_key, posted).task_id if posted.status == "noted" else None
     while True:
         told = call.ask_patiently(
@@ -285,13 +292,13 @@ def _exchange(call: Invocation, session: str, text: str, *, is_only: bool) -> bo
                 return message.role == "agent"
         if told.messages:
             continue
-        # Nothing was said: it may have failed, have nothing to say, or wait for somebody.
+        # No answer yet: the run may have failed, have nothing to say, or wait for a person.
         message = _message_at(call, asked.session_key, posted)
         if message.status == "answered":
-            call.output.say(f"{asked.session_key} has nothing to say to that")
+            call.output.say(f"{asked.session_key} finished without an answer")
             return True
         if message.status == "failed":
-            call.output.say(f"no answer; `holdfast sessions show {asked.session_key}` tells more")
+            call.output.say(f"no answer; see `holdfast sessions show {asked.session_key}`")
             return False
         waits = _waits(call, message.task_id)
         if waits != said:
@@ -300,7 +307,7 @@ def _exchange(call: Invocation, session: str, text: str, *, is_only: bool) -> bo
 
 
 def _is_remark(call: Invocation, key: str, posted: PostedView) -> bool:
-    """Whether what the gateway says about a message is not the end of it, because the agent goes on."""
+    """Whether the gateway's notice about a message is not the final answer: the agent is still working."""
     message = _message_at(call, key, posted)
     return message.status != "failed" and not _waits(call, message.task_id)
 
@@ -311,7 +318,7 @@ def _message_at(call: Invocation, key: str, posted: PostedView) -> MessageView:
 
 
 def _waits(call: Invocation, task_id: str | None) -> str:
-    """What the agent waits for, if a person can do something about it."""
+    """What the agent waits for, if a person can act on it."""
     if task_id is None:
         return ""
     task = call.ask_patiently("ledger.show", TaskAsked(task_id=task_id), TaskDetailView)
@@ -327,40 +334,40 @@ def _waits(call: Invocation, task_id: str | None) -> str:
 @click.group("agents")
 @shared_options
 def agents() -> None:
-    """Who answers."""
+    """Configured agents."""
 
 
-@agents.command("list", short_help="The agents of the settings.")
+@agents.command("list", short_help="The configured agents.")
 @shared_options
 @click.pass_obj
 def list_them(call: Invocation) -> None:
-    """The agents of the settings, by name; those of the gateway that runs, if it refused the settings."""
+    """The configured agents; if the running gateway refused the settings, the agents that it uses."""
     view = _agents(call)
     refused = _those_of_gateway(call)
     if refused is not None:
         view = refused
         call.output.say(
-            f"{refused.settings_refused}; the gateway goes on with these agents (`holdfast config check`)"
+            f"{refused.settings_refused}; the gateway still uses these agents; see `holdfast config check`"
         )
     call.output.show(view, lambda: _print_agents(call.output, view))
 
 
 def _those_of_gateway(call: Invocation) -> AgentPageView | None:
-    """The agents of a gateway that has refused the settings as they are written; else None."""
+    """The agents of a gateway that refused the settings in the file; else None."""
     from holdfast.cli.client import is_listening
 
     if call.gateway_url is None and not is_listening(call.settings.home):
         return None
     try:
         view = call.ask("agents.list", Nothing(), AgentPageView, timeout_s=PATIENCE_S)
-    except HoldfastError:  # one that is silent has said nothing about them
+    except HoldfastError:  # no gateway answers, so none refused them
         return None
     return None if view.settings_refused is None else view
 
 
 def _print_agents(output: Output, view: AgentPageView) -> None:
     if not view.agents:
-        output.say("no agents are set; write [agents.NAME] into holdfast.toml")
+        output.say("no agents are configured; add [agents.NAME] to holdfast.toml")
         return
     rows = [(one.name, one.runtime, one.main_session, one_line(one.target)) for one in view.agents]
-    output.table(("NAME", "RUNTIME", "MAIN SESSION", "WHAT IS CALLED"), rows)
+    output.table(("NAME", "RUNTIME", "MAIN SESSION", "COMMAND OR MODULE"), rows)

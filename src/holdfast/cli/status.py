@@ -1,4 +1,4 @@
-"""status: one screen of how things stand in a home."""
+"""status: one screen about a home."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ MAX_PATH_CHARS = 4096
 def status(context: click.Context) -> None:
     """One screen: the gateway, sessions, tasks, what waits for a person, and the last restart.
 
-    Status 0 also when no gateway answers; `holdfast gateway status` then ends with 5. Status 1 when the
-    ledger cannot be used.
+    Exit status 1 if the ledger cannot be used, else 0, even if no gateway answers (then
+    `holdfast gateway status` exits with 5).
     """
     call: Invocation = context.obj
     gateway, why = ask_status(call) if call.gateway_url is None else (_ask_elsewhere(call), None)
     facts = _read_ledger(call)
     if gateway is not None:
-        # The gateway writes, and knows more than who only reads.
+        # The gateway that writes the ledger knows more than this process, which only reads it.
         facts["holds"] = gateway.holds
         facts["ledger_problem"] = facts.get("ledger_problem") or gateway.ledger_problem
     view = StatusView(
@@ -60,7 +60,7 @@ def status(context: click.Context) -> None:
 
 
 def _read_ledger(call: Invocation) -> dict[str, object]:
-    """What is known without it is shown all the same."""
+    """The ledger's part of the screen; if it cannot be read, the rest is still shown."""
     if call.gateway_url is not None:
         return _read_elsewhere(call)
     try:
@@ -76,7 +76,7 @@ def _read_ledger(call: Invocation) -> dict[str, object]:
 
 
 def _key_problem(call: Invocation, ledger: Reader) -> str | None:
-    """As far as that can be told without running a command."""
+    """What is wrong with the key; a key that a command would print is not checked here."""
     from holdfast.cli.keys import look_at_key
     from holdfast.store.outer_keys import CommandKey
     from holdfast.store.rekey import read_wrapped
@@ -87,7 +87,7 @@ def _key_problem(call: Invocation, ledger: Reader) -> str | None:
 
 
 def _ask_elsewhere(call: Invocation) -> GatewayView:
-    """The gateway at HOLDFAST_URL; without it nothing is known. Raises GatewaySilent."""
+    """Ask the gateway at HOLDFAST_URL, the only source here. Raises GatewaySilent."""
     return call.ask("gateway.status", Nothing(), GatewayView, timeout_s=PATIENCE_S)
 
 
@@ -120,8 +120,8 @@ def _print(call: Invocation, view: StatusView, now: datetime) -> None:
             ("messages", _messages(view)),
             ("reviews", _open(view.open_reviews, "effect", "holdfast reviews list")),
             ("questions", _open(view.open_questions, "question", "holdfast questions list")),
-            ("given up", _open(view.failed_deliveries, "message", "holdfast deliveries list")),
-            ("owed", _open(view.owed_deliveries, "message", "holdfast deliveries list --owed")),
+            ("undelivered", _open(view.failed_deliveries, "message", "holdfast deliveries list")),
+            ("to deliver", _open(view.owed_deliveries, "message", "holdfast deliveries list --owed")),
             ("failed", "\n".join(_failed(view))),
             last_restart(view.last_restart, now, gateway=None if gateway is None else gateway.status),
         ]
@@ -147,12 +147,12 @@ def _failed(view: StatusView) -> Iterator[str]:
 
 def _sessions(view: StatusView) -> str:
     waiting = view.sessions_waiting_for_person
-    how = "being answered" if view.gateway is not None else "to be answered by the gateway"
+    how = "being answered" if view.gateway is not None else "waiting for the gateway to start"
     return f"{view.busy_sessions - waiting} {how}" + (f", {waiting} waiting for a person" if waiting else "")
 
 
 def _waiting(view: StatusView) -> str | None:
-    """What is waited for, most of it first, and where to look."""
+    """What tasks wait for, most frequent first, and the command that lists them."""
     if not view.waiting:
         return None
     kinds = sorted(view.waiting.items(), key=lambda one: (-one[1], one[0]))

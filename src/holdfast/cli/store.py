@@ -1,4 +1,4 @@
-"""store migrate, backup, verify, accept; and what is about its key."""
+"""store migrate, backup, verify, accept, and the commands for its key."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ MAX_PATH_CHARS = 4096
 @click.group("store")
 @shared_options
 def store() -> None:
-    """The ledger itself."""
+    """The ledger database."""
 
 
 store.add_command(rekey_store)
 store.add_command(key)
 
 
-@store.command("migrate", short_help="Set the ledger up, or bring it to the newest schema.")
+@store.command("migrate", short_help="Create the ledger, or upgrade its schema.")
 @shared_options
 @click.pass_obj
 def migrate(call: Invocation) -> None:
-    """Set the ledger up, or bring it to the newest schema. Make a backup first."""
+    """Create the ledger, or upgrade it to the newest schema. Make a backup first."""
     before, had_checksums, missing = _applied(call)
     with call.output.progress("migrating"), call.writing(may_upgrade=True):
         pass
@@ -62,7 +62,7 @@ def migrate(call: Invocation) -> None:
 
 
 def _applied(call: Invocation) -> tuple[list[int], bool, list[str]]:
-    """The migrations that were applied, whether pages have checksums, and which indexes are missing."""
+    """The applied migrations, whether pages have checksums, and the missing indexes."""
     try:
         with call.reading(must_be_current=False) as ledger:
             facts = ledger.facts()
@@ -75,47 +75,48 @@ def _applied(call: Invocation) -> tuple[list[int], bool, list[str]]:
 
 def _migrated(view: MigratedView, *, has_new_checksums: bool) -> str:
     if view.is_new:
-        return f"a new ledger at {view.store}, schema {view.version}"
+        return f"created a new ledger at {view.store}, schema {view.version}"
     also = ", page checksums added" if has_new_checksums else ""
     if view.restored:
         also += f", {'index' if len(view.restored) == 1 else 'indexes'} restored: {', '.join(view.restored)}"
     if view.applied:
         migrations = counted(len(view.applied), "migration")
-        return f"{view.store} has schema {view.version} now ({migrations} applied){also}"
+        return f"{view.store} now has schema {view.version} ({migrations} applied){also}"
     if also:
         return f"{view.store} has schema {view.version}{also}"
     hint = "" if view.has_checksums else "; it has no page checksums, see `holdfast doctor`"
     return f"nothing to do: {view.store} has schema {view.version}{hint}"
 
 
-@store.command("backup", short_help="Copy the whole ledger while it is in use.")
+@store.command("backup", short_help="Copy the ledger while it is in use.")
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--with-key", "has_key", is_flag=True, help="Put the key of sealed values beside it.")
+@click.option("--with-key", "has_key", is_flag=True, help="Copy the key of sealed values, too.")
 @shared_options
 @click.pass_obj
 def backup(call: Invocation, target: Path, *, has_key: bool) -> None:
-    """Copy the whole ledger to TARGET while it is in use. Never overwrites.
+    """Copy the whole ledger to the file TARGET while it is in use. Never overwrites a file.
 
-    Sealed values need their key, which is not in the copy. With --with-key it is put beside the copy, where
-    it is found when the copy is opened; keep the two apart if others may read the place.
+    The copy does not contain the key of its sealed values. With --with-key the key is written next to the
+    copy, where Holdfast finds it when it opens the copy. If others can read that directory, store the key
+    elsewhere.
     """
     if target.is_dir():
         raise BadInput("target", f"{target} is a directory; name a file in it")
     beside = app.key_beside(target.absolute())
     if has_key and (beside.exists() or beside.is_symlink()):
-        raise BadInput("--with-key", f"{beside} exists; a backup never overwrites, choose another name")
+        raise BadInput("--with-key", f"{beside} exists, and a backup never overwrites; choose another name")
     with call.reading(must_be_current=False) as ledger, call.output.progress("copying") as tell:
         if has_key:
-            _key_for(call, ledger)  # before anything is copied
+            _key_for(call, ledger)  # fail before copying anything
         ledger.backup(str(target), on_pages=tell)
-    # As the copy has it: the ledger's own may have been changed meanwhile.
+    # Read the key id from the copy: the ledger's key may have changed meanwhile.
     with contextlib.closing(
         app.open_reader(SqlitePlace(path=target.resolve()), must_be_current=False)
     ) as copy:
         wanted = copy.read_now(read_wrapped)
         found = _key_for(call, copy) if has_key else None
     if found is not None and not write_key_file(beside, found):
-        raise BadInput("--with-key", f"{beside} exists; a backup never overwrites, remove it by hand")
+        raise BadInput("--with-key", f"{beside} exists, and a backup never overwrites; delete it first")
     view = BackedUpView(
         target=one_line(str(target.absolute()), MAX_PATH_CHARS),
         size_bytes=target.stat().st_size,
@@ -126,7 +127,7 @@ def backup(call: Invocation, target: Path, *, has_key: bool) -> None:
 
 
 def _key_for(call: Invocation, ledger: Reader) -> bytes | None:
-    """The key that opens this ledger; None when it needs none. Raises KeyMissing, KeyWrong."""
+    """The key of this ledger; None if it has no sealed values. Raises KeyMissing, KeyWrong."""
     wanted = ledger.read_now(read_wrapped)
     if wanted is None:
         return None
@@ -142,17 +143,19 @@ def _print_backup(output: Output, view: BackedUpView) -> None:
         output.line(f"{view.key}  (the key of its sealed values, {view.key_fingerprint})")
     elif view.key_fingerprint is not None:
         output.say(
-            f"its sealed values need the key {view.key_fingerprint}, which is not in it: keep that, too "
-            "(`holdfast store key export FILE` where `holdfast store key show` says that it opens the ledger)"
+            f"the backup does not contain the key of its sealed values, {view.key_fingerprint}; keep that, "
+            "too: `holdfast store key export FILE`"
         )
 
 
-@store.command("verify", short_help="Read everything back and compare.")
+@store.command("verify", short_help="Check the ledger for damage.")
 @shared_options
 @click.pass_context
 def verify(context: click.Context) -> None:
-    """Read everything back: pages, digests, blobs and counts. Status 1 when something is wrong, with what is
-    damaged and how to restore a backup."""
+    """Check the whole ledger for damage: pages, digests, blobs and counts.
+
+    Exit status 1 if something is damaged; the command then lists it and prints how to restore a backup.
+    """
     call: Invocation = context.obj
     problems, rows = _verify(call)
     view = VerifiedView.of(problems, rows_read=rows, restore=_restoring(call))
@@ -162,7 +165,7 @@ def verify(context: click.Context) -> None:
 
 
 def _verify(call: Invocation) -> tuple[list[str], int]:
-    """What is wrong, and how many rows were read. A file of which SQLite reads nothing is looked at here."""
+    """The problems, and the number of rows read. If SQLite cannot read the file, check its pages here."""
     read = 0
     try:
         with call.reading(may_be_damaged=True) as ledger, call.output.progress("reading") as tell:
@@ -194,34 +197,34 @@ def _problems_of_file(place: StorePlace) -> list[str]:
         return []
     try:
         return list(islice(problems_of_file(place.path), MAX_PROBLEMS))
-    except OSError:  # the error that brought us here says it
+    except OSError:  # the caller reports the first error
         return []
 
 
 def _restoring(call: Invocation) -> list[str]:
-    """How to put a backup in the place of a damaged ledger."""
+    """The steps that replace a damaged ledger by a backup."""
     place = call.settings.store
     stop = (
-        f"stop every process that uses the ledger: `{call.command('gateway', 'stop')}`, and programs of yours"
+        f"stop every process that uses the ledger: `{call.command('gateway', 'stop')}`, and your own programs"
     )
-    verify = f"read it back: `{call.command('store', 'verify')}`"
+    verify = f"check it: `{call.command('store', 'verify')}`"
     if not isinstance(place, SqlitePlace):
         return [
             stop,
-            "restore a dump of `pg_dump`: `pg_restore --clean --if-exists --dbname=DATABASE DUMP`",
+            "restore a `pg_dump` backup: `pg_restore --clean --if-exists --dbname=DATABASE DUMP`",
             verify,
         ]
     path = shlex.quote(str(place.path))
-    # Not the mark: it shows that the copy is older.
+    # Leave the `.mark` file: it shows that the copy is older.
     beside = [f"{place.path}{suffix}" for suffix in ("-wal", "-shm")]
     files = [path, *(shlex.quote(one) for one in beside if Path(one).exists())]
     damaged = shlex.quote(f"{place.path}.damaged")
     return [
         stop,
         f"move the damaged files away together: `mkdir {damaged} && mv {' '.join(files)} {damaged}`",
-        f"put a copy in place that `holdfast store backup` made: `cp BACKUP {path}`",
+        f"copy a backup made by `holdfast store backup` into place: `cp BACKUP {path}`",
         verify,
-        f"say that it is older on purpose, so that its work goes on: `{call.command('store', 'accept')}`",
+        f"confirm that it is older on purpose, so that its work resumes: `{call.command('store', 'accept')}`",
     ]
 
 
@@ -229,18 +232,18 @@ def _print_verified(output: Output, view: VerifiedView) -> None:
     for problem in view.problems:
         output.line(problem)
     if view.is_sound:
-        output.line(f"sound: {counted(view.rows_read, 'row')} read, every digest and every count agrees")
+        output.line(f"no damage: {counted(view.rows_read, 'row')} read, all digests and counts match")
         return
     output.say(f"{counted(len(view.problems), 'problem')}; to restore a backup:")
     for number, step in enumerate(view.restore, start=1):
         output.say(f"{number}. {step}")
 
 
-@store.command("accept", short_help="Take an older database as it is.")
+@store.command("accept", short_help="Accept a restored, older database.")
 @shared_options
 @click.pass_obj
 def accept(call: Invocation) -> None:
-    """Take a database that is older than its mark as it is, so that resumes go on."""
+    """Accept a database that is older than its mark (a restored backup), so that its work resumes."""
     with call.writing_or_asking() as ledger:
         if ledger is None:
             view = call.ask("store.accept", Nothing(), AcceptedView)
@@ -250,5 +253,5 @@ def accept(call: Invocation) -> None:
             call.record(ledger, "store.accept", Nothing())
             why = take_as_it_is(ledger, clock=call.clock)
             view = AcceptedView(was_held=why is not None, why=why)
-    sentence = f"accepted, although {view.why}" if view.was_held else "nothing was held"
+    sentence = f"accepted, although {view.why}" if view.was_held else "nothing to do: no work is held"
     call.output.show(view, lambda: call.output.line(sentence))

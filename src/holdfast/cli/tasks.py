@@ -53,17 +53,17 @@ if TYPE_CHECKING:
 
 STATUSES = [status.value for status in TaskStatus]
 RETRIED = ["failed", "timed_out", "lost", "cancelled"]
-# So many in one call, each in a write of its own; then it says how far it is.
+# Tasks per call, each in its own write; progress is reported after each call.
 RETRIED_AT_ONCE = 50
 LOOK_EVERY_S = 0.25
-# A gateway that is not here is asked less often: it answers only so many requests a second.
+# Poll a remote gateway less often: it limits requests per second.
 LOOK_ELSEWHERE_EVERY_S = 1.0
 
 
 @click.group("tasks")
 @shared_options
 def tasks() -> None:
-    """Work that someone asked for."""
+    """Tasks: what was asked for, and how far it is."""
 
 
 # --- list
@@ -71,19 +71,25 @@ def tasks() -> None:
 
 @tasks.command("list", short_help="Tasks, newest first.")
 @click.option(
-    "--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="Only these; may be repeated."
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(STATUSES),
+    help="Only tasks in this status; repeatable.",
 )
-@click.option("--owner", help="Only those of this owner.")
+@click.option("--owner", help="Only tasks of this owner.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option("--before", callback=task_prefix, metavar="ID", help="Older than this one: the next page.")
+@click.option(
+    "--before", callback=task_prefix, metavar="ID", help="Show the next page: tasks older than this one."
+)
 @shared_options
 @click.pass_obj
 def list_tasks(
     call: Invocation, statuses: tuple[str, ...], owner: str | None, limit: int, before: str | None
 ) -> None:
-    """Newest first, a page at a time."""
+    """Tasks, newest first, a page at a time."""
     wanted = tuple(TaskStatus(status) for status in statuses)
     view = call.look_at_list(
         "ledger.list",
@@ -96,7 +102,7 @@ def list_tasks(
 
 def print_page(output: Output, view: TaskPageView, now: datetime) -> None:
     if view.tasks:
-        # The room on a line belongs to the goal where nobody waits.
+        # If no task waits, leave the column out: the goal needs the room.
         has_waits = any(task.waits_on is not None for task in view.tasks)
         headers = ["ID", "STATUS", *(["WAITS FOR"] if has_waits else []), "NAME", "OWNER", "CHANGED", "GOAL"]
         rows = [
@@ -114,11 +120,11 @@ def print_page(output: Output, view: TaskPageView, now: datetime) -> None:
         output.table(headers, rows)
     say_counts(output, "task", view.counts, shown=len(view.tasks))
     if view.next_page_token is not None:
-        output.say(f"more: --before {view.next_page_token}")
+        output.say(f"for the next page, add --before {view.next_page_token}")
 
 
 def say_counts(output: Output, noun: str, counts: dict[str, int], *, shown: int) -> None:
-    """One remark under a list: how many there are, and how they fare."""
+    """One line under a list: how many there are, by status."""
     by_status = " · ".join(f"{number:,} {status}" for status, number in sorted(counts.items()))
     if not shown:
         output.say(f"no {noun}s to show" + (f" ({by_status})" if counts else ""))
@@ -133,7 +139,7 @@ def shown_status(task: TaskView) -> str:
 # --- show
 
 
-@tasks.command("show", short_help="One task with everything about it.")
+@tasks.command("show", short_help="One task in full.")
 @click.argument("task_id", metavar="ID", callback=task_prefix)
 @shared_options
 @click.pass_obj
@@ -153,7 +159,7 @@ def show_task(call: Invocation, task_id: str) -> None:
 def _firing(view: FiringView | None) -> str | None:
     if view is None:
         return None
-    retry = "; a retry: it was interrupted and queued again" if view.is_retry else ""
+    retry = "; retried after an interruption" if view.is_retry else ""
     return f"{view.schedule} at {clock_time(view.occurrence_at)}, {view.status}{retry}"
 
 
@@ -200,7 +206,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             )
             for run in view.runs
         ]
-        output.table(("NO", "ID", "STATUS", "STARTED", "CARRIED BY", "WHY"), rows)
+        output.table(("NO", "ID", "STATUS", "STARTED", "WORKER", "WHY"), rows)
     if view.checkpoints:
         output.heading(counted(len(view.checkpoints), "checkpoint"))
         print_checkpoints(output, view.checkpoints, now)
@@ -243,7 +249,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
     for problem in view.problems:
         output.say(f"damaged: {problem}")
     if task.status in RETRIED[:3] and task.session_key is None:
-        output.say(f"to go on with it when its cause is fixed: holdfast tasks retry {task.id}")
+        output.say(f"fix the cause, then: holdfast tasks retry {task.id}")
 
 
 def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: datetime) -> None:
@@ -258,11 +264,11 @@ def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: date
         )
         for one in lines
     ]
-    output.table(("ID", "STATUS", "KIND", "REASON", "SAVED", "RESUMED AS, OR WHY NOT"), rows)
+    output.table(("ID", "STATUS", "KIND", "REASON", "SAVED", "RESUMED AS OR FAILURE"), rows)
 
 
 def step_place(scope: str, name: str, occurrence: str) -> str:
-    """A step by its key, as people read it: `main:12/fetch #2`."""
+    """A step's key in readable form: `main:12/fetch #2`."""
     which = "" if occurrence == "1" else f" #{occurrence.removeprefix('id:')}"
     return f"{scope}/{name}{which}".lstrip("/")
 
@@ -279,12 +285,12 @@ def _steps(view: TaskDetailView) -> str:
     shown = len(view.latest_steps)
     if shown == view.steps_saved:
         return f"{counted(shown, 'step')} saved"
-    # Finished turns keep no steps, so the rest may be in them, or before these in the journal.
+    # The other steps are in finished turns, which keep none, or earlier in the journal.
     return f"{counted(view.steps_saved, 'step')} saved; the last {shown} of the journal"
 
 
 def _finished_steps(view: TaskDetailView) -> str | None:
-    """For a task of which no step stands in the journal any more; the others have a table of them."""
+    """For a task with no steps left in the journal; for others the steps are in a table."""
     if view.latest_steps or not view.steps_saved:
         return None
     return f"{view.steps_saved:,} saved, all in finished turns"
@@ -295,7 +301,7 @@ def _loop(loop: LoopView) -> str:
 
 
 def _waits(wait: WaitView | None) -> str | None:
-    """In words, and the command below them unless they name it."""
+    """The wait in words, and below it the command, unless the words contain it."""
     if wait is None or wait.command is None or wait.command in wait.words:
         return None if wait is None else wait.words
     return f"{wait.words}\n{wait.command}"
@@ -348,14 +354,14 @@ def _why(run: RunView) -> str:
     "--timeout",
     callback=maybe_duration,
     metavar="DURATION",
-    help="How long at most: 30s, 10m, 2h. [default: for ever]",
+    help="Give up after 30s, 10m or 2h. [default: never]",
 )
 @shared_options
 @click.pass_context
 def wait_for_task(context: click.Context, task_id: str, timeout: timedelta | None) -> None:
-    """Wait until a task has ended: status 0 when it succeeded, 1 when it ended otherwise, 3 when time is up.
+    """Wait until a task has ended. Exit status 0 if it succeeded, 1 if it ended otherwise, 3 on a timeout.
 
-    It only looks: whoever carries the task goes on carrying it, and nothing changes when the time is up.
+    This only watches: it neither runs the task nor changes it, even on a timeout.
     """
     call: Invocation = context.obj
     timeout_s = None if timeout is None else timeout.total_seconds()
@@ -383,7 +389,7 @@ def _wait(look: Callable[[], WaitedView], timeout_s: float | None, look_every_s:
 
 
 def _wait_elsewhere(call: Invocation, task_id: str, timeout_s: float | None) -> WaitedView:
-    """Through a gateway that is not here. If it does not answer at first, that is told at once."""
+    """Wait through a remote gateway. If the first call fails, raise at once; retry later ones."""
     first = call.ask("ledger.show", TaskAsked(task_id=task_id), TaskDetailView)
     asked = TaskAsked(task_id=first.task.id)
 
@@ -400,7 +406,7 @@ def _print_waited(output: Output, view: WaitedView) -> None:
     if not view.has_ended:
         waits = "" if task.waits_on is None else f" (waits for {brief_wait(task.waits_on)})"
         output.line(f"{task.id} is still {task.status}{waits}")
-        output.say(f"the time is up; `holdfast tasks show {task.id}` says where it stands")
+        output.say(f"the wait timed out; to see what the task is doing: `holdfast tasks show {task.id}`")
         return
     why = "" if task.failure is None else f": {task.failure.kind}: {one_line(task.failure.message)}"
     output.line(f"{task.id} {_ENDED.get(task.status, 'is ' + task.status)}{why}")
@@ -413,13 +419,13 @@ _ENDED |= {"cancelled": "was cancelled", "lost": "is lost"}
 # --- cancel
 
 
-@tasks.command("cancel", short_help="Ask for the end of a task.")
+@tasks.command("cancel", short_help="Cancel a task.")
 @click.argument("task_id", metavar="ID", callback=task_prefix)
-@click.option("--reason", default="cancelled by an operator", show_default=True, help="Why; it is recorded.")
+@click.option("--reason", default="cancelled by an operator", show_default=True, help="Reason to record.")
 @shared_options
 @click.pass_obj
 def cancel_task(call: Invocation, task_id: str, reason: str) -> None:
-    """Ask for the end of a task: at once when nobody carries it, else at its holder's next call."""
+    """Cancel a task: at once if no worker runs it, else when the task next calls Holdfast."""
     asked = CancelAsked(task_id=task_id, reason=reason)
     view = call.change("ledger.cancel", asked, cancelling_task, CancelView)
     call.output.show(view, lambda: call.output.line(_cancelled(view)))
@@ -430,30 +436,36 @@ def _cancelled(view: CancelView) -> str:
         case "cancelled":
             return f"{view.task.id} is cancelled"
         case "cancel_requested":
-            return f"{view.task.id} is being carried; its holder is told at its next call"
+            return f"{view.task.id} is running; its worker cancels it when the task next calls Holdfast"
         case _:
-            return f"{view.task.id} had ended before as {view.task.status}; nothing changed"
+            return f"{view.task.id} has already ended as {view.task.status}; nothing changed"
 
 
 # --- retry
 
 
-@tasks.command("retry", short_help="Go on with tasks that ended without success.")
+@tasks.command("retry", short_help="Retry tasks that failed, timed out or are lost.")
 @click.argument("task_id", metavar="[ID]", required=False, callback=task_prefix)
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     type=click.Choice(RETRIED),
-    help="Instead of ID: all in this status; may be repeated.",
+    help="Instead of ID: all tasks in this status; repeatable.",
 )
-@click.option("--name", help="Of those, only tasks with this name.")
-@click.option("--owner", help="Of those, only tasks of this owner.")
-@click.option("--cancelled", is_flag=True, help="Also if it was cancelled.")
+@click.option("--name", help="With --status: only tasks with this name.")
+@click.option("--owner", help="With --status: only tasks of this owner.")
+@click.option("--cancelled", is_flag=True, help="Also retry a task that was cancelled.")
 @click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True, help="How many at most."
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    help="Maximum number to retry.",
 )
-@click.option("--before", callback=task_prefix, metavar="ID", help="Only those older than this one.")
+@click.option(
+    "--before", callback=task_prefix, metavar="ID", help="With --status: only tasks older than this one."
+)
 @shared_options
 @click.pass_context
 def retry_tasks(
@@ -467,22 +479,22 @@ def retry_tasks(
     *,
     cancelled: bool,
 ) -> None:
-    """Go on with a task that failed, timed out or is lost, after its cause is fixed.
+    """Retry a task that failed, timed out or is lost, after you have fixed the cause.
 
-    It keeps its id and its key. A follow-up run begins at the last good place with the code of today: what
-    the task has done stays done, the steps that made it fail are tried again, and its attempts and its time
-    are counted anew. A process that carries tasks of its name takes it.
+    The task keeps its id and its key. A follow-up run starts at the last good point with today's code: saved
+    steps are kept, the steps that failed run again, and attempts and timeouts start from zero. A worker that
+    knows the task's name runs it.
 
     \b
     holdfast tasks retry task_01h8
     holdfast tasks retry --status failed --name report
 
-    Status 3 when it has not ended, or cannot be retried; with --status, when none of them could.
+    Exit status 3 if the task has not ended or cannot be retried; with --status, if no task was retried.
     """
     call: Invocation = context.obj
     if task_id is None:
         if not statuses:
-            raise click.UsageError("give the ID of a task, or --status for all in one")
+            raise click.UsageError("give the ID of a task, or --status to retry all tasks in that status")
         asked = RetryPageAsked(
             status=statuses,  # type: ignore[arg-type]
             name=name,
@@ -497,7 +509,7 @@ def retry_tasks(
         return
     if statuses or name is not None or owner is not None or before is not None:
         raise click.UsageError(
-            "--status, --name, --owner and --before choose several tasks; leave out the ID"
+            "--status, --name, --owner and --before select several tasks; leave out the ID"
         )
     one = RetryAsked(task_id=task_id, cancelled=cancelled)
     view = call.change("ledger.retry", one, retrying_one, RetriedView)
@@ -505,12 +517,12 @@ def retry_tasks(
 
 
 def _retried(view: RetriedView) -> str:
-    how = "resumed at the next chance" if view.task.status == TaskStatus.PAUSED else view.task.status
-    return f"{view.task.id} goes on: {view.run_id} is {how}"
+    how = "waiting for a worker" if view.task.status == TaskStatus.PAUSED else view.task.status
+    return f"{view.task.id} is retried: {view.run_id} is {how}"
 
 
 def _retry_several(call: Invocation, asked: RetryPageAsked, limit: int) -> RetriedPageView:
-    """Page by page, and it says after each how far it is: thousands take a while."""
+    """Retry page by page, and report progress after each: thousands take a while."""
     done = RetriedPageView()
     with call.writing_or_asking() as store:
         while True:
@@ -541,35 +553,38 @@ def _print_retried(output: Output, view: RetriedPageView) -> None:
         output.line(task_id)
     for one in view.refused:
         output.say(f"not retried: {one.task_id}: {one.why}")
-    refused = f", {view.count + len(view.refused):,} looked at" if view.refused else ""
-    output.say(f"{counted(view.count, 'task')} {'goes' if view.count == 1 else 'go'} on{refused}")
+    refused = f", {len(view.refused):,} refused" if view.refused else ""
+    output.say(f"{counted(view.count, 'task')} retried{refused}")
     if view.next_page_token is not None:
-        output.say(f"there may be more: --before {view.next_page_token}")
+        output.say(f"there may be more; to retry them, add --before {view.next_page_token}")
 
 
 # --- fork
 
 
-@tasks.command("fork", short_help="A new task from the past of another.")
+@tasks.command("fork", short_help="Copy a task up to one of its turns.")
 @click.argument("task_id", metavar="ID", callback=task_prefix)
 @click.option(
-    "--at", required=True, metavar="PLACE", help="After which turn: turn:3, LOOP:TURN, plan:ITEM, or start."
+    "--at",
+    required=True,
+    metavar="PLACE",
+    help="Copy up to the end of: turn:3, LOOP:TURN, plan:ITEM, or start.",
 )
 @click.option(
     "--effects",
     type=click.Choice(["refuse", "keep", "acknowledge"]),
     default="refuse",
     show_default=True,
-    help="What becomes of effects that have happened since.",
+    help="What to do about effects that happened after that point.",
 )
-@click.option("--key", help="The same key again finds the first fork.")
+@click.option("--key", help="Idempotency key: the same key finds the first fork.")
 @shared_options
 @click.pass_obj
 def fork_one(call: Invocation, task_id: str, at: str, effects: str, key: str | None) -> None:
-    """Make a new task with the past of another, up to the end of one of its turns; the other is not changed.
+    """Create a new task with the history of another, up to the end of a turn. The original does not change.
 
-    Refused, with their names, while effects have happened since: `keep` lets the fork find their results,
-    `acknowledge` lets it do them once more. The guide "Fork a task" says what cannot be forked.
+    Refused if effects happened after that point; the message names them. With `--effects keep` the fork uses
+    their results, with `--effects acknowledge` it may perform them again. See the guide "Fork a task".
     """
     asked = ForkAsked(task_id=task_id, at=at, effects=effects, key=key)  # type: ignore[arg-type]
     view = _fork(call, asked)
@@ -586,5 +601,5 @@ def _fork(call: Invocation, asked: ForkAsked) -> ForkedView:
 
 def _print_forked(output: Output, view: ForkedView) -> None:
     output.line(view.task.id)
-    how = "is a fork" if view.is_new else f"was forked before, is {view.task.status}, and is a fork"
-    output.say(f"it {how} of {view.source_task_id} at {view.at}")
+    again = "" if view.is_new else f"; it was forked before, and is {view.task.status}"
+    output.say(f"forked from {view.source_task_id} at {view.at}{again}")

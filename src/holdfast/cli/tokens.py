@@ -1,4 +1,4 @@
-"""tokens list, create, revoke, rotate: what opens the gateway's doors, for what, and until when."""
+"""tokens list, create, revoke, rotate: tokens for the gateway's API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SCOPES = {"read": "operator.read", "write": "operator.write", "admin": "operato
 @click.group("tokens")
 @shared_options
 def tokens() -> None:
-    """Tokens for the gateway's doors: each with a name, what it may do, and an end."""
+    """API tokens of the gateway, each with a name, scopes and an expiry."""
 
 
 # --- list
@@ -47,7 +47,7 @@ def tokens() -> None:
 @shared_options
 @click.pass_obj
 def list_tokens(call: Invocation) -> None:
-    """All tokens of this home, those of the settings as well, and when each was last used."""
+    """All tokens of this home and of the settings, with the time of their last use."""
     home, settings = _here(call)
     view = read_page(home, settings, call.clock.now())
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
@@ -85,21 +85,30 @@ def _end(one: TokenView) -> str:
 # --- create
 
 
-@tokens.command("create", short_help="Make a token, and show it once.")
+@tokens.command("create", short_help="Create a token and print it once.")
 @click.argument("name", metavar="NAME")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     type=click.Choice(sorted(_SCOPES)),
-    help="What its bearer may do; may be given several times. [default: read]",
+    help="What the token allows; repeatable. [default: read]",
 )
-@click.option("--read-only", is_flag=True, help="It may look, and change nothing. [default]")
-@click.option("--owner", metavar="OWNER", help="Only tasks of this owner.")
-@click.option("--task", "tasks_", multiple=True, metavar="NAME", help="Only tasks of this name.")
-@click.option("--method", "methods", multiple=True, metavar="METHOD", help="Only this method of the API.")
-@click.option("--expires-in", callback=maybe_duration, metavar="DURATION", help="Such as 12h or 30d.")
-@click.option("--expires-at", metavar="MOMENT", help="Such as 2030-01-31T00:00:00Z.")
+@click.option("--read-only", is_flag=True, help="Allow reads only. [default]")
+@click.option("--owner", metavar="OWNER", help="Restrict to tasks of this owner.")
+@click.option(
+    "--task", "tasks_", multiple=True, metavar="NAME", help="Restrict to tasks with this name; repeatable."
+)
+@click.option(
+    "--method", "methods", multiple=True, metavar="METHOD", help="Restrict to this API method; repeatable."
+)
+@click.option(
+    "--expires-in",
+    callback=maybe_duration,
+    metavar="DURATION",
+    help="Lifetime, such as 12h or 30d. [default: no expiry]",
+)
+@click.option("--expires-at", metavar="MOMENT", help="Expiry time, such as 2030-01-31T00:00:00Z.")
 @shared_options
 @click.pass_obj
 def create(
@@ -114,12 +123,12 @@ def create(
     *,
     read_only: bool,
 ) -> None:
-    """Make a token called NAME, and print it: it is shown this once, and only its digest is kept.
+    """Create a token called NAME and print it. Save it: only its digest is stored.
 
-    It counts at once, also in a gateway that runs.
+    It is valid at once, also in a running gateway.
     """
     if read_only and set(scopes) - {"read"}:
-        raise click.UsageError("--read-only and a --scope that is more exclude each other")
+        raise click.UsageError("--read-only allows no other --scope than read; leave out one of them")
     home, settings = _here(call)
     asked = _checked(
         TokenCreateAsked,
@@ -143,39 +152,39 @@ def create(
 
 
 def _print_made(output: Output, view: TokenMadeView, what: str) -> None:
-    # Alone on stdout, so that a script can take it.
+    # Only the token goes to stdout, so that a script can read it.
     output.line(view.text)
     end = "" if view.token.expires_at is None else f", until {clock_time(view.token.expires_at)}"
-    output.say(f"the token {view.token.name} is {what}{end}; it is shown this once, keep it safe")
+    output.say(f"the token {view.token.name} is {what}{end}; save it now, it is not shown again")
 
 
 # --- revoke and rotate
 
 
-@tokens.command("revoke", short_help="Let a token open nothing any more.")
+@tokens.command("revoke", short_help="Revoke a token.")
 @click.argument("name", metavar="NAME")
 @shared_options
 @click.pass_obj
 def revoke(call: Invocation, name: str) -> None:
-    """The bearer of the token NAME is refused at once, also on connections that are open."""
+    """Revoke the token NAME. It is refused at once, also on open connections."""
     home, settings = _here(call)
     asked = _checked(TokenAsked, {"name": name})
     view = _change(
         call, "tokens.revoke", asked, lambda: revoke_token(home, settings, asked), TokenRevokedView
     )
-    call.output.show(view, lambda: call.output.line(f"the token {view.token.name} opens nothing any more"))
+    call.output.show(view, lambda: call.output.line(f"the token {view.token.name} is revoked"))
 
 
-@tokens.command("rotate", short_help="Another text for a token.")
+@tokens.command("rotate", short_help="Replace a token by a new one.")
 @click.argument("name", metavar="NAME")
-@click.option("--expires-in", callback=maybe_duration, metavar="DURATION", help="Another end, such as 30d.")
-@click.option("--expires-at", metavar="MOMENT", help="Another end, such as 2030-01-31T00:00:00Z.")
+@click.option("--expires-in", callback=maybe_duration, metavar="DURATION", help="New lifetime, such as 30d.")
+@click.option("--expires-at", metavar="MOMENT", help="New expiry time, such as 2030-01-31T00:00:00Z.")
 @shared_options
 @click.pass_obj
 def rotate(call: Invocation, name: str, expires_in: timedelta | None, expires_at: str | None) -> None:
-    """Give the token NAME another text, and print it once; the one before is refused at once.
+    """Replace the token NAME by a new one with the same scopes, and print it. The old one is refused at once.
 
-    What it may do stays. `operator` is the token of this home, in its file `token`.
+    `operator` is the token of this home, in its file `token`.
     """
     home, settings = _here(call)
     asked = _checked(TokenRotateAsked, {"name": name, "expiresAt": _moment(call, expires_in, expires_at)})
@@ -186,14 +195,14 @@ def rotate(call: Invocation, name: str, expires_in: timedelta | None, expires_at
         lambda: rotate_token(home, settings, asked, call.clock.now()),
         TokenMadeView,
     )
-    call.output.show(view, lambda: _print_made(call.output, view, "made anew"))
+    call.output.show(view, lambda: _print_made(call.output, view, "replaced"))
 
 
-# --- what they share
+# --- shared by all
 
 
 def _here(call: Invocation) -> tuple[Path, Config]:
-    """The home, and what is set there. Tokens are made where the gateway runs, and nowhere else."""
+    """The home and its settings. Tokens can only be changed on the gateway's own host."""
     from holdfast.config.files import load
 
     call.must_be_here()
@@ -202,7 +211,7 @@ def _here(call: Invocation) -> tuple[Path, Config]:
 
 
 def _change(call: Invocation, method: str, asked: msgspec.Struct, act: Callable[[], V], answer: type[V]) -> V:
-    """Through the gateway that runs in this home; else here."""
+    """Make the change through the running gateway; if there is none, make it here."""
     from holdfast.cli.client import is_listening
 
     if is_listening(call.settings.home):
@@ -213,16 +222,16 @@ def _change(call: Invocation, method: str, asked: msgspec.Struct, act: Callable[
 
 
 def _record(call: Invocation, method: str, asked: msgspec.Struct) -> None:
-    """In the audit log, if there is a ledger. If it cannot be written, the token is changed all the same."""
+    """Write the audit entry, if there is a ledger. If that fails, the token is still changed."""
     try:
         with call.reading():
-            pass  # to open it for writing would make one that is not there
+            pass  # opening it for writing would create a missing ledger
         with call.writing() as store:
             call.record(store, method, asked)
     except NoLedger:
         pass
     except HoldfastError as error:
-        call.output.say(f"the audit log does not tell of this: {error}")
+        call.output.say(f"the audit log has no entry for this change: {error}")
 
 
 def _checked(kind: type[V], given: dict[str, object]) -> V:
@@ -230,14 +239,14 @@ def _checked(kind: type[V], given: dict[str, object]) -> V:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         if "`$.name`" in str(error):
-            why = "a name has letters, digits, - and _, at most 64, and begins with neither sign"
+            why = "use 1 to 64 letters, digits, - and _, starting with a letter or digit"
             raise BadInput("NAME", why) from error
         raise BadInput("token", str(error)) from error
 
 
 def _moment(call: Invocation, expires_in: timedelta | None, expires_at: str | None) -> datetime | None:
     if expires_in is not None and expires_at is not None:
-        raise click.UsageError("--expires-in and --expires-at exclude each other")
+        raise click.UsageError("--expires-in and --expires-at exclude each other; give only one of them")
     if expires_in is not None:
         return (call.clock.now() + expires_in).astimezone(UTC)
     if expires_at is None:
@@ -246,8 +255,8 @@ def _moment(call: Invocation, expires_in: timedelta | None, expires_at: str | No
         moment = datetime.fromisoformat(expires_at)
     except ValueError as error:
         raise BadInput(
-            "--expires-at", f"{expires_at!r:.60} is no moment; write 2030-01-31T00:00:00Z"
+            "--expires-at", f"{expires_at!r:.60} is not a time; write 2030-01-31T00:00:00Z"
         ) from error
     if moment.tzinfo is None:
-        raise BadInput("--expires-at", "write the moment with its offset, such as 2030-01-31T00:00:00Z")
+        raise BadInput("--expires-at", "add the UTC offset, such as 2030-01-31T00:00:00Z")
     return moment

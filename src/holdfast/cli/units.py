@@ -1,4 +1,4 @@
-"""gateway unit: prints what systemd or launchd needs to keep the gateway running."""
+"""gateway unit: prints a systemd unit or a launchd plist for the gateway."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.invocation import Invocation, shared_options, whoever
+from holdfast.cli.invocation import Invocation, shared_options, user_name
 from holdfast.config import HOME_VARIABLE, STORE_VARIABLE, PostgresPlace, SqlitePlace, in_home
 from holdfast.views.up import UnitView
 
@@ -18,25 +18,31 @@ if TYPE_CHECKING:
     from holdfast.gateway.units import Service
 
 
-@click.command("unit", short_help="Print a systemd unit, or with --launchd a plist for macOS.")
-@click.option("--launchd", "is_launchd", is_flag=True, help="A plist for launchd instead.")
-@click.option("--user", metavar="NAME", help="Who runs it; the present user if not given.")
-@click.option("--user-unit", "is_users_own", is_flag=True, help="For the user's own systemd or launchd.")
+@click.command("unit", short_help="Print a systemd unit, or a launchd plist for macOS.")
+@click.option("--launchd", "is_launchd", is_flag=True, help="Print a launchd plist instead.")
+@click.option("--user", metavar="NAME", help="User that runs the gateway. [default: the current user]")
+@click.option(
+    "--user-unit", "is_users_own", is_flag=True, help="For the user's own service manager, not the system's."
+)
 @shared_options
 @click.pass_obj
 def unit(call: Invocation, *, is_launchd: bool, user: str | None, is_users_own: bool) -> None:
-    """Print a systemd unit that keeps `holdfast up` running in this home, or with --launchd a plist.
+    """Print a systemd unit, or a launchd plist, that keeps `holdfast up` running in this home.
 
-    It changes nothing: put what it prints into the file that its first line names.
+    This changes nothing: save the output to the file that its first line names.
     """
     from holdfast.gateway.units import launchd_plist, systemd_unit
 
     if is_users_own and user is not None:
-        raise click.UsageError("--user names a user of the system's own; --user-unit has none to name")
-    service = _service(call, None if is_users_own else whoever(user))
-    if is_launchd:  # a plist has no room for such words
+        raise click.UsageError(
+            "--user is for a system unit, and --user-unit always runs as you; give only one of them"
+        )
+    service = _service(call, None if is_users_own else user_name(user))
+    if is_launchd:  # a plist cannot contain these instructions
         where = "~/Library/LaunchAgents" if is_users_own else "/Library/LaunchDaemons"
-        call.output.say(f"put it into {where}/holdfast.gateway.plist, and make {service.home}/log first")
+        call.output.say(
+            f"save it as {where}/holdfast.gateway.plist, and first run `mkdir -p {service.home}/log`"
+        )
     kind, text = ("launchd", launchd_plist(service)) if is_launchd else ("systemd", systemd_unit(service))
     call.output.show(UnitView(kind=kind, text=text), lambda: call.output.line(text.rstrip("\n")))
 
@@ -52,7 +58,7 @@ def _service(call: Invocation, user: str | None) -> Service:
         environment[STORE_VARIABLE] = place.url
     elif call.store is not None:
         call.output.say(
-            f"the store's URL has a password, which a unit would show to everybody: "
+            "the --store URL contains a password, which every user could read in the unit; it was left out: "
             f"write {STORE_VARIABLE}=… into {home / 'environment'} (chmod 600), or store into holdfast.toml"
         )
     config = load(home, os.environ).config

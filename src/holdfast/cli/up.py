@@ -1,4 +1,4 @@
-"""up: holds the sockets, starts the gateway, and keeps it running until somebody stops it."""
+"""up: holds the sockets, starts the gateway, and keeps it running until it is stopped."""
 
 from __future__ import annotations
 
@@ -31,29 +31,34 @@ if TYPE_CHECKING:
     from holdfast.gateway.supervisor import Terms
 
 MAX_PATH_CHARS = 4096
-# Of one line of the log, tracebacks included.
+# The limit for one log record, including tracebacks.
 MAX_LOGGED_CHARS = 64 * 1024
-# Enough for every connection that the doors keep; more is refused on macOS.
+# Enough for every connection of the API; macOS refuses more.
 MAX_OPEN_FILES = 10_240
-# Without a supervisor the same program runs, in the place of this one.
-# -P: what lies in the working directory is not taken for a part of it.
+# The gateway process; with --no-supervisor it replaces this one.
+# -P: do not import modules from the working directory.
 COMMAND = ("-P", "-m", "holdfast", "gateway", "child")
 
 
-@click.command("up", short_help="Start the gateway, and keep it running.")
+@click.command("up", short_help="Start the gateway and keep it running.")
 @click.option("--host", metavar="HOST", help="Listen on this address (gateway.host).")
 @click.option(
     "--port", metavar="PORT", type=click.IntRange(0, 65535), help="Listen on this port; 0 takes a free one."
 )
-@click.option("--no-supervisor", "is_alone", is_flag=True, help="Be the gateway; something else restarts it.")
+@click.option(
+    "--no-supervisor",
+    "is_alone",
+    is_flag=True,
+    help="Run without a supervisor; another service manager restarts the gateway.",
+)
 @shared_options
 @click.pass_context
 def up(context: click.Context, *, host: str | None, port: int | None, is_alone: bool) -> None:
-    """Start the gateway in the foreground, and start it again when it crashes or wants to.
+    """Start the gateway in the foreground, and restart it after a crash or on request.
 
-    Where it listens is printed when it serves.
-    Ctrl-C or SIGTERM stops it: it drains, and what is unfinished goes on at the next start. SIGHUP or SIGUSR1
-    restarts the gateway; nobody who connects meanwhile is refused. Status 78: the settings are unusable.
+    It prints its addresses when it is ready. Ctrl-C or SIGTERM stops it: it drains, and resumes unfinished
+    work at the next start. SIGHUP or SIGUSR1 restarts it; new connections wait meanwhile. Exit status 78 if
+    the settings are invalid.
     """
     from holdfast.config.tls import read_certificate
     from holdfast.config.token import read_token
@@ -69,7 +74,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
         app.make_home(home)
         settings = _read(home, overrides)
         read_certificate(settings.tls, home, now=call.clock.now())
-        # Whoever reads where we listen finds the token there, too.
+        # Create the token first: a client that reads our address needs it.
         read_token(home, os.environ)
     except HomeUnusable:
         raise
@@ -92,7 +97,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
 
 
 class _Terms:
-    """The supervisor's part of the settings, as they are now; it says which changes it cannot follow."""
+    """The supervisor's current settings; it warns about changes that need a new `holdfast up`."""
 
     def __init__(self, home: Path, overrides: Mapping[str, object]) -> None:
         self._home = home
@@ -106,7 +111,7 @@ class _Terms:
         place = (settings.host, settings.port)
         if self._place not in (None, place):
             logging.getLogger("holdfast").warning(
-                "gateway.host or gateway.port has changed: that counts when `holdfast up` is started anew"
+                "gateway.host or gateway.port has changed: stop and start `holdfast up` to apply it"
             )
         self._place = place
         return Terms(
@@ -123,16 +128,16 @@ def _read(home: Path, overrides: Mapping[str, object]) -> GatewaySettings:
 
 
 def _allow_open_files() -> None:
-    """For the gateway, which inherits it: the usual 1,024 are for programs that know only so many."""
+    """Raise the limit of open files, which the gateway inherits: the usual 1,024 are too few."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(ValueError, OSError):  # then there are fewer connections
+        with contextlib.suppress(ValueError, OSError):  # then fewer connections are possible
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _environment(call: Invocation, home: Path) -> dict[str, str]:
-    """What was said on our command line, for the gateway; not as arguments, for a URL may hold a password."""
+    """Our options for the gateway, as variables: a URL may contain a password, and arguments are public."""
     environ = {**os.environ, HOME_VARIABLE: str(home)}
     if call.store is not None:
         environ[STORE_VARIABLE] = call.settings.store.url
@@ -171,7 +176,7 @@ def _print(output: Output, view: UpView) -> None:
 
 
 def log_to_stderr() -> None:
-    """With the time, unless somebody who adds it reads along."""
+    """Log to stderr; with the time, unless the journal adds it."""
     has_journal = "JOURNAL_STREAM" in os.environ
     form = "%(message)s" if has_journal else "%(asctime)s %(levelname)s %(message)s"
     handler = logging.StreamHandler(sys.stderr)
@@ -180,8 +185,8 @@ def log_to_stderr() -> None:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Lines without secrets: an error may quote what a program has stored, and a traceback its source."""
+    """Redacts log lines: an error may quote stored values, and a traceback its source."""
 
     def format(self, record: logging.LogRecord) -> str:
-        # Redacted before it is cut: half of a secret looks like none.
+        # Redact before cutting: half of a secret would not be found.
         return redact_text(super().format(record))[:MAX_LOGGED_CHARS]

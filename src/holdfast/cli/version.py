@@ -1,4 +1,4 @@
-"""version: what runs here."""
+"""version: the versions of Holdfast, Python and SQLite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.views.health import VersionView
 @shared_options
 @click.pass_obj
 def version(call: Invocation) -> None:
-    """What runs here."""
+    """Print the versions of Holdfast, Python and SQLite."""
     python = ".".join(map(str, sys.version_info[:3]))
     view = VersionView(holdfast=__version__, python=python, sqlite=app.sqlite_version())
     call.output.show(

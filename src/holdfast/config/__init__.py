@@ -1,7 +1,7 @@
 """Settings as frozen structs, parsed and checked once.
 
-Re-exported is where things are, which is all that a listing needs. What the gateway needs besides is in
-`gateway`, `files` and `token`, so that nobody pays for it who only looks.
+This module re-exports only where things are, which is all that a listing needs. The rest is in `gateway`,
+`files` and `token`, so that a command that only reads does not pay for their import.
 """
 
 from __future__ import annotations

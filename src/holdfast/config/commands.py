@@ -1,4 +1,4 @@
-"""A command of the settings fit to be shown: what may be a password in it is hidden, at the risk of more."""
+"""Hides what may be a password in a command of the settings; when in doubt, it hides."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from holdfast.core.redaction import redact, redact_text
 from holdfast.core.secret_shapes import CURL_FLAG
 
 _HIDDEN = "…"
-# More of a word tells a reader nothing.
+# Longer words are cut.
 _MOST_CHARS = 2000
-# What follows these may be a password: mysql -p, sshpass -p, redis-cli -a, curl -u and -H and -b.
+# Flags whose value may be a password: mysql -p, sshpass -p, redis-cli -a, curl -u, -H and -b.
 _SHORT = re.compile(r"-[apubUHk]")
-# And these, behind a program that is known for them: zip -P, sqlcmd -P, ldapsearch -w.
+# The same for certain programs only: zip -P, sqlcmd -P, ldapsearch -w.
 _SHORT_OF_KNOWN = re.compile(r"-[apubUHkPw]")
 _NAMED = (
     r"(?i:[\w.-]*(?:auth|cookie|pass|pwd|token|secret|key|cred|login|sig|bearer|connection|(?<![A-Za-z])"
@@ -22,11 +22,11 @@ _NAMED = (
 )
 _LONG = re.compile(rf"--?(?:{_NAMED}|[\w-]*(?i:user|header)[\w-]*)(?![\w-])")
 _SECRET_NAME = re.compile(rf"[\"']?{_NAMED}=")
-# Programs whose short flags have passwords for their values, also passwords of digits alone.
+# Programs whose short flags take passwords, even passwords of digits only.
 _KNOWN = re.compile(
     r"7z|bcp|ldap[a-z]+|mariadb[a-z-]*|mongo[a-z]*|mysql[a-z]*|redis-cli|smbclient|sqlcmd|sqlplus|sshpass|(un)?zip"
 )
-# So many digits are no port.
+# More digits than a port has.
 _LONG_NUMBER = re.compile("[0-9]{6}")
 # sqlplus scott/tiger@db, and curl -sSubob:secret
 _ORACLE = re.compile(r"([^\s/@]{1,100}/)[^\s@]+(@.*)?", re.DOTALL)
@@ -37,9 +37,9 @@ _HEADER = re.compile(r"([\"']?[A-Za-z][\w-]{0,60}:\s*+)\S.*", re.DOTALL)
 _PAIR = re.compile(r"([^\s:/@=]{1,100}:)[^/\\\s].*", re.DOTALL)
 _ADDRESS = re.compile(r"[\w+.-]{1,30}:/{0,2}.*@|[\w+.-]{1,30}://")
 _AFTER_SIGN = re.compile(r"([?&#][^=&#\s]{0,100}=?)[^&#\s]*")
-# A port, a number, a range of ports: no password, or a poor one.
+# A port, a number or a range of ports: not a password.
 _NUMBERS = re.compile(r"[0-9][0-9.:,-]*")
-# A word, a path, a version or a date: what people type.
+# A word, a path, a version or a date: not a password.
 _TYPED = re.compile(
     r"[A-Za-z]{0,40}|[~.\w-]*(?:[/\\][\w.@+ -]*)+|[\w-]{1,40}\.[a-z]{1,5}|[A-Za-z]+[-_.]?[0-9.]{1,8}"
 )
@@ -47,14 +47,14 @@ _SIGNS = re.compile(r"[0-9!$%^&*+~#]")
 
 
 def command_to_show(command: list[str]) -> list[str]:
-    """The program and its arguments, each that may be or hold a password replaced by `…`."""
+    """The program and its arguments; each part that may be a password is replaced by `…`."""
     shown = redact(command)
     words = [str(word)[:_MOST_CHARS] for word in shown] if isinstance(shown, list) else []
     return [*words[:1], *_Shown(words).arguments(words[1:])]
 
 
 class _Shown:
-    """Shows the arguments of one command, and of a line for a shell in it."""
+    """Shows the arguments of one command, and of a shell command line inside it."""
 
     __slots__ = ("_is_known", "_is_oracle", "_short")
 
@@ -70,7 +70,7 @@ class _Shown:
             if word.startswith("[redacted:"):
                 yield word
             elif any(sign.isspace() for sign in word) and not self._has_value(flag):
-                # A line for a shell is a command itself.
+                # The argument of `sh -c` is a command itself.
                 parts = re.split(r"(\s+)", redact_text(word))
                 yield "".join(_Shown(parts[::2]).with_gaps(parts))
             else:
@@ -87,7 +87,7 @@ class _Shown:
         return self._short.fullmatch(flag) is not None or _LONG.fullmatch(flag) is not None
 
     def _is_number(self, word: str) -> bool:
-        """A port, a count or a range; a password is longer, or follows a program that is known for them."""
+        """Whether it is a port, a count or a range, and not a password of digits."""
         is_password = self._is_known or _LONG_NUMBER.search(word) is not None
         return _NUMBERS.fullmatch(word) is not None and not is_password
 
@@ -129,7 +129,7 @@ class _Shown:
 
 
 def _value_of_flag(word: str, flag: str) -> str:
-    """Of a header its name is shown, of a pair its first half; of `-u root` all of it."""
+    """Show the name of a header, the first half of a pair, and all of `-u root`."""
     if found := _HEADER.fullmatch(word) or _PAIR.fullmatch(word):
         return f"{found[1]}{_HIDDEN}"
     return word if flag in ("-u", "-U", "--user", "--username") and not _may_be_random(word) else _HIDDEN

@@ -1,4 +1,4 @@
-"""Reads all settings: documents in the home, the environment, the command line; the last one wins."""
+"""Reads all settings: files in the home, the environment, the command line; the last one wins."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from holdfast.core.errors import SettingsError
 COMMAND_LINE = "the command line"
 DEFAULT = "default"
 FOLDER = "config"
-# Seed 002 has files for them; whoever writes one believes that it counts.
+# Planned sections without support yet: refuse their files, which would have no effect.
 _NOT_YET = ("workflows", "policies", "alerts")
 S = TypeVar("S", bound=msgspec.Struct)
 Tree = dict[str, Any]
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, where each key that somebody set comes from, and the documents that were read."""
+    """The settings, the source of each key that is set, and the files that were read."""
 
     config: Config
     sources: dict[str, str]
@@ -37,10 +37,10 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Loaded:
-    """Everything that is set for this home. Raises SettingsError with the key, the value and the fix.
+    """All settings of this home. Raises SettingsError with the key, the value and the fix.
 
-    `overrides` are keys with values from the command line, such as `{"gateway.port": 4700}`; None says
-    nothing.
+    `overrides` are keys and values from the command line, such as `{"gateway.port": 4700}`; None means not
+    given.
     """
     reading = _Reading(home)
     reading.take_documents()
@@ -56,14 +56,14 @@ def load(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]
 
 
 def is_settings_file(home: Path, path: Path) -> bool:
-    """Whether a file that changed may hold settings: what a watcher of the home looks out for."""
+    """Whether a changed file may contain settings; for the watcher of the home."""
     if path.suffix not in documents.SUFFIXES:
         return False
     return path.parent == home / FOLDER or (path.parent == home and path.stem == documents.MAIN)
 
 
 class _Reading:
-    """One reading: what was found so far, in our own spelling, and where."""
+    """One pass over all sources: the keys found so far in snake_case, and where."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -71,7 +71,7 @@ class _Reading:
         self._sources: dict[str, str] = {}
         self._paths: list[Path] = []
 
-    # --- taking
+    # --- reading
 
     def take_documents(self) -> None:
         main = documents.find(self._home, documents.MAIN)
@@ -79,14 +79,16 @@ class _Reading:
             self._take_document(main, documents.read(main))
         for section, path in _section_files(self._home / FOLDER).items():
             document = documents.read(path)
-            # With or without the name of the section above its entries.
+            # The file may repeat the section's name above its entries, or not.
             self._take_document(path, document if set(document) == {section} else {section: document})
 
     def take(self, key: str, value: object, where: str) -> None:
-        """One value that takes the place of any that was found before."""
+        """Set one value; it replaces an earlier one."""
         key = SHORT_FORMS.get(key, key)
         if key_of(key) is None:
-            raise SettingsError(f"{key} in {where} is no setting; `holdfast config explain` lists them")
+            raise SettingsError(
+                f"{key} in {where} is not a setting; list all settings with `holdfast config explain`"
+            )
         table = self._tree
         *parts, last = key.split(".")
         for part in parts:
@@ -100,14 +102,14 @@ class _Reading:
         for section in SECTIONS:
             for name, entry in found.pop(section, {}).items():
                 if name in self._tree[section]:
-                    raise SettingsError(f"{section}.{name} stands in two documents, one is {path}: keep one")
+                    raise SettingsError(f"{section}.{name} is in two files, one is {path}: keep one")
                 self._tree[section][name] = entry
         self._tree |= found
 
     def _spell(self, kind: type[msgspec.Struct], table: object, prefix: str, where: str) -> Tree:
-        """The table in our own spelling. Every value that it holds is noted with its source."""
+        """Convert the keys of a table to snake_case, and note the source of each value."""
         if not isinstance(table, dict):
-            raise refusal(prefix.rstrip("."), table, "write a table of keys with their values", where)
+            raise refusal(prefix.rstrip("."), table, "write a table of keys and values", where)
         fields = {field.name: field for field in msgspec.structs.fields(kind)}
         known = {spelling: name for name in fields for spelling in (camel(name), name)}
         found: Tree = {}
@@ -117,14 +119,14 @@ class _Reading:
             if name is None:
                 raise unknown(key, where, [f"{prefix}{name}" for name in fields])
             if name in found:
-                raise SettingsError(f"{prefix}{name} stands twice in {where}, in two spellings: keep one")
+                raise SettingsError(f"{prefix}{name} is given twice in {where}, in two spellings: keep one")
             found[name] = self._spell_value(fields[name].type, value, f"{prefix}{name}", where)
         return found
 
     def _spell_value(self, kind: Any, value: object, key: str, where: str) -> object:
         if key in SECTIONS:
             if not isinstance(value, dict):
-                raise refusal(key, value, "write a table for each by its name", where)
+                raise refusal(key, value, "write a table with a name for each entry", where)
             for name in value:
                 if not isinstance(name, str):
                     raise refusal(key, name, "write the name in quotes", where)
@@ -152,7 +154,7 @@ class _Reading:
         return Loaded(config=config, sources=self._sources, paths=self._paths)
 
     def _build(self, kind: type[S], table: Tree, prefix: str) -> S:
-        """Field by field, so that whatever is wrong is known by its key."""
+        """Convert field by field, so that an error names its key."""
         given: Tree = {}
         for field in msgspec.structs.fields(kind):
             key = f"{prefix}{field.name}"
@@ -181,7 +183,7 @@ class _Reading:
             raise refusal(key, value, expected(key, str(error)), self._where(key)) from error
 
     def _where(self, key: str) -> str:
-        """The source of a key, of something in it, or of what it is in."""
+        """The source of a key, or of the nearest key around it."""
         for known, where in self._sources.items():
             if f"{known}.".startswith(f"{key.rstrip('.')}.") or key.startswith(f"{known}."):
                 return where
@@ -190,27 +192,29 @@ class _Reading:
 
 
 def _section_files(folder: Path) -> dict[str, Path]:
-    """The documents of single sections. One that nobody reads would seem to count, and is refused."""
+    """The files of single sections. A file of another section is refused: it would have no effect."""
     try:
         documents.check_trusted(folder)
         names = {path.stem for path in folder.iterdir() if path.suffix in documents.SUFFIXES}
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise SettingsError(f"{folder}: {error.strerror}; let its owner and us read it") from error
+        raise SettingsError(f"{folder}: {error.strerror}; make it readable for the gateway's user") from error
     for name in sorted(names):
         if name.startswith(".") or name in SECTIONS:
             continue
         why = (
-            f"this version has no {name} yet" if name in _NOT_YET else f"only {', '.join(SECTIONS)} are read"
+            f"this version does not support {name} yet"
+            if name in _NOT_YET
+            else f"only {', '.join(SECTIONS)} are read"
         )
-        raise SettingsError(f"{documents.find(folder, name)} would not count, {why}: move it elsewhere")
+        raise SettingsError(f"{documents.find(folder, name)} would have no effect, {why}: move it elsewhere")
     found = {section: documents.find(folder, section) for section in SECTIONS}
     return {section: path for section, path in found.items() if path is not None}
 
 
 def camel(name: str) -> str:
-    """`sessionRecovery` for `session_recovery`: the spelling of seed 001."""
+    """`sessionRecovery` for `session_recovery`; both spellings are accepted."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 

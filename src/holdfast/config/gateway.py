@@ -1,4 +1,4 @@
-"""Config and its parts: everything that may be set, with its default and its limits."""
+"""Config and its sections: every setting with its default and its limits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
 from holdfast.core.secret import is_own_variable
 
 DEFAULT_PORT = 4653
-MAX_TIMEOUT_S = 10 * 366 * 86_400.0  # ten years: more is a mistake in the unit
+MAX_TIMEOUT_S = 10 * 366 * 86_400.0  # ten years: more is likely a wrong unit
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_SECRET = re.compile(r"[A-Z][A-Z0-9_]{0,99}")  # as hf.secret has it: it is passed on as one
+_SECRET = re.compile(r"[A-Z][A-Z0-9_]{0,99}")  # the same as in hf.secret
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _OBJECT = re.compile(rf"{_MODULE.pattern}:{_MODULE.pattern}")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
@@ -32,7 +32,7 @@ _Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMEOUT_S)]
 
 
 class Unusable(ValueError):
-    """One field with a value that it cannot have, and the fix."""
+    """A field with an invalid value, and the fix."""
 
     def __init__(self, field: str, value: object, fix: str) -> None:
         super().__init__(f"{field}: {fix}")
@@ -40,7 +40,7 @@ class Unusable(ValueError):
 
 
 class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the settings. A key that is not known is a slip of the pen, never ignored."""
+    """A section of the settings. An unknown key is an error, never ignored."""
 
     def _refuse(self, field: str, fix: str) -> NoReturn:
         value = self
@@ -49,7 +49,7 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         raise Unusable(field, value, fix)
 
     def _check_all(self, pattern: re.Pattern[str], fix: str, *fields: str) -> None:
-        """The texts of these fields, alone or in lists; one that is not set is no concern of ours."""
+        """Check the strings of these fields, single or in lists; unset fields pass."""
         for field in fields:
             value = getattr(self, field)
             texts = value if isinstance(value, list) else [] if value is None else [value]
@@ -65,7 +65,7 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         try:
             Path(value).expanduser()
         except RuntimeError:
-            self._refuse(field, "there is no such user; write the whole path")
+            self._refuse(field, "there is no such user; write the full path")
 
     def _check_networks(self, field: str) -> None:
         for text in getattr(self, field):
@@ -93,12 +93,12 @@ class RestartSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     manifest_path: str = "restart-manifest.json"
     drain_timeout_s: _Seconds = 90.0
     max_attempts_without_progress: _Positive = DEFAULT_MAX_IDLE_ATTEMPTS
-    # More than the store has writers only wait for each other.
+    # More than the store has writers would only wait for each other.
     resume_concurrency: Annotated[int, msgspec.Meta(ge=1, le=100)] = 2
 
     def __post_init__(self) -> None:
         self._check_finite("drain_timeout_s")
-        self._check_path("manifest_path", "name a file; a relative path begins at the home")
+        self._check_path("manifest_path", "name a file; a relative path starts at the home")
 
 
 class TlsSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,7 +120,7 @@ class TlsSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The long-lived process: where it listens, whom it hears, and how much it takes on."""
+    """The gateway: where it listens, which clients it accepts, and its limits."""
 
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = DEFAULT_PORT
@@ -141,24 +141,26 @@ class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
         self._check_finite("rate_limit_per_s", "alert_after_s")
         if not self.host or not re.fullmatch(r"[\w.:%-]+", self.host):
             self._refuse("host", "name one address to listen on, such as 127.0.0.1 or ::1")
-        fix = "write each as a Host header has it: a name, or a name and a port"
+        fix = "write each as in a Host header: name or name:port"
         self._check_all(re.compile(r"[\w.-]+(:\d+)?|\[[0-9A-Fa-f:.]+\](:\d+)?"), fix, "allowed_hosts")
-        fix = "write each as a browser sends it: https://name or https://name:port, nothing after it"
+        fix = "write each as a browser sends it: https://name or https://name:port, without a path"
         self._check_all(re.compile(r"https?://[^\s/?#]+"), fix, "allowed_origins")
         self._check_networks("trusted_proxies")
         self._check_all(_URL, "write each as a URL: https://… or one that apprise knows", "alert_urls")
-        self._check_all(re.compile(r"\S(.{0,198}\S)?"), "name who owns what nobody else owns", "owner")
+        self._check_all(
+            re.compile(r"\S(.{0,198}\S)?"), "name the owner of tasks that are created without one", "owner"
+        )
         for place in self.python_path:
             if not place.strip() or "\0" in place:
-                self._refuse("python_path", "name directories; a relative path begins at the home")
+                self._refuse("python_path", "name directories; a relative path starts at the home")
             try:
                 Path(place).expanduser()
             except RuntimeError:
-                self._refuse("python_path", "there is no such user; write the whole path")
+                self._refuse("python_path", "there is no such user; write the full path")
 
     @property
     def burst(self) -> float:
-        """How many requests may come at once before the rate counts."""
+        """How many requests may come at once before the rate limit applies."""
         return 4 * self.rate_limit_per_s
 
 
@@ -167,45 +169,47 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     callable: str | None = None
     command: list[str] = []
-    # What a command reads: the words alone, or one document with everything about them.
+    # What a command reads on stdin: only the text, or a JSON document.
     stdin: Literal["text", "json"] = "text"
     pydantic_ai: str | None = None
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_TIMEOUT_S)] | None = None
     directory: str | None = None
-    # The variable that the agent sees, and the name of ours that it gets; never a value.
+    # The agent's variable, and the name of the gateway's variable with its value; never a value.
     env: dict[str, str] = {}
     session: str = "main"
 
     def __post_init__(self) -> None:
         ways = [way for way in ("callable", "command", "pydantic_ai") if getattr(self, way)]
         if len(ways) != 1:
-            fix = 'give exactly one of callable = "module:function", command = ["program"] and pydantic_ai'
+            fix = 'set exactly one of callable = "module:function", command = ["program"] and pydantic_ai'
             self._refuse(ways[1] if ways else "callable", fix)
         fix = 'write "module:name"'
         self._check_all(_OBJECT, fix, "callable", "pydantic_ai")
         self._check_finite("timeout_s")
         if self.command and (not self.command[0].strip() or any("\0" in word for word in self.command)):
-            self._refuse("command", "begin with the program, then one text for each argument")
+            self._refuse("command", "start with the program, then one string for each argument")
         if self.stdin != "text" and not self.command:
-            self._refuse("stdin", "only a command reads it; remove it")
-        self._check_path("directory", "name a directory; a relative path begins at the home")
+            self._refuse("stdin", "only a command reads stdin; remove this key")
+        self._check_path("directory", "name a directory; a relative path starts at the home")
         for name, ours in self.env.items():
             if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(ours):
-                # What stands there may be the secret itself.
-                fix = 'write the name of a variable of ours, in capitals: OPENAI_API_KEY = "OPENAI_API_KEY"'
+                # Do not show the value: it may be the secret itself.
+                fix = "write the name of a variable of the gateway, in capitals, such as OPENAI_API_KEY"
                 raise Unusable("env", "…", fix)
             if is_own_variable(ours):
-                raise Unusable("env", {name: ours}, f"{ours} is the gateway's own: pass on another variable")
+                raise Unusable(
+                    "env", {name: ours}, f"{ours} is reserved for the gateway: use another variable"
+                )
         _check_session(self)
 
 
 class ScheduleSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One schedule: at each of its times its prompt is posted to its agent's session."""
+    """One schedule: at each occurrence, its prompt is sent to its agent's session."""
 
     cron: str
     tz: str = "UTC"
     agent: str
-    # When it is read from a file without one it is `cron-<name>`, so that no two schedules share a session.
+    # The default from a file is `cron-<name>`, so that no two schedules share a session.
     session: str = "cron"
     prompt: str
     is_enabled: bool = True
@@ -214,7 +218,7 @@ class ScheduleSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fiel
         self._check_zone()
         self._check_cron()
         if not self.prompt.strip():
-            self._refuse("prompt", "say what the agent shall do")
+            self._refuse("prompt", "write what the agent should do")
         _check_session(self)
 
     def _check_zone(self) -> None:
@@ -231,10 +235,10 @@ class ScheduleSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fiel
         from cronsim import CronSim, CronSimError
 
         try:
-            # Any moment will do: an expression that never comes true says so whenever it is asked.
+            # Any time works for this check: it fails for an expression that never matches.
             next(CronSim(self.cron, datetime(2026, 1, 1, tzinfo=UTC)))
         except (CronSimError, StopIteration) as error:
-            why = str(error) or "it never comes true"
+            why = str(error) or "it never matches"
             fix = (
                 f"{why[0].lower()}{why[1:]}; write minute, hour, day, month, weekday, such as 0 9 * * mon-fri"
             )
@@ -245,12 +249,12 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     """One channel: signed webhooks in and out, or notices through apprise."""
 
     kind: Literal["webhook", "apprise"]
-    # A webhook's: the secret's place, never the secret; where answers are posted; who answers what comes in.
+    # For a webhook: where the secret is, never the secret; the URL for answers; the agent for messages.
     secret_env: str | None = None
     secret_file: str | None = None
     url: str | None = None
     agent: str | None = None
-    # Apprise's.
+    # For apprise.
     urls: list[str] = []
 
     def __post_init__(self) -> None:
@@ -259,10 +263,12 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
             own, other = other, own
         for field in other.split():
             if getattr(self, field):
-                self._refuse(field, f"a channel of kind {self.kind} has {', '.join(own.split())}; remove it")
+                self._refuse(
+                    field, f"a channel of kind {self.kind} has only {', '.join(own.split())}; remove this key"
+                )
         if self.kind == "apprise":
             if not self.urls:
-                self._refuse("urls", "name at least one place that apprise knows, such as mailto://…")
+                self._refuse("urls", "write at least one URL that apprise knows, such as mailto://…")
             self._check_all(_URL, "write each as a URL that apprise knows, such as mailto://…", "urls")
         else:
             self._check_webhook()
@@ -270,62 +276,64 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     def _check_webhook(self) -> None:
         if (self.secret_env is None) == (self.secret_file is None):
             self._refuse(
-                "secret_env", "give either secret_env, the name of a variable, or secret_file, a path"
+                "secret_env", "set either secret_env, the name of a variable, or secret_file, a path"
             )
         if self.secret_env is not None and not _VARIABLE.fullmatch(self.secret_env):
-            raise Unusable("secret_env", "…", "write the name of a variable; never the secret itself")
+            raise Unusable("secret_env", "…", "write the name of a variable, never the secret itself")
         if self.secret_file is not None and (not self.secret_file.strip() or "\0" in self.secret_file):
-            self._refuse("secret_file", "name a file; a relative path begins at the home")
+            self._refuse("secret_file", "name a file; a relative path starts at the home")
         self._check_all(_HTTP, "write an http:// or https:// URL", "url")
         if self.agent is None and self.url is None:
-            self._refuse("agent", "name the agent that answers what comes in, or the url for what goes out")
+            self._refuse(
+                "agent", "name the agent that answers incoming messages, or the url for outgoing ones"
+            )
 
 
 class TokenSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One more token for the doors: where it stands, and what it lets its bearer do."""
+    """One API token: where it is stored, and what it allows."""
 
     token_env: str | None = None
     token_file: str | None = None
     scopes: list[Scope] = msgspec.field(default_factory=lambda: ["operator.read"])
-    # Whose tasks its bearer sees and touches, and nothing else; None for those of everybody.
+    # The only owner whose tasks it may reach; None for all owners.
     owner: str | None = None
-    # The names of the tasks that its bearer sees and touches, and the methods that it may call; None for all.
+    # The only task names that it may reach, and the only methods that it may call; None for all.
     tasks: list[str] | None = None
     methods: list[str] | None = None
     expires_at: datetime | None = None
 
     def __post_init__(self) -> None:
         if (self.token_env is None) == (self.token_file is None):
-            self._refuse("token_env", "give either token_env, the name of a variable, or token_file, a path")
+            self._refuse("token_env", "set either token_env, the name of a variable, or token_file, a path")
         if self.token_env is not None and not _VARIABLE.fullmatch(self.token_env):
-            raise Unusable("token_env", "…", "write the name of a variable; never the token itself")
-        self._check_path("token_file", "name a file; a relative path begins at the home")
+            raise Unusable("token_env", "…", "write the name of a variable, never the token itself")
+        self._check_path("token_file", "name a file; a relative path starts at the home")
         if not self.scopes:
             self._refuse("scopes", "name at least one of operator.read, operator.write and operator.admin")
         self._check_all(re.compile(r"\S(.{0,198}\S)?"), "name the owner of the tasks", "owner")
         if self.expires_at is not None and self.expires_at.tzinfo is None:
-            self._refuse("expires_at", "write the moment with its offset, such as 2030-01-31T00:00:00Z")
+            self._refuse("expires_at", "write a time with its UTC offset, such as 2030-01-31T00:00:00Z")
         self._check_all(re.compile(r"\S(.{0,198}\S)?"), "write names of tasks", "tasks")
         fix = "write names of methods, such as ledger.create; the guide to RPC lists them"
         self._check_all(re.compile(r"[a-z_]+(\.[a-z_]+)*"), fix, "methods")
         if (self.owner is not None or self.tasks is not None) and "operator.admin" in self.scopes:
-            fix = "a token that is bound to an owner or to tasks cannot administer; leave operator.admin out"
+            fix = "a token that is limited to an owner or to tasks cannot have operator.admin; leave it out"
             self._refuse("scopes", fix)
 
 
 class SecretSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One secret that programs may use by its name: the variable that holds it, and which tasks may."""
+    """One secret for programs: its environment variable, and the tasks and agents that may use it."""
 
     env: str
-    # Names of tasks and of agents. Without both, every task of the gateway's own code may use it.
+    # Names of tasks and agents. If neither is set, every task of the gateway may use it.
     tasks: list[str] | None = None
     agents: list[str] | None = None
 
     def __post_init__(self) -> None:
         if not _VARIABLE.fullmatch(self.env):
-            raise Unusable("env", "…", "write the name of a variable; never the secret itself")
+            raise Unusable("env", "…", "write the name of a variable, never the secret itself")
         if is_own_variable(self.env):
-            self._refuse("env", "that variable is the gateway's own, and no program gets it: name another")
+            self._refuse("env", "this variable is reserved for the gateway: name another")
         self._check_all(re.compile(r"\S(.{0,198}\S)?"), "write names of tasks", "tasks")
         self._check_all(_NAME, "write names of agents", "agents")
 
@@ -336,7 +344,7 @@ class SecretSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class StoreSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the ledger is, and how what holds a secret is kept there. `store = "URL"` is its short form."""
+    """Where the ledger is, and which values are sealed. `store = "URL"` is the short form."""
 
     url: str | None = None
     seal: Literal["secrets", "all", "never"] = "secrets"
@@ -345,11 +353,11 @@ class StoreSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         argv = self.key_command
         if argv and (not argv[0].strip() or any("\0" in word for word in argv)):
-            self._refuse("key_command", "begin with the program, then one text for each argument")
+            self._refuse("key_command", "start with the program, then one string for each argument")
 
 
 class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that may be set."""
+    """All settings."""
 
     store: StoreSettings = StoreSettings()
     tasks: list[str] = []
@@ -369,36 +377,38 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for section in ("agents", "schedules", "channels", "tokens"):
             for name in getattr(self, section):
                 if not _NAME.fullmatch(name):
-                    fix = "a name has letters, digits, - and _, at most 64, and begins with neither sign"
+                    fix = "use 1 to 64 letters, digits, - and _, starting with a letter or digit"
                     raise Unusable(f"{section}.{name}", name, fix)
         for section, parts in (("schedules", self.schedules), ("channels", self.channels)):
             for name, part in parts.items():
                 if part.agent is not None and part.agent not in self.agents:
-                    known = ", ".join(sorted(self.agents)) or "none is declared"
+                    known = ", ".join(sorted(self.agents)) or "there are none"
                     self._refuse(f"{section}.{name}.agent", f"name one of the agents ({known})")
         self._check_secrets()
 
     def _check_secrets(self) -> None:
-        """Programs get none of the variables by which the gateway knows its callers and its channels."""
+        """Refuse secrets that are the gateway's own tokens or channel secrets."""
         own = {one.token_env: f"tokens.{name}.token_env" for name, one in self.tokens.items()}
         own |= {one.secret_env: f"channels.{name}.secret_env" for name, one in self.channels.items()}
         for name, one in self.secrets.items():
             if not _SECRET.fullmatch(name):
-                fix = 'a secret\'s name is in capitals, as in hf.secret("NAME"): letters, digits and _'
+                fix = 'write the name in capitals, as in hf.secret("NAME"): letters, digits and _'
                 raise Unusable(f"secrets.{name}", "…", fix)
             if is_own_variable(name):
-                raise Unusable(f"secrets.{name}", name, "that name is the gateway's own: choose another")
+                raise Unusable(
+                    f"secrets.{name}", name, "this name is reserved for the gateway: choose another"
+                )
             if one.env in own:
-                fix = f"{own[one.env]} names it, so it is the gateway's own: name another variable"
+                fix = f"{own[one.env]} uses this variable, so it is reserved for the gateway: name another"
                 self._refuse(f"secrets.{name}.env", fix)
             if unknown := set(one.agents or ()) - set(self.agents):
-                known = ", ".join(sorted(self.agents)) or "none is declared"
+                known = ", ".join(sorted(self.agents)) or "there are none"
                 fix = f"there is no agent {min(unknown)!r}; name one of the agents ({known})"
                 self._refuse(f"secrets.{name}.agents", fix)
         for name, agent in self.agents.items():
             for ours in agent.env.values():
                 if ours in own:
-                    fix = f"{own[ours]} names {ours}, so it is the gateway's own: pass on another variable"
+                    fix = f"{own[ours]} uses {ours}, so it is reserved for the gateway: use another variable"
                     self._refuse(f"agents.{name}.env", fix)
                 secret = self.secrets.get(ours)
                 if secret is not None and not secret.is_for(name):
@@ -408,4 +418,4 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def _check_session(part: AgentSettings | ScheduleSettings) -> None:
     if not re.fullmatch(r"[^\s:]{1,100}", part.session):
-        raise Unusable("session", part.session, "a session's name has no space and no colon")
+        raise Unusable("session", part.session, "write a name without spaces and colons")

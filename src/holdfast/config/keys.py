@@ -1,4 +1,4 @@
-"""One table of every key that may be set: what it means, and what a change of it needs."""
+"""The table of all settings: what each means, and what a change of it needs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from holdfast.config.gateway import (
 from holdfast.config.places import without_password
 from holdfast.core.redaction import redact
 
-# A key that may be written alone, for the one below it that is set most often.
+# Short forms: a section may be written as the value of its most frequent key.
 SHORT_FORMS = {"store": "store.url"}
-# What stands for the name of an agent, a schedule, a channel, a token or a secret.
+# The placeholder for the name of an agent, a schedule, a channel, a token or a secret.
 ANY = "*"
-# What one entry of each section is made of.
+# The struct of one entry of each section.
 ENTRIES: dict[str, type[msgspec.Struct]] = {
     "agents": AgentSettings,
     "schedules": ScheduleSettings,
@@ -40,13 +40,13 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 class Applies(StrEnum):
-    """When a changed setting counts."""
+    """When a changed setting takes effect."""
 
-    # At once, or the next time that it is used.
+    # At once, or at its next use.
     LIVE = "live"
-    # With the next life of the gateway, which drains and restarts for it.
+    # After a restart of the gateway, which drains and restarts to apply it.
     RESTART = "restart"
-    # With the next `holdfast up`: the supervisor holds it, and outlives restarts.
+    # At the next `holdfast up`: the supervisor uses it, and does not end in a restart.
     UP = "up"
 
 
@@ -56,7 +56,7 @@ class Key(msgspec.Struct, frozen=True):
     name: str
     applies: Applies
     meaning: str
-    # Its value may hold a password or a token, and is never shown whole.
+    # Its value may contain a password or a token, and is never shown in full.
     is_secret: bool = False
 
 
@@ -67,44 +67,48 @@ KEYS: tuple[Key, ...] = (
     Key(
         "store.url",
         _RESTART,
-        "The ledger's URL; a relative path begins at the home. Without it, `ledger.db` there",
+        "The ledger's URL; a relative path starts at the home. Default: `ledger.db` in the home",
         is_secret=True,
     ),
     Key(
         "store.seal",
         _RESTART,
-        "Which values of programs are sealed: those that hold `secrets`, `all`, or `never` any",
+        "Which values of programs are sealed: those with `secrets`, `all`, or `never` any",
     ),
     Key(
         "store.key_command",
         _RESTART,
-        "A program and its arguments that prints the key of sealed values; without it, a file holds the key",
+        "A program and its arguments that prints the key of sealed values; without it, the key is in a file",
     ),
-    Key("tasks", _RESTART, "Python modules, or `module:task`, whose tasks the gateway carries"),
+    Key("tasks", _RESTART, "Python modules, or `module:task`, whose tasks the gateway runs"),
     Key("gateway.host", _UP, "The address to listen on"),
     Key("gateway.port", _UP, "The port to listen on; 0 lets the system choose"),
-    Key("gateway.allowed_hosts", _LIVE, "Host headers that are answered besides those of the loopback"),
-    Key("gateway.allowed_origins", _LIVE, "Origins of web pages that may call besides our own"),
+    Key("gateway.allowed_hosts", _LIVE, "Host headers that are allowed besides those of the loopback"),
+    Key("gateway.allowed_origins", _LIVE, "Origins of web pages that may call the API besides our own"),
     Key(
         "gateway.trusted_proxies",
         _LIVE,
-        "Addresses and networks of proxies whose `X-Forwarded-For` or `Forwarded` header is believed",
+        "Addresses and networks of proxies whose `X-Forwarded-For` or `Forwarded` header is trusted",
     ),
     Key(
         "gateway.rate_limit_per_s",
         _LIVE,
         "Requests per second with one token, or from one address without a token; four times as many at once",
     ),
-    Key("gateway.max_body_bytes", _LIVE, "The largest body or frame that is read"),
-    Key("gateway.capacity", _RESTART, "How many runs the gateway carries at a time"),
+    Key("gateway.max_body_bytes", _LIVE, "The largest accepted body or frame"),
+    Key("gateway.capacity", _RESTART, "How many runs the gateway executes at a time"),
     Key("gateway.alert_urls", _LIVE, "Where alerts go: webhooks, or URLs that apprise knows", is_secret=True),
-    Key("gateway.alert_after_s", _LIVE, "How long the gateway may be away before the supervisor alerts"),
-    Key("gateway.owner", _RESTART, "Who owns what nobody else owns"),
+    Key(
+        "gateway.alert_after_s",
+        _LIVE,
+        "How long the gateway may be down before the supervisor sends an alert",
+    ),
+    Key("gateway.owner", _RESTART, "The owner of tasks that are created without one"),
     Key(
         "gateway.python_path",
         _RESTART,
-        "Directories of modules of agents and tasks, searched after what is installed and before the home; "
-        "relative to the home",
+        "Directories with modules of agents and tasks, searched after installed packages and before the "
+        "home; relative to the home",
     ),
     Key(
         "gateway.tls.cert",
@@ -127,7 +131,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "gateway.restart.readiness_gate_threshold",
         _LIVE,
-        "How many interruptions the readiness gate lets pass",
+        "How many interruptions the readiness gate allows",
     ),
     Key(
         "gateway.restart.drain_queue_messages",
@@ -139,13 +143,13 @@ KEYS: tuple[Key, ...] = (
     Key(
         "gateway.restart.max_attempts_without_progress",
         _RESTART,
-        "After so many attempts one after another that saved nothing a run is not resumed again, if its task "
-        "names no `attempts`; never before it was carried alone",
+        "After this many consecutive attempts without progress a run is not resumed again, unless its task "
+        "sets `attempts`; never before an attempt on an idle worker",
     ),
     Key(
         "gateway.restart.resume_concurrency",
         _LIVE,
-        "How many batches of paused runs, each of at most 500, are resumed side by side",
+        "How many batches of paused runs, each of at most 500, are resumed in parallel",
     ),
     Key("agents.*.callable", _RESTART, "A Python function or task, as `module:name`"),
     Key("agents.*.command", _RESTART, "A program and its arguments; it gets the message on its stdin"),
@@ -153,15 +157,21 @@ KEYS: tuple[Key, ...] = (
     Key("agents.*.pydantic_ai", _RESTART, "A pydantic-ai agent, as `module:name`"),
     Key("agents.*.timeout_s", _RESTART, "How long one answer may take; without it there is no limit"),
     Key(
-        "agents.*.directory", _RESTART, "Where the agent works; relative to the home, and without it the home"
+        "agents.*.directory",
+        _RESTART,
+        "The agent's working directory, relative to the home; default: the home",
     ),
-    Key("agents.*.env", _RESTART, "Variables that a command sees, each with the name of ours that it gets"),
-    Key("agents.*.session", _RESTART, "The session of messages that name none"),
+    Key(
+        "agents.*.env",
+        _RESTART,
+        "Environment variables of a command, each with the name of the gateway's variable that it gets",
+    ),
+    Key("agents.*.session", _RESTART, "The session for messages that name none"),
     Key("schedules.*.cron", _LIVE, "When it fires: minute, hour, day, month, weekday"),
     Key("schedules.*.tz", _LIVE, "The time zone of these times"),
     Key("schedules.*.agent", _LIVE, "Which agent gets the prompt"),
-    Key("schedules.*.session", _LIVE, "In which of its sessions"),
-    Key("schedules.*.prompt", _LIVE, "What the agent is told"),
+    Key("schedules.*.session", _LIVE, "Which of its sessions gets the prompt"),
+    Key("schedules.*.prompt", _LIVE, "The prompt for the agent"),
     Key("schedules.*.is_enabled", _LIVE, "Whether it fires at all"),
     Key("channels.*.kind", _RESTART, "`webhook` or `apprise`"),
     Key("channels.*.secret_env", _RESTART, "A webhook's secret: the name of the variable that holds it"),
@@ -169,27 +179,27 @@ KEYS: tuple[Key, ...] = (
         "channels.*.secret_file", _RESTART, "A webhook's secret: the file that holds it; relative to the home"
     ),
     Key("channels.*.url", _RESTART, "Where a webhook's answers are posted", is_secret=True),
-    Key("channels.*.agent", _RESTART, "Which agent answers what comes in by a webhook"),
+    Key("channels.*.agent", _RESTART, "Which agent answers incoming webhook messages"),
     Key("channels.*.urls", _RESTART, "Where apprise sends answers", is_secret=True),
-    Key("tokens.*.token_env", _LIVE, "One more token for the doors: the name of the variable that holds it"),
-    Key("tokens.*.token_file", _LIVE, "The same: the file that holds it; relative to the home"),
+    Key("tokens.*.token_env", _LIVE, "An API token: the environment variable that contains it"),
+    Key("tokens.*.token_file", _LIVE, "An API token: the file that contains it; relative to the home"),
     Key(
         "tokens.*.scopes",
         _LIVE,
-        "What its bearer may do: `operator.read`, `operator.write`, `operator.admin`",
+        "What the token allows: `operator.read`, `operator.write`, `operator.admin`",
     ),
-    Key("tokens.*.owner", _LIVE, "Whose tasks its bearer sees and touches, and nothing else"),
-    Key("tokens.*.tasks", _LIVE, "The names of the tasks that its bearer sees and touches, and nothing else"),
+    Key("tokens.*.owner", _LIVE, "The only owner whose tasks the token may reach"),
+    Key("tokens.*.tasks", _LIVE, "The only task names that the token may reach"),
     Key(
         "tokens.*.methods",
         _LIVE,
-        "The methods that its bearer may call; without it all that its scopes allow",
+        "The only methods that the token may call; default: all that its scopes allow",
     ),
-    Key("tokens.*.expires_at", _LIVE, "From when on it opens nothing: a moment with its offset"),
+    Key("tokens.*.expires_at", _LIVE, "When the token expires: a time with its UTC offset"),
     Key(
         "secrets.*.env",
         _LIVE,
-        'A secret that programs use as `hf.secret("NAME")`: the name of the variable that holds it',
+        'A secret that programs use as `hf.secret("NAME")`: the environment variable that contains it',
     ),
     Key(
         "secrets.*.tasks",
@@ -202,7 +212,7 @@ _BY_NAME = {key.name: key for key in KEYS}
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """Which keys differ, by what the change of each needs."""
+    """The changed keys, grouped by what their change needs."""
 
     live: list[str] = []
     restart: list[str] = []
@@ -213,7 +223,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def changed(old: Config, new: Config) -> Changes:
-    """What differs between two settings. An agent, schedule or channel that came or went is one change."""
+    """The difference between two settings. An added or removed agent, schedule or channel is one change."""
     before, after = values(old), values(new)
     names = list(dict.fromkeys([*_entries(old), *_entries(new)]))
     moved = [name for name in names if (name in _entries(old)) != (name in _entries(new))]
@@ -225,14 +235,14 @@ def changed(old: Config, new: Config) -> Changes:
 
 
 def with_live(old: Config, new: Config) -> Config:
-    """The old settings, with all that applies live as the new ones have it.
+    """The old settings, with the live keys of the new ones.
 
-    A schedule of an agent that comes only with a restart comes with it.
+    A new schedule of an agent that needs a restart waits for that restart.
     """
     late = {name for name, one in new.schedules.items() if one.agent not in old.agents}
     schedules = {name: one for name, one in new.schedules.items() if name not in late}
     schedules |= {name: one for name, one in old.schedules.items() if name in late}
-    # Whole settings are checked, and so they are whole before they are taken apart.
+    # Config checks itself when it is built, so first build a consistent one.
     whole = msgspec.structs.replace(new, agents=old.agents, channels=old.channels, schedules=schedules)
     return _with_live(old, whole, "")
 
@@ -249,7 +259,7 @@ def _with_live(old: _S, new: _S, prefix: str) -> _S:
 
 
 def key_of(name: str) -> Key | None:
-    """The entry of the table for a key as it is written: `agents.main.command`."""
+    """The table entry of a concrete key such as `agents.main.command`."""
     section, _, rest = name.partition(".")
     if section in SECTIONS:
         name = f"{section}.{ANY}.{rest.rpartition('.')[2]}" if rest.count(".") == 1 else ""
@@ -257,7 +267,7 @@ def key_of(name: str) -> Key | None:
 
 
 def applies(name: str) -> Applies:
-    """Of a key; of a whole agent, schedule or channel, which needs what the neediest of its keys does."""
+    """What a change of a key needs; for a whole agent, schedule or channel, the most that any key needs."""
     key = key_of(name)
     if key is not None:
         return key.applies
@@ -267,12 +277,12 @@ def applies(name: str) -> Applies:
 
 
 def values(config: Config) -> dict[str, Any]:
-    """Every key that these settings have, with its value, in the order of the table."""
+    """Every key of these settings with its value, in the order of the table."""
     return dict(_values(config, ""))
 
 
 def defaults() -> dict[str, Any]:
-    """The value of each key of the table that nobody has set; a key without a default is not among them."""
+    """The default of each key of the table; keys without a default are left out."""
     found = values(Config())
     for section, kind in ENTRIES.items():
         for field in msgspec.structs.fields(kind):
@@ -281,18 +291,18 @@ def defaults() -> dict[str, Any]:
                 found[name] = field.default_factory()
             elif field.default is not msgspec.NODEFAULT:
                 found[name] = field.default
-    # Its own for each, so that no two schedules share a session.
+    # A session of its own for each schedule.
     return found | {f"schedules.{ANY}.session": "cron-<name>"}
 
 
 def fit_to_show(name: str, value: Any) -> Any:
-    """The value of a key without what nobody should see: passwords, tokens, whatever looks like one."""
+    """The value of a key without secrets: passwords, tokens, and what looks like one."""
     key = key_of(name)
     what = name.rpartition(".")[2]
     if what.endswith("command") and isinstance(value, list) and all(isinstance(one, str) for one in value):
         return command_to_show(value)
     if what == "env" and isinstance(value, dict):
-        # The names of variables; whatever else stands there may be a value.
+        # Show only names of variables; anything else may be a secret value.
         return {one: ours if _VARIABLE.fullmatch(str(ours)) else "…" for one, ours in value.items()}
     if isinstance(value, datetime):
         return value.isoformat()
@@ -304,7 +314,7 @@ def fit_to_show(name: str, value: Any) -> Any:
         return value if value is None else "…"
     if name == "store.url":
         return without_password(value)
-    # For many services the whole rest of the URL is the secret.
+    # For many services the rest of the URL is the secret.
     scheme, sign, _ = value.partition("://")
     return f"{scheme}{sign}…" if sign else "…"
 

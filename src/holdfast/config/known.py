@@ -1,4 +1,4 @@
-"""Keeps in mind the secrets that settings and environment hold: none of them is ever stored or shown."""
+"""Registers the secrets of the settings and the environment, so that none is ever stored or shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from holdfast.config.gateway import Config
 from holdfast.core.redaction import keep_secret
 
-# Variables whose values are secrets, by their whole names and by how they begin.
+# Environment variables with secret values, by full name and by prefix.
 _VARIABLES = ("HOLDFAST_KEY", "PGPASSWORD")
 _PREFIX = "HOLDFAST_SECRET_"
 _FEWEST_CHARS = 8
@@ -17,15 +17,15 @@ _LONG_CHARS = 16
 
 
 def keep_secrets(config: Config, environ: Mapping[str, str]) -> None:
-    """At each reading of the settings, so that what is added while a gateway lives counts, too.
+    """Register the secrets. Called at each read of the settings, to learn secrets added while a gateway runs.
 
-    Tokens and the secrets of webhooks are kept where they are read, in token.py and delivery/channels.py.
+    Tokens and webhook secrets are registered where they are read, in token.py and delivery/channels.py.
     """
     for name, value in environ.items():
         if name in _VARIABLES or name.startswith(_PREFIX):
             keep_secret(value)
     for secret in config.secrets.values():
-        # Not the process's own: a script that shares the ledger does not know it in names, either.
+        # Not redacted in names: other processes of the ledger do not know it, and must find the same names.
         keep_secret(environ.get(secret.env, ""), is_own=False)
     for url in _urls(config):
         for part in secrets_in(url):
@@ -43,8 +43,8 @@ def _urls(config: Config) -> Iterator[str]:
 
 
 def secrets_in_store(url: str) -> list[str]:
-    """Of the ledger's address its password and what follows the `?`. Its other parts are names of places,
-    which people use in goals and keys, too."""
+    """The password and the query of the ledger's URL. Its other parts are plain names, which people also use
+    in goals and keys."""
     _, _, rest = url.partition("://")
     before, _, asked = rest.partition("?")
     login, at, _ = before.rpartition("@")
@@ -53,9 +53,9 @@ def secrets_in_store(url: str) -> list[str]:
 
 
 def secrets_in(url: str) -> list[str]:
-    """What of an address may be a secret: its password, and what is too odd to be a name of something.
+    """The parts of a URL that may be secrets: those that do not look like plain names.
 
-    A word is left out even where a password stands: it would be hidden wherever it is only a word.
+    A plain word is left out even as a password: it would be hidden wherever it is used as a word.
     """
     _, _, rest = url.partition("://")
     found = re.split(r"[/?&#=@:,]", rest)
@@ -66,6 +66,6 @@ def secrets_in(url: str) -> list[str]:
 def _is_odd(text: str) -> bool:
     if len(text) < _FEWEST_CHARS or text.isdigit():
         return False
-    # A host has dots and no capitals; a secret of this length has no dots, or other signs as well.
+    # A host name has dots and no capitals; a secret of this length has no dots, or other characters, too.
     is_host = re.fullmatch(r"[a-z0-9-]+(?:\.[a-z0-9-]+)+", text) is not None
     return not is_host and (len(text) >= _LONG_CHARS or re.search(r"[^A-Za-z._-]", text) is not None)

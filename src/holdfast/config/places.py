@@ -1,4 +1,4 @@
-"""Where the home and the ledger are: all that a command needs to know which only looks."""
+"""Where the home and the ledger are: all settings that a read-only command needs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ STORE_VARIABLE = "HOLDFAST_STORE"
 SEAL_VARIABLE = "HOLDFAST_SEAL"
 LEDGER_NAME = "ledger.db"
 
-# Up to the last @: a password that was not percent-encoded may hold any sign.
-# One slash too few, and it is a password all the same.
+# Up to the last @: a password that is not percent-encoded may contain any character.
+# Also with one slash too few.
 _PASSWORD = re.compile(r"(:/{0,2}[^:@/]*:).*(?=@)|(password=)[^&\s]*", re.IGNORECASE)
 _POSTGRES = ("postgresql://", "postgres://")
 _FORMS = "sqlite:///relative/path, sqlite:////absolute/path, postgresql://user@host/database or memory:"
 
 
 class SqlitePlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A ledger in one file. Links are resolved, so that all who use it agree on what lies beside it."""
+    """A ledger in one file. Links are resolved, so that all processes agree on the files next to it."""
 
     path: Path
 
@@ -43,7 +43,7 @@ class SqlitePlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PostgresPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A ledger in a PostgreSQL database. The URL may hold a password: show `shown`."""
+    """A ledger in a PostgreSQL database. The URL may contain a password: print `shown` instead."""
 
     url: str
 
@@ -53,7 +53,7 @@ class PostgresPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """A ledger that ends with its process, for tests."""
+    """A ledger in memory, for tests; lost when its process ends."""
 
     url: str = "memory:"
 
@@ -66,20 +66,20 @@ StorePlace: TypeAlias = SqlitePlace | PostgresPlace | MemoryPlace
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where this Holdfast lives, and where its ledger is."""
+    """The home, and the place of the ledger."""
 
     home: Path
     store: StorePlace
-    # Which values are sealed, and the command that prints the key for it.
+    # Which values are sealed, and the command that prints their key.
     seal: SealMode = SealMode.SECRETS
     key_command: tuple[str, ...] = ()
-    # Why the home's document could not be read, where the ledger was named elsewhere. A command that only
-    # looks can do without it; one that writes must know how to seal.
+    # Why the home's settings file could not be read, if the ledger was named elsewhere. A command that only
+    # reads does not need the file; one that writes must know what to seal.
     unread: str | None = None
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True):
-    """The part `store` of the home's document."""
+    """The section `store` of the home's settings file."""
 
     url: str | None = None
     seal: SealMode = SealMode.SECRETS
@@ -89,9 +89,9 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
 def read_settings(
     environ: Mapping[str, str], *, home: str | None = None, store: str | None = None
 ) -> Settings:
-    """What the command line says, else the environment, else the home's document, else the default.
+    """From the command line, else the environment, else the home's settings file, else the default.
 
-    How values are sealed is said in the document of the home, whatever ledger is named elsewhere.
+    What is sealed always comes from the home's settings file, even if the ledger is named elsewhere.
     """
     at = read_home(environ, home=home)
     key, url = STORE_VARIABLE, environ.get(STORE_VARIABLE) or None
@@ -110,7 +110,7 @@ def read_settings(
     if url is not None:
         place = read_store_url(url, key=key)
     elif section.url is not None:
-        # Everyone who uses the home means the same file, wherever they stand.
+        # Relative to the home, so that all processes mean the same file, whatever their working directory.
         place = read_store_url(section.url, key=f"store.url in {document}", base=at)
     else:
         place = SqlitePlace(path=_path("--home", str(at / LEDGER_NAME)))
@@ -128,24 +128,26 @@ def read_seal(value: object, key: str) -> SealMode:
 
 
 def _read_section(found: object, document: Path) -> _Section:
-    """As `files` reads it, whose import a listing is spared."""
+    """The same as `files` reads, without its slow import."""
     if found is None:
         return _Section()
     if isinstance(found, str):
         return _Section(url=found)
     if not isinstance(found, dict):
-        raise SettingsError(f"store in {document} is no text and no table: use {_FORMS}")
+        raise SettingsError(f"store in {document} is neither a string nor a table: use {_FORMS}")
     url, seal = found.get("url"), found.get("seal", SealMode.SECRETS)
     if url is not None and not isinstance(url, str):
-        raise SettingsError(f"store.url in {document} is no text: use {_FORMS}")
+        raise SettingsError(f"store.url in {document} is not a string: use {_FORMS}")
     command = found.get("key_command", found.get("keyCommand", []))
     if not isinstance(command, list) or not all(isinstance(one, str) and "\0" not in one for one in command):
-        raise SettingsError(f"store.key_command in {document} is no list of texts: begin with the program")
+        raise SettingsError(
+            f"store.key_command in {document} is not a list of strings: start with the program"
+        )
     return _Section(url=url, seal=read_seal(seal, f"store.seal in {document}"), key_command=tuple(command))
 
 
 def read_home(environ: Mapping[str, str], *, home: str | None = None) -> Path:
-    """What was said on the command line, else in the environment, else the default."""
+    """The home from the command line, else from the environment, else the default."""
     return _directory("--home", home) if home is not None else default_home(environ)
 
 
@@ -154,7 +156,7 @@ def default_home(environ: Mapping[str, str]) -> Path:
     if environ.get(HOME_VARIABLE):
         return _directory(HOME_VARIABLE, environ[HOME_VARIABLE])
     if sys.platform == "linux":
-        # As platformdirs has it; its import would cost more than the rest of a listing.
+        # The same as platformdirs, whose import would take longer than the rest of a listing.
         base = environ.get("XDG_STATE_HOME", "").strip() or "~/.local/state"
         return _directory("XDG_STATE_HOME", base) / "holdfast"
     import platformdirs
@@ -163,11 +165,11 @@ def default_home(environ: Mapping[str, str]) -> Path:
 
 
 def read_store_url(url: str, *, key: str = "store", base: Path | None = None) -> StorePlace:
-    """The place that a URL names.
+    """Parse the URL of a ledger.
 
-    As elsewhere in Python, a path follows `sqlite:///`: `sqlite:///work.db` is relative to the working
-    directory, or to `base`, and `sqlite:////var/lib/work.db` is absolute. The path is taken as it stands,
-    nothing in it is decoded. `sqlite:work.db` and `sqlite:/var/lib/work.db` say the same.
+    As elsewhere in Python, the path follows `sqlite:///`: `sqlite:///work.db` is relative to the working
+    directory, or to `base`, and `sqlite:////var/lib/work.db` is absolute. The path is not percent-decoded.
+    `sqlite:work.db` and `sqlite:/var/lib/work.db` mean the same.
     """
     if url == "memory:":
         return MemoryPlace()
@@ -186,17 +188,19 @@ def read_store_url(url: str, *, key: str = "store", base: Path | None = None) ->
         raise _unusable(key, url, "name a file: sqlite:///relative/path or sqlite:////absolute/path")
     path = _path(key, rest, base)
     if path.is_dir():
-        raise _unusable(key, url, f"that is a directory; name a file in it: sqlite:///{path / LEDGER_NAME}")
+        raise _unusable(
+            key, url, f"it is a directory; name a file in it, such as sqlite:///{path / LEDGER_NAME}"
+        )
     return SqlitePlace(path=path)
 
 
 def in_home(home: Path, path: str, *, key: str) -> Path:
-    """The path that a setting names: a relative one begins at the home, and ~ is the user's own directory."""
+    """The path in a setting: relative to the home, and ~ is the user's own directory."""
     return _path(key, path, home)
 
 
 def without_password(url: str) -> str:
-    """A URL fit to be shown."""
+    """A URL without its password, to show."""
     return redact_text(_PASSWORD.sub(lambda found: f"{found[1] or found[2]}…", url))
 
 
@@ -206,8 +210,8 @@ def _directory(key: str, value: str) -> Path:
             raise _unusable(key, value, "name a directory")
         path = _path(key, value)
         if path.exists() and not path.is_dir():
-            raise _unusable(key, value, "that is a file; name a directory")
-        # The path is resolved, so the links on the way to it are looked at here or nowhere.
+            raise _unusable(key, value, "it is a file; name a directory")
+        # Check the links on the way now: the resolved path no longer contains them.
         problem = trust.why_foreign_link(Path(value).expanduser())
         if problem is not None:
             raise _unusable(key, value, problem)
@@ -221,7 +225,7 @@ def _path(key: str, value: str, base: Path | None = None) -> Path:
         path = Path(value).expanduser()
         return (path if base is None else base / path).resolve()
     except (RuntimeError, ValueError, OSError) as error:  # no such user, a NUL, a loop of links
-        raise _unusable(key, value, f"it cannot be read as a path ({error})") from error
+        raise _unusable(key, value, f"it is not a valid path ({error})") from error
 
 
 def _unusable(key: str, value: str, fix: str) -> SettingsError:

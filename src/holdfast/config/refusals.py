@@ -1,4 +1,4 @@
-"""The words for a setting that cannot be used: its key, where it stands, its value and the fix."""
+"""Messages for an invalid setting: its key, its source, its value and the fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLACE = re.compile(r"^(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?$", re.DOTALL)
 _KINDS = {
     "int": "a whole number",
     "float": "a number",
-    "str": "a text in quotes",
+    "str": "a string in quotes",
     "bool": "true or false",
     "array": "a list",
     "object": "a table",
@@ -30,17 +30,17 @@ def refusal(key: str, value: object, fix: str, where: str) -> SettingsError:
 
 
 def unknown(key: str, where: str, known: list[str]) -> SettingsError:
-    """A key that nobody knows, with the one that was probably meant."""
+    """An unknown key, with the closest known one."""
     import difflib
 
     key = _clip(key)
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     fix = f"did you mean {near[0]}?" if near else f"the keys there are {', '.join(known)}"
-    return SettingsError(f"{key} in {where} is no setting: {fix}")
+    return SettingsError(f"{key} in {where} is not a setting: {fix}")
 
 
 def meaning(key: str) -> str:
-    """What the table says about a key, as a part of a sentence."""
+    """The meaning of a key from the table, as part of a sentence."""
     found = key_of(key)
     return "it must be set" if found is None else found.meaning[0].lower() + found.meaning[1:]
 

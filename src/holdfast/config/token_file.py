@@ -1,7 +1,7 @@
-"""The tokens that `holdfast tokens` makes: a file of digests in the home, written whole or not at all.
+"""The tokens that `holdfast tokens` creates: a file of digests in the home, written atomically.
 
-They lie in the home and not in the ledger: a ledger that is restored from a backup must not make a token
-valid again that the operator has revoked since.
+They are in the home and not in the ledger, because a restored backup of the ledger must not make a revoked
+token valid again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.core.errors import BadInput, NotFound, Refused, SettingsError
 
 ISSUED_NAME = "tokens.json"
 USES_NAME = "token-uses.json"
-# The name of the token that every home has, in HOLDFAST_TOKEN or in the file `token`.
+# The name of the home's own token, in HOLDFAST_TOKEN or in the file `token`.
 OPERATOR = "operator"
 MAX_TOKENS = 1000
 _MAX_BYTES = 4 * 1024**2
@@ -36,7 +36,7 @@ _ASK_AGAIN_S = 0.02
 
 
 class IssuedToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One token as it is kept: its digest, never the token itself."""
+    """One stored token: its digest, never the token itself."""
 
     name: str
     digest: str
@@ -45,13 +45,13 @@ class IssuedToken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tasks: list[str] | None = None
     methods: list[str] | None = None
     created_at: datetime
-    # When its text was last made anew.
+    # When it was last rotated.
     rotated_at: datetime | None = None
     expires_at: datetime | None = None
 
     @property
     def since(self) -> datetime:
-        """Since when the text that it has now is valid."""
+        """Since when the current token is valid."""
         return self.rotated_at or self.created_at
 
 
@@ -61,19 +61,19 @@ class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Issued(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that was just made. Its text is known here and nowhere else; it is shown once."""
+    """A new token with its text, which is stored nowhere and shown once."""
 
     token: IssuedToken
     text: str
 
 
 def digest_of(token: str) -> str:
-    """By which a token is known. It has 256 random bits, so that nothing is gained by trying."""
+    """The stored digest of a token. A token has 256 random bits, so a fast hash is enough."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_issued(home: Path) -> list[IssuedToken]:
-    """Those that hold, by their names. Raises SettingsError for a file that cannot be trusted."""
+    """The stored tokens, by name. Raises SettingsError if the file cannot be trusted."""
     path = home / ISSUED_NAME
     try:
         text = read_private(path, max_bytes=_MAX_BYTES)
@@ -83,19 +83,21 @@ def read_issued(home: Path) -> list[IssuedToken]:
         document = msgspec.json.decode(text, type=_Document)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise SettingsError(
-            f"{path} cannot be read ({error}): move it away, and make its tokens anew with "
+            f"{path} is damaged ({error}): move it away, and create its tokens again with "
             "`holdfast tokens create`"
         ) from error
     if document.version != _VERSION:
-        raise SettingsError(f"{path} is of version {document.version}: a newer Holdfast wrote it; use that")
+        raise SettingsError(
+            f"{path} has version {document.version}: a newer Holdfast wrote it; use that version"
+        )
     return sorted(document.tokens, key=lambda one: one.name)
 
 
 def create(home: Path, name: str, terms: TokenSettings, *, taken: set[str], now: datetime) -> Issued:
-    """One more token, durable when this returns. Raises Refused for a name that is taken."""
+    """Create a token; stored when this returns. Raises Refused if the name is taken."""
     if name == OPERATOR or name in taken:
-        where = "the settings have it" if name in taken else "it is the token of this home"
-        raise Refused(f"a token is called {name!r} already, {where}: choose another name")
+        where = "in the settings" if name in taken else "as the token of this home"
+        raise Refused(f"a token {name!r} already exists, {where}: choose another name")
     _check_end(terms.expires_at, now)
     with _alone(home):
         return _create(home, name, terms, now)
@@ -105,10 +107,12 @@ def _create(home: Path, name: str, terms: TokenSettings, now: datetime) -> Issue
     tokens = read_issued(home)
     if any(one.name == name for one in tokens):
         raise Refused(
-            f"a token is called {name!r} already: choose another name, or `holdfast tokens rotate {name}`"
+            f"a token {name!r} already exists: choose another name, or `holdfast tokens rotate {name}`"
         )
     if len(tokens) >= MAX_TOKENS:
-        raise Refused(f"there are {MAX_TOKENS:,} tokens: revoke some with `holdfast tokens revoke NAME`")
+        raise Refused(
+            f"there are {MAX_TOKENS:,} tokens, the limit: revoke some with `holdfast tokens revoke NAME`"
+        )
     text = new_token()
     token = IssuedToken(
         name=name,
@@ -125,7 +129,7 @@ def _create(home: Path, name: str, terms: TokenSettings, now: datetime) -> Issue
 
 
 def revoke(home: Path, name: str) -> IssuedToken:
-    """Its bearer is refused from now on. Raises NotFound."""
+    """Revoke a token; it is refused from now on. Raises NotFound."""
     with _alone(home):
         tokens = read_issued(home)
         token = _found(tokens, name)
@@ -134,7 +138,7 @@ def revoke(home: Path, name: str) -> IssuedToken:
 
 
 def rotate(home: Path, name: str, *, expires_at: datetime | None, now: datetime) -> Issued:
-    """Another text for the same token; the one before is refused from now on. Raises NotFound."""
+    """Replace a token; the old one is refused from now on. Raises NotFound."""
     with _alone(home):
         tokens = read_issued(home)
         before = _found(tokens, name)
@@ -147,9 +151,11 @@ def rotate(home: Path, name: str, *, expires_at: datetime | None, now: datetime)
 
 
 def rotate_operator(home: Path) -> str:
-    """Another text in the file `token` of the home; the one before is refused from now on."""
+    """Replace the token in the file `token` of the home; the old one is refused from now on."""
     if os.environ.get(TOKEN_VARIABLE):
-        raise Refused(f"the token of this home is in {TOKEN_VARIABLE}: set another one there, and restart")
+        raise Refused(
+            f"the token of this home comes from {TOKEN_VARIABLE}: change that variable, and restart"
+        )
     text = new_token()
     write_private(home / TOKEN_NAME, f"{text}\n".encode())
     return text
@@ -163,10 +169,10 @@ def terms_of(
     methods: list[str] | None,
     expires_at: datetime | None,
 ) -> TokenSettings:
-    """What a token may, checked as for one of the settings. Raises BadInput."""
+    """The scopes and limits of a token, checked like those in the settings. Raises BadInput."""
     try:
         return TokenSettings(
-            token_env="ISSUED",  # noqa: S106 - it stands nowhere, and the settings want a place
+            token_env="ISSUED",  # noqa: S106 - unused; TokenSettings requires a source
             scopes=scopes,
             owner=owner,
             tasks=tasks,
@@ -179,7 +185,7 @@ def terms_of(
 
 @contextlib.contextmanager
 def _alone(home: Path) -> Iterator[None]:
-    """No other thread and no other process changes the file meanwhile. Raises Refused after a while."""
+    """Lock the file against other threads and processes. Raises Refused after a timeout."""
     try:
         file = os.open(home / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -193,7 +199,7 @@ def _alone(home: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= give_up_at:
-                    raise Refused("another process changes the tokens of this home: try again") from None
+                    raise Refused("another process is changing the tokens of this home: try again") from None
                 time.sleep(_ASK_AGAIN_S)
         yield
     finally:
@@ -209,7 +215,9 @@ def _found(tokens: list[IssuedToken], name: str) -> IssuedToken:
 
 def _check_end(expires_at: datetime | None, now: datetime) -> None:
     if expires_at is not None and expires_at <= now:
-        raise BadInput("expires_at", f"{expires_at:%Y-%m-%d %H:%M:%S %Z} is over; name a moment to come")
+        raise BadInput(
+            "expires_at", f"{expires_at:%Y-%m-%d %H:%M:%S %Z} is in the past; give a time in the future"
+        )
 
 
 def _write(home: Path, tokens: list[IssuedToken]) -> None:
@@ -218,7 +226,7 @@ def _write(home: Path, tokens: list[IssuedToken]) -> None:
 
 
 def write_private(path: Path, content: bytes, *, is_durable: bool = True) -> None:
-    """In place of what is there, whole or not at all, for its owner alone. Raises SettingsError."""
+    """Replace a file atomically, readable only by its owner. Raises SettingsError."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -231,7 +239,7 @@ def write_private(path: Path, content: bytes, *, is_durable: bool = True) -> Non
                     os.fsync(file)
             finally:
                 os.close(file)
-            os.replace(made, path)  # noqa: PTH105 - the tests count the calls of os
+            os.replace(made, path)  # noqa: PTH105 - tests count calls of os
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(made)  # noqa: PTH108 - as above
@@ -248,7 +256,7 @@ def write_private(path: Path, content: bytes, *, is_durable: bool = True) -> Non
 
 
 def read_uses(home: Path) -> dict[str, datetime]:
-    """When each token was last used, by its name; what cannot be read is not known."""
+    """The last use of each token by name; empty if the file cannot be read."""
     try:
         text = read_private(home / USES_NAME, max_bytes=_MAX_BYTES)
         return msgspec.json.decode(text, type=dict[str, datetime])

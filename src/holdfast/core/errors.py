@@ -361,12 +361,12 @@ class NotReady(Refused):
 
     code = "not_ready"
 
-    def __init__(self, summary: str, count: int, threshold: int) -> None:
+    def __init__(self, busy: str, count: int, threshold: int) -> None:
         self.count = count
         self.threshold = threshold
         super().__init__(
-            f"{summary} (limit {threshold}): a restart would checkpoint and resume that work; "
-            "wait until it ends, or use --force"
+            f"{busy} {'is' if count == 1 else 'are'} busy (limit {threshold}). A restart would checkpoint "
+            f"and resume {'it' if count == 1 else 'them'}; use --wait or --force."
         )
 
 

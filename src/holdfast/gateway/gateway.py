@@ -270,7 +270,7 @@ class Gateway:
         trigger = self._trigger(request)
         readiness = await self.preflight(request.asker)
         if not readiness.is_safe and not request.force:
-            refused = NotReady(readiness.summary, len(readiness.interruptions), readiness.threshold)
+            refused = NotReady(readiness.counts, len(readiness.interruptions), readiness.threshold)
             await self._note_refusal([trigger], str(refused))
             return RestartAnswer(is_accepted=False, why=str(refused), readiness=readiness)
         decided = asyncio.get_running_loop().create_future()

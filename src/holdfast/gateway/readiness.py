@@ -31,14 +31,17 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        if not self.interruptions:
-            return "nothing is in flight"
+        return f"{self.counts} in flight" if self.interruptions else "nothing is in flight"
+
+    @property
+    def counts(self) -> str:
+        """What is in flight by kind: `2 sessions, 1 run`."""
         counts = []
         for kind, (one, many) in _WORDS.items():
             number = sum(found.kind is kind for found in self.interruptions)
             if number:
                 counts.append(f"{number} {one if number == 1 else many}")
-        return f"{', '.join(counts)} in flight"
+        return ", ".join(counts)
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,1 +1,1 @@
-"""What the outside may see, shaped once for CLI, API, web and chat."""
+"""The data that Holdfast shows, shaped once for the CLI, the API and chat."""

@@ -13,7 +13,7 @@ MAX_WHY_CHARS = 500
 
 
 class AuditEntryView(msgspec.Struct, frozen=True, kw_only=True):
-    """Who did what, when, through which door, and what came of it."""
+    """One audited action: the actor, the time, the entry point and the outcome."""
 
     id: str
     at: datetime
@@ -46,5 +46,5 @@ class AuditPageView(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the audit log, newest first."""
 
     entries: list[AuditEntryView] = []
-    # For `--before`: where the next page begins; None when there are no more.
+    # For `--before`: the next page; null at the end.
     next_page: str | None = None

@@ -24,7 +24,7 @@ class PlanItemView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """The ordered steps of a task, what is done of them and what is next."""
+    """The ordered steps of a task, with those that are done and the next one."""
 
     items: list[PlanItemView]
     last_completed: str | None
@@ -43,7 +43,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointLineView(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint as a line of a list: everything but its document."""
+    """A checkpoint in a list: everything except its document."""
 
     id: str
     status: CheckpointStatus | None
@@ -79,16 +79,16 @@ class CheckpointLineView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointPageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of checkpoints, newest first, with how many there are in each status."""
+    """A page of checkpoints, newest first, with the number in each status."""
 
     checkpoints: list[CheckpointLineView] = []
     counts: dict[str, int] = {}
-    # For `--before`: what follows this page; null at the end.
+    # For `--before`: the next page; null at the end.
     next_page_token: str | None = None
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A checkpoint in full: what was saved, and what became of it. The resumer's token is never shown."""
+    """A checkpoint in full: what was saved, and how it was resumed. The resumer's token is never shown."""
 
     schema: Literal["holdfast.checkpoint-view"] = "holdfast.checkpoint-view"
     version: Literal[1] = 1
@@ -97,7 +97,7 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     run_id: str
     kind: CheckpointKind
     reason: ResumeReason
-    # Null for the kinds that are recorded and never claimed.
+    # Null for kinds that are never claimed.
     status: CheckpointStatus | None
     priority: int
     has_token: bool
@@ -110,18 +110,17 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     created_at: datetime
     updated_at: datetime
     is_damaged: bool
-    # Why the document cannot be used; null when it can.
+    # Why the document is unusable; null if it is usable.
     problem: str | None
     document: CheckpointDocument | None
-    # Whether `checkpoints retry` opens it again; false for every one that is not failed_resume.
+    # Whether `checkpoints retry` can retry it; always false unless it is failed_resume.
     can_retry: bool = False
-    # For a failed_resume: what helps, with the command; null for the others.
+    # For failed_resume: what to do, with the command; else null.
     advice: str | None = None
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> CheckpointView:
-        """Of a checkpoint whose document is in place, not a reference to a blob. What helps against a failed
-        resume is not known here."""
+        """From a checkpoint whose document is loaded. The caller adds the remedy for a failed resume."""
         document, problem = _read(checkpoint)
         return cls(
             id=one_line(checkpoint.id),
@@ -147,7 +146,7 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PrunedView(msgspec.Struct, frozen=True, kw_only=True):
-    """Which checkpoints were removed, or would be."""
+    """The checkpoints that were deleted, or would be."""
 
     is_dry_run: bool
     older_than: datetime

@@ -1,4 +1,4 @@
-"""SettingView and ConfigCheckView: what is set, where it comes from, and whether it can be used."""
+"""SettingView and ConfigCheckView: settings, their sources, and whether they are valid."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.views.text import clean_json, one_line
 
 
 class SettingView(msgspec.Struct, frozen=True, kw_only=True):
-    """One key that may be set: its value, without secrets, and where it comes from."""
+    """One setting: its value, without secrets, and where it comes from."""
 
     key: str
     value: Any
-    # A path, the name of a variable, `the command line` or `default`.
+    # A path, an environment variable, `the command line` or `default`.
     source: str
     default: Any
     applies: Applies
@@ -39,7 +39,7 @@ class SettingView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainedView(msgspec.Struct, frozen=True, kw_only=True):
-    """Some or all keys, in the order of the guide."""
+    """Some or all settings, in the order of the guide."""
 
     home: str
     settings: list[SettingView]
@@ -50,7 +50,7 @@ class ExplainedView(msgspec.Struct, frozen=True, kw_only=True):
             SettingView.of(name, value, source=loaded.source_of(name))
             for name, value in values(loaded.config).items()
         ]
-        # Where there is none yet, the keys that one would have.
+        # For a section without entries, show the keys that an entry would have.
         empty = [section for section in SECTIONS if not getattr(loaded.config, section)]
         found += [
             SettingView.of(key.name, defaults().get(key.name), source=DEFAULT)
@@ -61,7 +61,7 @@ class ExplainedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningSettingView(msgspec.Struct, frozen=True, kw_only=True):
-    """One key as it holds in a gateway: its value, without secrets."""
+    """One setting in effect in a gateway, without secrets."""
 
     key: str
     value: Any
@@ -71,7 +71,7 @@ class RunningSettingView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings that hold in a gateway, in the order of the guide."""
+    """The settings in effect in a gateway, in the order of the guide."""
 
     settings: list[RunningSettingView]
 
@@ -93,7 +93,7 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigCheckView(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read, what it needs from this machine, and the worst of it."""
+    """The documents that were read, the checks, and the worst result."""
 
     verdict: Verdict
     home: str

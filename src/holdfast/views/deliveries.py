@@ -1,4 +1,4 @@
-"""DeliveryView: what is owed to somebody, or was given up."""
+"""DeliveryView: a message that failed or is still to be sent."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ MAX_TEXT_CHARS = 500
 
 
 class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
-    """One message to one target, with what became of it."""
+    """One message to one target, and its status."""
 
     id: str
-    # Empty when it belongs to none.
+    # Empty if it belongs to no task.
     task_id: str
     status: str
-    # Empty when it names none.
+    # Empty if it has no channel.
     channel: str
-    # Whom it goes to there; null when nobody is named.
+    # The recipient on that channel; null if there is none.
     peer: str | None
     text: str
     attempts: int
-    # Why it was not sent the last time, and the kind of that: `in_doubt` says that it may have gone out.
+    # The last failure and its kind; `in_doubt` means that the message may have been sent.
     why: str | None
     kind: str | None
     created_at: datetime
     updated_at: datetime
-    # When it is sent next, while it is owed.
+    # The next attempt, while it is pending.
     due_at: datetime
 
     @classmethod
     def of(cls, delivery: Delivery) -> DeliveryView:
         text = ""
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # `store verify` tells more
+        with contextlib.suppress(
+            msgspec.DecodeError, UnicodeDecodeError
+        ):  # damaged: `store verify` reports it
             text = delivery.letter.text
         origin, failure = delivery.origin, delivery.failure
         return cls(
@@ -60,9 +62,9 @@ class DeliveryPageView(msgspec.Struct, frozen=True, kw_only=True):
     """A page of deliveries, oldest first."""
 
     deliveries: list[DeliveryView] = []
-    # For `--page`: what follows this page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
-    # What could not be read, in sentences; empty when all could.
+    # Damaged records, one sentence each; empty if there are none.
     problems: list[str] = []
 
 

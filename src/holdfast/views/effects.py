@@ -1,4 +1,4 @@
-"""EffectView, and what a person needs to decide about an effect whose outcome nobody knows."""
+"""EffectView, and the views for a decision about an effect whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EffectView(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that changes the outside world, as a line of a list: what it was, and how it ended."""
+    """A step that changes the outside world, in a list: what it is, and its status."""
 
     id: str
     task_id: str
@@ -54,7 +54,7 @@ class EffectView(msgspec.Struct, frozen=True, kw_only=True):
     occurrence: str
     effect_class: str
     idempotency_key: str
-    # Rises when a definite failure is done again.
+    # Counts retries after definite failures.
     generation: int
     status: str
     begun_at: datetime
@@ -81,17 +81,17 @@ class EffectView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
-    """An effect with what was asked of the world, and why nobody knows whether it happened."""
+    """An effect with its request, and why its outcome is unknown."""
 
     effect: EffectView
-    # Null when its task is gone.
+    # Null if its task was pruned.
     task_name: str | None
     task_status: str | None
     # The arguments, redacted and cut.
     asked: str | None
-    # Null once it is no longer in doubt and was not so before.
+    # Null if its outcome was never unknown.
     why: str | None
-    # The type of its result as its author declared it; null when nothing is known of it.
+    # The declared type of its result; null if there is none.
     returns: str | None = None
 
     @classmethod
@@ -108,30 +108,30 @@ class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewPageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of effects whose outcome nobody knows, oldest first."""
+    """A page of effects whose outcome is unknown, oldest first."""
 
     reviews: list[ReviewView] = []
-    # For `--page`: what follows this page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
-    # What could not be read, in sentences; empty when all could.
+    # Damaged records, one sentence each; empty if there are none.
     problems: list[str] = []
 
 
 class ReviewDetailView(msgspec.Struct, frozen=True, kw_only=True):
-    """One effect with its task, its outcome so far, and everything that was seen of it."""
+    """One effect with its task, its outcome so far, and its events."""
 
     review: ReviewView
     goal: str | None
     failure: FailureView | None
     # Null unless it is known to have happened.
     result: PayloadView | None
-    # Until then whoever began it may still be at it.
+    # Until then its first process may still be performing it.
     settle_after: datetime | None
     evidence: list[EventView]
 
 
 class ResolvedView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person decided, and what happens next."""
+    """A person's decision, and what happens next."""
 
     decision: str
     review: ReviewView
@@ -156,17 +156,17 @@ def _request_of(effect: Effect) -> Request:
     return Request()
 
 
-# What JSON has for the types that people declare, by the word before any bracket.
+# The JSON kind of a declared type, by the word before any bracket.
 _JSON_KINDS = {"str": "text", "bool": "true or false", "int": "a whole number", "float": "a number"}
 _JSON_KINDS |= {"dict": "an object", "list": "a list", "tuple": "a list", "None": "null"}
 _FITTING = {"a number": {"a number", "a whole number"}}
 
 
 def misfit_of(returns: str | None, value: object) -> str | None:
-    """What a result should have been that plainly is no such thing; None when it fits, or nobody can tell."""
+    """The kind that a result should have, if it clearly has another; None if it fits or is unknown."""
     declared = [one.partition("[")[0].strip() for one in (returns or "").split("|")]
     wanted = [_JSON_KINDS.get(one) for one in declared]
-    # Null is what a step has that was left out, whatever it returns.
+    # Null always fits: a skipped step has it, whatever its type.
     if value is None or None in wanted:
         return None
     given = _JSON_KINDS.get(type(value).__name__)

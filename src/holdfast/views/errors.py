@@ -1,4 +1,4 @@
-"""ErrorView and ErrorDocument: what went wrong, for programs and for people."""
+"""ErrorView and ErrorDocument: an error, for programs and for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong; programs match the code, people read the message."""
+    """An error; programs match its code, people read its message."""
 
     code: str
     message: str

@@ -12,7 +12,7 @@ from holdfast.views.text import clean_json, maybe_line, one_line
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to one record, at its place in the feed."""
+    """One event of one record, with its position in the feed."""
 
     position: str
     at: datetime
@@ -35,8 +35,8 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventPageView(msgspec.Struct, frozen=True, kw_only=True):
-    """Events in the order in which they happened."""
+    """Events in order."""
 
     events: list[EventView] = []
-    # For `--after`: where the next page begins.
+    # For `--after`: the next page.
     next_position: str

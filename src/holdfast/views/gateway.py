@@ -1,4 +1,4 @@
-"""GatewayView, ReadinessView and RestartView: how the process fares, and whom a restart interrupts."""
+"""GatewayView, ReadinessView and RestartView: the status of the process, and what a restart interrupts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from holdfast.views.errors import ErrorView
 from holdfast.views.text import maybe_line, one_line
 
 MAX_REASON_CHARS = 500
-# The signals after which the gateway comes back.
+# The signals that restart the gateway; others stop it.
 RESTART_SIGNALS = frozenset({"SIGUSR1", "SIGHUP"})
 
 
 class Status(Protocol):
-    """What a gateway says about itself."""
+    """The status of a gateway."""
 
     @property
     def status(self) -> str: ...
@@ -73,7 +73,7 @@ class Ready(Protocol):
 
 
 class InterruptionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One session, run, cron firing or child that a restart cuts short."""
+    """One session, run, cron firing or child that a restart interrupts."""
 
     kind: str
     task_id: str
@@ -95,10 +95,10 @@ class InterruptionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadinessView(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a restart may begin now, and whom it would interrupt."""
+    """Whether a restart may begin now, and what it would interrupt."""
 
     is_safe: bool
-    # So many may be interrupted without --force.
+    # How many may be interrupted without --force.
     threshold: int
     summary: str
     interruptions: list[InterruptionView]
@@ -114,7 +114,7 @@ class ReadinessView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FateView(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one interruption; null fields where that is not known yet."""
+    """The outcome of one interruption; fields are null until it is known."""
 
     kind: str
     task_id: str
@@ -123,12 +123,12 @@ class FateView(msgspec.Struct, frozen=True, kw_only=True):
     fate: str | None
     run_id: str | None
     why: str | None
-    # True for a firing of a schedule that was interrupted and queued again.
+    # True for a cron firing that was interrupted and queued again.
     is_retry: bool = False
 
 
 class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
-    """One wish for a restart; several become one."""
+    """One request for a restart; several requests become one restart."""
 
     reason: str
     triggered_by: str
@@ -136,7 +136,7 @@ class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestartView(msgspec.Struct, frozen=True, kw_only=True):
-    """One stop of a gateway, wanted, unwanted or refused: why, whom it interrupts, what became of each."""
+    """A restart, stop, crash or refused restart: its reason, what it interrupts, and each outcome."""
 
     id: str
     status: str
@@ -146,10 +146,10 @@ class RestartView(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
     triggers: list[TriggerView]
     interrupted: list[FateView]
-    # How many came to which end; empty until recovery is over.
+    # The number of interruptions by outcome; empty until recovery is over.
     fates: dict[str, int]
     notices: int
-    # Why there was none; then `interrupted` are those that it would have interrupted.
+    # Why it was refused; then `interrupted` is what it would have interrupted.
     why_blocked: str | None
     # restart, stop or crash.
     kind: str = "restart"
@@ -195,7 +195,7 @@ class RestartView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _kind_of(restart: Restart) -> str:
-    """One wish to end is enough for a stop, however many wanted it to come back."""
+    """One request to stop outweighs all requests to restart."""
     if any(one.resume_reason is ResumeReason.CRASH for one in restart.triggers[:1]):
         return "crash"
     ends = (one for one in restart.triggers if one.resume_reason is ResumeReason.SIGNAL)
@@ -209,30 +209,30 @@ class RestartPageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestartAnswerView(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a restart was accepted; when the gate refused it, whom it would have interrupted."""
+    """Whether a restart was accepted; if the readiness gate refused it, what it would have interrupted."""
 
     is_accepted: bool
     why: str | None
     restart_id: str | None
     readiness: ReadinessView
-    # Null when it was accepted; else as every error has it, with the code `not_ready` or `restart_blocked`.
+    # Null if it was accepted; else an error with the code `not_ready` or `restart_blocked`.
     error: ErrorView | None = None
 
 
 class LetResumeView(msgspec.Struct, frozen=True, kw_only=True):
-    """How many resumes were held back, and go on now."""
+    """How many held resumes were released."""
 
     resumed: int
 
 
 class StoppingView(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway drains and ends."""
+    """The gateway drains and stops."""
 
     is_accepted: bool
 
 
 class HoldView(msgspec.Struct, frozen=True, kw_only=True):
-    """Why interrupted work is not resumed for now, and the command that ends that, after a look."""
+    """Why interrupted work is held, and the command that releases it."""
 
     why: str
     remedy: str
@@ -243,7 +243,7 @@ class HoldView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
-    """How the gateway fares."""
+    """Status of the gateway."""
 
     # starting, recovering, serving or draining.
     status: str
@@ -251,18 +251,18 @@ class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     pid: int
     started_at: datetime
-    # True when interrupted work waits for a person; `why_held` says why.
+    # True if interrupted work is held; `why_held` says why.
     holds_resumes: bool
     why_held: str | None
-    # How many runs are carried now.
+    # How many runs are in flight.
     in_flight: int
-    # Null also when the ledger cannot be read.
+    # Null also if the ledger cannot be read.
     last_restart: RestartView | None
-    # Each reason why interrupted work waits; `why_held` is the first of them.
+    # Each reason why interrupted work is held; `why_held` is the first.
     holds: list[HoldView] = []
-    # Why the ledger cannot be used now: then `is_ready` is false. Null when it can.
+    # Why the ledger is unusable now; then `is_ready` is false. Null if it is usable.
     ledger_problem: str | None = None
-    # Why the settings as they are written do not hold in this gateway. Null when they do.
+    # Why this gateway refused the settings in the files. Null if it uses them.
     settings_refused: str | None = None
 
     @classmethod
@@ -288,11 +288,11 @@ class ReadyView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # starting, recovering, serving or draining.
     status: str
-    # `ok`, or `away` when it cannot be read and written now.
+    # `ok`, or `away` if it cannot be read and written now.
     ledger: str
-    # `applied`, or `refused` when the gateway goes on with those that it had.
+    # `applied`, or `refused` if the gateway keeps its previous settings.
     settings: str
-    # `going`, or `held` when interrupted work waits for a person.
+    # `going`, or `held` if interrupted work waits for a person.
     resumes: str
     # The reasons, only for a caller with a token.
     ledger_problem: str | None = None
@@ -317,11 +317,11 @@ class ReadyView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-# --- as OpenClaw's clients read them
+# --- in OpenClaw's format
 
 
 class BlockerView(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a restart is not safe: so many of one kind."""
+    """Why a restart is not safe: how many of one kind are in flight."""
 
     kind: str
     count: int
@@ -329,7 +329,7 @@ class BlockerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PreflightView(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a restart is safe now, in the protocol's words."""
+    """Whether a restart is safe now, in OpenClaw's format."""
 
     safe: bool
     counts: dict[str, int]
@@ -355,7 +355,7 @@ class PreflightView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthView(msgspec.Struct, frozen=True, kw_only=True):
-    """That somebody is there, and whether it is ready."""
+    """Whether the gateway answers, and whether it is ready."""
 
     ok: bool
     status: str

@@ -1,4 +1,4 @@
-"""CheckView, BootView and what the operations on a store answer: how the ledger fares."""
+"""CheckView, BootView and the results of operations on the store: the health of the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SENTENCE_CHARS = 1000
 
 
 class Verdict(StrEnum):
-    """How one check ended; the worst of them is the doctor's."""
+    """The result of one check; the doctor's result is the worst."""
 
     OK = "ok"
     WARN = "warn"
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
 
 class CheckView(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing the doctor looked at."""
+    """One check of the doctor."""
 
     name: str
     verdict: Verdict
@@ -32,7 +32,7 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DoctorView(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the doctor looked at, and the worst of it."""
+    """All checks of the doctor, and the worst result."""
 
     verdict: Verdict
     home: str
@@ -41,14 +41,14 @@ class DoctorView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BootView(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of one process that holds claims."""
+    """One process that holds claims, from its start to its end."""
 
     id: str
     pid: int
     host: str
     role: str
     started_at: datetime
-    # Null where nobody on this machine can tell.
+    # Null if this machine cannot tell.
     is_alive: bool | None
 
     @classmethod
@@ -64,12 +64,12 @@ class BootView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifiedView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reading of the whole ledger found wrong; nothing, when it is sound."""
+    """The damage found in the whole ledger; none if it is sound."""
 
     is_sound: bool
     rows_read: int
     problems: list[str]
-    # How to put a backup in its place, step by step; empty when it is sound.
+    # The steps to restore a backup; empty if it is sound.
     restore: list[str] = []
 
     @classmethod
@@ -84,38 +84,38 @@ class VerifiedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MigratedView(msgspec.Struct, frozen=True, kw_only=True):
-    """Which migrations were applied now, and the number of the newest."""
+    """The migrations that were applied now, and the newest version."""
 
     store: str
     is_new: bool
     applied: list[int]
     version: int
-    # Whether a damaged page is found when it is read; see the guide to operation.
+    # Whether pages have checksums, which detect damage on each read; see the guide to operation.
     has_checksums: bool = False
-    # Indexes that were missing, and were made again.
+    # Missing indexes that were created again.
     restored: list[str] = []
 
 
 class BackedUpView(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole copy of the ledger."""
+    """A copy of the whole ledger."""
 
     target: str
     size_bytes: int
-    # Of the key that its sealed values need; null when it has none.
+    # The key that its sealed values need; null if it has none.
     key_fingerprint: str | None = None
-    # The file beside it that holds this key, with `--with-key`.
+    # The file next to it with this key, if `--with-key` was given.
     key: str | None = None
 
 
 class AcceptedView(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether resumes were held until now, and why."""
+    """Whether resumes were held, and why."""
 
     was_held: bool
     why: str | None
 
 
 class VersionView(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs here."""
+    """The versions of Holdfast, Python and SQLite."""
 
     holdfast: str
     python: str

@@ -1,4 +1,4 @@
-"""KeyView and what the commands about the key of sealed values answer; none but ExportedView shows a key."""
+"""KeyView and the answers of the key commands; only ExportedView contains a key."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import msgspec
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
-    """The key of sealed values: where it is, and whether the ledger wants this one."""
+    """The key of sealed values: where it is, and whether it fits the ledger."""
 
     store: str
     # `secrets`, `all` or `never`.
     seal: str
-    # In words: `the file /srv/holdfast/key`.
+    # A description: `the file /srv/holdfast/key`.
     where: str
-    # Of the key that is there; null without one.
+    # The fingerprint of the key found; null if there is none.
     fingerprint: str | None
-    # Of the key that the ledger is sealed with; null as long as nothing is.
+    # The fingerprint of the ledger's key; null as long as nothing is sealed.
     wanted: str | None
-    # Whether the key opens the ledger; null as long as the ledger has no key.
+    # Whether the key fits the ledger; null as long as the ledger has no key.
     opens: bool | None
-    # Why the key that is there cannot be used, with the fix.
+    # Why the key is unusable, with the fix.
     problem: str | None = None
 
 
 class RekeyedView(msgspec.Struct, frozen=True, kw_only=True):
-    """The ledger has another key now, or none yet. With `--lost` what was sealed before cannot be read."""
+    """The key was replaced, or there is none yet. After `--lost`, older sealed values cannot be read."""
 
     store: str
-    # Null for a ledger that has no sealed values and no key.
+    # Null for a ledger without sealed values and without a key.
     before: str | None
     after: str | None
     where: str
-    # The file with the old key, which backups from before need.
+    # The file with the old key, which older backups need.
     kept: str | None = None
     is_lost: bool = False
     # What to change by hand before the next start.
@@ -47,10 +47,10 @@ class ExportedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the key from elsewhere lies now, and where the one before is kept."""
+    """Where the imported key is stored, and where the previous one is kept."""
 
     fingerprint: str
     file: str
-    # Whether it was compared with that of a ledger.
+    # Whether it was checked against a ledger.
     was_compared: bool
     kept: str | None = None

@@ -1,4 +1,4 @@
-"""MethodView: one method of the table, for programs that want to know what they may ask."""
+"""MethodView: one RPC method, for clients that discover the API."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import msgspec
 
 
 class MethodView(msgspec.Struct, frozen=True, kw_only=True):
-    """One method: what it needs and what it gives."""
+    """One method: its scope, parameters and answer."""
 
     name: str
     scope: str
     summary: str
     # A JSON Schema.
     params: dict[str, Any]
-    # The name of the view that it answers with.
+    # The name of the view in its answer.
     answer: str
-    # Whether a token may call it that is bound to an owner or to tasks; it shows and touches nothing else.
+    # Whether a token limited to an owner or to task names may call it.
     is_owned: bool
-    # Whether it is answered at the unix socket alone.
+    # Whether it is available only on the unix socket.
     is_local: bool
 
 

@@ -1,4 +1,4 @@
-"""PayloadView and FailureView: what a record carries, bounded."""
+"""PayloadView and FailureView: stored values and failures, limited in size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.core.task import Failure
 from holdfast.views.text import MAX_TEXT_CHARS, bounded, clean_json, clip, one_line, safe
 
 MAX_SHOWN_BYTES = 64 * 1024
-# To redact more than this for a preview would take seconds.
+# Redacting more than this for a preview would take seconds.
 MAX_REDACTED_BYTES = 1024 * 1024
 MAX_PREVIEW_CHARS = 2000
 MAX_PLACES = 20
 
-# No JSON begins with it: what follows is the failure of a step, which is remembered like a result.
+# No JSON begins with it: it marks the stored failure of a step, in place of a result.
 FAILED = b"!"
 # Control characters as JSON writes them.
 _ESCAPED = re.compile(r"\\u(00[0189][0-9a-fA-F]|007[fF])")
@@ -27,18 +27,18 @@ _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class PayloadView(msgspec.Struct, frozen=True, kw_only=True):
-    """Stored JSON: its value when it is small enough, always its size and how it begins."""
+    """Stored JSON: its size and a preview, and its value if it is small enough."""
 
     size_bytes: int
     is_whole: bool
     value: Any = None
     preview: str
-    # No key at hand opens it, so `value` and `size_bytes` are those of the placeholder.
+    # The key is not here, so `value` and `size_bytes` are those of a placeholder.
     is_sealed: bool = False
 
     @classmethod
     def of(cls, payload: bytes) -> PayloadView:
-        """Not on an event loop: to redact a large payload takes its time."""
+        """Must not run on an event loop: redacting a large payload is slow."""
         if len(payload) <= MAX_SHOWN_BYTES:
             with contextlib.suppress(*_NO_JSON):
                 value = clean_json(msgspec.json.decode(payload))
@@ -53,7 +53,7 @@ class PayloadView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> Any:
-        """The value; or how it begins, as text."""
+        """The value; if it is large, its preview."""
         return self.value if self.is_whole else self.preview
 
 
@@ -62,10 +62,10 @@ def _cut(value: object) -> str:
 
 
 def _beginning(payload: bytes) -> str:
-    """How the JSON begins, as text. If there may be a secret in it, all of it is redacted before it is cut:
-    in a text without its structure, a secret does not stand beside its name."""
+    """The beginning of the JSON, as text. If it may contain a secret, all of it is redacted before it is cut:
+    a cut text loses the names that mark secrets."""
     head = payload[:MAX_SHOWN_BYTES].decode("utf-8", "replace")
-    # What it escapes is unescaped first, to be seen and taken out.
+    # Unescape first, so that escaped secrets and control characters are found.
     head = safe(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), head))
     if not holds_secret(payload) and not holds_secret(head.encode()):
         return clip(head, MAX_PREVIEW_CHARS)
@@ -76,16 +76,16 @@ def _beginning(payload: bytes) -> str:
 
 
 class FailureView(msgspec.Struct, frozen=True, kw_only=True):
-    """What went wrong: its kind, the words, and the facts that help."""
+    """A failure: its kind, message and facts."""
 
     kind: str
     message: str
-    # Among them `traceback`: where the error came from in the user's own code, outermost place first.
+    # Includes `traceback`: the frames in the user's own code, outermost first.
     facts: dict[str, Any] = {}
 
     @property
     def places(self) -> list[str]:
-        """Where it came from, a line for each place, outermost first; empty when that is not known."""
+        """The traceback, one line per frame, outermost first; empty if unknown."""
         found = self.facts.get("traceback")
         return [one_line(str(one)) for one in found[-MAX_PLACES:]] if isinstance(found, list) else []
 
@@ -104,7 +104,7 @@ class FailureView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failure_in(payload: bytes) -> FailureView | None:
-    """The failure that stands where a result might; None for a result."""
+    """The failure stored in place of a result; None for a result."""
     if payload.startswith(FAILED):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             return FailureView.of(msgspec.json.decode(payload[len(FAILED) :], type=Failure))

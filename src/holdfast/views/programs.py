@@ -1,4 +1,4 @@
-"""LoopView, ListView, ValueView and ChildView: what a durable program has left in the ledger so far."""
+"""LoopView, ListView, ValueView and ChildView: the durable state of a program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.views.text import maybe_line, one_line
 
 
 class LoopView(msgspec.Struct, frozen=True, kw_only=True):
-    """How many turns of a loop are finished, and whether there will be more."""
+    """The number of finished turns of a loop, and whether it is over."""
 
     loop: str
     turns_done: int
@@ -25,14 +25,14 @@ class LoopView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListView(msgspec.Struct, frozen=True, kw_only=True):
-    """A durable list: how long it is, not what is in it."""
+    """A durable list: its length, without its items."""
 
     name: str
     length: int
 
 
 class ValueView(msgspec.Struct, frozen=True, kw_only=True):
-    """A durable value as it was set last."""
+    """A durable value as last set."""
 
     name: str
     value: PayloadView
@@ -46,7 +46,7 @@ class ValueView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChildView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that another one started."""
+    """A task that another task started."""
 
     id: str
     name: str

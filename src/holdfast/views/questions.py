@@ -1,4 +1,4 @@
-"""QuestionView: what a task wants to know from a person."""
+"""QuestionView: a question that a task asks a person."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ MAX_QUESTION_CHARS = 4000
 
 
 class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One question, with the answers that it allows and the one that it got.
+    """One question, with the answers that it allows and its answer.
 
-    Of an answer or a default of more than 64 KiB of JSON, the beginning is shown, as text.
+    If an answer or a default has more than 64 KiB of JSON, only its beginning is shown, as text.
     """
 
     id: str
     task_id: str
-    # Null when its task is gone.
+    # Null if its task was pruned.
     task_name: str | None
     task_status: str | None
     question: str
-    # Null when any answer will do.
+    # Null if any answer is allowed.
     choices: list[str] | None
     has_default: bool
     default: Any
     asked_at: datetime
-    # After that the default holds, or the step fails.
+    # After that time the default is used; without one, the step fails.
     due_at: datetime | None
     answered_at: datetime | None
     answered_by: str | None
@@ -62,9 +62,9 @@ class QuestionPageView(msgspec.Struct, frozen=True, kw_only=True):
     """A page of questions of tasks that have not ended, oldest first."""
 
     questions: list[QuestionView] = []
-    # For `--page`: what follows this page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
-    # What could not be read, in sentences; empty when all could.
+    # Damaged records, one sentence each; empty if there are none.
     problems: list[str] = []
 
 

@@ -1,4 +1,4 @@
-"""RunView and StepView: the lineage of a task, and what its runs left in the journal."""
+"""RunView and StepView: the runs of a task, and their steps in the journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.views.text import maybe_line, one_line
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """One incarnation of a task. The token of its claim is nobody's business."""
+    """One run of a task. The token of its claim is never shown."""
 
     id: str
     task_id: str
@@ -65,7 +65,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepView(msgspec.Struct, frozen=True, kw_only=True):
-    """One saved step: who saved it, when, and how its result begins; or how it failed."""
+    """One saved step: its run, its time, and a preview of its result or failure."""
 
     name: str
     scope: str

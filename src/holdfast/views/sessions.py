@@ -1,4 +1,4 @@
-"""SessionView, MessageView and AgentView: conversations, and who holds them."""
+"""SessionView, MessageView and AgentView: conversations and agents."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MAX_MESSAGE_CHARS = 64 * 1024
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation of one agent, as a line of a list."""
+    """One conversation with an agent, in a list."""
 
     id: str
     key: str
     agent: str
     status: str
     parent_key: str | None
-    # The task that answers now.
+    # The task that is answering now.
     task_id: str | None
-    # How many messages wait for their turn.
+    # How many messages are queued.
     queued: int
     messages: int
     origin: OriginView | None
@@ -50,15 +50,15 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionPageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of sessions, last spoken in first."""
+    """A page of sessions, most recently used first."""
 
     sessions: list[SessionView] = []
-    # For `--before`: what follows this page; null at the end.
+    # For `--before`: the next page; null at the end.
     next_page_token: str | None = None
 
 
 class MessageView(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a transcript."""
+    """One message of a transcript."""
 
     id: str
     position: int
@@ -73,11 +73,11 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, message: Message, *, is_whole: bool = False) -> MessageView:
-        """Redacted; whole for those who take part in the conversation."""
+        """Redacted; with `is_whole` unredacted, for participants of the conversation."""
         try:
             text = message.text
             text = clip(safe(text), MAX_MESSAGE_CHARS) if is_whole else bounded(text, MAX_MESSAGE_CHARS)
-        except HoldfastError:  # `store verify` tells more
+        except HoldfastError:  # damaged: `store verify` reports it
             text = "(this message cannot be read)"
         return cls(
             id=one_line(message.id),
@@ -97,23 +97,23 @@ class TranscriptView(msgspec.Struct, frozen=True, kw_only=True):
 
     session_key: str
     messages: list[MessageView]
-    # For `after`: where the next page begins.
+    # For `after`: the next page.
     next_after: int
-    # Of the session now; null for one that nobody has spoken in yet.
+    # The status of the session; null if it has no messages.
     status: str | None
 
 
 class SessionDetailView(msgspec.Struct, frozen=True, kw_only=True):
-    """One session with the end of its transcript."""
+    """One session with its last messages."""
 
     session: SessionView
     messages: list[MessageView]
 
 
 class PostedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is durable now, and is answered in its turn."""
+    """A message that is stored, and will be answered in order."""
 
-    # queued; or what became of it, when it was posted before with the same key.
+    # queued; or its current status, if it was posted before with the same key.
     status: str
     message_id: str
     session_key: str
@@ -132,20 +132,20 @@ class PostedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentView(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent of the settings."""
+    """One configured agent."""
 
     name: str
     # callable, command or pydantic_ai.
     runtime: str
-    # What is called; of a command only the program, because its arguments may be private.
+    # The module, or only the program of a command: its arguments may be secret.
     target: str
     main_session: str
 
 
 class AgentPageView(msgspec.Struct, frozen=True, kw_only=True):
-    """The agents of the settings, by name."""
+    """The configured agents, by name."""
 
     agents: list[AgentView] = []
-    # Why the settings as they are written do not hold in the gateway that runs; these agents are those that
-    # it has then. Null when they do, and when no gateway runs.
+    # Why the running gateway refused the settings in the files; then these are the agents that it uses.
+    # Null if it uses them, or if no gateway runs.
     settings_refused: str | None = None

@@ -1,4 +1,4 @@
-"""TaskView, a page of them, and one task in full: sanitized and stable."""
+"""TaskView, a page of tasks, and one task in full: sanitized, with stable fields."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class OriginView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a task says it is."""
+    """The progress that a task reports."""
 
     done: int
     total: int | None
@@ -62,13 +62,13 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FiringView(msgspec.Struct, frozen=True, kw_only=True):
-    """The occurrence of a schedule that a task answers."""
+    """The occurrence of a schedule that started a task."""
 
     id: str
     schedule: str
     occurrence_at: datetime
     status: str
-    # It was interrupted, and queued again.
+    # True if it was interrupted and queued again.
     is_retry: bool
 
     @classmethod
@@ -83,7 +83,7 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of work that someone asked for, as a line of a list."""
+    """One task, in a list."""
 
     id: str
     status: str
@@ -139,16 +139,16 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskPageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of tasks, newest first, with how many there are in each status."""
+    """A page of tasks, newest first, with the number in each status."""
 
     tasks: list[TaskView] = []
     counts: dict[str, int] = {}
-    # For `--before`: what follows this page; null at the end.
+    # For `--before`: the next page; null at the end.
     next_page_token: str | None = None
 
 
 class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
-    """One task in full: its lineage of runs, its checkpoints, and where its journal stands."""
+    """One task in full: its runs, its checkpoints, and the end of its journal."""
 
     task: TaskView
     arguments: PayloadView | None
@@ -156,27 +156,27 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
     plan: PlanView | None
     runs: list[RunView]
     checkpoints: list[CheckpointLineView]
-    # Those of finished turns included.
+    # Includes steps of finished turns.
     steps_saved: int
     latest_steps: list[StepView]
-    # Null for a task that no schedule asked for.
+    # Null for a task that no schedule started.
     firing: FiringView | None = None
-    # In words, with the next command; null for who waits for nothing.
+    # What it waits for, with the next command; null if it waits for nothing.
     waits_for: WaitView | None = None
     loops: list[LoopView] = []
     lists: list[ListView] = []
     values: list[ValueView] = []
-    # The newest of them, oldest first; `more` names what has more than is shown here.
+    # The newest ones, oldest first; `more` names the lists that are longer than shown.
     effects: list[EffectView] = []
     questions: list[QuestionView] = []
     children: list[ChildView] = []
     more: list[str] = []
-    # What of it could not be read, in sentences; empty when all of it could.
+    # Damaged parts, one sentence each; empty if there are none.
     problems: list[str] = []
 
 
 class WaitedView(msgspec.Struct, frozen=True, kw_only=True):
-    """The task when the waiting was over: because it had ended, or because the time was up."""
+    """The task when the wait was over: it had ended, or the wait timed out."""
 
     has_ended: bool
     task: TaskView
@@ -185,19 +185,19 @@ class WaitedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that was started or followed here, with its whole result once it has one."""
+    """A task that was started or followed here, with its full result if it has one."""
 
     id: str
     status: str
     result: Any
     failure: FailureView | None
-    # How many are saved, those of finished turns included.
+    # How many steps are saved, including those of finished turns.
     steps: int
     name: str
     goal: str
     key: str | None
     waits_on: str | None
-    # False when it was found: by its key, or because it was to be resumed.
+    # False if the task existed before: found by its key, or resumed.
     is_new: bool
 
     @classmethod
@@ -217,7 +217,7 @@ class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultView(msgspec.Struct, frozen=True, kw_only=True):
-    """How a task ended, for the program that waits for it: its result is whole, as it was returned."""
+    """The outcome of a task, for the program that waits for it, with its full result."""
 
     task_id: str
     status: str
@@ -228,40 +228,40 @@ class ResultView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, task: Task) -> ResultView:
-        """Of a task whose result is in place, not a reference to a blob."""
+        """From a task whose result is loaded."""
         return cls(
             task_id=one_line(task.id),
             status=task.status.value,
             has_ended=task.has_ended,
-            # Not read and written again: it comes as it is stored.
+            # Pass the stored JSON on without decoding it.
             result=None if task.result is None else msgspec.Raw(task.result),
             failure=FailureView.maybe(task.failure),
         )
 
 
 class CreatedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that is recorded now, or was before under the same key."""
+    """A new task, or the one with the same key."""
 
     task_id: str
     is_new: bool
 
 
 class CancelView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cancel did: `cancelled`, `cancel_requested`, or `already_ended` and changed nothing."""
+    """The outcome of a cancel: `cancelled`, `cancel_requested`, or `already_ended` (nothing changed)."""
 
     outcome: str
     task: TaskView
 
 
 class RetriedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that goes on after it ended without success: it is queued with this run, or paused with it."""
+    """A retried task; it is queued or paused with this run."""
 
     task: TaskView
     run_id: str
 
 
 class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that does not go on, and why."""
+    """A task that was not retried, and why."""
 
     task_id: str
     code: str
@@ -269,17 +269,17 @@ class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetriedPageView(msgspec.Struct, frozen=True, kw_only=True):
-    """Of several tasks, newest first: which go on, and which do not."""
+    """Several tasks, newest first: those that were retried, and those that were not."""
 
     count: int = 0
     task_ids: list[str] = []
     refused: list[NotRetriedView] = []
-    # For `--before`: where the next page begins; null when all were looked at.
+    # For `--before`: the next page; null at the end.
     next_page_token: str | None = None
 
 
 class ForkedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that was made from the past of another, now or before under the same key."""
+    """A fork of another task: a new one, or the one with the same key."""
 
     task: TaskView
     source_task_id: str

@@ -1,7 +1,7 @@
-"""Text made fit to be shown: no terminal escapes, no control characters, no secrets, no endless lines.
+"""Makes text safe to show: no terminal escapes, no control characters, no secrets, no endless lines.
 
-Most of what is stored was checked when it came in. It is checked again on its way out, because a screen
-must be safe from a ledger that an older version, a producer or a damaged disk has written.
+Most stored text was checked on input. It is checked again on output, because a screen must be safe from a
+ledger that an older version, a producer or a damaged disk has written.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from holdfast.core.redaction import redact, redact_text
 
 MAX_LINE_CHARS: Final = 200
 MAX_TEXT_CHARS: Final = 4000
-# Only so much more than is shown is looked at to make a preview: a secret at the cut is seen whole.
+# A preview reads this much beyond the cut, so that a secret at the cut is found whole.
 MAX_LOOKED_AT: Final = 64 * 1024
 
-# What a terminal obeys (ECMA-48): strings with a terminator, control sequences, and the shorter escapes.
+# Terminal escapes (ECMA-48): strings with a terminator, control sequences, and short escapes.
 _ESCAPES: Final = re.compile(
-    # A string ends before the next one begins, so that many without an end cost no square.
+    # A string ends where the next one begins: many unterminated ones must not take quadratic time.
     r"(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\x90\x98\x9d-\x9f]*+(?:\x07|\x1b\\|\x9c)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|\x1b[ -/]*[0-~]"
 )
-# C0 but tab and newline, DEL, C1, line separators; then what has no shape of its own, but changes the order
-# or the look of what stands around it: marks of direction, overrides, isolates, fillers and tags.
+# C0 except tab and newline, DEL, C1, line separators; then invisible characters that change the order or the
+# look of the text around them: direction marks, overrides, isolates, fillers and tags.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
@@ -36,13 +36,13 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """Text of any number of lines, of any length."""
-    # Redacted last: what was taken out may have stood in the middle of a secret.
+    """Make text of any length and number of lines safe, and redact it."""
+    # Redact last: a removed character may have split a secret.
     return redact_text(safe(text))
 
 
 def safe(text: str) -> str:
-    """The same with its secrets, for doors that show them (visibility.py): a terminal obeys none of it."""
+    """The same without redaction, for outputs that show secrets (see visibility.py)."""
     if text.isascii() and text.isprintable():
         return text
     text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
@@ -54,12 +54,12 @@ def clip(text: str, max_chars: int) -> str:
 
 
 def bounded(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
-    """Text of several lines, up to a length."""
+    """Safe text of several lines, cut to a length."""
     return clip(clean(text[: MAX_LOOKED_AT + max_chars]), max_chars)
 
 
 def one_line(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
-    """Text for a cell or a message: whatever its lines, they become one."""
+    """Safe text in one line, for a table cell or a message."""
     return clip(" ".join(clean(text[: MAX_LOOKED_AT + max_chars]).split()), max_chars)
 
 
@@ -68,8 +68,8 @@ def maybe_line(text: str | None, max_chars: int = MAX_LINE_CHARS) -> str | None:
 
 
 def clean_json(value: object) -> object:
-    """A decoded JSON value with every string and key in it made fit; its shape stays."""
-    # Redacted as a whole: that searches all strings together, and knows which names they are given to.
+    """A decoded JSON value with every string and key made safe; its structure stays."""
+    # Redact the whole value at once: faster, and the keys help to find secrets.
     return redact(_safe_tree(value))
 
 
@@ -87,9 +87,9 @@ def _safe_tree(value: object) -> object:
 
 
 def _unique(keys: list[str]) -> list[str]:
-    """Keys that have become one are numbered, so that no entry is lost."""
+    """Number keys that became equal, so that no entry is lost."""
     taken: set[str] = set()
-    # One count for each key: from 1 again for each of many that are alike, it would cost a square.
+    # Keep a counter per key: searching from 1 each time would take quadratic time.
     counts: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(2))
     for place, key in enumerate(keys):
         unique = key

@@ -1,4 +1,4 @@
-"""TokenView and what the commands about tokens answer; none but TokenMadeView shows a token."""
+"""TokenView and the answers of the token commands; only TokenMadeView contains a token."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class TokenView(msgspec.Struct, frozen=True, kw_only=True):
-    """One token that opens the doors: what its bearer may do, until when, and when it was last used."""
+    """One API token: its scopes, limits, expiry and last use."""
 
     name: str
     # Where it comes from: `home` (the file `token` or HOLDFAST_TOKEN), the settings, or `holdfast tokens`.
@@ -18,12 +18,12 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None = None
     tasks: list[str] | None = None
     methods: list[str] | None = None
-    # Null for those that `holdfast tokens` did not make.
+    # Null for tokens that `holdfast tokens` did not create.
     created_at: datetime | None = None
     rotated_at: datetime | None = None
     expires_at: datetime | None = None
     is_expired: bool = False
-    # To within a few seconds; null if it was never used.
+    # Accurate to a few seconds; null if it was never used.
     last_used_at: datetime | None = None
 
 
@@ -34,13 +34,13 @@ class TokenPageView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenMadeView(msgspec.Struct, frozen=True, kw_only=True):
-    """A token with its text, which is shown this once and kept nowhere."""
+    """A token with its text, which is shown only once and never stored."""
 
     token: TokenView
     text: str
 
 
 class TokenRevokedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that opens nothing any more."""
+    """A revoked token."""
 
     token: TokenView

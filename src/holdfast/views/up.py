@@ -1,4 +1,4 @@
-"""UpView and UnitView: where a gateway is found, and what keeps it running."""
+"""UpView and UnitView: the addresses of a gateway, and the unit that keeps it running."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import msgspec
 
 
 class UpView(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the gateway is found, said before it is ready: a connection waits until it is."""
+    """The addresses of the gateway, printed when it is ready."""
 
     pid: int
     urls: list[str]
     home: str
     socket: str
-    # Where the token is: a file, or the variable that holds it.
+    # Where the token is: a file or an environment variable.
     token: str
 
 
 class UnitView(msgspec.Struct, frozen=True, kw_only=True):
-    """A unit of systemd or a plist of launchd, ready to be put into a file."""
+    """A systemd unit or a launchd plist, as the content of a file."""
 
     kind: str
     text: str

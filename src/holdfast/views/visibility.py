@@ -1,6 +1,6 @@
-"""Who sees what: where stored values are shown whole, and where people see redacted text.
+"""Where stored values are shown unredacted, and where they are redacted.
 
-SECURITY.md has the same table, and tests compare the two and go through the doors.
+SECURITY.md has the same table; tests compare the two, and check each entry point.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import msgspec
 
 
 class Seen(StrEnum):
-    """How a door shows what may hold a secret."""
+    """How an entry point shows a value that may contain a secret."""
 
-    # As it was stored.
+    # As stored.
     WHOLE = "whole"
-    # With `[redacted:<pattern>]` in the place of what looks like a secret.
+    # With `[redacted:<pattern>]` in place of what looks like a secret.
     REDACTED = "redacted"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A way on which stored values leave the ledger."""
+    """One way by which stored values leave the ledger."""
 
     where: str
     seen: Seen
     why: str
-    # The methods and commands that it means; of those that show stored values, all others are redacted.
+    # Its methods and commands; all others that show stored values redact them.
     methods: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
@@ -37,7 +37,7 @@ PLACES: Final = (
     Place(
         where="the program: arguments, results, lists, values, mail, answers, plan items, effects, tools",
         seen=_WHOLE,
-        why="it goes on with what it stored, after a restart, too",
+        why="a program needs its own values back, also after a restart",
     ),
     Place(
         where="`handle.result()`, and the method `ledger.result` for tokens with `operator.write`",
@@ -59,24 +59,24 @@ PLACES: Final = (
     Place(
         where="an agent's answer on its channel: webhooks, apprise, and `holdfast chat`",
         seen=_WHOLE,
-        why="it goes to those who asked",
+        why="it goes to the person who asked",
         commands=("chat",),
     ),
     Place(
         where="`chat.history` for tokens with `operator.write`",
         seen=_WHOLE,
-        why="those who may speak in a session take part in it",
+        why="a token that may write to a session takes part in it",
         methods=("chat.history",),
     ),
     Place(
         where="every other method and command: lists, `show`, `wait`, reviews, questions, deliveries, status",
         seen=_REDACTED,
-        why="people look at them, on screens and in scripts that others read",
+        why="they appear on screens and in scripts that others read",
     ),
     Place(
         where="`chat.history` for tokens that may only read",
         seen=_REDACTED,
-        why="they look on",
+        why="they only watch",
     ),
     Place(
         where="goals, names, keys, ids, notes, reasons, outputs of `run.output`, and paths of artifacts",
@@ -84,7 +84,7 @@ PLACES: Final = (
         why="they are written for people; redacted before they are stored, names by a hash",
     ),
     Place(
-        where="errors, in the ledger as well as in answers of doors",
+        where="errors, in the ledger and in answers of the CLI and the API",
         seen=_REDACTED,
         why="they quote values and travel far",
     ),
@@ -107,7 +107,7 @@ PLACES: Final = (
 
 
 def whole_methods() -> frozenset[str]:
-    """The methods that may show what was stored as it was."""
+    """The methods that may show stored values unredacted."""
     return frozenset(name for place in PLACES if place.seen is _WHOLE for name in place.methods)
 
 

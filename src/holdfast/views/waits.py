@@ -1,4 +1,4 @@
-"""What a task waits for, in words: short for a list, whole with the next command for one task."""
+"""What a task waits for: short for a list, in full with the next command for one task."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _BRIEF = {
     "resume": "a resume",
     # What a queued task waits for.
     "retry": "the next attempt",
-    "alone": "a worker that carries nothing else",
-    "worker": "a worker that takes it",
-    "producer": "the program that carries it out",
+    "alone": "an idle worker",
+    "worker": "a worker that knows it",
+    "producer": "the program that runs it",
 }
-# A worker that knows a task takes it at once; after so long a person may have to start one.
+# A worker that knows a task takes it at once; after this time a person may have to start one.
 NOT_TAKEN = timedelta(minutes=1)
 
 
 class WaitView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task waits for, until when at most, and the command by which a person ends the wait."""
+    """What a task waits for, until when at most, and the command that ends the wait."""
 
     kind: str
     subject_id: str | None
@@ -47,7 +47,7 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
     def of(
         cls, task: Task, about: Question | Effect | Task | None = None, *, until: datetime | None = None
     ) -> WaitView | None:
-        """`about` is the record that it waits for, where there is one. None for who waits for nothing."""
+        """`about` is the record that it waits for, if there is one. None if the task waits for nothing."""
         if task.waits_on is None:
             return None
         kind, subject = kind_of(task.waits_on)
@@ -62,7 +62,7 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_queued(run: Run, now: datetime) -> str | None:
-    """What the next run of a queued task waits for; None for one that a worker may be about to take."""
+    """What a queued task waits for; None if a worker may be about to take it."""
     if run.queue is Queue.PRODUCER:
         return "producer"
     if run.due_at > now:
@@ -73,7 +73,7 @@ def why_queued(run: Run, now: datetime) -> str | None:
 
 
 def queued_wait(task: Task, run: Run, now: datetime) -> WaitView | None:
-    """The same in words, with the command that brings a worker."""
+    """The same as a view, with the command that starts a worker."""
     kind = why_queued(run, now)
     if kind is None:
         return None
@@ -81,11 +81,11 @@ def queued_wait(task: Task, run: Run, now: datetime) -> WaitView | None:
     agent, name = task.runtime is RuntimeName.AGENT, one_line(task.name)
     start = "holdfast up" if agent else f"holdfast run --resume {one_line(task.id)} MODULE:{name}"
     words = {
-        "producer": f"the program that reported {name!r} carries it out, and has not begun",
-        "retry": f"failed, and is tried again at {run.due_at:%Y-%m-%d %H:%M:%S} UTC",
-        "alone": f"no worker has taken it {since}: twice its process died without progress, so a worker that "
-        f"carries nothing else takes it, at the latest after a few minutes; `{start}` starts one",
-        "worker": f"no worker has taken it {since}: `{start}` starts one that knows {name!r}",
+        "producer": f"the program that reported {name!r} runs it, and has not started",
+        "retry": f"failed; it is retried at {run.due_at:%Y-%m-%d %H:%M:%S} UTC",
+        "alone": f"no worker has taken it {since}: its process died twice without progress, so only an "
+        f"idle worker takes it, within a few minutes; to start one: `{start}`",
+        "worker": f"no worker has taken it {since}; to start one that knows {name!r}: `{start}`",
     }[kind]
     return WaitView(
         kind=kind,
@@ -97,45 +97,45 @@ def queued_wait(task: Task, run: Run, now: datetime) -> WaitView | None:
 
 
 def what_next(task: Task | None, *, has_gateway: bool) -> str:
-    """What becomes of a task for which somebody has just decided or answered something.
+    """What happens to a task after a person's decision or answer.
 
-    A gateway that answers this itself goes on with its agents' tasks; nobody else can.
+    Tasks of agents run only in the gateway; with `has_gateway` the answering process is that gateway.
     """
     if task is None:
-        return "its task is gone, so nothing goes on"
+        return "its task was pruned, so nothing more happens"
     if task.has_ended:
-        return f"its task {task.id} is {task.status.value}, so nothing goes on"
+        return f"its task {task.id} is {task.status.value}, so nothing more happens"
     if task.status is TaskStatus.QUEUED and task.runtime is RuntimeName.AGENT:
         return f"task {task.id} is queued, and " + (
-            "goes on" if has_gateway else "the gateway goes on with it (none runs? `holdfast up`)"
+            "the gateway resumes it" + ("" if has_gateway else " (if none runs: `holdfast up`)")
         )
     if task.status is TaskStatus.QUEUED:
         return (
-            f"task {task.id} is queued, and goes on in a process that carries {task.name!r} "
-            f"(none? `holdfast run --resume {task.id} MODULE:{task.name}`)"
+            f"task {task.id} is queued, and a worker that knows {task.name!r} resumes it "
+            f"(if none runs: `holdfast run --resume {task.id} MODULE:{task.name}`)"
         )
     waits = "" if task.waits_on is None else f" on {task.waits_on}"
     return f"task {task.id} is {task.status.value}{waits}"
 
 
 def kind_of(waits_on: str) -> tuple[str, str]:
-    """`answer:ques_…` is of the kind `answer`, about `ques_…`."""
+    """Split `answer:ques_…` into the kind `answer` and the subject `ques_…`."""
     kind, _, subject = waits_on.partition(":")
     return kind, subject
 
 
 def waits_for_person(waits_on: str | None) -> bool:
-    """Whether only a person brings it further: by an answer, or a review."""
+    """Whether only a person can end the wait: by an answer or a review."""
     return waits_on is not None and kind_of(waits_on)[0] in ("answer", "review")
 
 
 def brief_kind(kind: str) -> str:
-    """What tasks wait for that wait for the same."""
+    """The kind of a wait in words."""
     return "mail" if kind == "mail" else _BRIEF.get(kind) or one_line(kind, 40)
 
 
 def brief_wait(waits_on: str | None) -> str:
-    """For a cell; a dash for who waits for nothing."""
+    """The wait for a table cell; a dash if there is none."""
     if waits_on is None:
         return "-"
     kind, subject = kind_of(waits_on)
@@ -159,10 +159,8 @@ def _words(
         case "sleep":
             return ("sleeps" if until is None else f"sleeps until {until:%Y-%m-%d %H:%M:%S} UTC"), None
         case "boot":
-            return (
-                f"waits until process {subject} ends, which may still be doing an effect of it{at_latest}",
-                None,
-            )
+            why = "which may still be performing one of its effects"
+            return f"waits for the end of process {subject}, {why}{at_latest}", None
         case "mail":
             return f"waits for mail on {subject!r}{at_latest}", None
         case "child":
@@ -171,6 +169,6 @@ def _words(
         case "children":
             return "waits for the end of its children", None
         case "resume":
-            return f"is paused; whoever carries {task.name!r} next goes on with it", None
+            return f"is paused; the next worker that knows {task.name!r} resumes it", None
         case _:
             return f"waits for {task.waits_on}{at_latest}", None

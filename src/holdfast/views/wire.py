@@ -1,4 +1,4 @@
-"""TaskSummary and its pages: tasks as clients of OpenClaw's protocol read them, times in milliseconds."""
+"""TaskSummary and its pages: tasks in the format of OpenClaw's protocol, with times in milliseconds."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_SUMMARY_CHARS = 1000
 
 WireStatus: TypeAlias = Literal["queued", "running", "completed", "failed", "cancelled", "timed_out"]
 
-# One table: our statuses in the words of the protocol.
+# Our statuses as statuses of the protocol.
 WIRE_STATUS: dict[TaskStatus, WireStatus] = {
     TaskStatus.QUEUED: "queued",
     TaskStatus.RUNNING: "running",
-    # It is under way; `execution` says that it waits, and for what.
+    # Shown as running; `execution` says that it waits, and for what.
     TaskStatus.WAITING: "running",
     TaskStatus.NEEDS_REVIEW: "running",
     TaskStatus.PAUSED: "running",
@@ -53,7 +53,7 @@ class ExecutionWait(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Whether it is carried, waits, or is over."""
+    """Whether it runs, waits, or has ended."""
 
     state: str
     last_activity_at: int | None = None
@@ -61,7 +61,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One task of the protocol; what is not known is left out."""
+    """One task in the protocol; unknown fields are left out."""
 
     id: str
     status: WireStatus
@@ -114,7 +114,7 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class TaskListed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A page of tasks. A page may be short, even empty, while `nextCursor` says that more may follow."""
+    """A page of tasks. It may be short or empty although `nextCursor` says that more may follow."""
 
     tasks: list[TaskSummary]
     next_cursor: str | None = None
@@ -129,7 +129,7 @@ class TaskFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a cancel found and did."""
+    """The outcome of a cancel."""
 
     found: bool
     cancelled: bool
@@ -138,7 +138,7 @@ class TaskCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class TaskRetried(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of one of several tasks."""
+    """The outcome for one of several tasks."""
 
     task_id: str
     ok: bool
@@ -148,13 +148,13 @@ class TaskRetried(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 class TasksRetried(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of each."""
+    """The outcome for each task."""
 
     results: list[TaskRetried]
 
 
 class TaskDismissed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What became of what one of several tasks owes."""
+    """The outcome for the deliveries of one of several tasks."""
 
     task_id: str
     ok: bool
@@ -163,7 +163,7 @@ class TaskDismissed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class TasksDismissed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of each."""
+    """The outcome for each task."""
 
     results: list[TaskDismissed]
 
@@ -180,7 +180,7 @@ def millis(moment: datetime | None) -> int | None:
 
 
 def agent_of(task: Task) -> str | None:
-    """The agent that a task is an answer of."""
+    """The agent that a task belongs to."""
     if task.name.startswith(AGENT_PREFIX):
         return one_line(task.name.removeprefix(AGENT_PREFIX))
     parts = (task.session_key or "").split(":")

@@ -1,4 +1,4 @@
-"""demo: kills a process full of work, lets another go on, and prints what the ledger proves."""
+"""demo: kills a process full of work, lets another resume it, and prints what the ledger proves."""
 
 from __future__ import annotations
 
@@ -12,37 +12,41 @@ from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output
 from holdfast.config import read_store_url
+from holdfast.demo.kill_and_resume import DemoView, kill_and_resume
 from holdfast.demo.proof import Line
-from holdfast.demo.stage import DemoView, perform
 
 
-class _Onlooker:
-    """Lines for everyone, a bar for a terminal."""
+class _Progress:
+    """Prints lines on stderr, and draws a bar on a terminal."""
 
-    def __init__(self, output: Output, tell: Callable[[int, int | None], None]) -> None:
+    def __init__(self, output: Output, count: Callable[[int, int | None], None]) -> None:
         self.say = output.say
-        self.tell = tell
+        self.count = count
 
 
 @click.command("demo")
 @click.option(
-    "--tasks", type=click.IntRange(1, 20_000), default=300, show_default=True, help="How many at once."
+    "--tasks",
+    type=click.IntRange(1, 20_000),
+    default=300,
+    show_default=True,
+    help="How many tasks to run at once.",
 )
-@click.option("--keep", is_flag=True, help="Leave the temporary ledger there, to look around in it.")
+@click.option("--keep", is_flag=True, help="Keep the temporary ledger, to look at it afterwards.")
 @shared_options
 @click.pass_context
 def demo(context: click.Context, tasks: int, *, keep: bool) -> None:
     """Kill a process full of work, and watch each task go on exactly once.
 
-    It plays in a temporary ledger, or in the one named by --store on this very command line (never in that of
-    HOLDFAST_STORE), if that has no work in flight. Status 1 when the ledger does not prove it.
+    The demo uses a temporary ledger, or the one that you name with --store, if it has no work in flight. It
+    ignores HOLDFAST_STORE. The exit status is 1 if the ledger does not prove it.
     """
     call: Invocation = context.obj
-    # An end like any other: the child is killed and the temporary ledger removed on the way out.
+    # SystemExit unwinds the stack: the child is killed and the temporary ledger removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     place = None if call.store is None else read_store_url(call.store, key="--store")
-    with call.output.progress("steps") as tell:
-        view = perform(place, tasks=tasks, keep=keep, audience=_Onlooker(call.output, tell))
+    with call.output.progress("steps") as count:
+        view = kill_and_resume(place, tasks=tasks, keep=keep, progress=_Progress(call.output, count))
     call.output.show(view, lambda: _print(call.output, view))
     if not view.holds:
         context.exit(FAILED)

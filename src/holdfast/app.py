@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from holdfast.engine.claims.boots import Life
     from holdfast.engine.claims.claims import Claims, Family
     from holdfast.engine.client.handles import Holdfast
-    from holdfast.engine.journal.journal import Journal
     from holdfast.engine.ledger.ledger import Ledger
     from holdfast.engine.program.definitions import TaskDefinition
     from holdfast.engine.program.secrets import Declared, Secrets
@@ -302,7 +301,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     life: Life
     ledger: Ledger
     claims: Claims
-    journal: Journal
     checkpoints: Checkpoints
     rescuer: Rescuer
     resumer: Resumer
@@ -508,7 +506,6 @@ def declared_secrets(config: Config) -> dict[str, Declared]:
 def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None = None) -> Parts:
     """The parts of one life on one store."""
     from holdfast.engine.claims.claims import Claims
-    from holdfast.engine.journal.journal import Journal
     from holdfast.engine.ledger.ledger import Ledger
     from holdfast.engine.recovery.checkpoints import Checkpoints
     from holdfast.engine.recovery.rescue import Rescuer
@@ -520,7 +517,6 @@ def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None 
         life=life,
         ledger=Ledger(store, clock),
         claims=Claims(store, clock, life.id, names=names),
-        journal=Journal(store, clock),
         checkpoints=Checkpoints(store, clock),
         rescuer=Rescuer(store, clock, life),
         resumer=Resumer(store, clock, life.id),

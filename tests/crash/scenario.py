@@ -109,8 +109,7 @@ class Scenario:
 
     async def _step(self, parts: Parts, one: ClaimedRun, name: str, value: Any) -> None:
         plan = plan_of("read", "write").complete(name)
-        saved = await parts.journal.save_step(one.claim, name, value, plan=plan)
-        if not saved.was_saved_before:
+        if await parts.journal.save_step(one.claim, name, value, plan=plan):
             self._note("step", task=one.task.id, name=name, value=value)
 
     async def _pause(self, parts: Parts, carried: Sequence[ClaimedRun]) -> None:

@@ -64,7 +64,7 @@ LATE_WRITES: dict[str, LateWrite] = {
     "save_large_step": lambda parts, claim: parts.journal.save_step(claim, "late", "x" * 20_000),
     "save_step_again": lambda parts, claim: parts.journal.save_step(claim, "early", 1),
     "save_plan": lambda parts, claim: parts.journal.save_plan(claim, plan_of("late")),
-    "record_output": lambda parts, claim: parts.journal.record_output(claim, "late", "late"),
+    "record_output": lambda parts, claim: parts.artifacts.record_output(claim, "late", "late"),
     "decide": lambda parts, claim: parts.journal.decide(claim, "too late"),
     "refer": lambda parts, claim: parts.journal.refer(claim, "too late"),
     "progress": lambda parts, claim: parts.ledger.progress(claim, Progress(done=99)),

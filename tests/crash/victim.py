@@ -172,7 +172,7 @@ class Victim:
         return False
 
     async def _keep_output(self, one: ClaimedRun) -> bool:
-        artifact = await self._parts.journal.record_output(one.claim, "report", "the sea is calm")
+        artifact = await self._parts.artifacts.record_output(one.claim, "report", "the sea is calm")
         self._log.write("output", task=one.task.id, name=artifact.name)
         return False
 

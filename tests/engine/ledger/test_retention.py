@@ -33,7 +33,7 @@ async def ended(parts: Parts, text: str = LARGE, **changes: object) -> str:
     """A task that was paused, resumed and finished, with something in every table."""
     claimed = await parts.carry(arguments=[text], **changes)
     await parts.journal.save_step(claimed.claim, "read", text, plan=plan_of("read"))
-    await parts.journal.record_output(claimed.claim, "report", "calm")
+    await parts.artifacts.record_output(claimed.claim, "report", "calm")
     await parts.journal.decide(claimed.claim, "use the tables")
     await parts.checkpoints.record(claimed.claim, CheckpointKind.MILESTONE, "half-way")
     await parts.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)

@@ -81,7 +81,7 @@ async def test_a_whole_life_may_lose_every_answer(
     await parts.journal.save_step(one.claim, "read", "calm", plan=plan_of("read", "write").complete("read"))
     await parts.journal.save_step(one.claim, "large", "x" * 20_000)
     await parts.journal.save_plan(one.claim, plan_of("read", "write"))
-    await parts.journal.record_output(one.claim, "report", "calm")
+    await parts.artifacts.record_output(one.claim, "report", "calm")
     await parts.journal.decide(one.claim, "use the tables")
     await parts.ledger.progress(one.claim, Progress(done=1))
     await parts.checkpoints.record(one.claim, CheckpointKind.MILESTONE, "half-way")

@@ -159,8 +159,8 @@ async def test_artifacts_are_told_as_they_were_found(parts: Parts, tmp_path: Pat
     claimed = await parts.carry()
     for name in ("same", "changed", "missing", "pipe"):
         (tmp_path / name).write_text(name)
-        await parts.journal.record_file(claimed.claim, tmp_path / name)
-    await parts.journal.record_output(claimed.claim, "output", "calm")
+        await parts.artifacts.record_file(claimed.claim, tmp_path / name)
+    await parts.artifacts.record_output(claimed.claim, "output", "calm")
     pause = await parts.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)
     (tmp_path / "changed").write_text("otherwise")
     (tmp_path / "missing").unlink()
@@ -190,7 +190,7 @@ async def test_artifacts_are_told_as_they_were_found(parts: Parts, tmp_path: Pat
 async def test_unchanged_artifacts_need_no_diagnostic(parts: Parts, tmp_path: Path) -> None:
     claimed = await parts.carry()
     (tmp_path / "report").write_text("calm")
-    await parts.journal.record_file(claimed.claim, tmp_path / "report")
+    await parts.artifacts.record_file(claimed.claim, tmp_path / "report")
     pause = await parts.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)
 
     await parts.resumer.resume_all()

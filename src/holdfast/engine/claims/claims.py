@@ -212,8 +212,8 @@ class Claims:
         return claimed
 
     def _exonerated(self, tx: Tx, run: Run, now: datetime) -> Run:
-        """A suspect that is carried beside others: its death would not be one of a run carried alone."""
-        tx.runs.exonerate(run.id, run.fence, now=now)
+        """A suspect that runs beside others: if the process dies, this run is not the only possible cause."""
+        exonerate(tx, run.id, run.fence, now=now)
         return msgspec.structs.replace(run, is_alone=False)
 
     async def _is_held(self) -> bool:
@@ -326,7 +326,7 @@ class Claims:
     def _is_exonerated(self, tx: Tx, run_id: str, fence: int, now: datetime) -> bool:
         run = tx.runs.get(run_id)
         if run.is_alone and run.started_at is not None and now - run.started_at >= ALONE_AT_MOST:
-            return tx.runs.exonerate(run_id, fence, now=now)
+            return exonerate(tx, run_id, fence, now=now)
         return not run.is_alone
 
     async def release(self, claim: Claim, *, due_at: datetime | None = None) -> None:
@@ -408,6 +408,17 @@ def follow(
         # Nobody is left who could be told.
         failure = Failure(kind="cancelled", message=task.cancel_reason or "cancelled")
         cancel_idle_run(tx, tx.runs.look(claim.run_id), failure, now=now, retention=retention)
+
+
+def exonerate(tx: Tx, run_id: str, fence: int, *, now: datetime) -> bool:
+    """A suspect need not run alone any longer: it made progress, or lived long enough.
+
+    The workers that left it alone take other runs again. False when it was no suspect, or not ours.
+    """
+    if not tx.runs.exonerate(run_id, fence, now=now):
+        return False
+    tx.hint("runs")
+    return True
 
 
 def was_given_up(tx: Tx, claim: Claim) -> bool:

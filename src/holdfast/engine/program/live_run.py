@@ -22,6 +22,7 @@ from holdfast.core.task import Task
 from holdfast.engine.aio.eager import begin
 from holdfast.engine.aio.threads import AtWork
 from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import exonerate
 from holdfast.engine.journal.codec import Exited
 from holdfast.engine.ledger.batched_ends import BatchedEnds, GoodEnd
 from holdfast.engine.program.secrets import Secrets
@@ -300,8 +301,8 @@ class LiveRun:
     def note_progress(self, tx: Tx, now: datetime) -> None:
         """Part of a write that saves something: a suspect that makes progress is none any longer."""
         claim = self.claim
-        if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=now):
-            tx.hint("runs")
+        if claim.is_alone:
+            exonerate(tx, claim.run_id, claim.fence, now=now)
 
     async def read(self, read: Callable[[Tx], T]) -> T:
         try:

@@ -41,7 +41,7 @@ from holdfast.core.step import Artifact, ArtifactState
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import Family
-from holdfast.engine.journal.journal import checksum
+from holdfast.engine.journal.artifacts import checksum
 from holdfast.engine.journal.scopes import load_pasts
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task
 from holdfast.engine.recovery.attempts import recorded_attempts

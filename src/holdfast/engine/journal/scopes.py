@@ -263,8 +263,8 @@ class Scope:
         self.has_loops = False
         # Steps that were called, and those of them that have begun.
         self.called = 0
-        self.running = 0
-        self.calm: asyncio.Event | None = None
+        self._running = 0
+        self._calm: asyncio.Event | None = None
         # Dictionaries, also in place of sets: the collector of garbage does not look at those of names, and
         # there may be many thousands.
         self._counts: dict[str, int] = {}
@@ -311,13 +311,20 @@ class Scope:
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return (self.path, name, occurrence_of(count))
 
+    def begun(self) -> None:
+        """A step that was called here runs now."""
+        self._running += 1
+
     def ended(self, key: Key) -> None:
-        """The step is no longer in flight."""
+        """The step is no longer in flight. Wakes `until_idle`."""
         self.called -= 1
+        self._running -= 1
         if key[2].startswith("id:"):
             self._ids.pop(key, None)
         else:
             self._callers[key[1]][1] -= 1
+        if self._calm is not None:
+            self._calm.set()
 
     def loop(self, name: str | None) -> str:
         """The path of a loop that begins here; loops without a name are numbered."""
@@ -329,12 +336,12 @@ class Scope:
 
     async def until_idle(self) -> None:
         """Until every step that was begun here has ended, also one that nobody waits for."""
-        for _ in range(2 if self.called > self.running else 0):
+        for _ in range(2 if self.called > self._running else 0):
             await asyncio.sleep(0)  # what was scheduled begins now; what was never awaited does not
-        while self.running:
-            self.calm = self.calm or asyncio.Event()
-            self.calm.clear()
-            await self.calm.wait()
+        while self._running:
+            self._calm = self._calm or asyncio.Event()
+            self._calm.clear()
+            await self._calm.wait()
 
     def is_within(self, path: str) -> bool:
         """Whether it is the scope of that path, or inside it."""

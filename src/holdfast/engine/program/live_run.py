@@ -254,11 +254,9 @@ class LiveRun:
                 self._delayed = saves + self._delayed
             raise
         finally:
-            self.in_flight -= 1
+            self.landed()
             if self._was_in_thread and not self.in_flight:
                 self._was_in_thread = False
-            if self.changed is not None:
-                self.changed.set()
 
     def _may_keep(self, error: Exception) -> bool:
         """Whether the ledger is only away: neither damaged nor without its key."""
@@ -349,7 +347,14 @@ class LiveRun:
     # --- what is under way
 
     def landed(self) -> None:
+        """A call or a write has ended. Wakes `until_change`."""
         self.in_flight -= 1
+        if self.changed is not None:
+            self.changed.set()
+
+    def effect_landed(self) -> None:
+        """An effect has ended. Wakes `until_change`."""
+        self.effects -= 1
         if self.changed is not None:
             self.changed.set()
 

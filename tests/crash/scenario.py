@@ -14,12 +14,12 @@ from typing import Any
 
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import Clock
-from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure, Task
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.ledger.ledger import Finished
 from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store
+from tests.builders import plan_of
 from tests.engine.parts import Parts, a_new_task
 
 Note = Callable[..., object]

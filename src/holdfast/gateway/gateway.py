@@ -244,10 +244,6 @@ class Gateway:
         if self._pulse.held is not None:
             yield Hold(why=self._pulse.held, remedy=ACCEPT)
 
-    @property
-    def is_draining(self) -> bool:
-        return self._standing in {Standing.DRAINING, Standing.STOPPED}
-
     async def preflight(self, asker: Asker = NOBODY) -> Readiness:
         """Who would be interrupted by a restart now, besides the one that asks: it knows."""
         task_ids = self._task_ids()

@@ -102,11 +102,6 @@ class FileGuard:
         return cls(files)
 
     @property
-    def holds_file_lock(self) -> bool:
-        """Whether our own lock is held; without it (macOS, old kernels) nothing opposes C code."""
-        return _SENTRY.holds_lock(self._files)
-
-    @property
     def is_told(self) -> bool:
         """Whether `check` need not look to see that all is quiet."""
         return self._told is not None

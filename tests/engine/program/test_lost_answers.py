@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
-from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure, Progress
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.ledger.retention import Pruner
 from holdfast.engine.recovery.resume import retrying
 from holdfast.store import Store, Tx, Write
 from holdfast.testing import FakeClock, name_of
+from tests.builders import plan_of
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.deaths import die, spend_attempts
 from tests.engine.parts import Parts, a_new_task

@@ -19,7 +19,6 @@ from holdfast.core.checkpoint import (
 )
 from holdfast.core.errors import CannotSeal, CheckpointNotSaved, ClaimLost, StoreUnavailable
 from holdfast.core.events import EventKind
-from holdfast.core.plan import plan_of
 from holdfast.core.step import ArtifactKind
 from holdfast.core.task import Origin, Progress
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
@@ -28,6 +27,7 @@ from holdfast.engine.recovery import checkpoints
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.builders import plan_of
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump

@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.errors import RowDamaged
-from holdfast.core.plan import plan_of
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.store import Store
 from holdfast.store.blobs import INLINE_BYTES
 from holdfast.testing import FakeClock
+from tests.builders import plan_of
 from tests.engine.parts import Parts
 from tests.engine.tables import execute, literal, query
 

@@ -14,7 +14,6 @@ import pytest
 from holdfast.core.checkpoint import Checkpoint, ResumeReason, SeedContext, decode_seed, encode_document
 from holdfast.core.errors import CheckpointUnreadable, IllegalMove, ResumesHeld
 from holdfast.core.events import EventKind
-from holdfast.core.plan import plan_of
 from holdfast.core.run import Run
 from holdfast.core.step import ArtifactState
 from holdfast.core.task import Progress
@@ -23,7 +22,7 @@ from holdfast.engine.recovery.resume import MAX_RESUME_ATTEMPTS, Resumed, Resume
 from holdfast.store import Tx
 from holdfast.store.rows.work import row_from_checkpoint
 from holdfast.testing import FakeClock
-from tests.builders import a_run
+from tests.builders import a_run, plan_of
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump, execute, literal

@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
-from holdfast.core.plan import Plan, plan_of
+from holdfast.core.plan import Plan
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import (
     ALONE_AT_MOST,
@@ -27,7 +27,7 @@ from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store
 from holdfast.testing import Crashed, FakeClock
-from tests.builders import stored_run
+from tests.builders import plan_of, stored_run
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.deaths import die
 from tests.engine.parts import Parts, a_new_task

@@ -15,11 +15,11 @@ from typing import Any
 import apsw
 import psycopg
 
+from bench.journal import save_step
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import Claims
-from holdfast.engine.journal.journal import Journal
 from holdfast.engine.ledger.ledger import Ledger, NewTask
 from holdfast.engine.recovery.rescue import Rescuer
 from holdfast.engine.recovery.resume import Resumer
@@ -38,7 +38,7 @@ def work_and_die(open_store: OpenStore, locks: Path, runs: int) -> None:
         clock = SystemClock()
         store = open_store()
         life = await Life.begin(store, clock, locks=locks)
-        ledger, claims, journal = Ledger(store, clock), Claims(store, clock, life.id), Journal(store, clock)
+        ledger, claims = Ledger(store, clock), Claims(store, clock, life.id)
         for first in range(0, runs, BATCH):
             await ledger.create_many(
                 [
@@ -49,7 +49,7 @@ def work_and_die(open_store: OpenStore, locks: Path, runs: int) -> None:
         while claimed := await claims.take(BATCH):
             async with asyncio.TaskGroup() as group:
                 for one in claimed:
-                    group.create_task(journal.save_step(one.claim, "first", {"done": True}))
+                    group.create_task(save_step(store, clock, one.claim, "first", {"done": True}))
 
     asyncio.run(work())
     os.kill(os.getpid(), signal.SIGKILL)

@@ -36,7 +36,7 @@ from holdfast.core.ids import (
 )
 from holdfast.core.manifest import Manifest, Restart
 from holdfast.core.message import Message, Role
-from holdfast.core.plan import Cursor
+from holdfast.core.plan import Cursor, Plan, PlanItem
 from holdfast.core.run import TASK_STATUS_OF, Run
 from holdfast.core.schedule import Firing, Wake, WakeReason
 from holdfast.core.session import Session
@@ -173,6 +173,11 @@ def a_step(run: Run, **changes: Any) -> Step:
         "ended_us": to_micros(START),
     }
     return Step(**step | changes)
+
+
+def plan_of(*titles: str) -> Plan:
+    """A plan whose items have their titles as ids."""
+    return Plan(items=tuple(PlanItem(id=title, title=title) for title in titles))
 
 
 def an_artifact(**changes: Any) -> Artifact:

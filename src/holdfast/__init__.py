@@ -84,7 +84,6 @@ if TYPE_CHECKING:
     from holdfast.engine.claims.boots import Life
     from holdfast.engine.claims.claims import Claims
     from holdfast.engine.client.handles import Handle, Holdfast
-    from holdfast.engine.journal.journal import Journal
     from holdfast.engine.ledger.ledger import Ledger, NewTask
     from holdfast.engine.program.author_api import Child, DurableList, DurableValue, PlanTurn, Run, Turn
     from holdfast.engine.program.definitions import Call, TaskDefinition, task
@@ -148,7 +147,6 @@ _WHERE = {
     "Checkpoints": "holdfast.engine.recovery.checkpoints",
     "Claims": "holdfast.engine.claims.claims",
     "Clock": "holdfast.core.clock",
-    "Journal": "holdfast.engine.journal.journal",
     "Ledger": "holdfast.engine.ledger.ledger",
     "Life": "holdfast.engine.claims.boots",
     "NewTask": "holdfast.engine.ledger.ledger",
@@ -210,7 +208,6 @@ __all__ = [
     "HomeInUse",
     "HomeUnusable",
     "IllegalMove",
-    "Journal",
     "KeyConflict",
     "KeyLost",
     "KeyMissing",

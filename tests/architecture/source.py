@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -88,6 +88,55 @@ def imports_of(path: str) -> frozenset[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= {node.value.partition(":")[0]} & (ours - {"holdfast"})
     return frozenset(found)
+
+
+@cache
+def imports_at_runtime(path: str, *, also_lazy: bool = False) -> frozenset[str]:
+    """Our modules that a module imports when it is imported itself; with `also_lazy`, also those that its
+    functions import when they are called. Imports for types only are left out."""
+    ours = {module.name for module in modules()}
+    found: set[str] = set()
+    for node in _executed(tree_of(path), also_lazy=also_lazy):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            # A package's own file runs for every name that is no module of its own.
+            found |= names & ours
+            found |= set() if names <= ours else {str(node.module)}
+    return frozenset(found & ours)
+
+
+def _executed(node: ast.AST, *, also_lazy: bool) -> Iterator[ast.AST]:
+    for inner in ast.iter_child_nodes(node):
+        if isinstance(inner, ast.If) and ast.unparse(inner.test).endswith("TYPE_CHECKING"):
+            continue
+        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)) and not also_lazy:
+            continue
+        yield inner
+        yield from _executed(inner, also_lazy=also_lazy)
+
+
+def import_cycles(*, also_lazy: bool = False) -> list[list[str]]:
+    """Groups of modules that import each other, directly or through others."""
+    graph = {module.name: imports_at_runtime(module.path, also_lazy=also_lazy) for module in modules()}
+    reached = {name: _reached_from(name, graph) for name in graph}
+    groups = {
+        tuple(sorted(other for other in reached[name] if name in reached[other]))
+        for name in graph
+        if name in reached[name]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def _reached_from(name: str, graph: Mapping[str, frozenset[str]]) -> set[str]:
+    reached: set[str] = set()
+    todo = [name]
+    while todo:
+        new = graph[todo.pop()] - reached
+        reached |= new
+        todo += new
+    return reached
 
 
 def imports_between_parts() -> set[tuple[str, str]]:

@@ -26,11 +26,12 @@ from holdfast.core.checkpoint import (
 )
 from holdfast.core.errors import CheckpointError, CheckpointUnreadable
 from holdfast.core.ids import BootId, CheckpointId, RunId, TaskId
-from holdfast.core.plan import Cursor, plan_of
+from holdfast.core.plan import Cursor
 from holdfast.core.schedule import WakeReason
 from holdfast.core.step import Artifact, ArtifactKind, ArtifactState, Note, NoteKind
 from holdfast.core.task import Origin, Progress
 from holdfast.core.transitions import CheckpointStatus
+from tests.builders import plan_of
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "schemas" / f"checkpoint.v{SCHEMA_VERSION}.json"
 NOW = datetime(2031, 5, 4, 3, 2, 1, 500, tzinfo=UTC)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import BadInput
-from holdfast.core.plan import Cursor, Plan, PlanItem, plan_of
+from holdfast.core.plan import Cursor, Plan, PlanItem
+from tests.builders import plan_of
 
 TITLES = st.lists(st.text(min_size=1, max_size=10), unique=True, max_size=12)
 
@@ -63,13 +64,6 @@ def test_an_item_that_is_not_in_the_plan_is_refused_by_name(item_id: str) -> Non
 def test_nothing_can_be_completed_in_an_empty_plan() -> None:
     with pytest.raises(BadInput):
         plan_of().complete("a")
-
-
-def test_two_items_with_one_title_are_refused() -> None:
-    with pytest.raises(BadInput) as refusal:
-        plan_of("read", "write", "read")
-
-    assert refusal.value.field == "plan"
 
 
 def test_items_keep_their_order() -> None:

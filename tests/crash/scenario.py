@@ -14,12 +14,12 @@ from typing import Any
 
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import Clock
-from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure, Task
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.ledger.ledger import Finished
 from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store
+from tests.builders import plan_of
 from tests.engine.parts import Parts, a_new_task
 
 Note = Callable[..., object]
@@ -109,8 +109,7 @@ class Scenario:
 
     async def _step(self, parts: Parts, one: ClaimedRun, name: str, value: Any) -> None:
         plan = plan_of("read", "write").complete(name)
-        saved = await parts.journal.save_step(one.claim, name, value, plan=plan)
-        if not saved.was_saved_before:
+        if await parts.journal.save_step(one.claim, name, value, plan=plan):
             self._note("step", task=one.task.id, name=name, value=value)
 
     async def _pause(self, parts: Parts, carried: Sequence[ClaimedRun]) -> None:

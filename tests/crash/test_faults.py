@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar, get_args
 
-import msgspec
 import pytest
 
 from holdfast.core.checkpoint import ResumeReason
@@ -36,6 +35,7 @@ from tests.crash.facts import Fact, Log, assert_facts_stand, read_facts
 from tests.crash.invariants import assert_ledger_is_whole, contents_of
 from tests.crash.places import Place
 from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
+from tests.engine.journal_writer import decoded
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
 
@@ -190,10 +190,9 @@ async def work(parts: Parts, facts: list[Fact]) -> None:
         resumed = await parts.resumer.resume_all()
         facts += [Fact(kind="resumed", checkpoint=c, run=r) for c, r in resumed.followed_up.items()]
         for one in await parts.claims.take(2):
-            saved = await parts.journal.save_step(one.claim, "read", one.run.id)
-            facts.append(
-                Fact(kind="step", task=one.task.id, name="read", value=msgspec.json.decode(saved.result))
-            )
+            await parts.journal.save_step(one.claim, "read", one.run.id)
+            value = decoded(await parts.journal.find_step(one.task.id, "read"))
+            facts.append(Fact(kind="step", task=one.task.id, name="read", value=value))
             if one.run.number == 1:
                 await parts.checkpoints.pause([one.claim], ResumeReason.SIGNAL)
             else:
@@ -428,7 +427,7 @@ async def fill(store: SqliteStore) -> None:
         claimed = await parts.carry(arguments={"number": number, "text": "tide " * 200}, key=f"key-{number}")
         await parts.journal.save_step(claimed.claim, "read", "calm " * 100)
         await parts.journal.decide(claimed.claim, "use the tables")
-        await parts.journal.record_output(claimed.claim, "report", "calm " * 50)
+        await parts.artifacts.record_output(claimed.claim, "report", "calm " * 50)
         if number % 3 == 0:
             await parts.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)
         elif number % 3 == 1:

@@ -19,13 +19,13 @@ from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import ClaimLost
-from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure, Progress
 from holdfast.engine.ledger.ledger import AlreadyEnded
 from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store, Write
 from holdfast.store.effects import BeginEffect
 from holdfast.testing import StoreAround
+from tests.builders import plan_of
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place
 from tests.crash.processes import Pipe, assert_ended_well, fork, killed_in_the_end
@@ -64,7 +64,7 @@ LATE_WRITES: dict[str, LateWrite] = {
     "save_large_step": lambda parts, claim: parts.journal.save_step(claim, "late", "x" * 20_000),
     "save_step_again": lambda parts, claim: parts.journal.save_step(claim, "early", 1),
     "save_plan": lambda parts, claim: parts.journal.save_plan(claim, plan_of("late")),
-    "record_output": lambda parts, claim: parts.journal.record_output(claim, "late", "late"),
+    "record_output": lambda parts, claim: parts.artifacts.record_output(claim, "late", "late"),
     "decide": lambda parts, claim: parts.journal.decide(claim, "too late"),
     "refer": lambda parts, claim: parts.journal.refer(claim, "too late"),
     "progress": lambda parts, claim: parts.ledger.progress(claim, Progress(done=99)),

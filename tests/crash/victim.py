@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import ClaimLost
-from holdfast.core.plan import Plan, plan_of
+from holdfast.core.plan import Plan
 from holdfast.core.task import Failure, Progress
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
@@ -25,6 +25,7 @@ from holdfast.engine.ledger.ledger import Finished
 from holdfast.engine.recovery import resume
 from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store
+from tests.builders import plan_of
 from tests.crash.facts import Log, assert_facts_stand, read_facts
 from tests.crash.places import Place
 from tests.engine.parts import Parts, a_new_task
@@ -172,7 +173,7 @@ class Victim:
         return False
 
     async def _keep_output(self, one: ClaimedRun) -> bool:
-        artifact = await self._parts.journal.record_output(one.claim, "report", "the sea is calm")
+        artifact = await self._parts.artifacts.record_output(one.claim, "report", "the sea is calm")
         self._log.write("output", task=one.task.id, name=artifact.name)
         return False
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from holdfast.demo.stage import DemoView
+from holdfast.demo.kill_and_resume import DemoView
 from holdfast.views.audit import AuditPageView
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
 from holdfast.views.config import ConfigCheckView, ExplainedView

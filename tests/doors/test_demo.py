@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.core.errors import Refused
-from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
+from holdfast.demo.process import BEGUN
 from holdfast.demo.proof import prove
 from holdfast.store.sqlite_file import connect
 from holdfast.store.sqlite_reader import SqliteReader
-from tests.builders import a_run, a_task, put, stored_run
+from tests.builders import START, a_run, a_step, a_task, an_effect, later, put, stored_run
 from tests.doors.calls import PROGRAM, Opens, Run, environment, run_process
 from tests.servers import PostgresServer
 
@@ -116,7 +118,7 @@ def test_the_store_of_the_environment_is_never_played_with(
         raise Refused("not now")
 
     monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:///{home / 'ledger.db'}")
-    monkeypatch.setattr("holdfast.cli.demo.perform", note)
+    monkeypatch.setattr("holdfast.cli.demo.kill_and_resume", note)
 
     assert run("demo").status == 3
     assert places == [None]
@@ -149,6 +151,35 @@ def test_a_step_that_is_missing_is_seen(ledger: Opens, home: Path) -> None:
         stored_run(store, RunStatus.SUCCEEDED)
 
     assert {"steps saved, each once", "steps missing"} <= proof_of(home, 1)
+
+
+@pytest.mark.parametrize(
+    ("begun_at", "is_seen"), [(START, False), (later(seconds=1), True)], ids=["before", "after"]
+)
+def test_a_step_that_was_begun_after_it_was_saved_is_seen(
+    ledger: Opens, home: Path, begun_at: datetime, is_seen: bool
+) -> None:
+    with ledger() as store:
+        run = stored_run(store, RunStatus.SUCCEEDED)
+        store.write_now(lambda tx: tx.journal.put_step(a_step(run, name="read")))
+        body = b'{"step":"read","pid":7}'
+        store.write_now(
+            lambda tx: tx.mail.send(run.task_id, topic=BEGUN, body=body, sender="demo", key="1", now=begun_at)
+        )
+
+    assert ("steps begun again though saved" in proof_of(home, 1)) is is_seen
+
+
+def test_an_effect_that_was_begun_twice_is_seen(ledger: Opens, home: Path) -> None:
+    with ledger() as store:
+        run = stored_run(store, RunStatus.SUCCEEDED)
+        effects = [
+            an_effect(task_id=run.task_id, run_id=run.id, name="publish", generation=number, status=status)
+            for number, status in enumerate([EffectStatus.FAILED, EffectStatus.DONE], start=1)
+        ]
+        store.write_now(lambda tx: [tx.effects.create(effect) for effect in effects])
+
+    assert "effects in another status" in proof_of(home, 1)
 
 
 def test_a_run_that_nobody_followed_up_is_seen(ledger: Opens, home: Path) -> None:

@@ -246,7 +246,6 @@ def test_the_parts_of_one_life_work_together(tmp_path: Path) -> None:
         async with app.open_parts(settings, role="test") as parts:
             task = await parts.ledger.create(NewTask(name="n", goal="g"))
             (taken,) = await parts.claims.take()
-            await parts.journal.save_step(taken.claim, "one", 1)
             await parts.ledger.finish(taken.claim, "done")
             assert (await parts.ledger.get(task.id)).result == b'"done"'
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.plan import plan_of
 from holdfast.core.step import NoteKind
 from holdfast.core.task import DEFAULT_PRIORITY, Failure, Origin, Progress
 from holdfast.core.transitions import CheckpointStatus, EffectStatus, RunStatus, TaskStatus
@@ -30,6 +29,7 @@ from tests.builders import (
     an_effect,
     claim_of,
     later,
+    plan_of,
     put,
     running_run,
     stored_run,

@@ -14,12 +14,13 @@ from holdfast.core.clock import Clock
 from holdfast.core.task import Task
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import ClaimedRun, Claims
-from holdfast.engine.journal.journal import Journal
+from holdfast.engine.journal.artifacts import ArtifactRecorder
 from holdfast.engine.ledger.ledger import Ledger, NewTask
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.engine.recovery.rescue import Rescuer
 from holdfast.engine.recovery.resume import Resumed, Resumer
 from holdfast.store import Store
+from tests.engine.journal_writer import JournalWriter
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +31,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     life: Life
     ledger: Ledger
     claims: Claims
-    journal: Journal
+    journal: JournalWriter
+    artifacts: ArtifactRecorder
     checkpoints: Checkpoints
     rescuer: Rescuer
     resumer: Resumer
@@ -52,7 +54,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
             life=life,
             ledger=Ledger(store, clock),
             claims=Claims(store, clock, life.id, lease=lease),
-            journal=Journal(store, clock),
+            journal=JournalWriter(store, clock),
+            artifacts=ArtifactRecorder(store, clock),
             checkpoints=Checkpoints(store, clock),
             rescuer=Rescuer(store, clock, life),
             resumer=Resumer(store, clock, life.id, lease=lease, max_idle_attempts=max_idle_attempts),

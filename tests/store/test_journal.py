@@ -11,7 +11,6 @@ import pytest
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import ClaimLost, RowDamaged
-from holdfast.core.plan import plan_of
 from holdfast.core.run import Queue
 from holdfast.core.step import NoteKind, Step
 from holdfast.core.transitions import RunStatus
@@ -20,7 +19,7 @@ from holdfast.store.blobs import INLINE_BYTES, pack
 from holdfast.store.journal import JournalHead, saving_step
 from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
-from tests.builders import START, a_note, a_step, an_artifact, later, running_run, stored_run
+from tests.builders import START, a_note, a_step, an_artifact, later, plan_of, running_run, stored_run
 from tests.store.programs import leave_everything
 
 

@@ -252,7 +252,7 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("effects_to_review", "effects_unknown"),
         ("settled_keys", "effects_verifiable"),
         ("open_questions", "questions_open"),
-        ("questions_of_task", "questions_by_task"),
+        ("open_questions_of_task", "questions_by_task"),
         ("next_mail", "mail_open"),
         ("children_of_task", "tasks_by_parent"),
         ("children_of_task_alive", "tasks_by_parent"),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.errors import AmbiguousId, NotFound
+from holdfast.core.errors import NotFound
 from holdfast.core.ids import RunId
 from holdfast.core.run import Queue, Run
 from holdfast.core.transitions import RunStatus, TaskStatus
@@ -137,15 +137,6 @@ def test_the_lineage_of_a_task_is_in_the_order_of_its_runs(store: Store) -> None
     assert store.read_now(read) == ([1, 2, 3], 3, runs[2])
     assert store.read_now(lambda tx: tx.runs.last_number("task_nothing")) == 0
     assert store.read_now(lambda tx: tx.runs.live_of_task("task_nothing")) is None
-
-
-def test_runs_are_found_by_a_unique_prefix(store: Store) -> None:
-    for run_id in ("run_aa1", "run_ab2", "run_ab3"):
-        stored_run(store, id=RunId(run_id))
-
-    assert store.read_now(lambda tx: tx.runs.resolve("run_aa")) == "run_aa1"
-    with pytest.raises(AmbiguousId):
-        store.read_now(lambda tx: tx.runs.resolve("run_ab"))
 
 
 # --- claims

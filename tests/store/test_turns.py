@@ -169,32 +169,6 @@ def test_another_task_keeps_what_has_the_same_scope(store: Store) -> None:
     assert len(store.read_now(lambda tx: tx.journal.steps(other.task_id))) == 2
 
 
-# --- the end of a loop
-
-
-def test_a_loop_that_is_over_keeps_its_turns(store: Store) -> None:
-    run, _ = running_run(store)
-    store.write_now(lambda tx: tx.turns.commit(a_turn(run), "main:1", is_over=False))
-
-    RepeatingStore(store).write_now(lambda tx: tx.turns.set_over(run.task_id, "main", later(seconds=9)))
-    store.write_now(lambda tx: tx.turns.set_over(run.task_id, "empty", later(seconds=9)))
-
-    assert loops_of(store, run) == {
-        "main": Loop(loop="main", turns_done=1, is_over=True),
-        "empty": Loop(loop="empty", turns_done=0, is_over=True),
-    }
-
-
-def test_a_loop_that_is_over_already_stays_as_it_is(store: Store) -> None:
-    run, _ = running_run(store)
-    store.write_now(lambda tx: tx.turns.set_over(run.task_id, "main", later(seconds=1)))
-    before = store.read_now(contents_of)
-
-    store.write_now(lambda tx: tx.turns.set_over(run.task_id, "main", later(seconds=9)))
-
-    assert store.read_now(contents_of) == before
-
-
 # --- the head of the journal
 
 
@@ -269,7 +243,5 @@ def test_a_loop_of_which_a_bit_is_lost_runs_no_turn_twice(store: Store, column: 
 
     with pytest.raises(RowDamaged, match=f"{run.task_id}/main"):
         store.read_now(lambda tx: tx.turns.loops([run.task_id]))
-    with pytest.raises(RowDamaged):
-        store.write_now(lambda tx: tx.turns.set_over(run.task_id, "main", later(seconds=1)))
 
     assert any("loop" in problem for problem in store.verify())

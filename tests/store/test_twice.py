@@ -12,7 +12,6 @@ from holdfast.core.delivery import Delivery
 from holdfast.core.errors import IllegalMove, RevisionMismatch
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_run_id
-from holdfast.core.plan import plan_of
 from holdfast.core.run import Outcome, Queue
 from holdfast.core.session import Session
 from holdfast.core.task import Progress, Task
@@ -50,6 +49,7 @@ from tests.builders import (
     an_artifact,
     an_effect,
     later,
+    plan_of,
     put,
     running_run,
     stored_checkpoint,
@@ -257,11 +257,6 @@ def commit_turn(store: Store) -> Write:
         lambda tx: tx.turns.commit(a_turn(run, loop="main:1/inner"), "main:1/inner:1", is_over=True)
     )
     return lambda tx: tx.turns.commit(a_turn(run), "main:1", is_over=False)
-
-
-def end_loop(store: Store) -> Write:
-    run, _ = running_run(store)
-    return lambda tx: tx.turns.set_over(run.task_id, "main", LATER)
 
 
 def write_lists(store: Store) -> Write:
@@ -508,7 +503,6 @@ SAME_ANSWER: list[Callable[[Store], Write]] = [
     write_journal,
     forget_step,
     commit_turn,
-    end_loop,
     write_lists,
     ask_question,
     begin_effect,

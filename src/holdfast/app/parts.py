@@ -17,7 +17,6 @@ from holdfast.core.errors import StoreUnavailable
 if TYPE_CHECKING:
     from holdfast.engine.claims.boots import Life
     from holdfast.engine.claims.claims import Claims
-    from holdfast.engine.journal.journal import Journal
     from holdfast.engine.ledger.ledger import Ledger
     from holdfast.engine.recovery.checkpoints import Checkpoints
     from holdfast.engine.recovery.rescue import Rescuer
@@ -34,7 +33,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     life: Life
     ledger: Ledger
     claims: Claims
-    journal: Journal
     checkpoints: Checkpoints
     rescuer: Rescuer
     resumer: Resumer
@@ -85,7 +83,6 @@ async def open_parts(
 def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None = None) -> Parts:
     """The parts of one boot on one store."""
     from holdfast.engine.claims.claims import Claims
-    from holdfast.engine.journal.journal import Journal
     from holdfast.engine.ledger.ledger import Ledger
     from holdfast.engine.recovery.checkpoints import Checkpoints
     from holdfast.engine.recovery.rescue import Rescuer
@@ -97,7 +94,6 @@ def wire(store: Store, clock: Clock, life: Life, *, names: Sequence[str] | None 
         life=life,
         ledger=Ledger(store, clock),
         claims=Claims(store, clock, life.id, names=names),
-        journal=Journal(store, clock),
         checkpoints=Checkpoints(store, clock),
         rescuer=Rescuer(store, clock, life),
         resumer=Resumer(store, clock, life.id),

@@ -12,16 +12,16 @@ from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output
 from holdfast.config import read_store_url
+from holdfast.demo.kill_and_resume import DemoView, kill_and_resume
 from holdfast.demo.proof import Line
-from holdfast.demo.stage import DemoView, perform
 
 
-class _Onlooker:
-    """Prints progress: lines always, a bar on a terminal."""
+class _Progress:
+    """Prints lines on stderr, and draws a bar on a terminal."""
 
-    def __init__(self, output: Output, tell: Callable[[int, int | None], None]) -> None:
+    def __init__(self, output: Output, count: Callable[[int, int | None], None]) -> None:
         self.say = output.say
-        self.tell = tell
+        self.count = count
 
 
 @click.command("demo")
@@ -45,8 +45,8 @@ def demo(context: click.Context, tasks: int, *, keep: bool) -> None:
     # SIGTERM exits normally, so that the child is killed and the temporary ledger removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     place = None if call.store is None else read_store_url(call.store, key="--store")
-    with call.output.progress("steps") as tell:
-        view = perform(place, tasks=tasks, keep=keep, audience=_Onlooker(call.output, tell))
+    with call.output.progress("steps") as count:
+        view = kill_and_resume(place, tasks=tasks, keep=keep, progress=_Progress(call.output, count))
     call.output.show(view, lambda: _print(call.output, view))
     if not view.holds:
         context.exit(FAILED)

@@ -100,10 +100,6 @@ def audit_id_prefix(now: datetime) -> str:
     return f"aud_{to_micros(now):014x}"
 
 
-def new_session_id(now: datetime) -> SessionId:
-    return SessionId(new_id("sess", now))
-
-
 def new_message_id(now: datetime) -> MessageId:
     return MessageId(new_id("msg", now))
 

@@ -52,10 +52,3 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 for item in self.items
             )
         )
-
-
-def plan_of(*titles: str) -> Plan:
-    """A plan whose items have their titles as ids."""
-    if len(set(titles)) != len(titles):
-        raise BadInput("plan", "two items have the same title; give each a different one")
-    return Plan(items=tuple(PlanItem(id=title, title=title) for title in titles))

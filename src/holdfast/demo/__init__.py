@@ -1,1 +1,1 @@
-"""A process full of work is killed half-way, another goes on, and the ledger proves what happened."""
+"""The demo: kill a process full of work, let another resume it, and prove from the ledger what happened."""

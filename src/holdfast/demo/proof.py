@@ -1,4 +1,4 @@
-"""What the ledger itself says about the demo: counted from its records, from nobody's memory."""
+"""Counts the demo's tasks, runs, checkpoints and steps in the ledger, and compares them with what must be."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.claim import Boot
+from holdfast.core.effect import Effect
 from holdfast.core.run import Run
+from holdfast.core.scope import Mail
 from holdfast.core.step import Step
 from holdfast.core.task import Task
-from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
-from holdfast.demo.life import BEGUN, STEPS
+from holdfast.core.transitions import CheckpointStatus, EffectStatus, RunStatus, TaskStatus
+from holdfast.demo.process import BEGUN, STEPS, Begun
 from holdfast.store.contract import Reader
 from holdfast.store.tasks import LAST
 from holdfast.store.transaction import Tx
@@ -21,21 +23,21 @@ PAGE = 500
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that must be so, and what was found. Without an expectation it is only told."""
+    """One count, and what it must be. A line without an expected number is for information only."""
 
     what: str
     expected: int | None
-    # Whether more than expected will do.
+    # Whether a higher number is right, too.
     or_more: bool
     found: int
     holds: bool
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that must be so."""
+    """Every line of the proof."""
 
     lines: list[Line]
-    # From the beginning of the second life to its last follow-up run.
+    # From the start of the second process to its last follow-up run.
     resume_ms: int | None
 
     @property
@@ -44,13 +46,14 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, kw_only=True):
-    """What was counted."""
+    """What was counted in the ledger."""
 
     tasks: Counter[str] = msgspec.field(default_factory=Counter)
     runs: Counter[str] = msgspec.field(default_factory=Counter)
     follow_ups: Counter[str] = msgspec.field(default_factory=Counter)
     checkpoints: Counter[str] = msgspec.field(default_factory=Counter)
     steps_of_boot: Counter[str] = msgspec.field(default_factory=Counter)
+    effects: Counter[str] = msgspec.field(default_factory=Counter)
     steps_missing: int = 0
     begun_though_saved: int = 0
     cut_short: int = 0
@@ -91,6 +94,8 @@ def prove(ledger: Reader, *, owner: str, tasks: int) -> Proof:
         _line("steps saved before the kill", 1, found.steps_before_the_kill, or_more=True),
         _line("steps begun again though saved", 0, found.begun_though_saved),
         _line("steps cut short by the kill, done again", None, found.cut_short),
+        _line("effects done, each once", tasks, found.effects[EffectStatus.DONE]),
+        _line("effects in another status", 0, found.effects.total() - found.effects[EffectStatus.DONE]),
         _line("problems found by store verify", 0, len(problems)),
     ]
     return Proof(lines=lines, resume_ms=found.resume_ms)
@@ -112,7 +117,8 @@ def _gather_task(tx: Tx, task: Task, found: Evidence) -> None:
         _gather_run(tx, run, found)
     for checkpoint in tx.checkpoints.page(task_id=task.id, limit=PAGE):
         found.checkpoints[str(checkpoint.status)] += 1
-    _gather_steps(tx.journal.steps(task.id), runs, found)
+    _gather_steps(tx.journal.steps(task.id), runs, tx.mail.of_task(task.id), found)
+    _gather_effects(tx.effects.of_task(task.id), found)
 
 
 def _gather_run(tx: Tx, run: Run, found: Evidence) -> None:
@@ -125,18 +131,23 @@ def _gather_run(tx: Tx, run: Run, found: Evidence) -> None:
         found.second_boot = tx.boots.get(run.claimed_by)
 
 
-def _gather_steps(steps: list[Step], runs: list[Run], found: Evidence) -> None:
+def _gather_steps(steps: list[Step], runs: list[Run], mail: list[Mail], found: Evidence) -> None:
     boots = {run.id: str(run.claimed_by) for run in runs}
-    found.steps_of_boot.update(boots[step.run_id] for step in steps if not step.scope)
-    saved = {step.name: step for step in steps if not step.scope}
-    begun = [step for step in steps if step.scope == BEGUN]
+    found.steps_of_boot.update(boots[step.run_id] for step in steps)
+    saved = {step.name: step for step in steps}
     found.steps_missing += len(set(STEPS) - set(saved))
-    for step in begun:
-        done = saved.get(step.name)
-        if done is not None and step.seq > done.seq:
-            found.begun_though_saved += 1
-        elif done is None or done.run_id != step.run_id:
-            found.cut_short += 1
+    calls = [
+        (msgspec.json.decode(one.body, type=Begun).step, one.sent_at) for one in mail if one.topic == BEGUN
+    ]
+    late = [name for name, begun_at in calls if name in saved and begun_at > saved[name].ended_at]
+    found.begun_though_saved += len(late)
+    # Of the calls before a step was saved, one led to the saved result; the kill cut the others short.
+    found.cut_short += len(calls) - len(late) - len({name for name, _ in calls} & set(saved))
+
+
+def _gather_effects(effects: list[Effect], found: Evidence) -> None:
+    """A second attempt under another key is a second row, and makes the count too high."""
+    found.effects.update(effect.status.value for effect in effects)
 
 
 def _line(what: str, expected: int | None, found: int, *, or_more: bool = False) -> Line:

@@ -246,10 +246,6 @@ class Gateway:
         if self._pulse.held is not None:
             yield Hold(why=self._pulse.held, remedy=ACCEPT)
 
-    @property
-    def is_draining(self) -> bool:
-        return self._standing in {Standing.DRAINING, Standing.STOPPED}
-
     async def preflight(self, asker: Asker = NO_ASKER) -> Readiness:
         """What a restart would interrupt now, without the agent that asks."""
         task_ids = self._task_ids()

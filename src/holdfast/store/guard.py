@@ -102,11 +102,6 @@ class FileGuard:
         return cls(files)
 
     @property
-    def holds_file_lock(self) -> bool:
-        """Whether our own lock is held; without it (macOS, old kernels) nothing protects against C code."""
-        return _SENTRY.holds_lock(self._files)
-
-    @property
     def is_told(self) -> bool:
         """Whether `check` uses inotify instead of checking the directory."""
         return self._told is not None

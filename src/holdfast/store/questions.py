@@ -63,7 +63,3 @@ class Questions:
     def resolve(self, prefix: str) -> QuestionId:
         """The one id with this prefix."""
         return QuestionId(resolve(self._tx, "question", "find_questions", prefix))
-
-    def of_task(self, task_id: str) -> list[Question]:
-        found = self._sql.all("questions_of_task", {"task_id": task_id})
-        return [question_from_row(row, self._sealing) for row in found]

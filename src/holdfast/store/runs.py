@@ -11,13 +11,11 @@ import msgspec
 from holdfast.core.claim import Claim
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import NotFound, RowDamaged
-from holdfast.core.ids import RunId
 from holdfast.core.run import Queue, Run
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus
 from holdfast.store.contract import Params
 from holdfast.store.rows.work import row_from_run, run_from_row
-from holdfast.store.tasks import resolve
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -88,9 +86,6 @@ class Runs:
     def last_number(self, task_id: str) -> int:
         row = self._sql.one("last_number", {"task_id": task_id})
         return 0 if row is None else int(row[0])
-
-    def resolve(self, prefix: str) -> RunId:
-        return RunId(resolve(self._tx, "run", "find_runs", prefix))
 
     # --- claims
 

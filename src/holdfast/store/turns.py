@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from holdfast.core.errors import Conflict
 from holdfast.core.scope import FinishedTurn, Loop
@@ -54,14 +51,6 @@ class Turns:
         loop = Loop(loop=turn.loop, turns_done=turn.seq, is_over=is_over)
         self._sql.run("save_loop", row_from_loop(turn.task_id, loop, turn.ended_at))
         self._forget(inside, scope, has_loops)
-
-    def set_over(self, task_id: str, loop: str, now: datetime) -> None:
-        """Record that the loop has no more turns; it may have had none. The caller holds the run."""
-        found = self._sql.one("get_loop", {"task_id": task_id, "loop": loop})
-        known = Loop(loop=loop) if found is None else loop_from_row(found)
-        if not known.is_over:
-            over = msgspec.structs.replace(known, is_over=True)
-            self._sql.run("save_loop", row_from_loop(task_id, over, now))
 
     def finished(
         self, task_id: str, loop: str | None = None, after: int = 0, limit: int = 1000

@@ -104,12 +104,3 @@ PLACES: Final = (
         why="addresses and arguments of commands hold passwords",
     ),
 )
-
-
-def whole_methods() -> frozenset[str]:
-    """The methods that may show stored values unredacted."""
-    return frozenset(name for place in PLACES if place.seen is _WHOLE for name in place.methods)
-
-
-def whole_commands() -> frozenset[str]:
-    return frozenset(name for place in PLACES if place.seen is _WHOLE for name in place.commands)

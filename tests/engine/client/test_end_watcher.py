@@ -115,7 +115,7 @@ async def test_who_waits_is_told_when_nobody_looks_any_more(store: Store) -> Non
     assert looking._child is not None
     looking._child.cancel()
 
-    with pytest.raises(StoreUnavailable, match="ask again"):
+    with pytest.raises(StoreUnavailable, match="wait again"):
         await soon(waiting)
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,88 +14,17 @@ import pytest
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
 from holdfast.core.errors import HoldfastError, NotFound
-from holdfast.core.payload import MAX_GOAL_BYTES, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES
-from holdfast.core.plan import Plan, PlanItem
+from holdfast.core.payload import MAX_GOAL_BYTES, MAX_TEXT_BYTES
 from holdfast.core.step import ArtifactKind
 from holdfast.core.task import Failure, Origin, Progress
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.recovery.resume import retrying
 from holdfast.testing import FakeClock
+from tests.engine.bad_values import CLAIMS, IDS, MOMENTS, NAMES, NUMBERS, PAYLOADS, TEXTS, nested
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
 
 Call = Callable[[Parts, Claim, Any], Awaitable[object]]
-
-
-def nested(depth: int) -> object:
-    value: object = 1
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-def endless() -> object:
-    value: list[object] = []
-    value.append(value)
-    return value
-
-
-NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - what is wrong with it
-
-# Values that no text field takes.
-TEXTS: dict[str, object] = {
-    "empty": "",
-    "blank": " \n\t ",
-    "control character": "tide\x07",
-    "escape": "\x1b[31mtide",
-    "NUL": "tide\x00",
-    "line separator": "tide\u2028",
-    "bidirectional override": "\u202etide",
-    "half a surrogate": "tide \ud800",
-    "number": 7,
-    "none": None,
-    "bytes": b"tide",
-    "list": ["tide"],
-}
-NAMES = TEXTS | {"too long": "n" * 201, "two lines": "one\ntwo", "tab": "one\ttwo"}
-IDS: dict[str, object] = {
-    "empty": "",
-    "unknown shape": "TASK/../..",
-    "blank": "task 1",
-    "NUL": "task_\x00",
-    "half a surrogate": "task_\ud800",
-    "injection": "task_'; DROP TABLE tasks; --",
-    "too long": "t" * 65,
-    "number": 7,
-    "none": None,
-    "bytes": b"task_1",
-    "list": [],
-}
-PAYLOADS: dict[str, object] = {
-    "too large": "x" * MAX_PAYLOAD_BYTES,
-    "too deep": nested(101),
-    "endless": endless(),
-    "half a surrogate": "tide \udfff",
-    "half a surrogate in a key": {"\ud800": 1},
-    "number as a key": {1: 2},
-    "not a number": float("nan"),
-    "infinite": [float("-inf")],
-    "bytes": b"tide",
-    "set": {"tide"},
-    "function": nested,
-    "object": object(),
-    "a number of 5,000 digits": 10**5000,
-}
-NUMBERS: dict[str, object] = {
-    "negative": -1,
-    "too large": 10**30,
-    "fraction": 1.5,
-    "truth": True,
-    "text": "1",
-    "list": [1],
-}
-MOMENTS: dict[str, object] = {"naive": NAIVE, "text": "tomorrow", "number": 17, "list": []}
-CLAIMS: dict[str, object] = {"none": None, "text": "run_1", "empty": ""}
 
 
 Case = tuple[str, Call, object]
@@ -147,11 +75,6 @@ CREATING = [
 READING = [
     *cases(lambda parts, claim, value: parts.ledger.get(value), "get", IDS),
     *cases(lambda parts, claim, value: parts.ledger.runs(value), "runs", IDS),
-    *cases(lambda parts, claim, value: parts.journal.steps(value), "steps", IDS),
-    *cases(lambda parts, claim, value: parts.journal.find_step(value, "one"), "find_step", IDS),
-    *cases(
-        lambda parts, claim, value: parts.journal.find_step(claim.task_id, value), "find_step name", NAMES
-    ),
     *cases(
         lambda parts, claim, value: parts.ledger.page(limit=value),
         "page limit",
@@ -227,70 +150,23 @@ ENDING = [
     ),
 ]
 
-JOURNAL = [
-    *cases(lambda parts, claim, value: parts.journal.save_step(claim, value, 1), "step", NAMES),
-    *cases(lambda parts, claim, value: parts.journal.save_step(claim, "one", value), "step result", PAYLOADS),
+ARTIFACTS = [
     *cases(
-        lambda parts, claim, value: parts.journal.save_step(claim, "one", 1, scope=value),
-        "scope",
-        {kind: value for kind, value in NAMES.items() if value != ""},
+        lambda parts, claim, value: parts.artifacts.record_output(claim, value, "calm"), "artifact", NAMES
     ),
     *cases(
-        lambda parts, claim, value: parts.journal.save_step(claim, "one", 1, occurrence=value),
-        "occurrence",
-        NAMES,
-    ),
-    *cases(
-        lambda parts, claim, value: parts.journal.save_step(claim, "one", 1, input_digest=value),
-        "input_digest",
-        {"text": "abc", "number": 7, "list": []},
-    ),
-    *cases(
-        lambda parts, claim, value: parts.journal.save_step(claim, "one", 1, started_at=value),
-        "started_at",
-        MOMENTS,
-    ),
-    *cases(lambda parts, claim, value: parts.journal.save_step(value, "one", 1), "step claim", CLAIMS),
-    *cases(
-        lambda parts, claim, value: parts.journal.save_plan(claim, value),
-        "plan",
-        {
-            "none": None,
-            "text": "read, write",
-            "not items": Plan(items=("read",)),  # type: ignore[arg-type]
-            "no items": Plan(items=None),  # type: ignore[arg-type]
-            "control character": Plan(items=(PlanItem(id="read", title="read\x00"),)),
-            "half a surrogate": Plan(items=(PlanItem(id="read", title="read \ud800"),)),
-            "number": Plan(items=(PlanItem(id=1, title="read"),)),  # type: ignore[arg-type]
-            "the same id twice": Plan(items=(PlanItem(id="a", title="x"), PlanItem(id="a", title="y"))),
-            "too large": Plan(items=(PlanItem(id="read", title="t" * 2**21),)),
-        },
-    ),
-    *cases(
-        lambda parts, claim, value: parts.journal.save_step(claim, "one", 1, plan=value),
-        "step plan",
-        {"text": "read", "control character": Plan(items=(PlanItem(id="read", title="read\x00"),))},
-    ),
-    *cases(
-        lambda parts, claim, value: parts.journal.decide(claim, value),
-        "decision",
-        TEXTS | {"too large": "d" * (MAX_TEXT_BYTES + 1)},
-    ),
-    *cases(lambda parts, claim, value: parts.journal.refer(claim, value), "tool context", TEXTS),
-    *cases(lambda parts, claim, value: parts.journal.record_output(claim, value, "calm"), "artifact", NAMES),
-    *cases(
-        lambda parts, claim, value: parts.journal.record_output(claim, "report", value),
+        lambda parts, claim, value: parts.artifacts.record_output(claim, "report", value),
         "content",
         {kind: value for kind, value in TEXTS.items() if kind not in {"empty", "blank"}}
         | {"too large": "c" * (64 * 1024 + 1)},
     ),
     *cases(
-        lambda parts, claim, value: parts.journal.record_output(claim, "report", "calm", kind=value),
+        lambda parts, claim, value: parts.artifacts.record_output(claim, "report", "calm", kind=value),
         "output kind",
         {"file": ArtifactKind.FILE, "text": "painting", "none": None},
     ),
     *cases(
-        lambda parts, claim, value: parts.journal.record_file(claim, value),
+        lambda parts, claim, value: parts.artifacts.record_file(claim, value),
         "file",
         {
             "missing": Path("/nowhere/report"),
@@ -299,6 +175,11 @@ JOURNAL = [
             "text": "/etc/hostname",
             "none": None,
         },
+    ),
+    *cases(
+        lambda parts, claim, value: parts.artifacts.record_output(value, "report", "calm"),
+        "artifact claim",
+        CLAIMS,
     ),
 ]
 
@@ -369,7 +250,7 @@ GROUPS = {
     "reading": READING,
     "cancelling": CANCELLING,
     "ending": ENDING,
-    "journal": JOURNAL,
+    "artifacts": ARTIFACTS,
     "carrying": CARRYING,
     "pausing": PAUSING,
     "retrying": cases(retry, "retry", IDS),
@@ -426,21 +307,6 @@ async def test_text_that_only_looks_bad_is_stored_as_it_is(parts: Parts) -> None
     found = await parts.ledger.get(task.id)
     assert found.goal == goal
     assert msgspec.json.decode(found.arguments) == [goal]
-
-
-async def test_random_bytes_of_text_are_stored_or_refused_and_never_change(parts: Parts) -> None:
-    chance = random.Random(20260101)
-    claimed = await parts.carry()
-    for number in range(200):
-        text = "".join(
-            chr(chance.choice([chance.randrange(0x80), chance.randrange(0x110000)])) for _ in range(20)
-        )
-        try:
-            await parts.journal.save_step(claimed.claim, f"s{number}", text)
-        except HoldfastError:
-            continue
-        found = await parts.journal.find_step(claimed.task.id, f"s{number}")
-        assert msgspec.json.decode(found or b"") == text
 
 
 async def test_a_clock_that_stands_still_keeps_notes_apart(parts: Parts, clock: FakeClock) -> None:

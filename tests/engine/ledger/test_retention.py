@@ -11,7 +11,6 @@ from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.effect import Effect
 from holdfast.core.errors import FeedGap, KeyConflict, NotFound
 from holdfast.core.events import EventKind
-from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.engine.clocks.clock_watch import ClockWatch
@@ -22,7 +21,7 @@ from holdfast.store.blobs import INLINE_BYTES
 from holdfast.store.events import START
 from holdfast.store.tasks import TOMBSTONE_DAYS
 from holdfast.testing import FakeClock
-from tests.builders import an_effect, later
+from tests.builders import an_effect, later, plan_of
 from tests.engine.parts import Parts
 from tests.engine.tables import dump, query
 
@@ -33,7 +32,7 @@ async def ended(parts: Parts, text: str = LARGE, **changes: object) -> str:
     """A task that was paused, resumed and finished, with something in every table."""
     claimed = await parts.carry(arguments=[text], **changes)
     await parts.journal.save_step(claimed.claim, "read", text, plan=plan_of("read"))
-    await parts.journal.record_output(claimed.claim, "report", "calm")
+    await parts.artifacts.record_output(claimed.claim, "report", "calm")
     await parts.journal.decide(claimed.claim, "use the tables")
     await parts.checkpoints.record(claimed.claim, CheckpointKind.MILESTONE, "half-way")
     await parts.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)

@@ -437,7 +437,7 @@ async def test_a_result_of_the_wrong_kind_is_put_before_the_person_again(stage: 
 
     assert status is TaskStatus.NEEDS_REVIEW
     assert effect.outcome is not None
-    assert b"its remembered result is no str any more" in effect.outcome
+    assert b"its saved result is no str any more" in effect.outcome
     assert await stage.result(handle) == "sent hello!"
 
 

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
-from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure, Progress
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.ledger.retention import Pruner
 from holdfast.engine.recovery.resume import retrying
 from holdfast.store import Store, Tx, Write
 from holdfast.testing import FakeClock, name_of
+from tests.builders import plan_of
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.deaths import die, spend_attempts
 from tests.engine.parts import Parts, a_new_task
@@ -81,7 +81,7 @@ async def test_a_whole_life_may_lose_every_answer(
     await parts.journal.save_step(one.claim, "read", "calm", plan=plan_of("read", "write").complete("read"))
     await parts.journal.save_step(one.claim, "large", "x" * 20_000)
     await parts.journal.save_plan(one.claim, plan_of("read", "write"))
-    await parts.journal.record_output(one.claim, "report", "calm")
+    await parts.artifacts.record_output(one.claim, "report", "calm")
     await parts.journal.decide(one.claim, "use the tables")
     await parts.ledger.progress(one.claim, Progress(done=1))
     await parts.checkpoints.record(one.claim, CheckpointKind.MILESTONE, "half-way")

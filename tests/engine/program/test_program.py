@@ -76,7 +76,7 @@ async def test_a_step_of_one_name_in_flight_from_two_asyncio_tasks_is_refused(qu
 
     assert await handle.status() is TaskStatus.FAILED
     assert await failure_of(handle) == (
-        "step add: is called by two asyncio tasks, so nobody can tell which is which after a restart; "
+        "step add: is called by two asyncio tasks, which a restart could not tell apart; "
         "give each an id: hf.step(fn, id=…), turn.tool(fn, …, id=…)"
     )
 

@@ -170,7 +170,7 @@ async def test_a_result_that_no_longer_fits_its_annotation_is_found_again(stage:
     assert await stage.result(handle) == 7
     ((step, why),) = await drifts(stage, handle)
     assert step == "count"
-    assert "its remembered result is no int any more" in why
+    assert "its saved result is no int any more" in why
 
 
 # --- effects

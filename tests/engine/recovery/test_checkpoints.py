@@ -19,7 +19,6 @@ from holdfast.core.checkpoint import (
 )
 from holdfast.core.errors import CannotSeal, CheckpointNotSaved, ClaimLost, StoreUnavailable
 from holdfast.core.events import EventKind
-from holdfast.core.plan import plan_of
 from holdfast.core.step import ArtifactKind
 from holdfast.core.task import Origin, Progress
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
@@ -28,6 +27,7 @@ from holdfast.engine.recovery import checkpoints
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.builders import plan_of
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
@@ -56,8 +56,8 @@ async def test_a_checkpoint_says_everything_that_the_next_run_must_know(
     report.write_text("calm")
     await parts.journal.save_plan(claimed.claim, plan_of("read", "write"))
     await parts.journal.save_step(claimed.claim, "read", 1, plan=plan_of("read", "write").complete("read"))
-    await parts.journal.record_file(claimed.claim, report, name="report")
-    await parts.journal.record_output(claimed.claim, "changes", "+ a line", kind=ArtifactKind.DIFF)
+    await parts.artifacts.record_file(claimed.claim, report, name="report")
+    await parts.artifacts.record_output(claimed.claim, "changes", "+ a line", kind=ArtifactKind.DIFF)
     await parts.journal.decide(claimed.claim, "use the tables")
     await parts.journal.refer(claimed.claim, "browser profile 7")
     await parts.ledger.progress(claimed.claim, Progress(done=1, total=2))

@@ -8,12 +8,12 @@ import pytest
 
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.errors import RowDamaged
-from holdfast.core.plan import plan_of
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.store import Store
 from holdfast.store.blobs import INLINE_BYTES
 from holdfast.testing import FakeClock
+from tests.builders import plan_of
 from tests.engine.parts import Parts
 from tests.engine.tables import execute, literal, query
 
@@ -182,7 +182,7 @@ async def busy(parts: Parts) -> ClaimedRun:
     """A run with everything in its journal."""
     claimed = await parts.carry()
     await parts.journal.save_step(claimed.claim, "read", "calm", plan=plan_of("read", "write"))
-    await parts.journal.record_output(claimed.claim, "report", "calm")
+    await parts.artifacts.record_output(claimed.claim, "report", "calm")
     await parts.journal.decide(claimed.claim, "use the tables")
     return claimed
 
@@ -203,3 +203,14 @@ def assert_failed_as_damaged(parts: Parts, task_id: str) -> None:
     assert (task.status, run.status) == (TaskStatus.FAILED, RunStatus.FAILED)
     assert task.failure is not None
     assert task.failure.kind == "row_damaged"
+
+
+async def test_the_damaged_result_of_a_step_is_neither_read_nor_saved_over(parts: Parts) -> None:
+    claimed = await parts.carry()
+    await parts.journal.save_step(claimed.claim, "read", "calm")
+    execute(parts.store, f"UPDATE steps SET result = {literal(parts.store, b'rough')}")
+
+    with pytest.raises(RowDamaged):
+        await parts.journal.find_step(claimed.task.id, "read")
+    with pytest.raises(RowDamaged):
+        await parts.journal.save_step(claimed.claim, "read", "calm")

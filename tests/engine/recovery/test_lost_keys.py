@@ -14,7 +14,6 @@ from holdfast.api import deliveries, questions, reviews, sessions
 from holdfast.api import tasks as doors
 from holdfast.core.effect import Request
 from holdfast.core.errors import KeyLost
-from holdfast.core.plan import plan_of
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.store import Store, Tx
@@ -22,7 +21,7 @@ from holdfast.store.blobs import INLINE_BYTES
 from holdfast.store.rekey import start_over
 from holdfast.store.sealing import MemoryKey, NoKey, OuterKey, Vault
 from holdfast.store.sqlite_reader import SqliteReader
-from tests.builders import START, a_delivery, a_flow, a_message, a_session, an_effect, running_run
+from tests.builders import START, a_delivery, a_flow, a_message, a_session, an_effect, plan_of, running_run
 from tests.engine.workers import Process, carrying, soon, until
 from tests.grounds import Ground, sqlite_ground
 from tests.store.programs import a_question, a_summary, a_turn, a_value, send

@@ -14,7 +14,6 @@ import pytest
 from holdfast.core.checkpoint import Checkpoint, ResumeReason, SeedContext, decode_seed, encode_document
 from holdfast.core.errors import CheckpointUnreadable, IllegalMove, ResumesHeld
 from holdfast.core.events import EventKind
-from holdfast.core.plan import plan_of
 from holdfast.core.run import Run
 from holdfast.core.step import ArtifactState
 from holdfast.core.task import Progress
@@ -23,7 +22,7 @@ from holdfast.engine.recovery.resume import MAX_RESUME_ATTEMPTS, Resumed, Resume
 from holdfast.store import Tx
 from holdfast.store.rows.work import row_from_checkpoint
 from holdfast.testing import FakeClock
-from tests.builders import a_run
+from tests.builders import a_run, plan_of
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump, execute, literal
@@ -159,8 +158,8 @@ async def test_artifacts_are_told_as_they_were_found(parts: Parts, tmp_path: Pat
     claimed = await parts.carry()
     for name in ("same", "changed", "missing", "pipe"):
         (tmp_path / name).write_text(name)
-        await parts.journal.record_file(claimed.claim, tmp_path / name)
-    await parts.journal.record_output(claimed.claim, "output", "calm")
+        await parts.artifacts.record_file(claimed.claim, tmp_path / name)
+    await parts.artifacts.record_output(claimed.claim, "output", "calm")
     pause = await parts.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)
     (tmp_path / "changed").write_text("otherwise")
     (tmp_path / "missing").unlink()
@@ -190,7 +189,7 @@ async def test_artifacts_are_told_as_they_were_found(parts: Parts, tmp_path: Pat
 async def test_unchanged_artifacts_need_no_diagnostic(parts: Parts, tmp_path: Path) -> None:
     claimed = await parts.carry()
     (tmp_path / "report").write_text("calm")
-    await parts.journal.record_file(claimed.claim, tmp_path / "report")
+    await parts.artifacts.record_file(claimed.claim, tmp_path / "report")
     pause = await parts.checkpoints.pause([claimed.claim], ResumeReason.SIGNAL)
 
     await parts.resumer.resume_all()

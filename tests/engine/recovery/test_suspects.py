@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.claim import Claim
-from holdfast.core.plan import Plan, plan_of
+from holdfast.core.plan import Plan
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import (
     ALONE_AT_MOST,
@@ -26,8 +26,8 @@ from holdfast.engine.claims.claims import (
 from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store
-from holdfast.testing import FakeClock
-from tests.builders import stored_run
+from holdfast.testing import Crashed, FakeClock
+from tests.builders import plan_of, stored_run
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.deaths import die
 from tests.engine.parts import Parts, a_new_task
@@ -316,44 +316,62 @@ async def suspect_in_hand(parts: Parts) -> ClaimedRun:
     return claimed
 
 
-async def test_progress_exonerates_a_suspect(lives: Lives) -> None:
-    await make_suspect(lives)
-    async with lives.next() as parts:
-        suspect = await suspect_in_hand(parts)
-        await parts.create()
-
-        await parts.journal.save_step(suspect.claim, "work", 1)
-
-        assert len(await parts.claims.take(10)) == 1
-        assert not (await parts.claims.renew([suspect.claim])).held[0].is_alone
+async def one() -> int:
+    return 1
 
 
-async def test_a_moved_cursor_exonerates_a_suspect(lives: Lives) -> None:
-    await make_suspect(lives)
-    async with lives.next() as parts:
-        suspect = await suspect_in_hand(parts)
-        await parts.create()
+async def test_a_saved_step_exonerates_a_suspect(stage: Stage) -> None:
+    seen: list[bool] = []
 
-        await parts.journal.save_plan(suspect.claim, plan_of("read", "write").complete("read"))
+    @hf.task(name="works")
+    async def works(run: hf.Run) -> None:
+        seen.append(is_alone(stage, run))
+        await run.step(one)
+        seen.append(is_alone(stage, run))
 
-        assert len(await parts.claims.take(10)) == 1
+    stored_run(stage.store, is_alone=True, task={"name": "works", "arguments": b"{}"})
+    await stage.open(works)
+    await stage.settle()
+
+    assert seen == [True, False]
 
 
-async def test_to_remember_an_old_step_is_no_progress(lives: Lives) -> None:
+async def test_a_finished_item_of_the_plan_exonerates_a_suspect(stage: Stage) -> None:
+    seen: list[bool] = []
+
+    @hf.task(name="plans")
+    async def plans(run: hf.Run) -> None:
+        async for _ in run.plan(["read", "write"]):
+            seen.append(is_alone(stage, run))  # noqa: PERF401 - it is asked in each turn
+
+    stored_run(stage.store, is_alone=True, task={"name": "plans", "arguments": b"{}"})
+    await stage.open(plans)
+    await stage.settle()
+
+    assert seen == [True, False]
+
+
+async def test_to_remember_an_old_step_is_no_progress(stage: Stage) -> None:
     """A follow-up run passes what was done before; that does not clear it."""
-    async with lives.next() as parts:
-        claimed = await parts.carry()
-        await parts.journal.save_step(claimed.claim, "work", 1)
-    for _ in range(2):
-        async with lives.next() as parts:
-            (claimed,) = await parts.claims.take()
-            await parts.journal.save_step(claimed.claim, "work", 1)
+    seen: list[bool] = []
 
-    async with lives.next() as parts:
-        suspect = await suspect_in_hand(parts)
-        await parts.create()
-        await parts.journal.save_step(suspect.claim, "work", 1)
-        assert await parts.claims.take(10) == []
+    @hf.task(name="dies")
+    async def dies(run: hf.Run) -> None:
+        await run.step(one)
+        seen.append(is_alone(stage, run))
+        raise Crashed
+
+    await stage.open(dies)
+    await stage.start(dies())
+    for _ in range(4):
+        await stage.settle()
+        await stage.open(dies)
+
+    assert seen == [False, False, False, True]
+
+
+def is_alone(stage: Stage, run: hf.Run) -> bool:
+    return stage.store.read_now(lambda tx: tx.runs.get(run.id)).is_alone
 
 
 async def test_a_suspect_that_lives_long_enough_needs_no_loneliness(lives: Lives, clock: FakeClock) -> None:

@@ -1,1 +1,1 @@
-"""Which process may carry which run: claims, leases, and proof that a process lives."""
+"""Which process may run which run: claims, leases, and proof that a process is alive."""

@@ -1,4 +1,4 @@
-"""This process's life: registered in the ledger, proved by a lock, told apart from every other life."""
+"""The life of one process (a boot): registered in the ledger, and proved by a lock that it holds."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from holdfast.engine.claims.claims import wake_run
 from holdfast.store import Store, Tx, Write
 from holdfast.store.locks import BootLock, bury, is_held
 
-# A boot of this place that carries nothing and of which nothing is proved is forgotten after that time.
+# A boot of this place without runs is forgotten after this time, if nothing proves it dead or alive.
 FORGET_AFTER = timedelta(days=1)
-# Different after every start of a kernel, and in every virtual machine; the same in all containers of one.
+# Unique for each start of a kernel: virtual machines differ in it, containers on one kernel share it.
 _KERNEL = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -37,7 +37,7 @@ class Life:
         self._locks = locks
         self._lock = lock
         self.boot = boot
-        # Whether a thread of this process does an effect: nobody can interrupt it.
+        # Whether a thread of this process runs an effect. A thread cannot be interrupted.
         self.is_at_work: Callable[[], bool] = lambda: False
 
     @classmethod
@@ -50,13 +50,13 @@ class Life:
         role: str = "script",
         is_shared: bool = True,
     ) -> Life:
-        """Take the lock first, register second: what a boot carries is never without a lock.
+        """Take the lock first and register second, so that no registered boot is ever without its lock.
 
-        `is_shared` says that other machines may use the ledger, which is so unless it is a file.
+        `is_shared` says whether other machines may use the ledger: always, unless it is a file.
         """
         now = clock.now()
         if is_shared and kernel() is None:
-            locks = None  # no lock proves anything there: a clone of this machine would look like this one
+            locks = None  # a lock proves nothing here: a clone of this machine would look the same
         if locks is not None:
             trust.make_private_directory(locks)
         host = place_of(locks, is_shared=is_shared)
@@ -76,7 +76,7 @@ class Life:
             raise
         finally:
             if lock is not None and not is_registered:
-                # If it may have been registered after all, its file stays and proves that it is dead.
+                # If the boot may be registered after all, keep its file: it proves that the boot is dead.
                 lock.release(keeps_file=is_registered is None)
         return cls(store, clock, boot, locks, lock)
 
@@ -85,8 +85,8 @@ class Life:
         return self.boot.id
 
     def has_died(self, boot: Boot | None) -> bool:
-        """Whether its death is proved: it ended, or its lock can be taken. A lapsed lease is no proof, nor
-        is a lock file that is missing."""
+        """Whether the boot is proved dead: its end is recorded, or its lock can be taken. A lapsed lease or a
+        missing lock file proves nothing."""
         if boot is None or boot.id == self.boot.id:
             return False
         if boot.ended_at is not None:
@@ -104,40 +104,40 @@ class Life:
 
     @property
     def directory(self) -> str:
-        """How the hosts begin of all boots whose locks lie, or once lay, where this one's does."""
+        """The prefix that all boots share in `host` whose locks are, or were, in the same directory."""
         return _directory_of(self.boot.host)
 
     def is_lost(self, boot: Boot) -> bool:
-        """Whether nothing will ever be proved of it: its lock file is missing, or was left by another run of
-        the kernel; and it began long ago."""
+        """Whether nothing can ever prove the boot dead: it began long ago, and its lock file is missing or is
+        from before the kernel restarted."""
         if self._locks is None or boot.id == self.boot.id or boot.ended_at is not None:
             return False
         is_old = self._clock.now() - boot.started_at >= FORGET_AFTER
         return is_old and _directory_of(boot.host) == self.directory and not self._is_held(boot)
 
     def is_alive(self, boot: Boot | None) -> bool:
-        """Whether its life is proved: it is another than this one, and holds its lock."""
+        """Whether the boot is proved alive: it is another process, and holds its lock."""
         if boot is None or boot.id == self.boot.id or boot.ended_at is not None:
             return False
         return self._locks is not None and boot.host == self.boot.host and self._is_held(boot) is True
 
     def is_here(self, boot: Boot) -> bool:
-        """Whether it lives, or lived, on this machine: only then can what it did be seen from here."""
+        """Whether the boot runs, or ran, on this machine: only then can its effects be verified here."""
         return boot.node == self.boot.node
 
     async def bury(self, boot: Boot) -> None:
-        """Note the end of a dead boot that carries nothing any more. Raises StoreUnavailable if it lives."""
-        # Another process may have buried it since it was read: then its file is gone, and its end is noted.
+        """Record the end of a dead boot that has no runs any more. Raises StoreUnavailable if it is alive."""
+        # Another process may have recorded the end meanwhile: then the lock file is gone, so read it again.
         if not self.has_died(boot) and not self.has_died(
             await self._store.read(lambda tx: tx.boots.get(boot.id))
         ):
             raise StoreUnavailable(f"{boot.id} is not known to be dead, so its end is not noted")
-        # First the end, then the file: a file that stays harms nobody, one that is missing proves nothing.
+        # Record the end first, then remove the file: a stray file is harmless, a missing one proves nothing.
         await self._store.write(_noting_end(boot, "died", self._clock.now()))
         self._remove_lock_of(boot)
 
     async def forget(self, boot: Boot) -> None:
-        """Remove a lost boot that carries nothing. That proves nothing: if it lives, its leases count on."""
+        """Remove a lost boot without runs. If it is alive after all, its leases still count."""
         now = self._clock.now()
 
         def forget(tx: Tx) -> None:
@@ -149,14 +149,14 @@ class Life:
 
     def _remove_lock_of(self, boot: Boot) -> None:
         if self._locks is not None and _directory_of(boot.host) == self.directory:
-            with suppress(StoreUnavailable):  # it may be about to remove the file itself
+            with suppress(StoreUnavailable):  # the boot may be removing the file itself
                 bury(self._locks, boot.id)
 
     async def end(self) -> None:
-        """A clean end. What this boot still carries can be rescued from now on. Safe twice.
+        """Record a clean end: from now on other processes may rescue what this boot still has. Safe twice.
 
-        Nothing is noted while a thread of this process does an effect: only the end of the process, which the
-        lock proves, ends that.
+        While a thread of this process runs an effect, nothing is recorded: the effect ends only with the
+        process, and the lock proves that.
         """
         if self.is_at_work():
             return
@@ -167,19 +167,19 @@ class Life:
 
 
 def waits_for_boot(boot_id: str) -> str:
-    """What a run waits on until the effects that a boot has begun can be settled."""
+    """What a run waits on (`waits_on`) until the effects that a boot began can be settled."""
     return f"boot:{boot_id}"
 
 
 def _noting_end(boot: Boot, how: str, now: datetime) -> Write[None]:
-    """The end of a boot; who waits for it goes on, in the same write."""
+    """The write that records the end of a boot and wakes the runs that wait for it."""
 
     def note_end(tx: Tx) -> None:
         if not tx.boots.end(boot.id, now=now):
             return
         tx.emit(EventKind.BOOT_ENDED, boot.id, at=now, how=how, pid=boot.pid)
         waiting = tx.runs.waiting_on(waits_for_boot(boot.id))
-        # In one order, so that two who do the same cannot lock each other out.
+        # Lock tasks in one order, to avoid a deadlock with another process that does the same.
         for run_id, task_id in sorted(waiting, key=lambda ids: ids[1]):
             tx.tasks.lock(task_id)
             wake_run(tx, run_id, now=now)
@@ -188,12 +188,12 @@ def _noting_end(boot: Boot, how: str, now: datetime) -> Write[None]:
 
 
 def place_of(locks: Path | None, *, is_shared: bool) -> str:
-    """Where a boot's lock can be tested: only who has the same place can prove a death by it.
+    """Where a boot's lock can be tested: only a process with the same place can prove a death by it.
 
-    Cloned machines may have equal names and equal inodes. Where machines share a ledger, the place names the
-    running kernel, too: on one kernel, a lock that can be taken is held by nobody. What ran before a reboot
-    is then as unknown as what runs on a clone, and waits for its lease. A ledger that is a file has its locks
-    beside it: whoever finds that file is on the machine that has both, so there a reboot proves the death.
+    Cloned machines may have the same name and the same inodes. If machines share a ledger, the place
+    therefore includes the running kernel. After a reboot, the boots from before are as unknown as those of a
+    clone, and their leases must lapse. A ledger that is a file has its locks beside it: a process that can
+    open the file is on the same machine, so a reboot does prove a death there.
     """
     if locks is None or not locks.is_dir():
         return f"{platform.node()}/-"
@@ -208,7 +208,7 @@ def _directory_of(host: str) -> str:
 
 
 def kernel() -> str | None:
-    """Which run of which kernel this is; None where the system does not tell."""
+    """The id of this start of the kernel; None if the system has none."""
     try:
         return _KERNEL.read_text().strip() or None
     except OSError:

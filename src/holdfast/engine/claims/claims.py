@@ -1,4 +1,4 @@
-"""Take, renew, release and wait: who carries which run."""
+"""Claims: a worker takes ready runs, renews its leases, and releases runs or lets them wait."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from holdfast.store import Store, Tx, Write
 MAX_BATCH = 1000
 _MICROSECOND = timedelta(microseconds=1)
 _LOOK_AT_MARK_NS = 1_000_000_000
-# How long a suspect waits for a process that carries nothing, before busy ones make room for it.
+# How long a suspect waits for an idle process before busy ones make room for it.
 SUSPECT_PATIENCE = timedelta(minutes=5)
-# How long they take no other work then. If none of them is idle by the end of it, the suspect waits no more.
+# How long busy processes then take no other runs. After that, the suspect runs beside others.
 SUSPECT_ROOM = timedelta(minutes=1)
-# A suspect that lived this long alone does not kill its process at the start.
+# A suspect that has run alone for this long does not kill its process at the start.
 ALONE_AT_MOST = timedelta(minutes=1)
-# For waits without a due time: the year 9999.
+# The due time of a wait without one.
 NEVER = datetime.fromisoformat("9999-01-01T00:00:00+00:00")
 
 
@@ -44,7 +44,7 @@ class ReadyRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a claimant gets: the right, the run, and the task with its arguments."""
+    """What a worker gets: the claim, the run, and the task with its arguments."""
 
     claim: Claim
     run: Run
@@ -52,7 +52,7 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True):
-    """Claims that go on, claims that are lost, and tasks that somebody wants to end."""
+    """The claims that were renewed, those that are lost, and the tasks whose cancel was requested."""
 
     held: tuple[Claim, ...]
     lost: tuple[Claim, ...]
@@ -60,9 +60,9 @@ class Renewed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Family:
-    """One task and all that it starts: the only ones that a process carries which was begun for that task.
+    """One task and its descendants: a process that was started for this task runs nothing else.
 
-    Until it is chosen, such a process carries nothing.
+    Until the task is chosen, such a process takes no runs.
     """
 
     def __init__(self) -> None:
@@ -102,11 +102,11 @@ class Claims:
         self._has_lost = False
         self._retention = retention
         self._family = family
-        # Since when this process has taken nothing but suspects, one after another.
+        # Since when this process has taken only suspects, one after another.
         self._alone_since: datetime | None = None
 
     async def take(self, limit: int = 1) -> list[ClaimedRun]:
-        """The most urgent ready runs, at most `limit`; each is ours until its lease lapses."""
+        """Claim the most urgent ready runs, at most `limit`. Each claim holds until its lease lapses."""
         check_number("limit", limit, low=1, high=MAX_BATCH)
         is_held = await self._is_held()
         return await self._store.write(self._taking(limit, token=new_token(), is_held=is_held))
@@ -116,7 +116,7 @@ class Claims:
 
         def take(tx: Tx) -> list[ClaimedRun]:
             runs = tx.runs.with_token(self._boot_id, token)
-            if runs:  # the write runs a second time after its own commit
+            if runs:  # this write runs again after its own commit
                 return [self._claimed(tx, run, until_ns) for run in runs]
             usable: list[ClaimedRun] = []
             while not usable and (runs := self._pick(tx, limit, token, now, is_held=is_held)):
@@ -126,7 +126,7 @@ class Claims:
         return take
 
     def _begin(self, tx: Tx, runs: Sequence[Run], until_ns: int, now: datetime) -> list[ClaimedRun]:
-        """The tasks follow their runs. What is damaged ends here, so that it stops nobody else."""
+        """Move the tasks of the claimed runs to running. A damaged one fails here and blocks no other."""
         tx.tasks.move_many([run.task_id for run in runs], TaskStatus.QUEUED, TaskStatus.RUNNING, now=now)
         tasks = tx.tasks.get_many([run.task_id for run in runs])
         usable = []
@@ -139,11 +139,12 @@ class Claims:
         return usable
 
     def _pick(self, tx: Tx, limit: int, token: str, now: datetime, *, is_held: bool) -> list[Run]:
-        """Suspects first, and alone; everyone else together.
+        """Claim suspects first, each alone; claim all other runs together.
 
-        A busy process goes on with other work while a suspect waits for its turn alone. It makes room for
-        one that has waited long, but only for a while; then it carries the suspect beside the others. Nor do
-        suspects that come one after another keep the others waiting for ever.
+        While a suspect waits for an idle process, a busy one goes on with other runs. If the suspect has
+        waited for SUSPECT_PATIENCE, busy processes take no runs for SUSPECT_ROOM, so that one of them becomes
+        idle. After that, the suspect runs beside others. A series of suspects does not block the other runs
+        for ever: `_pick_alone` lets those go first in between.
         """
         if tx.runs.boot_carries_suspect(self._boot_id):
             return []
@@ -176,7 +177,7 @@ class Claims:
         token: str,
         now: datetime,
     ) -> list[Run]:
-        """For a process that carries nothing: a suspect, unless it is the turn of the others."""
+        """For an idle process: a suspect, unless it is the turn of the other runs."""
         if self._alone_since is not None and now - self._alone_since >= SUSPECT_PATIENCE:
             others = self._pick_others(tx, limit, ready, token, now)
             if others:
@@ -212,14 +213,14 @@ class Claims:
         return claimed
 
     def _exonerated(self, tx: Tx, run: Run, now: datetime) -> Run:
-        """A suspect that is carried beside others: its death would not be one of a run carried alone."""
-        tx.runs.exonerate(run.id, run.fence, now=now)
+        """A suspect that runs beside others: if the process dies, this run is not the only possible cause."""
+        exonerate(tx, run.id, run.fence, now=now)
         return msgspec.structs.replace(run, is_alone=False)
 
     async def _is_held(self) -> bool:
-        """Whether the database has lost commits, and no person has accepted that.
+        """Whether the database has lost commits, and no operator has accepted that.
 
-        Asked at most once a second, and beside the loop: a shared database has to be read for it.
+        Checked at most once a second, in a thread: a shared database has to be read for it.
         """
         if self._steady() >= self._look_at_mark_ns:
             self._has_lost = await asyncio.to_thread(self._store.held_why) is not None
@@ -227,8 +228,8 @@ class Claims:
         return self._has_lost
 
     def _pick_new(self, tx: Tx, limit: int, token: str, now: datetime) -> list[Run]:
-        """Only runs that were made since this process began: the beginning of an older one that looks queued
-        may be in the commits that are lost."""
+        """Only runs that were created since this process began. An older run that looks queued may have been
+        started in a commit that is lost."""
         new = set(tx.runs.ready_since(self._began_at, self._names or (), limit=limit))
         if self._family is not None:
             new &= {one.id for one in self._ready_in(tx, self._family, MAX_BATCH)}
@@ -239,7 +240,7 @@ class Claims:
         return [run for run in claimed if run is not None]
 
     def has_ready(self, tx: Tx) -> bool:
-        """Whether something is there to be taken."""
+        """Whether there is a run to claim."""
         if self._family is not None:
             return bool(self._ready_in(tx, self._family, 1))
         return tx.runs.has_ready(self._names or ())
@@ -253,7 +254,7 @@ class Claims:
     def _waiting_suspects(
         self, tx: Tx, ready: Sequence[ReadyRun] | None, now: datetime
     ) -> Sequence[ReadyRun]:
-        """By urgency; but first the one that has waited longest, if that is too long."""
+        """By urgency; but first the one that has waited longest, if it has waited for SUSPECT_PATIENCE."""
         if ready is None:
             suspects = [
                 ReadyRun(id=run_id, is_alone=True, since=since)
@@ -268,7 +269,7 @@ class Claims:
         return suspects
 
     async def start(self, run_id: str) -> ClaimedRun:
-        """One run by its id: for producers that carry out recorded work themselves."""
+        """Claim one run by its id: for a producer that runs its recorded work itself."""
         check_id("run", run_id)
         until_ns = self._steady() + self._lease_ns
         now, token = self._clock.now(), new_token()
@@ -295,7 +296,7 @@ class Claims:
         return await self._store.write(start)
 
     async def renew(self, claims: Sequence[Claim]) -> Renewed:
-        """Say that the holder is alive. What is not renewed is lost: stop working on it."""
+        """Extend the leases. The worker must stop working on the claims that are lost."""
         claims = check_claims(claims)
         if not claims:
             return Renewed(held=(), lost=(), cancelled_task_ids=frozenset())
@@ -326,13 +327,13 @@ class Claims:
     def _is_exonerated(self, tx: Tx, run_id: str, fence: int, now: datetime) -> bool:
         run = tx.runs.get(run_id)
         if run.is_alone and run.started_at is not None and now - run.started_at >= ALONE_AT_MOST:
-            return tx.runs.exonerate(run_id, fence, now=now)
+            return exonerate(tx, run_id, fence, now=now)
         return not run.is_alone
 
     async def release(self, claim: Claim, *, due_at: datetime | None = None) -> None:
-        """Give the run back, for anyone to claim, now or later. Raises ClaimLost.
+        """Release the run, so that any worker may claim it, now or later. Raises ClaimLost.
 
-        When somebody wants the task to end, it ends here: nobody carries it any more.
+        If a cancel was requested, the task ends here, because no worker runs it any more.
         """
         check_claim(claim)
         now = self._clock.now()
@@ -350,9 +351,9 @@ class Claims:
         await self._store.write(release)
 
     async def wait(self, claim: Claim, *, waits_on: str, due_at: datetime | None = None) -> None:
-        """The run waits for something named, without a claim: it is the same run when it wakes.
+        """Let the run wait for something, by its name, without a claim. The same run continues later.
 
-        When somebody wants the task to end, it ends here instead of waiting. Raises ClaimLost.
+        If a cancel was requested, the task ends here instead of waiting. Raises ClaimLost.
         """
         check_claim(claim)
         waits_on = check_name("waits_on", waits_on)
@@ -369,7 +370,7 @@ class Claims:
         await self._store.write(wait)
 
     async def wake(self, run_id: str) -> bool:
-        """What the run waited for has come. False when it was not waiting (any more)."""
+        """Make a waiting run ready: what it waited for has come. False if it was not waiting."""
         check_id("run", run_id)
         now = self._clock.now()
         return await self._store.write(lambda tx: wake_run(tx, run_id, now=now))
@@ -377,7 +378,7 @@ class Claims:
     def _claimed(
         self, tx: Tx, run: Run, until_ns: int, tasks: Mapping[str, Task] | None = None
     ) -> ClaimedRun:
-        """What the claimant gets, its large payloads opened. Raises RowDamaged."""
+        """What the worker gets, with large payloads read from their blobs. Raises RowDamaged."""
         if run.is_damaged:
             raise RowDamaged("run", run.id)
         task = tx.tasks.get(run.task_id) if tasks is None else tasks[run.task_id]
@@ -388,7 +389,7 @@ class Claims:
 
 
 async def unknown_names(store: Store, known: Mapping[str, object]) -> list[str]:
-    """Tasks that have ready runs, and that nobody here knows how to carry."""
+    """The names of tasks that have ready runs and are not known here."""
     return [name for name in await store.read(lambda tx: tx.runs.ready_names()) if name not in known]
 
 
@@ -401,22 +402,33 @@ def follow(
     waits_on: str | None = None,
     retention: timedelta = DEFAULT_RETENTION,
 ) -> None:
-    """The task follows a run whose claim was given up; it ends here when somebody wanted it to end."""
+    """Move the task of a run whose claim was given up. If a cancel was requested, the task ends here."""
     task = tx.tasks.lock(claim.task_id)
     tx.tasks.move(task, to, now=now, waits_on=waits_on)
     if task.cancel_requested_at is not None:
-        # Nobody is left who could be told.
+        # No worker runs the task any more, so none can stop it.
         failure = Failure(kind="cancelled", message=task.cancel_reason or "cancelled")
         cancel_idle_run(tx, tx.runs.look(claim.run_id), failure, now=now, retention=retention)
 
 
+def exonerate(tx: Tx, run_id: str, fence: int, *, now: datetime) -> bool:
+    """A suspect need not run alone any longer: it made progress, or lived long enough.
+
+    The workers that left it alone take other runs again. False when it was no suspect, or not ours.
+    """
+    if not tx.runs.exonerate(run_id, fence, now=now):
+        return False
+    tx.hint("runs")
+    return True
+
+
 def was_given_up(tx: Tx, claim: Claim) -> bool:
-    """Whether the run waits by our own write, which was done before."""
+    """Whether the run waits because of our own write, which ran before."""
     return _is_after(tx, claim, RunStatus.WAITING)
 
 
 def claim_of(run: Run, until_ns: int = 0) -> Claim:
-    """The claim that a running run shows, and until when its holder may count on it."""
+    """The claim on a running run; its holder may rely on it until `until_ns`."""
     assert run.claimed_by is not None
     assert run.lease_until is not None
     return Claim(
@@ -431,7 +443,7 @@ def claim_of(run: Run, until_ns: int = 0) -> Claim:
 
 
 def wake_run(tx: Tx, run_id: str, *, now: datetime) -> bool:
-    """A waiting run becomes ready, with its task."""
+    """Make a waiting run and its task ready. False if the run was not waiting."""
     if not tx.runs.wake(run_id, now=now):
         return False
     run = tx.runs.look(run_id)
@@ -442,6 +454,6 @@ def wake_run(tx: Tx, run_id: str, *, now: datetime) -> bool:
 
 
 def _is_after(tx: Tx, claim: Claim, status: RunStatus) -> bool:
-    """Whether our own write was done before: giving up a claim raises its fence, and so does a cancel."""
+    """Whether our own write ran before: giving up a claim raises the fence by one, a cancel by one more."""
     run = tx.runs.get(claim.run_id)
     return (run.status, run.fence) in {(status, claim.fence + 1), (RunStatus.CANCELLED, claim.fence + 2)}

@@ -1,4 +1,4 @@
-"""Renews the claims of this process before their leases lapse, and tells which were lost or cancelled."""
+"""Renews the claims of this process before their leases lapse, and reports lost and cancelled ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ BEATS_PER_LEASE = 3
 
 
 class Heartbeat(Service):
-    """A sign of life for each claim, not for the process: what is not held here is not renewed.
+    """Renews each claim, not the process: a claim that is not held here is not renewed.
 
-    A claim that could not be renewed is told to `on_lost` once and then forgotten: stop working on it.
+    `on_lost` is called once for a claim that could not be renewed. The worker must stop working on it.
     """
 
     def __init__(
@@ -38,19 +38,19 @@ class Heartbeat(Service):
         self._held[claim.run_id] = claim
 
     def let_go(self, claim: Claim) -> None:
-        """Its run has ended or was given back. Safe when it is not held."""
+        """Stop renewing the claim: its run has ended or was released. Safe if it is not held."""
         if self._holds(claim):
             del self._held[claim.run_id]
 
     def newest(self, claim: Claim) -> Claim:
-        """The claim with its present lease; as given when it is not held here."""
+        """The claim with its present lease; unchanged if it is not held here."""
         held = self._held.get(claim.run_id)
         return held if held is not None and held.fence == claim.fence else claim
 
     async def run_once(self) -> Renewed:
         renewed = await self._claims.renew(list(self._held.values()))
         for claim in renewed.held:
-            if self._holds(claim):  # it may have been let go while the renewal was on its way
+            if self._holds(claim):  # it may have been released during the renewal
                 self._held[claim.run_id] = claim
         for claim in renewed.lost:
             if self._holds(claim):

@@ -1,4 +1,4 @@
-"""Waits for tasks to end: one looks for everybody who waits."""
+"""Waits for tasks to end: one child polls the ledger for all waiters."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from holdfast.engine.client.waiting_notes import WaitingNotes
 from holdfast.engine.ledger.ledger import opened
 from holdfast.store import Store, Tx
 
-# Tasks of other processes are looked for this often.
+# How often the ledger is polled for tasks that other processes run.
 LOOK_EVERY_S = 0.25
 _BATCH = 500
-# So many looks in a row may find no ledger before those who wait are told.
+# After so many failed polls in a row the waiters get the error.
 _MOST_FAILURES = 4
 
 
@@ -25,20 +25,20 @@ _Look: TypeAlias = "Callable[[Tx, Sequence[str]], dict[str, Task | HoldfastError
 
 
 class EndWatcher:
-    """The ends of tasks, for any number of handles in one loop: one child looks for all of them."""
+    """Waits for the ends of tasks, for any number of handles in one event loop."""
 
     def __init__(self, store: Store, remarks: WaitingNotes | None = None) -> None:
         self._store = store
         self._remarks = WaitingNotes(()) if remarks is None else remarks
         self._waiting: dict[str, list[asyncio.Future[Task]]] = {}
-        # Of which this process has let go, or of which somebody has just asked: they are looked at first.
+        # Tasks that this process has just let go of, or that a caller has just asked for: polled first.
         self._told: set[str] = set()
         self._news = asyncio.Event()
         self._looked_at = -math.inf
         self._child: asyncio.Task[None] | None = None
 
     def tell(self, task_id: str, ended: Task | None = None) -> None:
-        """This process has just let go of the task: as it ended, or else it is looked at."""
+        """This process has just let go of the task. If it ended here, `ended` is the task; else poll it."""
         if task_id not in self._waiting:
             return
         if ended is None:
@@ -48,7 +48,7 @@ class EndWatcher:
             self._answer(task_id, ended)
 
     async def wait(self, task_id: str) -> Task:
-        """The task, once it has ended."""
+        """Wait for the end of the task and return it."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Task] = loop.create_future()
         waiting = self._waiting.setdefault(task_id, [])
@@ -66,7 +66,7 @@ class EndWatcher:
                 del self._waiting[task_id]
                 self._remarks.end(task_id)
             if not self._waiting:
-                self._news.set()  # nobody is left to look for
+                self._news.set()  # the last waiter has gone: let the child end
 
     async def _look_until_all_have_ended(self) -> None:
         failures = 0
@@ -76,17 +76,17 @@ class EndWatcher:
                 await self._remark()
                 failures = 0
             except StoreUnavailable as away:
-                # It may pass, and then nobody need know; who is told each has an error of its own.
+                # The outage may pass unnoticed. If not, each waiter gets its own exception object.
                 failures += 1
                 if failures >= _MOST_FAILURES:
                     self._tell_all(functools.partial(StoreUnavailable, str(away)))
             await self._pause()
 
     def _looked(self, child: asyncio.Task[None]) -> None:
-        """Where it was ended, by whatever it was, those who wait are told."""
+        """The child has ended: if it failed or was cancelled, fail the waiters so that none of them hangs."""
         error = None if child.cancelled() else child.exception()
         if child is self._child:
-            gone = "nobody looks for the ends of tasks any more; ask again"
+            gone = "the wait for the end of the task was interrupted; wait again"
             self._tell_all(lambda: StoreUnavailable(gone) if error is None else error)
 
     def _tell_all(self, error: Callable[[], BaseException]) -> None:
@@ -94,7 +94,7 @@ class EndWatcher:
             self._answer(task_id, error())
 
     async def _look(self) -> None:
-        """At those of which there is news; at all of them when nobody has for a while."""
+        """Poll the tasks with news; poll all of them if the last full poll was long ago."""
         now = asyncio.get_running_loop().time()
         is_time = now - self._looked_at >= LOOK_EVERY_S
         if is_time:
@@ -112,7 +112,7 @@ class EndWatcher:
             raise
 
     async def _remark(self) -> None:
-        """What waits for a person, or for a process that knows it, does not wait in silence."""
+        """Log what tasks wait for that need a person, or a process that knows them."""
         now = asyncio.get_running_loop().time()
         due = self._remarks.due(now)
         for first in range(0, len(due), _BATCH):
@@ -148,7 +148,7 @@ def _ended_among(tx: Tx, task_ids: Sequence[str]) -> dict[str, Task | HoldfastEr
 
 
 def _look_at(tx: Tx, task_ids: Sequence[str]) -> dict[str, Task | HoldfastError]:
-    """Those that have ended, and those of which nobody will ever know."""
+    """Those that have ended, and an error for each that is missing or damaged."""
     tasks = tx.tasks.get_many(task_ids)
     found: dict[str, Task | HoldfastError] = {}
     for task_id in task_ids:

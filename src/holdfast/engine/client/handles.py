@@ -1,4 +1,4 @@
-"""The calls of whoever starts tasks and looks after them: start, send, cancel, answer, review, watch."""
+"""Holdfast and Handle: start tasks and look after them (send, cancel, answer, review, retry, watch)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from holdfast.store.events import START
 
 T = TypeVar("T")
 
-# Without a hint, how often the ledger is asked whether a task has ended.
+# How often the feed is polled if no notification comes.
 _ASK_EVERY_S = 0.25
 
 
 class Handle(Generic[T]):
-    """One task, from outside. Any number of handles in any number of processes may look at it."""
+    """One task, seen by the code that started it. Any number of handles, in any process, may refer to it."""
 
     def __init__(self, holdfast: Holdfast, task_id: str, definition: TaskDefinition[..., T] | None) -> None:
         self._holdfast = holdfast
@@ -46,10 +46,10 @@ class Handle(Generic[T]):
         self.id = task_id
 
     async def result(self, *, timeout: Duration | None = None) -> T:  # noqa: ASYNC109 - reads well
-        """What the task returned, once it has ended. Raises TaskFailed when it ended otherwise.
+        """Wait for the end of the task and return its result. Raises TaskFailed if it did not succeed.
 
         Raises TimeoutError after `timeout`; the task itself goes on. While the task waits for a person, or
-        for a process that knows it, the log says so, with the command that helps.
+        for a process that knows it, the log says so and names the command to run.
         """
         limit = None if timeout is None else parse_span("timeout", timeout).total_seconds()
         try:
@@ -67,11 +67,11 @@ class Handle(Generic[T]):
         return (await self.task()).status
 
     async def events(self, after: str = START) -> list[Event]:
-        """What happened to it so far."""
+        """The events of the task so far."""
         return await self._store.read(lambda tx: tx.events.of_task(self.id, after))
 
     async def watch(self) -> AsyncIterator[Event]:
-        """What happens to it, as it happens, until it has ended."""
+        """The events of the task, as they come, until it has ended."""
         position = START
         while True:
             has_ended = (await self.task()).has_ended
@@ -89,7 +89,7 @@ class Handle(Generic[T]):
         return await self._holdfast.cancel(self.id, reason=reason)
 
     async def retry(self, *, cancelled: bool = False) -> Retried:
-        """Go on with it after it ended without success; see `Holdfast.retry`."""
+        """Reopen the task after it ended without success; see `Holdfast.retry`."""
         return await self._holdfast.retry(self.id, cancelled=cancelled)
 
     def _opened(self, task: Task) -> T:
@@ -135,7 +135,8 @@ class Holdfast:
         due_at: datetime | None = None,
         origin: Origin | None = None,
     ) -> Handle[T]:
-        """The task, durable when this returns. The same key again gives the first task, also an ended one."""
+        """Create the task; it is durable when this returns. The same key again returns the first task, even
+        an ended one."""
         (handle,) = await self.start_many(
             [call], keys=[key], goal=goal, priority=priority, owner=owner, due_at=due_at, origin=origin
         )
@@ -152,7 +153,7 @@ class Holdfast:
         due_at: datetime | None = None,
         origin: Origin | None = None,
     ) -> list[Handle[T]]:
-        """All of them in one commit, or none."""
+        """Create all tasks in one commit, or none."""
         keys = [None] * len(calls) if keys is None else keys
         new = [
             NewTask(
@@ -172,7 +173,7 @@ class Holdfast:
         return [Handle(self, task.id, call.definition) for task, call in zip(tasks, calls, strict=True)]
 
     def handle(self, task_id: str) -> Handle[Any]:
-        """A task that was started before, by its id."""
+        """The handle of a task that was started before."""
         return Handle(self, check_id("task", task_id), None)
 
     async def send(
@@ -184,12 +185,12 @@ class Holdfast:
         key: str | None = None,
         sender: str | None = None,
     ) -> bool:
-        """A message into a task's mailbox; False when that key was sent before."""
+        """Send a message to a task's mailbox. False if that key was sent before."""
         write = sending(
             _id_of(task),
             topic=topic,
             body=body,
-            sender=_whoever(sender),
+            sender=_name_or_user(sender),
             key=new_token() if key is None else key,
             now=self._clock.now(),
         )
@@ -198,17 +199,17 @@ class Holdfast:
     async def cancel(
         self, task: str | Handle[Any], *, reason: str = "cancelled by its owner", owner: str | None = None
     ) -> CancelOutcome:
-        """Ask for the end of a task and of its children: sticky, graceful first."""
+        """Request the end of a task and of its children. Running programs may clean up first."""
         return await self._ledger.cancel(_id_of(task), reason=reason, owner=owner)
 
     async def retry(
         self, task: str | Handle[Any], *, cancelled: bool = False, owner: str | None = None
     ) -> Retried:
-        """A task that failed, timed out or is lost goes on, with the code of today: the same id and key, a
-        follow-up run from the last good place, and its attempts and its time counted anew. With `cancelled`
-        also one that was cancelled.
+        """Reopen a task that failed, timed out or is lost; with `cancelled`, also one that was cancelled. It
+        keeps its id and key. A follow-up run continues after the last saved step, with the present code, and
+        its attempts and its time are counted from zero.
 
-        Raises IllegalMove for a task that has not ended or has succeeded, Pruned when its journal is gone.
+        Raises IllegalMove for a task that has not ended or has succeeded, Pruned if its journal is gone.
         """
         write = retrying_task(_id_of(task), now=self._clock.now(), may_be_cancelled=cancelled, owner=owner)
         return await self.store.write(write)
@@ -223,12 +224,12 @@ class Holdfast:
         owner: str | None = None,
         compensate: Compensate | None = None,
     ) -> Handle[Any]:
-        """A new task with the past of this one up to the end of a turn: `at="turn:12"`, `"<loop>:<turn>"`, or
-        `"start"`. The other one is not changed.
+        """Create a task that copies the journal of this one up to the end of a turn: `at="turn:12"`,
+        `"<loop>:<turn>"`, or `"start"`. The first task does not change.
 
-        Effects that have happened since are in the way unless `effects` says what becomes of them: "keep"
-        (the fork takes their results and does not do them again), "compensate" (undone now, by the function
-        that is given with it), or "acknowledge" (they stand, and the fork may do them once more).
+        If effects have happened since then, `effects` says what to do about them: "refuse" (raises
+        EffectsInTheWay), "keep" (the fork takes their results and does not repeat them), "compensate" (undo
+        them now, with the function `compensate`), or "acknowledge" (the fork may repeat them).
         """
         made = await fork(
             self.store,
@@ -243,14 +244,16 @@ class Holdfast:
         return Handle(self, made.id, self._tasks.get(made.name))
 
     async def questions(self, *, limit: int = 50, after: str = "") -> list[Question]:
-        """What tasks want to know from a person."""
+        """The open questions of tasks to people."""
         return await self.store.read(lambda tx: tx.questions.open_page(limit=limit, after=after))
 
     async def answer(self, question_id: str, answer: object, *, by: str | None = None) -> Question:
-        return await self.store.write(answering(question_id, answer, by=_whoever(by), now=self._clock.now()))
+        return await self.store.write(
+            answering(question_id, answer, by=_name_or_user(by), now=self._clock.now())
+        )
 
     async def reviews(self, *, limit: int = 50, after: str = "") -> list[Any]:
-        """Effects whose outcome nobody knows."""
+        """Effects whose outcome is unknown."""
         return await self.store.read(lambda tx: tx.effects.reviews(limit=limit, after=after))
 
     async def resolve(
@@ -262,23 +265,23 @@ class Holdfast:
         by: str | None = None,
         note: str = "",
     ) -> Any:
-        """A person's decision about an effect of unknown outcome: done, retry, skip or compensate."""
+        """Record a person's decision about an effect of unknown outcome: done, retry, skip or compensate."""
         write = resolving(
             effect_id,
             Decision(decision) if decision in list(Decision) else decision,  # type: ignore[arg-type]
             result=result,
-            by=_whoever(by),
+            by=_name_or_user(by),
             note=note,
             now=self._clock.now(),
         )
         return await self.store.write(write)
 
     async def unknown_names(self) -> list[str]:
-        """Tasks that have runs ready to be carried, and that this process does not know: they wait."""
+        """The names of tasks that have ready runs and are not known to this process: their runs wait."""
         return await unknown_names(self.store, self._tasks)
 
     async def watch(self, after: str | None = None) -> AsyncIterator[Event]:
-        """Everything that happens in the ledger, as it happens."""
+        """Every event in the ledger, as it comes."""
         position = after
         if position is None:
             newest = await self.store.read(lambda tx: tx.events.newest(limit=1))
@@ -299,12 +302,12 @@ def _id_of(task: object) -> str:
     return task
 
 
-def _whoever(name: str | None) -> str:
-    """Who does this, for the audit: the user of this process when nobody says it."""
+def _name_or_user(name: str | None) -> str:
+    """The name for the audit log: as given, else the user of this process."""
     if name is not None:
         return name
     try:
-        # Only whoever asks pays for the import.
+        # Imported here, because most programs never need it.
         from getpass import getuser
 
         return getuser()

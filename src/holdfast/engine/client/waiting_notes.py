@@ -1,4 +1,4 @@
-"""Tells a program that waits for the end of a task what that task itself waits for."""
+"""Logs what a task waits for, while a program waits for its end."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holdfast.store import Tx
 
 log = logging.getLogger("holdfast.tasks")
 
-# Work that goes on by itself is given this long before anything is looked at.
+# Nothing is checked before: most tasks end, or go on, by themselves.
 FIRST_S = 2.0
-# The same thing is said again after so long.
+# The same line is logged again after so long.
 AGAIN_S = 300.0
-# While there is nothing to say, the pauses between two looks grow up to this.
+# While there is nothing to log, the pauses between two checks grow up to this.
 LONGEST_PAUSE_S = 60.0
-# A process that knows the task may be busy, or about to start.
+# A queued task is not reported before: a worker that knows it may be busy or starting.
 QUEUED_S = 10.0
-# Of the children of a task, and theirs, so many are looked at.
+# How many descendants of a task are checked.
 MOST_LOOKED_AT = 50
 _MOST_CHARS = 200
 
@@ -41,8 +41,8 @@ class _Waited:
 
 
 class WaitingNotes:
-    """One line for each task that waits for a person, or for a process that knows it; and again after a
-    while. The times are the event loop's."""
+    """Logs a line for each task that waits for a person, or for a process that knows it; and again after
+    AGAIN_S. Times are those of the event loop."""
 
     def __init__(self, known: Collection[str]) -> None:
         self._known = known
@@ -55,11 +55,11 @@ class WaitingNotes:
         self._waited.pop(task_id, None)
 
     def due(self, now: float) -> list[str]:
-        """The tasks that are to be looked at now."""
+        """The tasks to check now."""
         return [task_id for task_id, one in self._waited.items() if one.look_at <= now]
 
     def read(self, tx: Tx, task_ids: Sequence[str], now: float) -> dict[str, str | None]:
-        """What there is to say about each of them."""
+        """The line to log for each task; None if there is none."""
         tasks = tx.tasks.get_many(task_ids)
         queued = {
             one for one in task_ids if one in self._waited and now - self._waited[one].since >= QUEUED_S
@@ -82,7 +82,7 @@ class WaitingNotes:
 
 
 def _or_none(look: Callable[..., str | None], *given: object, **named: object) -> str | None:
-    """None for what is damaged: `holdfast tasks show` tells of it, and the other tasks are looked at."""
+    """None for a damaged record: `holdfast tasks show` reports it, and the other tasks are checked."""
     try:
         return look(*given, **named)
     except RowDamaged:
@@ -90,7 +90,7 @@ def _or_none(look: Callable[..., str | None], *given: object, **named: object) -
 
 
 def what_it_waits_for(tx: Tx, task: Task, known: Collection[str], *, has_waited: bool) -> str | None:
-    """In one line, with the command that helps; None while it goes on by itself. A task that waits for its
+    """One line with the command to run; None while the task goes on by itself. A task that waits for its
     children waits for what they wait for."""
     tasks, place = [task], 0
     while place < len(tasks):

@@ -1,4 +1,4 @@
-"""Notices when the wall clock jumps, and gives the time that schedules and deletions may go by."""
+"""Notices when the wall clock jumps, and gives the time that schedules and deletions may trust."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from holdfast.store import Store, Tx
 
 log = logging.getLogger("holdfast")
 
-# Of so many machines the ledger remembers what was believed.
+# For how many machines the ledger keeps what is believed about their clocks.
 MOST_MACHINES = 64
 
-# So far the wall clock may creep away from what is kept before that is written anew.
+# How far the wall clock may drift from the stored offset before the offset is written again.
 _DRIFT_US = TOLERANCE // timedelta(microseconds=2)
 
 
 class ClockWatch:
-    """One for all services of a process. What it believes is kept in the ledger, under the machine's boot:
-    so a process that starts while the clock is wrong knows it.
+    """Shared by all services of a process. It stores the offset that it believes in the ledger, for each boot
+    of a machine, so that a process that starts while the clock is wrong knows it.
 
-    The newest times in the ledger would not do: whatever a process with a wrong clock writes first is newest.
+    The newest time in the ledger would not do: a process with a wrong clock may have written it.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class ClockWatch:
         self._kept: Kept | None = None
 
     async def firing_time(self) -> datetime | None:
-        """The present for schedules: what is later is not due. None while no time is believed."""
+        """The present time for schedules; None while no time is trusted."""
         belief, passed = await self._look()
         return _moment(belief.firing_time(passed))
 
     async def deletion_time(self) -> datetime | None:
-        """The present for whoever deletes what is old; None while nothing may be deleted."""
+        """The present time for deletions; None while nothing may be deleted."""
         belief, passed = await self._look()
         return _moment(belief.deletion_time(passed))
 
@@ -61,7 +61,7 @@ class ClockWatch:
             before, is_new = self._belief, False
             if before is None:
                 before, is_new = await self._remembered()
-            # The wall clock first: a process that is frozen in between believes it earlier, never later.
+            # Read the wall clock first: if the process freezes in between, the time is early, never late.
             wall, passed = to_micros(self._clock.now()), self._boottime_us()
             if before is None:
                 belief = Belief.first(wall, passed, is_believed=is_new)
@@ -73,8 +73,8 @@ class ClockWatch:
             return belief, passed
 
     async def _remembered(self) -> tuple[Belief | None, bool]:
-        """What was believed on this boot of the machine; and whether the ledger is new. In a new one nothing
-        is old and no schedule has begun, so its first time is believed at once."""
+        """What is stored for this boot of the machine, and whether the ledger is new. In a new ledger nothing
+        is old and no schedule has fired, so its first time is trusted at once."""
         text = await self._store.read(lambda tx: tx.boots.fact(FACT))
         kept = read_kept(text).get(self._machine)
         if kept is None or kept.since > self._boottime_us():
@@ -83,7 +83,7 @@ class ClockWatch:
         return Belief(offset=kept.offset, since=kept.since, seen=kept.offset, seen_since=kept.since), False
 
     async def _keep(self, belief: Belief) -> None:
-        """Written when it has changed, which is seldom."""
+        """Store the belief if it has changed, which is rare."""
         if belief.offset is None or not self._machine:
             return
         kept, was = Kept(offset=belief.offset, since=belief.since), self._kept
@@ -93,7 +93,7 @@ class ClockWatch:
         def keep(tx: Tx) -> None:
             found = read_kept(tx.boots.fact(FACT))
             found.pop(self._machine, None)
-            # Two machines that write at once may forget one of them, which then waits after its next start.
+            # If two machines write at once, one entry may be lost; that machine waits after its next start.
             latest = [*found.items(), (self._machine, kept)][-MOST_MACHINES:]
             tx.boots.set_fact(FACT, msgspec.json.encode(dict(latest)).decode())
 
@@ -106,7 +106,7 @@ def _moment(micros: int | None) -> datetime | None:
 
 
 def _tell(before: Belief | None, belief: Belief) -> None:
-    """Once for each change: whoever looks after the gateway wonders why nothing fires."""
+    """Log each change once, so that operators know why no schedule fires."""
     was_away = before is not None and before.is_away
     if belief.offset is None:
         if before is None:

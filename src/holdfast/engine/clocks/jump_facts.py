@@ -1,4 +1,4 @@
-"""What the ledger believes of a machine's clock, and whether that clock has jumped since."""
+"""What the ledger stores about a machine's clock, and whether that clock has jumped since."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boottime_us() -> int:
-    """Microseconds since the machine booted, also those in which it slept."""
+    """Microseconds since the machine booted, including the time it slept."""
     return passed_ns() // 1000
 
 
 def machine_boot() -> str:
-    """Which boot of which machine this is; empty where nobody can tell."""
+    """The id of this boot of this machine; empty if the system has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -30,14 +30,14 @@ def machine_boot() -> str:
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What is believed on one boot of one machine, as the ledger remembers it."""
+    """What is believed about the clock on one boot of one machine, as stored in the ledger."""
 
     offset: int
     since: int
 
 
 def jumped_by(text: str | None, clock: Clock) -> timedelta | None:
-    """How far the wall clock is ahead of what the ledger's fact believes; None when it is not away."""
+    """How far the wall clock is ahead of what the ledger believes; None if it has not jumped."""
     kept = read_kept(text).get(machine_boot())
     if kept is None:
         return None
@@ -52,7 +52,7 @@ def in_words(ahead: timedelta) -> str:
 
 
 def jump_in_words(ahead: timedelta) -> str:
-    """What a person is told while the new time is not believed yet."""
+    """The message for people while the new time is not trusted yet."""
     return (
         f"the wall clock jumped {in_words(ahead)}; schedules follow the new time after 5 minutes, deletions "
         "after an hour"
@@ -60,7 +60,7 @@ def jump_in_words(ahead: timedelta) -> str:
 
 
 def read_kept(text: str | None) -> dict[str, Kept]:
-    """What nobody can read proves nothing."""
+    """The stored beliefs; none if the text cannot be read."""
     try:
         return {} if text is None else msgspec.json.decode(text, type=dict[str, Kept])
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Service: says when this machine's clock and the ledger's have come apart, once for each change."""
+"""Service: warns when this machine's clock and the ledger's differ, once for each change."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ log = logging.getLogger("holdfast")
 
 
 class SkewWatch(Service):
-    """Compares the two. What is compared in the ledger has one clock and is right; what people compare, such
-    as the times of this machine's own log, is not."""
+    """Compares the two clocks. The ledger uses one clock and is right; but times that people compare, such as
+    those in this machine's log, are not."""
 
     def __init__(self, clock: Clock, *, every_s: float = 10.0) -> None:
         super().__init__(every_s=every_s)
         self._clock = clock
-        # What was said last; None while all is well.
+        # The skew that was last reported; None while it is within the limit.
         self._told: timedelta | None = None
         self._jumps = 0
 
@@ -28,7 +28,7 @@ class SkewWatch(Service):
         skew = skew_of(self._clock)
         if self._told is None and abs(skew) > MOST_SKEW:
             self._tell(skew)
-        elif self._told is not None and abs(skew) <= MOST_SKEW / 2:  # not at every crossing of one line
+        elif self._told is not None and abs(skew) <= MOST_SKEW / 2:  # hysteresis: not at every crossing
             log.info("%s: back within the limit", skew_in_words(skew))
             self._told = None
         elif self._told is not None and abs(skew - self._told) > MOST_SKEW:

@@ -1,4 +1,4 @@
-"""A clock for leases: it goes on while the process is frozen or the machine sleeps, and never jumps."""
+"""A clock for leases: it also counts while the process is frozen or the machine sleeps, and never jumps."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from holdfast.store.clock import passed_ns
 
 
 def steady_of(clock: Clock) -> Callable[[], int]:
-    """Nanoseconds that only this process may compare. A clock of a test may bring its own `steady_ns`; else
-    it is as steady as the test makes it."""
+    """Nanoseconds that only this process may compare. A test's clock may have its own `steady_ns`; else its
+    wall clock is used."""
     if type(clock) is SystemClock:
         return passed_ns
     own: Callable[[], int] | None = getattr(clock, "steady_ns", None)

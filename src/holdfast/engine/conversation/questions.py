@@ -1,4 +1,4 @@
-"""Answers what a task wants to know from a person, once, and wakes the run that asked."""
+"""Records a person's answer to a task's question, once, and wakes the run that asked."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def answering(question_id: str, answer: object, *, by: str, now: datetime) -> Wr
 
 
 def choice_in(choices: tuple[str, ...], said: str) -> str | None:
-    """The choice that a person means who types it: capitals and blanks around it do not count."""
+    """The choice that a person typed; case and spaces do not matter. None if it fits none, or several."""
     wanted = " ".join(said.split()).casefold()
     meant = {one for one in choices if " ".join(one.split()).casefold() == wanted}
     return meant.pop() if len(meant) == 1 else None
 
 
 def _chosen(choices: tuple[str, ...], answer: object) -> bytes:
-    """The choice that was meant. Who was shown it redacted may say it so, as long as it is the only one."""
+    """The chosen one. A person who was shown a redacted choice may answer with that text, if it is unique."""
     meant = [one for one in choices if one == answer] or [
         one for one in choices if redact_text(one) == answer
     ]
@@ -51,7 +51,7 @@ def _chosen(choices: tuple[str, ...], answer: object) -> bytes:
 
 
 def wake_waiting(tx: Tx, task_id: str, waits_on: str, now: datetime) -> None:
-    """The run of a task goes on if it waits for exactly this. It may be about to: that is waited for."""
+    """Wake the run of a task if it waits for exactly this. The lock waits for a run that is about to wait."""
     tx.tasks.lock(task_id)
     run = tx.runs.live_of_task(task_id)
     if run is not None and run.waits_on == waits_on:

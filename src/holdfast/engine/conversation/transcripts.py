@@ -1,4 +1,4 @@
-"""The transcript of a session: a message is posted, answered, or said to have failed, in one write each."""
+"""The transcript of a session: posts a message, answers it, or reports its failure, in one write each."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from holdfast.engine.conversation.questions import answering, choice_in
 from holdfast.engine.ledger.inputs import check_choice
 from holdfast.store import Tx
 
-# The channel of what the gateway itself says, which came from nowhere.
+# The channel of messages that the gateway itself writes.
 SYSTEM_CHANNEL = "system"
-# Nobody stands at the other end of these.
+# Channels without a person at the other end.
 OWN_CHANNELS = frozenset({CRON_CHANNEL, SYSTEM_CHANNEL})
 
-# Of the tasks that a session's task has started, so many are looked at for a question.
+# How many descendants of a session's task are searched for an open question.
 _MOST_ASKING = 50
 
 _ID = re.compile(rf"[!-~]([ -~]{{0,{MAX_NAME_CHARS - 2}}}[!-~])?")
 
-# The kinds of failure of a task that could not be resumed, or whose records cannot be read any more.
+# Failures of tasks that could not be resumed, or whose records cannot be read.
 NOT_RESUMED_KINDS = frozenset({"failed_resume", RowDamaged.code, KeyLost.code})
 _MOST_WHY = 300
 
@@ -55,7 +55,7 @@ _SENTENCES = {
 
 
 class Posted(msgspec.Struct, frozen=True, kw_only=True):
-    """The message as it stands in the transcript; a duplicate was there before."""
+    """The message in the transcript; `is_duplicate` if it was posted before."""
 
     message: Message
     is_duplicate: bool
@@ -74,7 +74,7 @@ def new_message(
     is_noted: bool = False,
     now: datetime,
 ) -> Message:
-    """A message fit to be stored; its place in the transcript is given by `post`. Raises BadInput."""
+    """A checked message, ready to be stored; `post` sets its position. Raises BadInput."""
     agent_of(session_key)
     role = check_choice("role", role, Role)
     if origin is not None and not isinstance(origin, Origin):
@@ -98,7 +98,7 @@ def new_message(
 
 
 def _checked_id(value: object) -> str:
-    """The channel's own name for a message. Kept as it is: one that was redacted would fit another, too."""
+    """The channel's id of a message. One that looks like a secret is hashed: redacted, two could be equal."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise BadInput(
             "message id", f"1 to {MAX_NAME_CHARS} printable ASCII characters are needed; give it another id"
@@ -109,9 +109,9 @@ def _checked_id(value: object) -> str:
 
 
 def post(tx: Tx, message: Message, *, parent_key: str | None = None) -> Posted:
-    """It enters the transcript, and waits for its turn unless it is only noted; once, however often posted.
+    """Append the message to the transcript and queue it, unless it is only noted. Idempotent.
 
-    Raises KeyConflict when its channel used the same id for something else.
+    Raises KeyConflict if the channel used the same id for another message.
     """
     _leave_loop_with(tx, message.body)
     now = message.created_at
@@ -119,7 +119,7 @@ def post(tx: Tx, message: Message, *, parent_key: str | None = None) -> Posted:
     if session is None:
         tx.sessions.create(
             Session(
-                # From the message's own, so that the write gives the same answer when it runs again.
+                # Derived from the message's id, so that the write returns the same when it runs again.
                 id=SessionId(f"sess_{message.id.removeprefix('msg_')}"),
                 key=message.session_key,
                 agent=agent_of(message.session_key),
@@ -147,7 +147,7 @@ def post(tx: Tx, message: Message, *, parent_key: str | None = None) -> Posted:
 
 def _found(before: Message, message: Message) -> Posted:
     is_same = (before.session_key, before.role) == (message.session_key, message.role)
-    # If its key is lost, only the id tells. Older releases redacted a text before they stored it.
+    # If the key is lost, only the id is compared. Older releases redacted a text before they stored it.
     is_same_text = before.is_sealed or before.body == message.body or before.body == redact_json(message.body)
     if not (is_same and is_same_text):
         raise KeyConflict(message.channel_message_id or message.id, before.id)
@@ -155,13 +155,13 @@ def _found(before: Message, message: Message) -> Posted:
 
 
 def _leave_loop_with(tx: Tx, body: bytes) -> None:
-    """A long text is searched for secrets before it is stored, and the event loop does not wait for that."""
+    """Leave the event loop for a long text: searching it for secrets would block the loop."""
     if len(body) > REDACT_OFF_LOOP_BYTES:
         tx.sealing.leave_loop()
 
 
 def _append(tx: Tx, message: Message) -> Message:
-    """At the next place. Whoever calls it holds the session."""
+    """Append at the next position. The caller has locked the session."""
     _leave_loop_with(tx, message.body)
     now = message.created_at
     session = tx.sessions.append(
@@ -173,7 +173,7 @@ def _append(tx: Tx, message: Message) -> Message:
     placed = msgspec.structs.replace(message, position=session.last_position)
     kept = tx.messages.create(placed)
     if kept.id != placed.id:
-        # Another session was given the same id at the same time.
+        # Another session got a message with the same id at the same time.
         raise KeyConflict(message.channel_message_id or message.id, kept.id)
     tx.emit(
         EventKind.MESSAGE_POSTED,
@@ -190,7 +190,7 @@ def _append(tx: Tx, message: Message) -> Message:
 
 
 def _is_spoken(message: Message) -> bool:
-    """By a person, not by a schedule or the gateway."""
+    """Whether a person wrote the message, not a schedule or the gateway."""
     return message.role is Role.USER and message.channel not in OWN_CHANNELS
 
 
@@ -198,7 +198,7 @@ def _is_spoken(message: Message) -> bool:
 
 
 def tell_question(tx: Tx, session_key: str, question: Question) -> None:
-    """What an agent's task wants to know is said in its session, and owed to the person it answers."""
+    """Post the question of an agent's task in its session, and owe it to the person it answers."""
     _tell(
         tx,
         session_key,
@@ -211,7 +211,7 @@ def tell_question(tx: Tx, session_key: str, question: Question) -> None:
 
 
 def tell_review(tx: Tx, session_key: str, task: Task, effect_id: str, *, now: datetime) -> None:
-    """A session whose agent waits for a review says so, so that its people do not wait without a word."""
+    """Tell the people of a session that its agent waits for a review."""
     name = tx.effects.get(effect_id).name
     _tell(
         tx,
@@ -226,7 +226,7 @@ def tell_review(tx: Tx, session_key: str, task: Task, effect_id: str, *, now: da
 
 
 def tell_refused_restart(tx: Tx, session_key: str, task: Task, why: str, *, key: str, now: datetime) -> None:
-    """A session whose agent asked for a restart learns that there is none, once for each key."""
+    """Tell a session whose agent asked for a restart that it was refused, once for each key."""
     _tell(
         tx,
         session_key,
@@ -239,7 +239,8 @@ def tell_refused_restart(tx: Tx, session_key: str, task: Task, why: str, *, key:
 
 
 def _question_to(tx: Tx, session: Session, message: Message) -> Question | None:
-    """What the session's task asks the person who says this; None when it asks nothing, or asks another."""
+    """The open question of the session's task to the author of this message; None if there is none, or if it
+    is for another person."""
     if session.task_id is None or not _is_spoken(message):
         return None
     question = _open_question(tx, session.task_id)
@@ -247,13 +248,13 @@ def _question_to(tx: Tx, session: Session, message: Message) -> Question | None:
 
 
 def _meant(question: Question, message: Message) -> str | None:
-    """The answer that the message is; None when it fits none of the choices."""
+    """The message as an answer; None if it is none of the choices."""
     text = message.text.strip()
     return text if question.choices is None else choice_in(question.choices, text)
 
 
 def _tell_choices(tx: Tx, question: Question, message: Message) -> None:
-    """The message answers nothing, and waits for its turn; the choices are shown again."""
+    """Show the choices again: the message is no answer, and stays queued."""
     text = _with_choices(f"That is none of the choices. {question.question}", question)
     _tell(
         tx,
@@ -268,7 +269,7 @@ def _tell_choices(tx: Tx, question: Question, message: Message) -> None:
 
 
 def _open_question(tx: Tx, task_id: str) -> Question | None:
-    """The oldest of the task, or of those that it has started."""
+    """The oldest open question of the task, or of its descendants."""
     tasks, place = [task_id], 0
     while place < len(tasks):
         found = tx.questions.open_of_task(tasks[place], limit=1)
@@ -281,8 +282,8 @@ def _open_question(tx: Tx, task_id: str) -> Question | None:
 
 
 def _was_asked(tx: Tx, session: Session, message: Message) -> bool:
-    """Whether it comes from the person whose message is being answered. An operator may answer for them, at
-    the console."""
+    """Whether the message is from the person whose message is being answered. An operator may answer instead,
+    at the console."""
     asked = None if session.task_id is None else tx.messages.taken_by(session.task_id)
     wanted = session.origin if asked is None or asked.channel in OWN_CHANNELS else asked.origin
     one = message.origin
@@ -297,7 +298,7 @@ def _name_of(message: Message) -> str:
 
 
 def _answer_entry(message: Message, question: Question, now: datetime) -> AuditEntry:
-    """Whose message answered it. Its id is made from the message's own, so that the write may run again."""
+    """The audit entry of an answer. Its id derives from the message's id, so that the write may run again."""
     origin = message.origin
     actor = Actor(
         who=_name_of(message), door=Door.CHANNEL, address=None if origin is None else origin.account_id
@@ -322,7 +323,7 @@ def _tell(
     now: datetime,
     reply_to: MessageId | None = None,
 ) -> None:
-    """Say something in a session, once for each key, and owe it to the person whose message is answered."""
+    """Post a text in a session, once for each key, and owe it to the person whose message is answered."""
     session = tx.sessions.hold(session_key)
     if session is None:
         return
@@ -332,7 +333,7 @@ def _tell(
     asked = None if session.task_id is None else tx.messages.taken_by(session.task_id)
     if reply_to is None and asked is not None:
         reply_to = asked.id
-    # Of the session's own task, also if one that it has started asks: that one answers in the end.
+    # The session's own task, even if a child asks: the session's task answers in the end.
     answers_id = session.task_id or TaskId(task_id)
     placed = _append(tx, msgspec.structs.replace(said, task_id=answers_id, reply_to=reply_to))
     origin = session.origin if asked is None or asked.channel in OWN_CHANNELS else asked.origin
@@ -341,7 +342,7 @@ def _tell(
 
 
 def withdraw(tx: Tx, message_id: str, *, now: datetime) -> Message:
-    """A message that waits is only noted from now on. One that no longer waits stays as it is."""
+    """Take a queued message out of the queue: it is only noted from now on. Others stay as they are."""
     message = tx.messages.get(message_id)
     tx.sessions.hold(message.session_key)
     message = tx.messages.get(message_id)
@@ -359,8 +360,8 @@ def withdraw(tx: Tx, message_id: str, *, now: datetime) -> Message:
 def hear(
     tx: Tx, *, session_key: str, message_id: str, task_id: str, until: int, limit: int
 ) -> tuple[Message, list[Message]]:
-    """The message that a task answers, and what was said before it. Raises Refused for any other task than
-    one of that session, however it came into the ledger."""
+    """The message that a task answers, and the messages before it. Raises Refused for a task that does not
+    belong to that session."""
     asked = tx.messages.get(message_id).checked()
     _check_answers(tx, asked, session_key, task_id)
     before = tx.messages.heard(session_key, until=until, limit=limit + 1)
@@ -370,14 +371,14 @@ def hear(
 def reply(
     tx: Tx, *, session_key: str, message_id: str, task_id: str, text: str | None, now: datetime
 ) -> Message | None:
-    """`answer` for a program, which may be any task: raises Refused as `hear` does."""
+    """`answer`, for a program. Raises Refused as `hear` does."""
     _check_answers(tx, tx.messages.get(message_id), session_key, task_id)
     return answer(tx, session_key=session_key, message_id=message_id, task_id=task_id, text=text, now=now)
 
 
 def _check_answers(tx: Tx, asked: Message, session_key: str, task_id: str) -> None:
     task = tx.tasks.look(task_id)
-    # Only the inbox makes tasks of a session, and the session is their owner.
+    # Only the inbox creates tasks of a session, and it makes the session their owner.
     if not task.session_key == task.owner == session_key == asked.session_key:
         raise Refused(
             f"task {task.id} of {task.owner!r} does not answer {session_key}: only the inbox makes the tasks "
@@ -388,9 +389,10 @@ def _check_answers(tx: Tx, asked: Message, session_key: str, task_id: str) -> No
 def answer(
     tx: Tx, *, session_key: str, message_id: str, task_id: str, text: str | None, now: datetime
 ) -> Message | None:
-    """The agent's words enter the transcript, the message is answered, and the answer is owed to its origin.
+    """Append the agent's answer to the transcript, mark the message as answered, and owe the answer to its
+    origin.
 
-    All of it once for a task. Without a text nothing is said; the message is answered all the same.
+    Idempotent for a task. Without a text the message is only marked as answered.
     """
     if tx.sessions.hold(session_key) is None:
         raise NotFound("session", session_key)
@@ -405,7 +407,7 @@ def answer(
 
 
 def tell_fired(tx: Tx, firing: Firing, now: datetime) -> None:
-    """In the feed: an occurrence of a schedule has posted its prompt, or is queued again."""
+    """Emit that an occurrence of a schedule has posted its prompt, or is queued again."""
     tx.emit(
         EventKind.SCHEDULE_FIRED,
         firing.id,
@@ -427,8 +429,8 @@ def fail(
     now: datetime,
     failure: Failure | None = None,
 ) -> Message:
-    """The message will not be answered by that task; its session and its origin get one short sentence,
-    which says why if the task could not be resumed."""
+    """Mark the message as failed, and tell its session and its origin in one sentence. The sentence has the
+    reason if the task could not be resumed."""
     tx.messages.move(asked.id, MessageStatus.FAILED, now=now)
     tx.firings.follow(asked.id, FiringStatus.FAILED, task_id=task_id, now=now)
     _tell_failed(tx, asked, task_id, status.value, now)
@@ -455,7 +457,7 @@ def _say(
     tx: Tx, asked: Message, said_id: MessageId, role: Role, text: str, *, task_id: str, now: datetime
 ) -> Message:
     session = tx.sessions.of_key(asked.session_key)
-    # What a schedule or the gateway asked for is told to whoever speaks in the session.
+    # A schedule and the gateway have no address: answer the person who wrote last in the session.
     origin = session.origin if asked.channel in OWN_CHANNELS else asked.origin
     said = Message(
         id=said_id,
@@ -479,7 +481,7 @@ def _say(
 
 
 def owe(tx: Tx, message: Message, origin: Origin, *, key: str) -> Delivery:
-    """The words of a message are owed to an origin, once for each key."""
+    """Create a delivery of the message to an origin, once for each key."""
     letter = Letter(
         text=message.text,
         session_key=message.session_key,

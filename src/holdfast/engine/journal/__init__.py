@@ -1,1 +1,1 @@
-"""What a program leaves behind: keys of steps, encoded results, plan, artifacts, decisions."""
+"""What a program leaves in the ledger: the keys of its steps, their encoded results, and artifacts."""

@@ -1,4 +1,4 @@
-"""A result's way into the ledger and back: typed by annotation, the same on every replay."""
+"""Encodes results for the ledger and decodes them: typed by annotation, the same on every replay."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _MAX_FACT_CHARS = 500
 _MAX_FACTS = 20
 
 _REMEDY = "return plain JSON values, a dataclass or a msgspec.Struct, and annotate the return type with it"
-# An argument of these is nothing but itself: no secret, and no list that its digest stands for.
+# An argument of these types needs no conversion: it is neither a Secret nor a durable list.
 SCALARS = frozenset({str, int, float, bool, type(None)})
 _SIMPLE = SCALARS | {list, tuple, dict}
 _NUMBERS = frozenset({int})
-# How something begins that stands for a durable list or value.
+# The beginning of the JSON that replaces a durable list or value.
 _DIGEST = b'{"digest":"'
 _MISSING = object()
 _ARGS: Any = BaseException.args
@@ -45,7 +45,7 @@ _ARGS: Any = BaseException.args
 
 
 class Codec:
-    """How the results of one function are stored and read. What a caller sees is always decode(encode(x))."""
+    """Stores and reads the results of one function. The caller always gets decode(encode(x))."""
 
     __slots__ = ("_decode", "_doubt", "_fits", "_is_any", "_text", "annotation", "name")
 
@@ -54,19 +54,19 @@ class Codec:
         self.annotation = annotation
         self._is_any = annotation is Any or annotation is object
         self._text: str | None = "" if self._is_any else None
-        # A value of exactly this type needs no proof that it can be read back.
+        # A value of exactly this type can be read back; it is not checked.
         self._fits = _self_evident(annotation)
-        # Why it is read as plain JSON instead, when the annotation cannot be read by.
+        # Why results are decoded as plain JSON, if the annotation cannot be used.
         self._decode, self._doubt = _decoder_of(annotation)
 
     def shown(self) -> str:
-        """The declared type, for people; nothing when anything will do."""
+        """The declared type, for people; empty if any type is allowed."""
         if self._text is None:
             self._text = _shown(self.annotation).replace("NoneType", "None")
         return self._text
 
     def encode(self, step: str, value: object) -> bytes:
-        """JSON that this codec reads back. Raises BadInput, which names the step and the remedy."""
+        """JSON that this codec can decode. Raises BadInput, which names the step and the remedy."""
         try:
             payload = encode_payload(step, value, encoder=_encoder)
         except BadInput:
@@ -91,11 +91,11 @@ class Codec:
         except Exception as error:  # the constructors and validators of the user's own types
             raise Drift(
                 f"step {step}" if step else self.name,
-                f"its remembered result is no {_shown(self.annotation)} any more: {_said(error)}",
+                f"its saved result is no {_shown(self.annotation)} any more: {_said(error)}",
             ) from error
 
     def _encode_odd(self, field: str, value: object, refusal: BadInput) -> bytes:
-        """What JSON has no word for, if the annotation has one."""
+        """Encode a value that plain JSON cannot express, if the annotation can."""
         if isinstance(refusal, PayloadTooLarge):
             raise refusal
         try:
@@ -107,7 +107,7 @@ class Codec:
         return self._proven(field, value, payload, self._doubt or refusal.problem)
 
     def _proven(self, field: str, value: object, payload: bytes, doubt: str | None) -> bytes:
-        """Read at once: what cannot be read back must not be found out after a restart."""
+        """Decode the payload now: a result that cannot be decoded must fail here, not after a restart."""
         try:
             decoded = self._decode(payload)
         except Exception as error:
@@ -119,29 +119,29 @@ class Codec:
 
 
 def codec_of(fn: Callable[..., Any]) -> Codec:
-    """The codec for what a function returns, awaited or not; without a usable annotation, plain JSON."""
+    """The codec for the result of a function, awaited or not; plain JSON without a usable annotation."""
     inner = fn if type(fn) is types.FunctionType else _innermost(fn)
     with suppress(KeyError, TypeError):
         return _codecs[inner]
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
     codec = Codec(f"step {name}", _annotation_of(inner))
-    with suppress(TypeError):  # not everything callable can be referred to weakly
+    with suppress(TypeError):  # some callables cannot be referenced weakly
         _codecs[inner] = codec
     return codec
 
 
 def codec_for(name: str, annotation: Any) -> Codec:
-    """The codec for values of a type: items of a list, values, arguments. Its Drift bears the name."""
+    """The codec for values of a type: items of a list, values, arguments. Its Drift names them by `name`."""
     return Codec(name, annotation)
 
 
 def encode_value(field: str, value: object) -> bytes:
-    """JSON of a value that is read back without a type. Raises BadInput, with the remedy."""
+    """JSON of a value that is decoded without a type. Raises BadInput, with the remedy."""
     return _anything.encode_as(field, value)
 
 
 def _innermost(fn: Any) -> Any:
-    """What carries the annotations: the function below methods, partials and callable objects."""
+    """The function with the annotations: inside methods, partials and callable objects."""
     while True:
         if isinstance(fn, functools.partial):
             fn = fn.func
@@ -165,7 +165,7 @@ def _annotation_of(fn: Any) -> Any:
     bearer = types.SimpleNamespace(__annotations__={"return": given})
     try:
         innermost = inspect.unwrap(fn)
-        # Only this one: a parameter whose annotation is not importable here does no harm.
+        # Evaluate only the return type: annotations of parameters may not be importable here.
         hint = typing.get_type_hints(
             bearer, getattr(innermost, "__globals__", {}), _enclosed(innermost), include_extras=True
         )["return"]
@@ -177,7 +177,7 @@ def _annotation_of(fn: Any) -> Any:
 
 
 def _enclosed(fn: Any) -> dict[str, object]:
-    """The variables that a function shares with those around it: where local classes are found."""
+    """The closure variables of a function, in which local classes are found."""
     names: dict[str, object] = {}
     if isinstance(fn, types.FunctionType):
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=False):
@@ -195,7 +195,7 @@ def _self_evident(annotation: Any) -> type | None:
 
 
 def _decoder_of(annotation: Any) -> tuple[Callable[[bytes], Any], str | None]:
-    """How to read it; and, when that is only plain JSON instead of the annotation, why."""
+    """The decoder; and, if it decodes plain JSON instead of the annotation, why."""
     try:
         return (_typed_decoder if _is_hashable(annotation) else _typed_decoder.__wrapped__)(annotation), None
     except Exception as error:  # noqa: BLE001 - the annotations of the user's own types are evaluated
@@ -215,7 +215,7 @@ def _typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
     try:
         return msgspec.json.Decoder(_any_for_object(annotation), dec_hook=_from_json).decode
     except TypeError:
-        # Such as a union of models. Who has a model has pydantic, and it knows.
+        # Such as a union of models. If there is a model, pydantic is imported, and can decode it.
         adapter = getattr(sys.modules.get("pydantic"), "TypeAdapter", None)
         if adapter is None or not _mentions_model(annotation):
             raise
@@ -223,7 +223,7 @@ def _typed_decoder(annotation: Any) -> Callable[[bytes], Any]:
 
 
 def _any_for_object(annotation: Any) -> Any:
-    """To msgspec `object` is an unknown type, and it would ask us about every value; Any is what is meant."""
+    """`Any` for `object`: to msgspec `object` is an unknown type, for which it would call our hook."""
     if annotation is object:
         return Any
     if annotation == dict[str, object]:
@@ -238,7 +238,7 @@ def _mentions_model(annotation: Any) -> bool:
 
 
 def _from_json(kind: Any, value: Any) -> Any:
-    """For types that msgspec does not know; it checks the answer itself."""
+    """Decode a type that msgspec does not know; msgspec checks the type of the answer."""
     if hasattr(kind, "model_validate_json"):
         return kind.model_validate_json(msgspec.json.encode(value))
     if hasattr(kind, "model_validate"):
@@ -249,12 +249,12 @@ def _from_json(kind: Any, value: Any) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    """For values that msgspec does not know: models, paths, and children of str, int and float."""
+    """Encode a value that msgspec does not know: models, paths, and subclasses of str, int and float."""
     dump = getattr(type(value), "model_dump", None)
     if dump is not None:
         dumped = dump(value, mode="json", by_alias=True)
         try:
-            # A model may hold what JSON cannot say, and msgspec would write null for it.
+            # A model may hold what JSON cannot express, and msgspec would write null for it.
             check_tree("model", dumped)
         except BadInput as refusal:
             raise ValueError(refusal.problem) from refusal
@@ -271,9 +271,9 @@ def _to_json(value: Any) -> Any:
 
 
 def _comes_back(value: Any, decoded: Any, is_plain: bool) -> bool:
-    """Whether no set, no bytes and no key became something else; nor, if all must be plain, anything at all.
+    """Whether no set, no bytes and no key changed its type; with `is_plain`, whether nothing did.
 
-    A tuple may become a list, and a whole number that is a key its text.
+    A tuple may become a list, and an integer key its text.
     """
     if type(value) in SCALARS:
         return decoded is not _MISSING
@@ -306,10 +306,10 @@ def _key_text(key: object) -> object:
 def input_digest(
     key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_plain: bool = False
 ) -> tuple[bytes, bool]:
-    """A keyed digest of what a step was called with, and whether there may be a secret in it. Never raises.
+    """A keyed digest of a step's arguments, and whether they may hold a secret. Never raises.
 
-    A durable list stands for itself with its own digest. What cannot be encoded stands for itself with the
-    name of its type: a client is the same client after a restart, though not the same object.
+    A durable list is replaced by its own digest. A value that cannot be encoded is replaced by the name of
+    its type: a client is the same client after a restart, though not the same object.
     """
     given = (args, kwargs)
     if not is_plain:
@@ -331,13 +331,13 @@ def preview_of(
     names: tuple[str, ...] = (),
     max_chars: int = MAX_PREVIEW_CHARS,
 ) -> str:
-    """What a step was called with, for people: redacted, cut, by name where they have one. Never raises."""
+    """The arguments of a step, for people: redacted, shortened, with their names. Never raises."""
     if names:
         args, kwargs = args[len(names) :], {**dict(zip(names, args, strict=False)), **kwargs}
     if not kwargs and _NUMBERS.issuperset(map(type, args)) and not known_secrets():
         try:
             text = ", ".join(map(str, args))
-        except ValueError:  # too long to be said
+        except ValueError:  # an integer with too many digits
             text = ""
         if text and len(text) <= max_chars:
             return text
@@ -348,22 +348,22 @@ def preview_of(
 
 def _shown_value(name: str, value: object) -> str:
     try:
-        if type(value) is int:  # whatever its name, no text is removed from it
+        if type(value) is int:  # a number is never redacted, whatever its name
             return str(value)
         if not name and type(value) in SCALARS:
-            # Before it is written as JSON, which would hide a secret that has something to be escaped.
+            # Redact before the text is encoded: escapes in the JSON could hide a secret.
             return _canonical(redact_text(value) if isinstance(value, str) else value).decode()
-        # Under its name, because a name may be what tells that the value is a secret.
+        # With its name, because the name may tell that the value is a secret.
         entry = redact_json(
             b"{%b:%b}" % (_canonical(name), _tolerant(_with_names(value), _shown_as, _name_for))
         )
         return msgspec.json.encode(*msgspec.json.decode(entry).values()).decode()
-    except Exception:  # noqa: BLE001 - a preview is never the reason why a step fails
+    except Exception:  # noqa: BLE001 - a preview must not make a step fail
         return f"<{_kind_of(type(value))}>"
 
 
 def _with_digests(value: Any) -> Any:
-    """The value with durable lists, itself or one level inside, replaced by their digests."""
+    """The value with durable lists replaced by their digests, itself or one level inside."""
     kind = type(value)
     if kind in SCALARS:
         return value
@@ -382,12 +382,12 @@ def _own_digest(value: Any) -> Any:
     try:
         digest = value.__holdfast_digest__()
         return {"digest": digest.hex() if isinstance(digest, bytes) else str(digest)}
-    except Exception:  # noqa: BLE001 - a digest is never the reason why a step fails
+    except Exception:  # noqa: BLE001 - a digest must not make a step fail
         return {"digest": _kind_of(type(value))}
 
 
 def _with_names(value: Any) -> Any:
-    """The same for people: a digest tells them nothing, and a short secret can be guessed from it."""
+    """The same with names, for people: a digest tells them nothing, and a short secret could be guessed."""
     if hasattr(type(value), "__holdfast_digest__"):
         return _own_name(value)
     if type(value) is dict:
@@ -403,7 +403,7 @@ def _own_name(value: Any) -> Any:
 
 
 def _keeps_secret(value: Any) -> bool:
-    """Whether something that only its digest stands for holds a secret."""
+    """Whether a value that is replaced by its digest holds a secret."""
     if hasattr(type(value), "__holdfast_digest__"):
         keeps = getattr(value, "__holdfast_secret__", None)
         return keeps is None or bool(keeps())
@@ -417,7 +417,7 @@ def _tolerant(
     encode: Callable[[object], bytes] | None = None,
     stand_in: Callable[[Any], Any] | None = None,
 ) -> bytes:
-    """Canonical JSON of a value; or of its plain form, when keys are numbers; or of its type's name."""
+    """Canonical JSON of a value; or of its plain form, if keys are numbers; or of its type's name."""
     encode = encode or _canonical
     with suppress(Exception):
         return encode(value)
@@ -427,7 +427,8 @@ def _tolerant(
 
 
 def _stand_in(value: Any) -> Any:
-    """For a value that has no JSON form: its own digest, its plain form, or a name that outlives us."""
+    """For a value without a JSON form: its own digest, its plain form, or a name that is stable across
+    restarts."""
     if hasattr(type(value), "__holdfast_digest__"):
         return _own_digest(value)
     with suppress(Exception):
@@ -448,7 +449,7 @@ def _name_for(value: Any) -> Any:
 
 
 class Exited(Exception):
-    """The user's own code wanted to end the process, as `sys.exit` does: that is how its step failed."""
+    """The user's code raised SystemExit or KeyboardInterrupt: the step fails, and the process goes on."""
 
     def __init__(self, by: BaseException) -> None:
         super().__init__(by)
@@ -456,17 +457,17 @@ class Exited(Exception):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """An exception as it is stored: kind, message, facts; redacted and bounded. Never raises."""
+    """An exception as a Failure to store: kind, message and facts, redacted and bounded. Never raises."""
     if isinstance(error, Exited):
         error = error.by
     if isinstance(error, StepFailed):
-        # What failed is what the innermost step raised, wherever it passed through on its way.
+        # Store what the innermost step raised, however many steps it passed.
         with suppress(Exception):
             facts: dict[str, object] = {"step": error.step, **error.facts, **_traceback_of(error)}
             failure = Failure(kind=error.kind, message=error.message, facts=facts)
             return msgspec.json.decode(msgspec.json.encode(failure), type=Failure)
     facts = {}
-    # Each on its own: an error that hides one of them still tells the others.
+    # Each on its own: if one cannot be read, the others still can.
     for find in _FINDERS:
         with suppress(BaseException):
             facts |= find(error)
@@ -484,7 +485,7 @@ def revive(step: str, failure: Failure, raises: tuple[type[BaseException], ...] 
     attributes = failure.facts.get("attributes")
     if isinstance(attributes, dict):
         vars(error).update(attributes)
-        vars(error).pop("code", None)  # ours may be matched by programs
+        vars(error).pop("code", None)  # programs may match the code of StepFailed
     vars(error).update(step=step, kind=failure.kind, message=failure.message, facts=failure.facts)
     args = failure.facts.get("args")
     error.args = tuple(args) if isinstance(args, list) else (failure.message,)
@@ -498,7 +499,7 @@ def revive(step: str, failure: Failure, raises: tuple[type[BaseException], ...] 
 
 
 def _kind_of(kind: type) -> str:
-    """The qualified name; builtins by their own."""
+    """The qualified name; for builtins, without the module."""
     module, name = getattr(kind, "__module__", ""), kind.__qualname__
     full = name if module == "builtins" or not isinstance(module, str) else f"{module}.{name}"
     return clean_text(full, max_chars=MAX_NAME_CHARS).replace("\n", " ")
@@ -525,7 +526,7 @@ def _scalar(value: object) -> object:
 
 
 def _args_of(error: BaseException) -> dict[str, object]:
-    """Only if all of them can be stored; one text is the message already."""
+    """The arguments, if all of them can be stored and they are more than the message."""
     given = _ARGS.__get__(error)
     args = [_scalar(value) for value in given[:_MAX_FACTS]]
     if len(given) > _MAX_FACTS or _MISSING in args or args == [_message_of(error)]:
@@ -541,7 +542,7 @@ def _os_facts_of(error: BaseException) -> dict[str, object]:
 
 
 def _attributes_of(error: BaseException) -> dict[str, object]:
-    """What a program may look at: `error.status_code`, `error.retry_after`."""
+    """Attributes that a program may read: `error.status_code`, `error.retry_after`."""
     found = {
         name: value
         for name, given in list(vars(error).items())[:_MAX_FACTS]
@@ -573,7 +574,7 @@ def _members_of(error: BaseException) -> dict[str, object]:
 
 
 def _bases_of(error: BaseException) -> dict[str, object]:
-    """What it also is, so that a replay knows what an `except` for a base would have caught."""
+    """The base classes, so that in a replay an `except` for a base catches the same error."""
     if type(error).__module__ == "builtins":
         return {}
     bases = [
@@ -587,7 +588,7 @@ def _traceback_of(error: BaseException) -> dict[str, object]:
     return {"traceback": places} if places else {}
 
 
-# What is found out about every error, one fact or a few each.
+# Each finds one or a few facts about an error.
 _FINDERS = (
     *(_args_of, _os_facts_of, _attributes_of, _notes_of),
     *(_cause_of, _members_of, _bases_of, _traceback_of),
@@ -604,8 +605,8 @@ def _original_of(failure: Failure, raises: tuple[type[BaseException], ...]) -> t
     return None
 
 
-# An exception group cannot be without its members, and Python itself turns a stop of an iteration that leaves
-# a coroutine into another error.
+# An exception group needs its members, and Python turns a StopIteration that leaves a coroutine into a
+# RuntimeError.
 _NEVER_REVIVED = (BaseExceptionGroup, StopIteration, StopAsyncIteration, StepFailed)
 
 
@@ -613,7 +614,7 @@ _NEVER_REVIVED = (BaseExceptionGroup, StopIteration, StopAsyncIteration, StepFai
 def _revived_class(original: Any) -> type[StepFailed]:
     if issubclass(original, _NEVER_REVIVED):
         return StepFailed
-    # The original may be frozen, or have properties where errors have attributes.
+    # The original class may be frozen, or have properties instead of attributes.
     body = {
         "__module__": "holdfast",
         "__init__": Exception.__init__,
@@ -630,10 +631,10 @@ def _revived_class(original: Any) -> type[StepFailed]:
 
 
 def _bare(kind: Any) -> Any:
-    """An instance without the constructors of the original: only builtin ones are sure to need nothing."""
+    """An instance that was made by a builtin constructor: that of the original may need arguments."""
     for base in kind.__mro__:
         if base.__module__ == "builtins":
-            with suppress(TypeError):  # not every builtin one makes every child
+            with suppress(TypeError):  # not every builtin class can create every subclass
                 return base.__new__(kind)
     raise TypeError(f"{kind.__name__} cannot be made")
 

@@ -1,4 +1,4 @@
-"""Scopes and what a task's past holds: which key a step has, and what was done under it before."""
+"""Scope and Past: which key a step has, and what earlier runs of the task saved under it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger("holdfast")
 
 Key = tuple[str, str, str]
 SPENT = "holdfast:spent"
-# The journal may only grow outside turns, where it is replayed whole.
+# From so many steps outside turns on, the log warns: they are all replayed after a restart.
 MANY_STEPS = 1000
 
 
@@ -34,37 +34,37 @@ class Called(msgspec.Struct, kw_only=True):
     """A step whose function is being called."""
 
     name: str
-    # Of an effect: the same after a crash, so that a repeat can be told.
+    # For an effect: the same after a crash, so that the provider recognises a repeat.
     idempotency_key: str | None = None
-    # For tools that keep something in files of their own.
+    # For tools that store values in their own files.
     sealing: Sealing
 
 
-# The step whose function is being called, for whatever that function calls in turn.
+# The step whose function is being called, for the code that this function calls.
 inside_step: contextvars.ContextVar[Called | None] = contextvars.ContextVar("holdfast_step", default=None)
 
 
-# Where a program is: the turn that it is in, also for the asyncio tasks that it starts there.
+# The turn that a program is in, also for the asyncio tasks that it starts there.
 here: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("holdfast_scope", default=None)
 
 
 class Op(msgspec.Struct, frozen=True, array_like=True):
-    """One thing that a program did to a list, a value or its plan: to which, and what came of it."""
+    """One change that a program made to a list, a value or its plan: its name, and the new content."""
 
     name: str
     payload: msgspec.Raw
 
 
 class Marks(msgspec.Struct, omit_defaults=True):
-    """Where lists and values stood when the last turn of a loop had committed; and, of a loop over the plan
-    that was left, at which item."""
+    """The state of lists and values after the last committed turn of a loop; and, for a loop over the plan
+    that was left, the item."""
 
     lists: dict[str, int] = {}
     values: dict[str, msgspec.Raw] = {}
     item: str | None = None
 
 
-# What is noted beside the result of a call, under its name: a question, a wait that began.
+# Suffixes of the names of steps that belong to a call: its result, its question, the start of its wait.
 _MARKS = ("", "!asked", "!began")
 _ops = msgspec.json.Decoder(list[Op])
 _marks = msgspec.json.Decoder(Marks)
@@ -73,8 +73,8 @@ _marks = msgspec.json.Decoder(Marks)
 def stored_form(text: str, is_there: Callable[[str], bool]) -> str:
     """How a name or an id of a program is stored: as it is, or hidden because it holds a secret.
 
-    The form that is there already goes first. Another process, or an older release, may have found a secret
-    where this one finds none, or the reverse; what was done under that form must not be done again.
+    A form that is in the ledger already wins. Another process, or an older release, may know other secrets
+    than this one, and what was done under its form must not be done again.
     """
     shown = redact_name(text)
     if is_there(shown):
@@ -84,12 +84,12 @@ def stored_form(text: str, is_there: Callable[[str], bool]) -> str:
 
 
 def as_part(form: str) -> str:
-    """A name as it stands in the path of a scope: what hides a secret has a colon."""
+    """A name as a part of a scope's path, without colons: a hidden name has one."""
     return form.replace(":", " ")
 
 
 class Past:
-    """What the ledger knows about a task that goes on: all that a program is replayed from."""
+    """What the ledger knows about a task: everything that its program is replayed from."""
 
     def __init__(
         self,
@@ -107,20 +107,20 @@ class Past:
         self.values = {} if values is None else values
         self.plan = plan
         self.effects: dict[Key, Effect] = {}
-        # By idempotency key: when a provider first saw it. Attempts that share one share its window.
+        # By idempotency key: when the provider first saw it. Attempts with the same key share its window.
         self.keys_since: dict[str, int] = {}
-        # Later generations come later, so the newest of each stays.
+        # In order, so that the newest generation of each effect stays.
         for effect in sorted(effects, key=lambda one: one.generation):
             self.effects[(effect.scope, effect.name, effect.occurrence)] = effect
             self.keys_since.setdefault(effect.idempotency_key, effect.created_us)
-        # Steps of finished turns included; None until somebody counts them.
+        # Including steps of finished turns; None until they are counted.
         self.steps_done: int | None = None
         self._ops = {} if ops is None else ops
-        # By scope, because a scope is forgotten as a whole.
+        # By scope, because the steps of a scope are dropped together.
         self.steps: dict[str, dict[Key, Step]] = {}
         for step in steps:
             self.put((step.scope, step.name, step.occurrence), step)
-        # Nothing of an earlier life to look for.
+        # Whether no earlier run has saved a step.
         self.is_empty = not self.steps
 
     def find(self, key: Key) -> Step | None:
@@ -128,7 +128,7 @@ class Past:
         return None if steps is None else steps.get(key)
 
     def has(self, key: Key) -> bool:
-        """Whether something was done, begun or asked under the key."""
+        """Whether a step was saved, begun or asked under the key."""
         scope, name, occurrence = key
         steps = self.steps.get(scope, {})
         return key in self.effects or any((scope, f"{name}{mark}", occurrence) in steps for mark in _MARKS)
@@ -152,14 +152,14 @@ class Past:
             )
 
     def count(self, path: str) -> int:
-        """How many steps are remembered of a scope."""
+        """How many saved steps a scope has."""
         return len(self.steps.get(path, ()))
 
     def forget(self, key: Key) -> None:
         self.steps.get(key[0], {}).pop(key, None)
 
     def beside(self, key: Key) -> list[Key]:
-        """What was noted on the way of a step: its waits, its questions."""
+        """The keys of what was saved while a step ran: its waits and its questions."""
         scope, name, occurrence = key
         waits = waits_beside(name, occurrence)
         names = {f"{name}{mark}" for mark in _MARKS[1:]}
@@ -170,11 +170,11 @@ class Past:
         ]
 
     def within(self, path: str) -> list[Step]:
-        """The steps of a scope and of all inside it."""
+        """The steps of a scope and of all scopes inside it."""
         return [step for scope in self._inside(path) for step in self.steps[scope].values()]
 
     def close(self, path: str) -> None:
-        """The scope has become data."""
+        """Drop the steps of a scope: its turn has committed, so they are not replayed any more."""
         for scope in self._inside(path):
             del self.steps[scope]
 
@@ -186,7 +186,7 @@ class Past:
         return sum(step.input_digest is None for steps in self.steps.values() for step in steps.values())
 
     def ops_of(self, path: str) -> list[Op]:
-        """What an earlier life did in that scope to lists and values, as far as it is durable."""
+        """What earlier runs did in that scope to lists and values, as far as it is durable."""
         stored = self._ops.get(path)
         return [] if stored is None else _ops.decode(stored)
 
@@ -196,13 +196,13 @@ class Past:
 
     @property
     def spent(self) -> float:
-        """What the program says it has cost."""
+        """What the program has spent, by its own count."""
         stored = self.values.get(SPENT)
         return 0.0 if stored is None else msgspec.json.decode(stored.value, type=float)
 
 
 def digest_of_values(values: Mapping[str, bytes]) -> str:
-    """Of all values together, in any order; what the program has spent is not one of its own."""
+    """The digest of all values, in any order, without what the program has spent."""
     together = 0
     for name, encoded in values.items():
         if name != SPENT:
@@ -212,7 +212,7 @@ def digest_of_values(values: Mapping[str, bytes]) -> str:
 
 
 def load_pasts(tx: Tx, task_ids: Sequence[str]) -> dict[str, Past]:
-    """The pasts of many tasks, in a handful of queries."""
+    """The pasts of many tasks, in a few queries."""
     steps, loops = tx.journal.steps_of(task_ids), tx.turns.loops(task_ids)
     ops, deltas = tx.lists.ops(task_ids), tx.lists.deltas(task_ids)
     values, effects = tx.lists.values(task_ids), tx.effects.unsettled(task_ids)
@@ -232,17 +232,17 @@ def load_pasts(tx: Tx, task_ids: Sequence[str]) -> dict[str, Past]:
 
 
 def opened_step(tx: Tx, step: Step) -> Step:
-    """With its result itself, where a blob holds it."""
+    """The step with its result instead of a reference to a blob."""
     return msgspec.structs.replace(step, result=tx.blobs.open(step.result))
 
 
 def waits_beside(name: str, occurrence: str) -> str:
-    """The name under which is saved what a step waits for on its way; its own has its result."""
+    """The name under which the waits of a step are saved; its own name has its result."""
     return f"{name}!{shown_occurrence(occurrence)}"
 
 
 class Scope:
-    """Where step keys count: outside turns, or inside one of them."""
+    """A namespace of step keys: one turn, or the task outside turns."""
 
     def __init__(
         self, path: str, past: Sequence[Op] = (), *, around: Scope | None = None, child: object = None
@@ -251,24 +251,24 @@ class Scope:
         self.around = around
         # The asyncio task that the program itself runs in.
         self.child = child
-        # What was done here to lists and values. What an earlier life did comes first, and is done again.
+        # Changes to lists and values made here. Those of earlier runs come first, and are made again.
         self.ops = list(past)
         self.ops_done = 0
-        # Values that were set here or in finished turns inside.
+        # Values that were set here, or in finished turns inside.
         self.changed: dict[str, None] = {}
-        # Its turn has committed, so nothing can be done in it any more.
+        # Its turn has committed, so it takes no more calls.
         self.is_over = False
-        # Until when its steps may take; None without a limit.
+        # When its steps must have ended; None without a limit.
         self.due_at: datetime | None = None
         self.has_loops = False
         # Steps that were called, and those of them that have begun.
         self.called = 0
-        self.running = 0
-        self.calm: asyncio.Event | None = None
-        # Dictionaries, also in place of sets: the collector of garbage does not look at those of names, and
-        # there may be many thousands.
+        self._running = 0
+        self._calm: asyncio.Event | None = None
+        # Dictionaries of names, also instead of sets: the garbage collector does not track them, and there
+        # may be many thousands.
         self._counts: dict[str, int] = {}
-        # By name: who called a step last, and how many of those calls are in flight.
+        # By name: the asyncio task that called the step last, and how many of its calls are in flight.
         self._callers: dict[str, list[Any]] = {}
         self._ids: dict[Key, None] = {}
         self._loops: dict[str, int] = {}
@@ -276,8 +276,8 @@ class Scope:
     def key(self, name: str, step_id: str | None) -> Key:
         """The next key of that name: its occurrence, counted when the step is called, or its own id.
 
-        Two asyncio tasks that both call it have no order that a replay could rely on. So that this shows in
-        the first life and not in some later one, it is refused even when they do not meet.
+        If two asyncio tasks call a step of the same name, a replay cannot rely on their order. That is
+        refused even if the calls do not overlap, so that it fails in the first run and not only in a replay.
         """
         if self.is_over:
             raise self.over(name)
@@ -296,7 +296,7 @@ class Scope:
         elif callers[1] or self.child not in (caller, callers[0]):
             raise BadInput(
                 f"step {name}",
-                "is called by two asyncio tasks, so nobody can tell which is which after a restart; "
+                "is called by two asyncio tasks, which a restart could not tell apart; "
                 "give each an id: hf.step(fn, id=…), turn.tool(fn, …, id=…)",
             )
         else:
@@ -311,16 +311,23 @@ class Scope:
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return (self.path, name, occurrence_of(count))
 
+    def begun(self) -> None:
+        """A step that was called here runs now."""
+        self._running += 1
+
     def ended(self, key: Key) -> None:
-        """The step is no longer in flight."""
+        """The step is no longer in flight. Wakes `until_idle`."""
         self.called -= 1
+        self._running -= 1
         if key[2].startswith("id:"):
             self._ids.pop(key, None)
         else:
             self._callers[key[1]][1] -= 1
+        if self._calm is not None:
+            self._calm.set()
 
     def loop(self, name: str | None) -> str:
-        """The path of a loop that begins here; loops without a name are numbered."""
+        """The path of a loop that begins here. Loops without a name are numbered."""
         base, self.has_loops = name or "turns", True
         count = self._loops[base] = self._loops.get(base, 0) + 1
         if count > 1:
@@ -328,20 +335,20 @@ class Scope:
         return f"{self.path}/{base}" if self.path else base
 
     async def until_idle(self) -> None:
-        """Until every step that was begun here has ended, also one that nobody waits for."""
-        for _ in range(2 if self.called > self.running else 0):
-            await asyncio.sleep(0)  # what was scheduled begins now; what was never awaited does not
-        while self.running:
-            self.calm = self.calm or asyncio.Event()
-            self.calm.clear()
-            await self.calm.wait()
+        """Wait until every step that was begun here has ended, also steps that the program does not await."""
+        for _ in range(2 if self.called > self._running else 0):
+            await asyncio.sleep(0)  # scheduled steps begin now; those that were never awaited do not
+        while self._running:
+            self._calm = self._calm or asyncio.Event()
+            self._calm.clear()
+            await self._calm.wait()
 
     def is_within(self, path: str) -> bool:
-        """Whether it is the scope of that path, or inside it."""
+        """Whether this is the scope of that path, or inside it."""
         return self.path == path or self.path.startswith(f"{path}/")
 
     def is_inside(self, scope: Scope) -> bool:
-        """Whether it is that very scope, or inside it: not one of an earlier life that has its path."""
+        """Whether this is that very object, or inside it: an earlier scope may have had the same path."""
         inner: Scope | None = self
         while inner is not None and inner is not scope:
             inner = inner.around

@@ -1,4 +1,4 @@
-"""Where an error came from: the places in the user's own code, as short as `agent.py:12 in answer`."""
+"""Short tracebacks: the lines of the user's code that an error passed, such as `agent.py:12 in answer`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _Frame = tuple[CodeType, int]
 
 
 def traceback_of(error: BaseException) -> list[str]:
-    """The last places that the error passed, outermost first; no source, which may hold a secret.
+    """The last places that the error passed, outermost first, without source lines, which may hold a secret.
 
-    Those in libraries are left out, but for the one that raised it. What a failed step remembers, and what
-    the first of a group knows, stands after its own.
+    Places in libraries are left out, except the one that raised. The saved places of a failed step, and those
+    of the first error of a group, follow the error's own.
     """
     places = _places_in(error)
     if isinstance(error, StepFailed):
@@ -57,7 +57,7 @@ def _frames_of(error: BaseException) -> Iterator[_Frame]:
 
 
 def _shown_path(filename: str, *, is_last: bool) -> str | None:
-    """As whoever started us would write it; None for what is not the user's, nor what raised it."""
+    """The path as the user would write it; None for code that is not the user's and did not raise."""
     path = Path(filename)
     if path.is_relative_to(_OURS) or filename.startswith("<frozen"):
         return None
@@ -70,7 +70,7 @@ def _shown_path(filename: str, *, is_last: bool) -> str | None:
 
 
 def _relative(path: Path) -> str:
-    """From where we were started, or else from where Python found it: the rest is nobody's business."""
+    """Relative to the working directory, or to the entry of sys.path: absolute paths tell too much."""
     places = [Path(one) for one in sys.path if one and Path(one).is_absolute()]
     for root in (Path(os.getcwd()), *sorted(places, key=lambda one: -len(one.parts))):  # noqa: PTH109
         if len(root.parts) > 1 and path.is_relative_to(root):

@@ -1,4 +1,4 @@
-"""Good ends of runs that come together: one write for all of them, where each alone would be several."""
+"""Ends runs that succeed at the same moment in one write, instead of several writes for each."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, tell_family
 from holdfast.store import Store, Tx, Write
 
-# In one write; the next ones go in another.
+# The largest batch in one write.
 MOST_AT_ONCE = 500
 
 
 class GoodEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that has succeeded, its result small, with nothing else to be made durable beside it."""
+    """A run that has succeeded with a small result, and has nothing else to save."""
 
     claim: Claim
     task: Task
     result: bytes
-    # The same end for itself, at a moment: how it is done when the others cannot be.
+    # The write that ends this run alone, at a given time: used if the batch fails.
     alone: Callable[[datetime], Write[bool]]
 
 
@@ -37,22 +37,22 @@ _Waiting: TypeAlias = "tuple[GoodEnd, asyncio.Future[datetime | None]]"
 
 
 class NotAll(Exception):
-    """One of them is not held any more, or was ended before; each alone will find out."""
+    """One run of the batch is not held any more, or has ended before: end each alone."""
 
 
 class BatchedEnds:
-    """Whoever ends in one pass of the loop ends in one write."""
+    """Collects the runs that end in one pass of the event loop, and ends them in one write."""
 
     def __init__(self, store: Store, clock: Clock, *, is_crowded: Callable[[], bool]) -> None:
         self._store = store
         self._clock = clock
-        # Whether it is worth a detour: who is alone is ended sooner by itself.
+        # Whether batching pays: a run that ends alone is ended sooner by its own write.
         self.is_crowded = is_crowded
         self._waiting: list[_Waiting] = []
         self._children: set[asyncio.Task[None]] = set()
 
     async def end(self, one: GoodEnd) -> datetime | None:
-        """When it ended; None when it had ended otherwise. Raises what its own write raises."""
+        """When the run ended; None if it had ended in another way. Raises what its own write raises."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[datetime | None] = loop.create_future()
         self._waiting.append((one, future))
@@ -70,7 +70,7 @@ class BatchedEnds:
 
     def _ended(self, waiting: Sequence[_Waiting], child: asyncio.Task[None]) -> None:
         self._children.discard(child)
-        # Where somebody ended it, and not them: they are put back, and nobody waits for ever.
+        # If this child was cancelled, fail its waiters so that none of them hangs.
         _tell_away(waiting, "the write of an end was interrupted")
 
     async def _end(self, waiting: Sequence[_Waiting]) -> None:
@@ -80,9 +80,9 @@ class BatchedEnds:
         except OutcomeUnknown:
             await asyncio.gather(*(self._end_alone(*one, now) for one in waiting))
         except StoreUnavailable as error:
-            # Each alone would wait for the ledger once more.
+            # Do not end each alone: each would wait for the ledger again.
             _tell_away(waiting, str(error))
-        except Exception:  # noqa: BLE001 - whatever it was, each alone is told its own
+        except Exception:  # noqa: BLE001 - each run alone gets its own error
             await asyncio.gather(*(self._end_alone(*one, now) for one in waiting))
         else:
             for _, future in waiting:
@@ -92,7 +92,7 @@ class BatchedEnds:
     async def _end_alone(self, one: GoodEnd, future: asyncio.Future[datetime | None], now: datetime) -> None:
         try:
             is_ended = await self._store.write(one.alone(now))
-        except Exception as error:  # noqa: BLE001 - goes to whoever waits for it
+        except Exception as error:  # noqa: BLE001 - goes to its waiter
             if not future.done():
                 future.set_exception(error)
         else:
@@ -109,14 +109,14 @@ def _tell_away(waiting: Sequence[_Waiting], why: str) -> None:
 def ending(
     ends: Sequence[GoodEnd], *, now: datetime, retention: timedelta = DEFAULT_RETENTION
 ) -> Write[None]:
-    """All of them, or none."""
+    """The write that ends all of these runs, or none. Raises NotAll."""
 
     def end_all(tx: Tx) -> None:
         claims = [one.claim for one in ends]
         results: dict[str, bytes] = {one.task.id: one.result for one in ends}
         ended = tx.runs.succeed(claims, now=now)
         if not ended and all(_was_so(tx, one, now) for one in ends):
-            return  # the write runs a second time after its own commit
+            return  # this write runs again after its own commit
         if ended != len(ends):
             raise NotAll
         if not tx.tasks.succeed(results, now=now, cleanup_after=now + retention):

@@ -1,4 +1,4 @@
-"""Create, finish, cancel and read tasks: the calls producers make."""
+"""Creates, finishes, cancels and reads tasks: the calls of programs that start tasks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WAYS_TO_FAIL = frozenset({RunStatus.FAILED, RunStatus.TIMED_OUT, RunStatus.CANC
 
 
 class NewTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What someone asks for. Starting the same `key` again, for the same owner, finds the first task."""
+    """The task to create. The same `key` again, for the same owner, finds the first task."""
 
     name: str
     goal: str
@@ -59,31 +59,31 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     notify: NotifyPolicy = NotifyPolicy.DONE_ONLY
     priority: int = DEFAULT_PRIORITY
     due_at: datetime | None = None
-    # Whether the caller has said the goal. If so, a task of the same key with another one is a conflict;
-    # what was only made up for it may be made up otherwise by the next release.
+    # Whether the caller has set the goal. Then a task with the same key and another goal is a conflict. A
+    # generated goal may differ from release to release, so it is not compared.
     has_own_goal: bool = True
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
-    """The run ended now, as asked (or had ended exactly so in a call whose answer was lost)."""
+    """The run has ended as asked, now or in an earlier call whose answer was lost."""
 
     task: Task
 
 
 class AlreadyEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The task had ended before; what was asked now is weaker and changed nothing."""
+    """The task had ended before, so the call changed nothing."""
 
     task: Task
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """Nobody carried the task, so it has ended."""
+    """No worker ran the task, so it has ended."""
 
     task: Task
 
 
 class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody carries the task; its holder is told at its next call."""
+    """A worker runs the task. Its program is stopped at its next call."""
 
     task: Task
 
@@ -101,15 +101,15 @@ class Ledger:
         self._retention = retention
 
     async def create(self, new: NewTask) -> Task:
-        """The task, durable when this returns. With a key that is taken: the first task that took it."""
+        """The task, durable when this returns. If the key is taken, the first task with that key."""
         return (await self.create_many([new]))[0]
 
     async def create_many(self, new: list[NewTask]) -> list[Task]:
-        """All of them in one commit, or none."""
+        """Create all tasks in one commit, or none."""
         return await self._store.write(creating(new, now=self._clock.now()))
 
     async def get(self, task_id: str, *, owner: str | None = None) -> Task:
-        """The task with its arguments and result opened. Raises NotYours for another owner's."""
+        """The task with its arguments and result. Raises NotYours for the task of another owner."""
         check_id("task", task_id)
 
         def read(tx: Tx) -> Task:
@@ -145,7 +145,7 @@ class Ledger:
         return found
 
     async def finish(self, claim: Claim, result: object = None) -> FinishOutcome:
-        """The run succeeded. Raises ClaimLost when someone else holds it now."""
+        """End the run with success. Raises ClaimLost if another worker holds it now."""
         check_claim(claim)
         packed = await pack_beside(encode_payload("result", result), self._store.sealing)
         return await self._end(claim, RunStatus.SUCCEEDED, packed=packed)
@@ -153,7 +153,7 @@ class Ledger:
     async def fail(
         self, claim: Claim, failure: Failure, *, status: RunStatus = RunStatus.FAILED
     ) -> FinishOutcome:
-        """The run failed, timed out, was cancelled or is lost."""
+        """End the run without success: it failed, timed out, was cancelled or is lost."""
         check_claim(claim)
         status = check_choice("status", status, RunStatus)
         if status not in _WAYS_TO_FAIL:
@@ -161,7 +161,7 @@ class Ledger:
         return await self._end(claim, status, failure=checked_failure(failure))
 
     async def progress(self, claim: Claim, progress: Progress) -> None:
-        """How far the task is, for everyone who looks."""
+        """Save the progress of the task, for people to see."""
         check_claim(claim)
         checked, now = checked_progress(progress), self._clock.now()
 
@@ -172,7 +172,7 @@ class Ledger:
         await self._store.write(save_progress)
 
     async def cancel(self, task_id: str, *, reason: str, owner: str | None = None) -> CancelOutcome:
-        """Ask for the end of a task: sticky, and at once when nobody carries it."""
+        """Request the end of a task. The request is permanent; the task ends at once if no worker runs it."""
         return await self._store.write(
             cancelling(task_id, reason=reason, owner=owner, now=self._clock.now(), retention=self._retention)
         )
@@ -208,7 +208,7 @@ def creating(new: list[NewTask], *, now: datetime) -> Write[list[Task]]:
     are_many = len(prepared) > 1 and all(task.dedup_key is None for task, _ in prepared)
 
     def create(tx: Tx) -> list[Task]:
-        # If one is there, the write runs a second time after its own commit, and all of them are.
+        # If the first task exists, this write runs again after its own commit, and all of them exist.
         if are_many and not tx.tasks.get_many([prepared[0][0].id]):
             return _create_all(tx, prepared, now)
         return [
@@ -219,7 +219,7 @@ def creating(new: list[NewTask], *, now: datetime) -> Write[list[Task]]:
 
 
 def _create_all(tx: Tx, prepared: list[tuple[Task, Run]], now: datetime) -> list[Task]:
-    """Tasks of which none is there, and none has a key that may be taken: in a handful of statements."""
+    """Create tasks that cannot exist yet and have no key, in a few statements."""
     tasks = [task for task, _ in prepared]
     tx.tasks.create_many(tasks)
     tx.runs.create_many([run for _, run in prepared])
@@ -235,7 +235,7 @@ def _asked(new: NewTask) -> Asked:
 def create_prepared(
     tx: Tx, task: Task, run: Run, now: datetime, asked: Asked | None = None
 ) -> tuple[Task, bool]:
-    """The task that has its id or its key now, and whether that is this one."""
+    """The task that has this id or key now, and whether it was created here."""
     kept, is_new = tx.tasks.create(task, asked)
     if is_new:
         tx.runs.create(run)
@@ -249,7 +249,7 @@ def _tell_of_new(tx: Tx, task: Task, now: datetime) -> None:
 
 
 def prepare(new: NewTask, now: datetime) -> tuple[Task, Run]:
-    """A new task and its first run; its arguments are packed by the write that stores it. Raises BadInput."""
+    """A new task and its first run. The write that stores the task packs its arguments. Raises BadInput."""
     task_id = new_task_id(now)
     due_at = now if new.due_at is None else check_moment("due_at", new.due_at)
     name = _checked_task_name(new.name)
@@ -292,7 +292,7 @@ def prepare(new: NewTask, now: datetime) -> tuple[Task, Run]:
 
 
 def _checked_task_name(name: object) -> str:
-    """As the worker that declares the task has it, so that it is found. A secret in it is refused."""
+    """The name as the worker declares it, unredacted, so that it matches. A name with a secret is refused."""
     checked = check_code_name("name", name)
     if redact_name(checked) != checked:
         raise BadInput("name", "it holds a secret of this process; name the task otherwise")
@@ -310,14 +310,14 @@ def _checked_origin(origin: object) -> Origin | None:
 def cancelling(
     task_id: str, *, reason: str, owner: str | None, now: datetime, retention: timedelta = DEFAULT_RETENTION
 ) -> Write[CancelOutcome]:
-    """The write that cancels: a sticky intent, and the end itself when nobody carries the task."""
+    """The write that cancels: it records the request, and ends the task if no worker runs it."""
     check_id("task", task_id)
     reason = check_text("reason", reason)
 
     def cancel(tx: Tx) -> CancelOutcome:
         task = owned(tx.tasks.lock(task_id), owner)
         if task.has_ended:
-            # By us, in a commit whose answer was lost, if at this very moment.
+            # If it ended at this very moment, this write has committed before and its answer was lost.
             is_ours = task.status is TaskStatus.CANCELLED and task.ended_at == now
             return Cancelled(task=task) if is_ours else AlreadyEnded(task=task)
         if tx.tasks.request_cancel(task_id, reason, now=now):
@@ -335,7 +335,7 @@ def cancelling(
 
 
 def cancel_idle_run(tx: Tx, run: Run, failure: Failure, *, now: datetime, retention: timedelta) -> bool:
-    """End a run that nobody holds, with its checkpoint and its task. False when someone just took it."""
+    """End a run that no worker holds, with its checkpoint and its task. False if a worker just claimed it."""
     if not tx.runs.end_idle(run, RunStatus.CANCELLED, failure=failure, now=now):
         return False
     checkpoint = tx.checkpoints.open_of_run(run.id)
@@ -348,10 +348,10 @@ def cancel_idle_run(tx: Tx, run: Run, failure: Failure, *, now: datetime, retent
 def end_task(
     tx: Tx, run: Run, outcome: Outcome, *, now: datetime, retention: timedelta, task: Task | None = None
 ) -> None:
-    """The task follows its last run to the end, in the same transaction.
+    """End the task with its last run, in the same transaction.
 
-    Who carried the run gives the task that came with its claim: it is running, as a rule, and then nobody
-    need read it again.
+    A worker passes the task that came with its claim: it is usually still running, and need not be read
+    again.
     """
     to = TASK_STATUS_OF[outcome.status]
     tx.emit(EventKind.RUN_ENDED, run.id, at=now, task_id=run.task_id, status=outcome.status.value)
@@ -362,18 +362,18 @@ def end_task(
             return
     tx.emit(EventKind.TASK_ENDED, run.task_id, at=now, task_id=run.task_id, status=to.value)
     if to is not TaskStatus.SUCCEEDED:
-        # Its children were to serve it. (What succeeded has waited for them.)
+        # Its children are of no use without it. (A task that succeeds has waited for them.)
         _cancel_children(tx, task, now=now, retention=retention)
         doubt_effects(tx, task.id, now=now)
     tell_family(tx, task, now=now)
 
 
 def tell_family(tx: Tx, task: Task, *, now: datetime) -> None:
-    """Of a task that has ended: who waits for it goes on."""
+    """Wake the parent and the session of a task that has ended."""
     if task.parent_task_id is not None:
         _wake_parent(tx, task, now=now)
     if task.session_key is not None:
-        tx.hint("sessions")  # the next message of its session may be taken
+        tx.hint("sessions")  # the session may take its next message
 
 
 def _cancel_children(tx: Tx, parent: Task, *, now: datetime, retention: timedelta) -> None:
@@ -382,12 +382,12 @@ def _cancel_children(tx: Tx, parent: Task, *, now: datetime, retention: timedelt
 
 
 def ended_with(parent_id: str) -> str:
-    """Why a child was cancelled whose parent ended: it goes on if that parent does."""
+    """The cancel reason of a child whose parent ended. If the parent is reopened, so is the child."""
     return f"{parent_id}, which started it, has ended"
 
 
 def doubt_effects(tx: Tx, task_id: str, *, now: datetime) -> None:
-    """Effects that were cut short: nobody will settle them any more, so a person is asked."""
+    """Ask a person about effects that were interrupted: no run will settle them any more."""
     for effect in tx.effects.unsettled([task_id]).get(task_id, ()):
         if effect.status is EffectStatus.INTENT:
             why = "its task ended while it was being done"
@@ -397,7 +397,7 @@ def doubt_effects(tx: Tx, task_id: str, *, now: datetime) -> None:
 
 
 def _wake_parent(tx: Tx, child: Task, *, now: datetime) -> None:
-    """A parent that waits for this child, or for all of them, goes on."""
+    """Wake the parent if it waits for this child, or for all of its children."""
     assert child.parent_task_id is not None
     run = tx.runs.live_of_task(child.parent_task_id)
     if run is None or run.waits_on not in (f"child:{child.id}", "children"):
@@ -409,11 +409,11 @@ def _wake_parent(tx: Tx, child: Task, *, now: datetime) -> None:
 
 
 def fail_damaged(tx: Tx, run: Run, damage: RowDamaged, *, now: datetime, retention: timedelta) -> None:
-    """End a running run of which something is damaged: nobody may work on what was never written."""
+    """End a running run with damaged records: no program may work with data that was never written."""
     failure = Failure(kind=damage.code, message=str(damage))
     if tx.runs.end(run.id, run.fence, RunStatus.FAILED, failure=failure, now=now) is None:
         return
-    # The damage may be in the name of its task.
+    # The damage may be in the id of its task.
     if tx.tasks.get_many([run.task_id]):
         outcome = Outcome(status=RunStatus.FAILED, failure=failure)
         end_task(tx, run, outcome, now=now, retention=retention)
@@ -422,7 +422,8 @@ def fail_damaged(tx: Tx, run: Run, damage: RowDamaged, *, now: datetime, retenti
 def why_not_ended(
     tx: Tx, claim: Claim, status: RunStatus, packed: Packed | None, *, now: datetime
 ) -> FinishOutcome:
-    """The guard refused: the same end was recorded before, the task ended otherwise, or the claim is lost."""
+    """Why the guard refused: the same end is recorded already, the task ended in another way, or the claim is
+    lost. Raises ClaimLost."""
     run, task = tx.runs.get(claim.run_id), tx.tasks.look(claim.task_id)
     is_same = packed is None or packed.stored == task.result
     if run.status is status and run.fence == claim.fence and is_same:
@@ -441,14 +442,14 @@ def why_not_ended(
 
 
 def owned(task: Task, owner: str | None) -> Task:
-    """The task, if it belongs to that owner; operators ask without one."""
+    """The task, if it belongs to that owner; operators have no owner. Raises NotYours."""
     if owner is not None and task.owner not in (owner, redact_name(owner)):
         raise NotYours("task", task.id, redact_name(owner))
     return task
 
 
 def opened(tx: Tx, task: Task) -> Task:
-    """The task with its large payloads in place of their references. Raises RowDamaged."""
+    """The task with its large payloads instead of references. Raises RowDamaged."""
     task.checked()
     return msgspec.structs.replace(
         task,

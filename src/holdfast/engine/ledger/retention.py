@@ -1,4 +1,4 @@
-"""Forget what has ended long ago, a bounded number at a time."""
+"""Deletes what ended long ago, in batches."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from holdfast.store.tasks import LAST, TOMBSTONE_DAYS
 BATCH = 500
 EVENTS_KEPT = timedelta(days=30)
 BOOTS_KEPT = timedelta(days=30)
-# Who did what is asked for long after the work is forgotten.
+# Operators look at the audit log long after the work itself is deleted.
 AUDIT_KEPT = timedelta(days=365)
-# As long as a dedup key: a channel that hands a message in again within that time is told that it was there.
+# As long as a dedup key: if a channel sends a message again within that time, it is a duplicate.
 CONVERSATIONS_KEPT = timedelta(days=TOMBSTONE_DAYS)
-# So many of the last messages of a session in use stay however old they are: an agent is reminded of some of
-# them, and people look for others.
+# The last messages of a session in use are kept, whatever their age: agents are given some of them, and
+# people look for others.
 MESSAGES_KEPT = 1000
 
 
@@ -39,14 +39,14 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one round through old messages and sessions has got: what must stay is not looked at always."""
+    """How far one round through old messages and sessions has got, so that the next batch continues there."""
 
     messages: Place = Place()
     sessions: Place = Place()
 
 
 class Pruner(Service):
-    """Removes ended tasks whose retention is over, old events, expired keys, and old conversations."""
+    """Deletes ended tasks whose retention is over, old events, expired keys, and old conversations."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Pruner(Service):
         every_s: float = 60.0,
         events_kept: timedelta = EVENTS_KEPT,
     ) -> None:
-        """Without a watch the clock is believed, whatever it says."""
+        """Without a watch the clock is trusted, even if it jumps."""
         super().__init__(every_s=every_s)
         self._store = store
         self._clock = clock
@@ -66,7 +66,7 @@ class Pruner(Service):
         self._walk = Walk()
 
     async def run_once(self) -> Forgotten:
-        # Not asked again: between two looks the clock may jump.
+        # Read once: the clock may jump between two reads.
         now = self._clock.now() if self._watch is None else await self._watch.deletion_time()
         if now is None:
             return Forgotten()
@@ -77,7 +77,7 @@ class Pruner(Service):
 
 
 def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int = BATCH) -> Write[Forgotten]:
-    """The write that forgets one batch."""
+    """The write that deletes one batch."""
 
     def prune(tx: Tx) -> Forgotten:
         ended = tx.tasks.to_prune(now=now, limit=limit)
@@ -102,11 +102,12 @@ def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int =
 def pruning_conversations(
     *, now: datetime, walk: Walk, kept: int = MESSAGES_KEPT, limit: int = BATCH
 ) -> Write[tuple[Forgotten, Walk]]:
-    """The write that forgets one batch of what was said, fired, sent and restarted; and where to go on."""
+    """The write that deletes one batch of old messages, sessions, firings, deliveries and restarts. Returns
+    where the next batch continues."""
     older_than = now - CONVERSATIONS_KEPT
 
     def prune(tx: Tx) -> tuple[Forgotten, Walk]:
-        # Firings before their messages, and messages before their sessions: nothing names what is gone.
+        # Delete firings before their messages, and messages before their sessions: no reference may dangle.
         firings = tx.firings.delete(tx.firings.to_prune(older_than=older_than, limit=limit))
         messages = tx.messages.old(older_than=older_than, kept=kept, after=walk.messages, limit=limit)
         sessions = tx.sessions.old(older_than=older_than, after=walk.sessions, limit=limit)
@@ -123,7 +124,7 @@ def pruning_conversations(
 
 
 def pruning_checkpoints(*, older_than: datetime, before: str = LAST, limit: int = BATCH) -> Write[list[str]]:
-    """The write that removes settled checkpoints of ended tasks; their ids."""
+    """The write that deletes settled checkpoints of ended tasks. It returns their ids."""
 
     def prune(tx: Tx) -> list[str]:
         found = tx.checkpoints.to_prune(older_than=older_than, before=before, limit=limit)

@@ -43,8 +43,8 @@ from holdfast.core.plan import PlanItem
 from holdfast.core.redaction import redact_name
 from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind
 from holdfast.core.task import Progress
+from holdfast.engine.journal.artifacts import ArtifactRecorder
 from holdfast.engine.journal.codec import codec_of
-from holdfast.engine.journal.journal import Journal
 from holdfast.engine.journal.scopes import Key, Scope, as_part, here, stored_form
 from holdfast.engine.ledger.ledger import NewTask, checked_progress
 from holdfast.engine.program.definitions import Call, checked_call
@@ -259,8 +259,8 @@ class Run(_Stepping):
         self._store = cast(Store, self._live)
 
     @property
-    def _journal(self) -> Journal:
-        return Journal(self._store, self._live.clock)
+    def _artifacts(self) -> ArtifactRecorder:
+        return ArtifactRecorder(self._store, self._live.clock)
 
     def _scope_of(self) -> Scope:
         return here.get() or self._program.root
@@ -470,12 +470,12 @@ class Run(_Stepping):
         self, path: str | Path, *, kind: ArtifactKind | str = ArtifactKind.FILE, name: str | None = None
     ) -> Artifact:
         """A file that the task leaves, with its checksum; recorded once."""
+        if not isinstance(path, (str, Path)):
+            raise BadInput("artifact", f"a path is needed, not {type(path).__name__}")
         key = await self._program.key("artifact", name or str(path))
         found = self._program.past.find(key)
         if found is None:
-            artifact = await self._journal.record_file(
-                self._live.claim, Path(path), kind=ArtifactKind(kind), name=name
-            )
+            artifact = await self._artifacts.record_file(self._live.claim, Path(path), kind=kind, name=name)
             await self._program.once(key, msgspec.to_builtins(artifact), lambda _tx: None)
             return artifact
         return msgspec.json.decode(found.result, type=Artifact)
@@ -484,12 +484,10 @@ class Run(_Stepping):
         self, name: str, content: str, *, kind: ArtifactKind | str = ArtifactKind.OUTPUT
     ) -> Artifact:
         """A computed output or a diff, kept in the ledger itself."""
-        key = await self._program.key("output", name)
+        key = await self._program.key("output", check_line("artifact", name))
         found = self._program.past.find(key)
         if found is None:
-            artifact = await self._journal.record_output(
-                self._live.claim, name, content, kind=ArtifactKind(kind)
-            )
+            artifact = await self._artifacts.record_output(self._live.claim, name, content, kind=kind)
             await self._program.once(key, msgspec.to_builtins(artifact), lambda _tx: None)
             return artifact
         return msgspec.json.decode(found.result, type=Artifact)

@@ -351,9 +351,7 @@ class Effects:
             outcome: Outcome = doing.outcome
             return outcome
         finally:
-            live.effects -= 1
-            if live.changed is not None:
-                live.changed.set()
+            live.effect_landed()
 
     def _intent(
         self, doing: Doing, spec: EffectSpec, generation: int, micros: int, shared_key: str | None = None
@@ -528,11 +526,9 @@ class Effects:
             self._past.effects.pop(doing.key, None)
             doing.outcome = payload
         finally:
-            live.effects -= 1
             if live.place.calling.get(key) is live:
                 del live.place.calling[key]
-            if live.changed is not None:
-                live.changed.set()
+            live.effect_landed()
 
     async def _after(
         self,

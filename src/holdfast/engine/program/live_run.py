@@ -22,6 +22,7 @@ from holdfast.core.task import Task
 from holdfast.engine.aio.eager import begin
 from holdfast.engine.aio.threads import AtWork
 from holdfast.engine.claims.boots import Life
+from holdfast.engine.claims.claims import exonerate
 from holdfast.engine.journal.codec import Exited
 from holdfast.engine.ledger.batched_ends import BatchedEnds, GoodEnd
 from holdfast.engine.program.secrets import Secrets
@@ -253,11 +254,9 @@ class LiveRun:
                 self._delayed = saves + self._delayed
             raise
         finally:
-            self.in_flight -= 1
+            self.landed()
             if self._was_in_thread and not self.in_flight:
                 self._was_in_thread = False
-            if self.changed is not None:
-                self.changed.set()
 
     def _may_keep(self, error: Exception) -> bool:
         """Whether the ledger is only away: neither damaged nor without its key."""
@@ -300,8 +299,8 @@ class LiveRun:
     def note_progress(self, tx: Tx, now: datetime) -> None:
         """Part of a write that saves something: a suspect that makes progress is none any longer."""
         claim = self.claim
-        if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=now):
-            tx.hint("runs")
+        if claim.is_alone:
+            exonerate(tx, claim.run_id, claim.fence, now=now)
 
     async def read(self, read: Callable[[Tx], T]) -> T:
         try:
@@ -348,7 +347,14 @@ class LiveRun:
     # --- what is under way
 
     def landed(self) -> None:
+        """A call or a write has ended. Wakes `until_change`."""
         self.in_flight -= 1
+        if self.changed is not None:
+            self.changed.set()
+
+    def effect_landed(self) -> None:
+        """An effect has ended. Wakes `until_change`."""
+        self.effects -= 1
         if self.changed is not None:
             self.changed.set()
 

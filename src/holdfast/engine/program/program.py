@@ -308,7 +308,7 @@ class Program:
 
     async def _carry(self, scope: Scope, doing: Doing) -> Any:
         key = doing.key
-        scope.running += 1
+        scope.begun()
         try:
             if scope.is_over:
                 raise scope.over(doing.name)
@@ -328,9 +328,6 @@ class Program:
             return await (self._effects_here or self._effects).carry(doing, doing.effect)
         finally:
             scope.ended(key)
-            scope.running -= 1
-            if scope.calm is not None:
-                scope.calm.set()
 
     def _keep_time(self, scope: Scope, doing: Doing) -> None:
         """No step of a turn takes longer than the turn may."""

@@ -357,9 +357,7 @@ class StepRunner:
         finally:
             doing.has_landed = True
             inside_step.reset(token)
-            live.in_flight -= 1
-            if live.changed is not None:
-                live.changed.set()
+            live.landed()
 
     def _calling(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
         live = self._live

@@ -1,4 +1,4 @@
-"""How many attempts each task was given, recorded for processes that do not know the task."""
+"""Records how many attempts each task may have, for processes that do not know the task."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from holdfast.store import Store, Tx
 
-# Among the facts of the ledger, one for each task that names its attempts.
+# The prefix of the facts in the ledger: one for each task that sets its attempts.
 _FACT = "attempts."
-# The task named some once, and names none any more.
+# The task has set its attempts once, and does not set them any more.
 _NONE = ""
 
 
 async def record_attempts(store: Store, named: Mapping[str, int | None]) -> None:
-    """From now on every process that resumes these tasks knows the attempts that their authors named.
+    """Record the attempts that the authors of these tasks set, for every process that resumes them.
 
-    The newest process to begin counts. Nothing is written when nothing has changed.
+    The process that began last wins. Nothing is written if nothing has changed.
     """
     wanted = {f"{_FACT}{name}": _text_of(attempts) for name, attempts in sorted(named.items())}
 
@@ -34,7 +34,7 @@ async def record_attempts(store: Store, named: Mapping[str, int | None]) -> None
 
 
 def recorded_attempts(tx: Tx, task_name: str) -> int | None:
-    """The attempts that the author of a task named; None if none were named."""
+    """The attempts that the author of a task set; None if the author set none."""
     text = tx.boots.fact(f"{_FACT}{task_name}") or _NONE
     return int(text) if text.isdecimal() else None
 

@@ -1,4 +1,4 @@
-"""Build a checkpoint from a run and its journal, save it, and pause the run by it."""
+"""Builds a checkpoint from a run and its journal, saves it, and pauses the run."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import pack
 from holdfast.store.journal import JournalHead
 
-# A restart that somebody else wanted is not the run's fault and counts no attempt.
+# The run did not cause these restarts, so they count no attempt.
 _BLAMELESS = frozenset({ResumeReason.EXPLICIT_RESTART, ResumeReason.CONFIG_RELOAD, ResumeReason.SIGNAL})
 _NO_STEPS = JournalHead()
-_NOBODY: Mapping[str, str] = MappingProxyType({})
+_NO_RUNS: Mapping[str, str] = MappingProxyType({})
 
 
 class Paused(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Paused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoints:
-    """Checkpoints of runs that this process carries."""
+    """Saves checkpoints of runs that this process has claimed."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -70,12 +70,13 @@ class Checkpoints:
         *,
         kind: CheckpointKind = CheckpointKind.RESTART,
         note: str | None = None,
-        asking: Mapping[str, str] = _NOBODY,
+        asking: Mapping[str, str] = _NO_RUNS,
     ) -> Paused:
         """Save a checkpoint of each run and raise its fence, in one commit: later writes are refused.
 
-        `asking` are the runs that have asked for the restart themselves, and why. Raises CheckpointNotSaved,
-        which names the runs, when it could not be made durable, or when nobody can tell: do not stop.
+        `asking` are the runs that asked for the restart themselves, each with its reason. Raises
+        CheckpointNotSaved, which names the runs, if the commit failed or its outcome is unknown: the process
+        must not stop then.
         """
         now = self._clock.now()
         try:
@@ -84,7 +85,7 @@ class Checkpoints:
                     pausing(claims, reason, now=now, kind=kind, note=note, asking=asking)
                 )
             except (PageDamaged, CannotSeal) as problem:
-                # Only one of them may be the cause: each alone finds out which, and harms none of the others.
+                # Only one run may be the cause: pause each alone, so that the others are saved.
                 if len(claims) > 1:
                     alone = [
                         await self.pause([one], reason, kind=kind, note=note, asking=asking) for one in claims
@@ -103,7 +104,7 @@ class Checkpoints:
             raise CheckpointNotSaved(run_ids, str(error)) from error
 
     async def record(self, claim: Claim, kind: CheckpointKind, name: str) -> Checkpoint:
-        """A milestone, a batch or a periodic mark of a run that goes on; never claimed at a start."""
+        """Save a milestone, a batch or a periodic checkpoint of a run that goes on. It is never resumed."""
         return await self._store.write(recording(claim, kind, name, now=self._clock.now()))
 
 
@@ -123,7 +124,7 @@ def pausing(
     now: datetime,
     kind: CheckpointKind = CheckpointKind.RESTART,
     note: str | None = None,
-    asking: Mapping[str, str] = _NOBODY,
+    asking: Mapping[str, str] = _NO_RUNS,
 ) -> Write[Paused]:
     """The write that saves a checkpoint of each run and raises its fence."""
     claims = check_claims(claims)
@@ -149,7 +150,7 @@ def pausing(
                 facts: dict[str, Any] = {"kind": kind, "reason": ResumeReason.REQUIRES_RESTART, "now": now}
                 saved += save_and_pause(tx, [run], ids, note=asking[run.id], **facts)
         rest = [pair for run_id, pair in wanted.items() if run_id not in ids]
-        # Ours from a commit whose answer was lost, or a claim that was lost before.
+        # Either this write has committed before and its answer was lost, or the claim was lost.
         before = [tx.checkpoints.find(checkpoint_id) for _, checkpoint_id in rest]
         return Paused(
             checkpoints=(*saved, *(found for found in before if found is not None)),
@@ -197,9 +198,9 @@ def save_and_pause(
     company: int | None = None,
     retention: timedelta = DEFAULT_RETENTION,
 ) -> list[Checkpoint]:
-    """Checkpoints of running runs that this transaction has locked; the runs and their tasks are paused.
+    """Save checkpoints of running runs that this transaction has locked, and pause the runs and their tasks.
 
-    A run of which something is damaged gets none: it ends, and says why.
+    A run with a damaged record gets no checkpoint: it fails, with the reason.
     """
     if not runs:
         return []
@@ -247,10 +248,10 @@ def build(
     note: str | None = None,
     company: int | None = None,
 ) -> list[Checkpoint]:
-    """One checkpoint per run, from what stands in the ledger: five queries, however many runs.
+    """One checkpoint per run, from the ledger: five queries, however many runs.
 
-    Titles of the plan are redacted here, because the program's own come back as they were; all else was
-    redacted when it was stored. Raises RowDamaged: what is damaged must not be copied under a new digest.
+    Titles of plans are stored as they are, for the program, so they are redacted here; everything else was
+    redacted when it was stored. Raises RowDamaged: damaged data must not get a new, valid digest.
     """
     task_ids = [run.task_id for run in runs]
     tasks = tx.tasks.get_many(task_ids)
@@ -301,7 +302,7 @@ def build(
 
 
 def _plans(tx: Tx, task_ids: Sequence[str]) -> dict[str, tuple[str, Plan]]:
-    """Without those whose key is lost: their checkpoints become failed_resume and say so."""
+    """The plans that can be read. If a task's key is lost, its checkpoint becomes failed_resume later."""
     try:
         return tx.journal.plans(task_ids)
     except KeyLost:
@@ -319,7 +320,7 @@ def _fit_to_show(plan: Plan) -> Plan:
 
 
 def to_checkpoint(tx: Tx, task: Task, document: CheckpointDocument, *, now: datetime) -> Checkpoint:
-    """The record that holds a document; a large one becomes a blob in the same transaction."""
+    """The record of a document. A large document becomes a blob in the same transaction."""
     return Checkpoint(
         id=document.checkpoint_id,
         task_id=document.task_id,

@@ -1,4 +1,4 @@
-"""Go on with a task that ended without success: a follow-up run of the same task, from its own journal."""
+"""Reopens a task that ended without success: a follow-up run of the same task, from its own journal."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from holdfast.engine.journal.scopes import Key, Past
 from holdfast.engine.ledger.ledger import ended_with
 from holdfast.store import Tx
 
-# Among the facts of a failure: the steps that made the task fail.
+# A fact of a failure: the steps that made the task fail.
 FAILED_STEPS = "failed_steps"
 MOST_STEPS = 100
-# The kind of the failure of a task that was not resumed: it was given up, and only a person opens it again.
+# The failure of a task that was not resumed. Only a person reopens it.
 NOT_RESUMED = "failed_resume"
-# Of one whose journal is gone: a new one would do again what it has done.
+# The failure of a task whose journal is gone: a new run would repeat what the task has done.
 PRUNED = "pruned"
-# The name of a note in the journal: how many failed runs no longer count, because a person wanted a retry.
+# The name of a step in the journal: how many failed runs no longer count, because a person retried the task.
 FORGIVEN = "retry!forgiven"
-# What is noted for each question of the ladder, and the answer after which the task failed.
+# The steps of each question of the retry ladder, and the answer that made the task fail.
 _LADDER = ("ladder", "ladder!asked", "ladder!item")
 _SAID_FAIL = b'"fail"'
 _NOT_TO_BE_TRIED = frozenset({NOT_RESUMED, PRUNED})
@@ -36,7 +36,7 @@ _BY_ITS_WORK = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT})
 
 
 def naming_steps(failure: Failure, keys: Iterable[Key]) -> Failure:
-    """The failure with the steps that it came from: a run that goes on with the task tries them again."""
+    """The failure with the steps that caused it: a later run of the task tries them again."""
     named = [list(key) for key in dict.fromkeys(keys)][:MOST_STEPS]
     return (
         msgspec.structs.replace(failure, facts={**failure.facts, FAILED_STEPS: named}) if named else failure
@@ -44,16 +44,16 @@ def naming_steps(failure: Failure, keys: Iterable[Key]) -> Failure:
 
 
 def may_go_on(task: Task) -> bool:
-    """Whether its own work failed. What a person cancelled, what was given up because it killed its process
-    again and again, and what retention has removed does not go on because its parent is tried again."""
+    """Whether a retry of its parent reopens the task: only if its own work failed, not if a person cancelled
+    it, if it killed its process again and again, or if retention removed it."""
     is_given_up = task.failure is not None and task.failure.kind in _NOT_TO_BE_TRIED
     is_cancelled = task.cancel_requested_at is not None
     return task.status in _BY_ITS_WORK and not is_given_up and not is_cancelled
 
 
 def go_on(tx: Tx, task: Task, *, now: datetime) -> None:
-    """A follow-up run from its journal; the steps that made it fail are tried again. What it has done stays
-    done. Children that were cancelled only because it ended go on as well."""
+    """Create a follow-up run that continues from the journal and tries the failed steps again. Children that
+    were cancelled only because the task ended are reopened, too."""
     run = tx.runs.last_of_task(task.id)
     after = follow_up(run, new_run_id(now), due_at=now, now=now)
     # A suspect stays one.
@@ -62,9 +62,9 @@ def go_on(tx: Tx, task: Task, *, now: datetime) -> None:
 
 
 def go_on_anew(tx: Tx, task: Task, run_id: RunId, *, now: datetime) -> bool:
-    """The same because a person wants it: the run is no suspect, and its attempts are counted anew.
+    """The same for a person's retry: the run is no suspect, and its attempts are counted from zero.
 
-    False when the task has not ended without success. Raises RowDamaged.
+    False unless the task has ended without success. Raises RowDamaged.
     """
     run = tx.runs.last_of_task(task.id)
     if run.is_damaged:
@@ -88,8 +88,8 @@ def _reopen(tx: Tx, task: Task, run: Run, after: Run, *, now: datetime) -> bool:
 
 
 def forgive(tx: Tx, task: Task, run: Run, *, now: datetime) -> None:
-    """From now on the failures of a task are counted anew; `run` is the one that ended it. If a person had
-    answered the ladder's question with "fail", that answer was for then: it is forgotten."""
+    """Count the failures of a task from zero. `run` is the one that ended it. If a person answered the
+    ladder's question with "fail", forget that answer."""
     for step in tx.journal.steps(task.id):
         if (step.scope, step.name, step.result) == ("", "ladder", _SAID_FAIL):
             for name in _LADDER:
@@ -99,7 +99,7 @@ def forgive(tx: Tx, task: Task, run: Run, *, now: datetime) -> None:
         task_id=task.id,
         name=FORGIVEN,
         occurrence=str(run.number),
-        # The run that ended, not its follow-up: a note by that one would count as its progress.
+        # Not the follow-up run: a step of that run would count as its progress.
         run_id=run.id,
         seq=micros,
         result=msgspec.json.encode(tx.runs.count_failed(task.id)),
@@ -110,13 +110,13 @@ def forgive(tx: Tx, task: Task, run: Run, *, now: datetime) -> None:
 
 
 def forgiven_in(past: Past) -> int:
-    """How many of its failed runs do not count any more."""
+    """How many failed runs of the task no longer count."""
     notes = [step for step in past.within("") if step.name == FORGIVEN]
     return max((msgspec.json.decode(note.result, type=int) for note in notes), default=0)
 
 
 def go_on_with_children(tx: Tx, task: Task, *, now: datetime) -> None:
-    """Of a task that was opened again: those of its children that ended only because it did."""
+    """Reopen the children that ended only because this task did."""
     for child in tx.tasks.children(task.id):
         if child.status is TaskStatus.CANCELLED and child.cancel_reason == ended_with(task.id):
             go_on(tx, tx.tasks.lock(child.id), now=now)
@@ -141,7 +141,7 @@ def _failed_steps(failure: Failure) -> list[Key]:
 
 
 def follow_up(run: Run, run_id: RunId, *, due_at: datetime, now: datetime) -> Run:
-    """The run that goes on after one that ended without success."""
+    """The run that continues after one that ended without success."""
     ready = Queue.READY if due_at <= now else Queue.LATER
     return Run(
         id=run_id,
@@ -153,7 +153,7 @@ def follow_up(run: Run, run_id: RunId, *, due_at: datetime, now: datetime) -> Ru
         created_at=now,
         priority=run.priority,
         due_at=due_at,
-        # What a producer outside carried out, it carries on.
+        # A producer outside goes on with its own work.
         queue=run.queue if run.queue is Queue.PRODUCER else ready,
         updated_at=now,
     )

@@ -1,4 +1,4 @@
-"""Find work that nobody carries any more, prove it, and bring it back onto the one resume path."""
+"""Finds runs whose worker died or let its lease lapse, and turns them into checkpoints to be resumed."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from holdfast.store import Store, Tx, Write
 log = logging.getLogger("holdfast")
 
 BATCH = 500
-# Passes of a reaper that follow one another because leases end are not nearer than that.
+# The shortest pause between two passes of a reaper that waits for the end of a lease.
 NEAREST_S = 0.25
-# By the clock of the store a lease has surely lapsed then.
+# So long after the end of a lease, it has lapsed by the clock of the store, too.
 _AFTER_LAPSE_S = 0.02
 
 
 class Rescued(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pass found: runs that became checkpoints, runs that are damaged or lost, resumes given back,
-    runs due."""
+    """What one pass did: runs that became checkpoints, runs that are damaged or lost, checkpoints that were
+    returned by their resumer, and runs that are due."""
 
     checkpointed: int = 0
     damaged: int = 0
@@ -64,18 +64,18 @@ Note: TypeAlias = Callable[[Tx, Sequence[Run]], None]
 
 
 class Notary(Protocol):
-    """Whoever must know what was rescued: somebody may have to be told of it."""
+    """Records what was rescued, so that the people it concerns can be notified."""
 
     def noting(self, now: datetime) -> Note:
-        """Called in the write that rescues these runs, before it touches them: who was interrupted is known
-        when its checkpoint is, and noted by one notary alone."""
+        """The function is called in the write that rescues these runs, before it changes them: so each
+        interruption is recorded together with its checkpoint, and once."""
 
     async def settle(self) -> object:
-        """After a pass, when everything was resumed that could be. It may have found nothing."""
+        """Called after each pass, when everything was resumed that could be."""
 
 
-class Nobody:
-    """The notary of those who have nobody to tell."""
+class SilentNotary:
+    """The notary of a process that notifies no one."""
 
     def noting(self, now: datetime) -> Note:  # noqa: ARG002 - the shape of a notary
         return lambda _tx, _runs: None
@@ -85,7 +85,7 @@ class Nobody:
 
 
 class Rescuer:
-    """Looks after claims whose holder died or let its lease lapse. Several may work at once."""
+    """Rescues runs and checkpoints whose holder died or let its lease lapse. Several may work at once."""
 
     def __init__(
         self,
@@ -99,19 +99,19 @@ class Rescuer:
         self._store = store
         self._clock = clock
         self._life = life
-        self.notary = notary or Nobody()
+        self.notary = notary or SilentNotary()
         # Whether the last pass left lapsed claims to workers that are alive.
         self.has_spared = False
         self._retention = retention
 
     async def rescue(self) -> Rescued:
-        """One pass: the dead, the lapsed, and what is due. See `rescue_lapsed` about the living."""
+        """One pass: dead boots, lapsed leases (see `rescue_lapsed`), and runs that are due."""
         found = await self.rescue_dead_boots()
         found += await self.rescue_lapsed(spares_living=True)
         return found + await self.ready_due()
 
     async def rescue_dead_boots(self) -> Rescued:
-        """Crash evidence: everything that boots whose death is proved still carried."""
+        """Rescue everything that boots held whose death is proved."""
         boots = await self._store.read(lambda tx: _unburied(tx, self._life.directory))
         done = Rescued()
         for boot in boots:
@@ -139,10 +139,12 @@ class Rescuer:
         return done
 
     async def rescue_lapsed(self, *, spares_living: bool = False) -> Rescued:
-        """Claims without a sign of life. Their holder may yet wake up: the raised fence refuses it.
+        """Rescue claims whose lease has lapsed. If the holder is alive after all, the raised fence refuses
+        its writes.
 
-        A process that has just started cannot know why they lapsed: perhaps the machine slept, or its clock
-        jumped. So it spares the runs of those whose locks prove them alive until they can have renewed.
+        A process that has just started cannot know why a lease lapsed: the machine may have slept, or its
+        clock jumped. With `spares_living` it leaves the runs of boots alone whose locks prove them alive, so
+        that they can renew.
         """
         now, done, is_more = self._clock.now(), Rescued(), True
         self.has_spared = False
@@ -168,13 +170,13 @@ class Rescuer:
         return [run for run in runs if run.claimed_by not in living]
 
     async def next_lapse_s(self) -> float:
-        """In how many seconds the first lease lapses that is known now; never, if nobody has one."""
+        """In how many seconds the first lease lapses; infinite if there is none."""
         now = self._clock.now()
         left = await self._store.read(lambda tx: tx.runs.next_lapse(now=now))
         return math.inf if left is None else left.total_seconds()
 
     async def ready_due(self) -> Rescued:
-        """Runs whose time has come. Nothing is written when there are none."""
+        """Make runs ready that are due. Nothing is written if there are none."""
         done = Rescued()
         due_at = await self._store.read(lambda tx: tx.runs.next_due_at())
         while due_at is not None and due_at <= self._clock.now():
@@ -197,8 +199,8 @@ class Rescuer:
         return await self._store.write(ready)
 
     async def _rescue_runs(self, runs: Sequence[Run], *, note: str, company: int | None) -> Rescued:
-        """All in one write. Of a page that cannot be read nobody knows whose it is: ever fewer are tried
-        together, and one alone that cannot be rescued ends."""
+        """Rescue all in one write. If a page of the database cannot be read, bisect: rescue each half alone,
+        down to the one run that it belongs to, which fails."""
         try:
             return await self._store.write(self._rescuing(runs, note=note, company=company))
         except PageDamaged as damage:
@@ -219,7 +221,8 @@ class Rescuer:
         return give_up
 
     def _rescuing(self, seen: Sequence[Run], *, note: str, company: int | None) -> Write[Rescued]:
-        """Runs that are still exactly as they were seen become crash checkpoints; recorded work is lost."""
+        """Turn runs that have not changed since they were read into crash checkpoints. Work that a producer
+        only recorded here is lost."""
         now = self._clock.now()
         ids = {run.id: new_checkpoint_id(now) for run in seen}
         note_interrupted = self.notary.noting(now)
@@ -228,7 +231,7 @@ class Rescuer:
         def rescue(tx: Tx) -> Rescued:
             runs = [run for run in tx.runs.lock_running(list(fences)) if run.fence == fences[run.id]]
             if company is None:
-                # A lease may have been renewed since it was seen to have lapsed.
+                # A lease may have been renewed since it was read.
                 lapsed = {run.id for run in tx.runs.lapsed(now=now, limit=len(seen) * 4)}
                 runs = [run for run in runs if run.id in lapsed]
             if runs:
@@ -253,17 +256,17 @@ class Rescuer:
         return rescue
 
     def _lose(self, tx: Tx, run: Run, note: str, now: datetime) -> None:
-        """Work that a producer outside carried out: nothing here can prove it alive or resume it."""
+        """End a run that a producer outside executes: nothing here can prove it alive or resume it."""
         failure = Failure(kind="lost", message=f"its producer gave no sign of life: {note}")
         if tx.runs.end(run.id, run.fence, RunStatus.LOST, failure=failure, now=now) is not None:
             outcome = Outcome(status=RunStatus.LOST, failure=failure)
             end_task(tx, run, outcome, now=now, retention=self._retention)
 
     def _returning(self, seen: Sequence[Checkpoint], *, was_late: bool) -> Write[Rescued]:
-        """Checkpoints whose resumer died or was late, before it made follow-up runs, can be claimed again.
+        """Return checkpoints whose resumer died or was late before it created follow-up runs.
 
-        Only those that are still exactly as they were seen: another process may have given them back, and a
-        third one claimed them, since.
+        Only those that have not changed since they were read: another process may have returned them, and a
+        third one may have claimed them.
         """
         now = self._clock.now()
         tokens = {one.id: one.token for one in seen}
@@ -286,15 +289,15 @@ class Rescuer:
 
 
 class Reaper(Service):
-    """Rescues all the time, not only at a start; and resumes what it rescued.
+    """Rescues and resumes again and again while the process runs, not only at its start.
 
-    After a freeze, an outage or a jump of the clock every lease looks lapsed, ours too, although everyone may
-    be alive: so the claims of this process are renewed first, and after a gap the others get a chance to
-    renew theirs. For that they have as long as a lease, counted in passes: no clock that jumps shortens it.
-    So have workers whose locks prove them alive when this process has just started.
+    After a freeze, an outage or a jump of the clock every lease looks lapsed, although every worker may be
+    alive. So this process renews its own claims first, and after such a gap it gives the other workers the
+    time of one lease to renew theirs. The time is counted in passes, which no jump of the clock shortens.
+    When this process has just started, workers whose locks prove them alive get the same time.
 
-    A lease that ends before the next pass would come makes it come then: what a dead process carried goes
-    on as soon as its lease has lapsed. Leases are renewed long before they end, so that is rare.
+    If a lease ends before the next pass is due, the pass comes at that moment: the runs of a dead process
+    continue as soon as their leases have lapsed. Workers renew long before that, so it is rare.
     """
 
     def __init__(
@@ -313,15 +316,15 @@ class Reaper(Service):
         self._clock = clock
         self._heartbeat = heartbeat
         self._last_pass_at: datetime | None = None
-        # A jump that is smaller leaves something of every lease that is renewed in time.
+        # A smaller jump leaves a part of every lease that is renewed in time.
         self._gap = lease / 2
         self._lease_s = lease.total_seconds()
         self._passes_per_lease = math.ceil(self._lease_s / every_s)
-        # How long this process means to sleep until the next pass: that is no gap, however short a lease is.
+        # The planned pause until the next pass, which is no gap.
         self._planned = timedelta(0)
         self._grace = 0
         self._young = self._passes_per_lease
-        # By the clock of the loop; what is known of it is as old as the last pass.
+        # When the first lease lapses, by the loop's clock, as of the last pass.
         self._lapse_at = math.inf
 
     async def run_once(self) -> tuple[Rescued, Resumed]:
@@ -329,7 +332,7 @@ class Reaper(Service):
             await self._heartbeat.run_once()
         self._lapse_at = math.inf
         rescued = await self._rescuer.rescue_dead_boots()
-        # Asked after a look at the ledger, so that a jump of its clock is a gap, too.
+        # Read the clock after the ledger, so that a jump of the ledger's clock counts as a gap, too.
         now, last = self._clock.now(), self._last_pass_at
         if last is not None and now - last - self._planned >= self._gap:
             self._grace = self._passes_per_lease
@@ -338,12 +341,12 @@ class Reaper(Service):
         else:
             rescued += await self._rescuer.rescue_lapsed(spares_living=self._young > 0)
             left_s = await self._rescuer.next_lapse_s()
-            # A worker that is spared has a lease's time to renew.
+            # A spared worker gets the time of one lease to renew.
             is_spared = left_s <= 0 and self._rescuer.has_spared
             self._lapse_at = _now() + (self._lease_s if is_spared else left_s + _AFTER_LAPSE_S)
         self._young = max(0, self._young - 1)
         rescued += await self._rescuer.ready_due()
-        # Also when resumes are held: that is no gap.
+        # Set even if resumes are held, because that is no gap.
         self._last_pass_at = self._clock.now()
         resumed = await self._resumer.resume_all()
         await self._rescuer.notary.settle()
@@ -360,8 +363,8 @@ def _now() -> float:
 
 
 def _unburied(tx: Tx, directory: str) -> list[Boot]:
-    """Boots that carry something, and boots with locks here that never said goodbye: a dead one may have
-    carried nothing. Of those that lived elsewhere nothing can be proved here."""
+    """Boots that hold runs or checkpoints, and boots with locks in this directory whose end is not recorded.
+    The death of boots with locks elsewhere cannot be proved here."""
     carrying = [tx.boots.get(boot_id) for boot_id in tx.boots.in_flight()]
     boots = {boot.id: boot for boot in (*carrying, *tx.boots.alive_at(directory)) if boot is not None}
     return list(boots.values())

@@ -1,4 +1,4 @@
-"""Turn one paused checkpoint into one follow-up run."""
+"""Turns each paused checkpoint into exactly one follow-up run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from holdfast.core.step import Artifact, ArtifactState
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import Family
-from holdfast.engine.journal.journal import checksum
+from holdfast.engine.journal.artifacts import checksum
 from holdfast.engine.journal.scopes import load_pasts
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task
 from holdfast.engine.recovery.attempts import recorded_attempts
@@ -57,16 +57,16 @@ log = logging.getLogger("holdfast.tasks")
 BATCH = 500
 MAX_BATCH = 10_000
 MAX_CONCURRENCY = 100
-# How many batches are resumed at a time, when nobody says it.
+# How many batches are resumed at a time, by default.
 RESUME_CONCURRENCY = 2
-# A resumer that dies with a checkpoint in hand, again and again, must not do so for ever.
+# A checkpoint whose resumers die again and again fails after so many attempts.
 MAX_RESUME_ATTEMPTS = 5
-# After this many crashes without progress a run is a suspect: its follow-up is carried alone.
+# After this many crashes without progress a run is a suspect: its follow-up run runs alone.
 SUSPECT_AFTER = 2
 
 
 class FollowUp(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that was read and found usable, with the run that will continue it."""
+    """A usable checkpoint, with the run that will continue it."""
 
     checkpoint: Checkpoint
     document: CheckpointDocument
@@ -76,7 +76,7 @@ class FollowUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unusable(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that must not be executed."""
+    """A checkpoint that cannot be resumed, and why."""
 
     checkpoint: Checkpoint
     failure: Failure
@@ -88,7 +88,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
     followed_up: dict[str, str] = {}
     failed: dict[str, str] = {}
     cancelled: tuple[str, ...] = ()
-    # Of those that were followed up: suspects whose process died while it carried nothing else.
+    # Among `followed_up`: suspects whose process died while it ran nothing else.
     blamed: tuple[str, ...] = ()
 
     def __add__(self, other: Resumed) -> Resumed:
@@ -119,7 +119,7 @@ class Resumer:
         self._family = family
         self._clock = clock
         self._boot_id = boot_id
-        # How many batches at a time; whoever changes it does so for the next pass.
+        # How many batches at a time; a change counts from the next pass on.
         self.concurrency = concurrency
         # Why nothing is resumed for now; None when nothing is held.
         self.held: str | None = None
@@ -130,17 +130,17 @@ class Resumer:
     async def resume_all(
         self, *, batch: int = BATCH, concurrency: int | None = None, is_allowed: bool = False
     ) -> Resumed:
-        """Resume every paused checkpoint, most urgent first: in batches, and a bounded number of those at a
-        time. One batch is one transaction, which is what makes thousands of them quick.
+        """Resume every paused checkpoint, most urgent first: in batches of one transaction each, and
+        `concurrency` batches at a time.
 
-        Raises StoreUnavailable when the store did not answer: what was claimed then is returned when its
-        lease lapses, or when this boot ends.
+        Raises StoreUnavailable if the store did not answer: the checkpoints that were claimed are returned
+        when their lease lapses, or when this boot ends.
         """
         lanes_wanted = self.concurrency if concurrency is None else concurrency
         check_number("concurrency", lanes_wanted, low=1, high=MAX_CONCURRENCY)
         if self.held is not None and not is_allowed:
             raise ResumesHeld(self.held, remedy="holdfast gateway resume")
-        # Beside the loop: a shared database has to be read for it, and may be away.
+        # In a thread: a shared database has to be read for it, and may not answer.
         held = await asyncio.to_thread(self._store.held_why)
         if held is not None:
             raise ResumesHeld(held)
@@ -155,18 +155,18 @@ class Resumer:
             async with asyncio.TaskGroup() as group:
                 lanes = [group.create_task(one_lane()) for _ in range(lanes_wanted)]
         except ExceptionGroup as errors:
-            # What stopped one lane stopped all; callers know our errors, not groups of them.
+            # All lanes fail for the same reason; callers expect one error, not a group.
             raise errors.exceptions[0] from errors
         return sum((lane.result() for lane in lanes), Resumed())
 
     async def claim(self, limit: int = BATCH) -> list[Checkpoint]:
-        """Take paused checkpoints; from now on nobody else resumes them."""
+        """Claim paused checkpoints, so that no other process resumes them."""
         check_number("limit", limit, low=1, high=MAX_BATCH)
         now, token = self._clock.now(), new_token()
 
         def claim(tx: Tx) -> list[Checkpoint]:
             mine = tx.checkpoints.with_token(self._boot_id, token)
-            if mine:  # the write runs a second time after its own commit
+            if mine:  # this write runs again after its own commit
                 return mine
             found = self._pick(tx, limit, token, now)
             tx.runs.set_resuming([one.run_id for one in found], now=now)
@@ -187,7 +187,7 @@ class Resumer:
         )
 
     async def settle(self, claimed: Sequence[Checkpoint]) -> Resumed:
-        """Each claimed checkpoint gets its follow-up run, or becomes failed_resume with a diagnostic."""
+        """Give each claimed checkpoint its follow-up run, or make it failed_resume with a diagnostic."""
         prepared = await self._prepare_all(await self._open_all(claimed), claimed)
         good = [one for one in prepared if isinstance(one, FollowUp)]
         done = await self._follow_up(good) if good else Resumed()
@@ -202,13 +202,13 @@ class Resumer:
         except PageDamaged:
             if len(claimed) == 1:
                 return [msgspec.structs.replace(claimed[0], is_damaged=True)]
-        # Nobody knows whose page it is: one of them must not keep the others from going on.
+        # The damaged page may belong to any of them: open each alone, so that the others are resumed.
         return [opened for one in claimed for opened in await self._open_all([one])]
 
     async def _prepare_all(
         self, opened: Sequence[Checkpoint | Unusable], claimed: Sequence[Checkpoint]
     ) -> list[FollowUp | Unusable]:
-        """Artifacts may be large: the claim is renewed while they are looked at."""
+        """Artifacts may be large, so the claim is renewed while their checksums are computed."""
         prepared: list[FollowUp | Unusable] = []
         renewed_at = self._clock.now()
         for one in opened:
@@ -224,7 +224,7 @@ class Resumer:
         return lambda tx: tx.checkpoints.renew(ids, token, now=now, lease=self._lease)
 
     async def _prepare(self, checkpoint: Checkpoint) -> FollowUp | Unusable:
-        """Read, verify, look at the artifacts. Nothing is written and nothing of it is executed."""
+        """Read and verify the document, and check the artifacts. Nothing is written or executed."""
         try:
             document = checkpoint.read_document()
         except CheckpointUnreadable as error:
@@ -243,7 +243,7 @@ class Resumer:
         )
 
     async def _refusal(self, checkpoint: Checkpoint, document: CheckpointDocument) -> Failure | None:
-        """Bounded by attempts without progress, never by age."""
+        """Why the checkpoint is not resumed: too many attempts without progress. Age is never a reason."""
         idle, most = document.idle_attempts, await self._most_attempts(document)
         facts: dict[str, object] = {
             "idle_attempts": idle,
@@ -253,20 +253,20 @@ class Resumer:
         if idle >= most:
             facts["attempts"] = most
             if _died_alone(document):
-                message = f"its process died again with nothing else to carry: attempt {idle} of {most}"
+                message = f"its process died again while it ran nothing else: attempt {idle} of {most}"
                 return Failure(kind="quarantined", message=f"{message} without progress", facts=facts)
-            message = f"attempt {idle} of {most} without progress, one after another"
+            message = f"attempt {idle} of {most} without progress"
             return Failure(kind="no_progress", message=message, facts=facts)
         if checkpoint.attempts > MAX_RESUME_ATTEMPTS:
-            message = f"its resumers died {checkpoint.attempts - 1} times before the follow-up run was made"
+            message = f"{checkpoint.attempts - 1} processes died before they created the follow-up run"
             return Failure(kind="resume_attempts", message=message, facts=facts)
         return None
 
     async def _most_attempts(self, document: CheckpointDocument) -> int:
-        """How many attempts without progress are too many: what the task names, else what the settings say.
+        """How many attempts without progress are too many: as the task sets it, else as the settings do.
 
-        Never so few that the run was not carried alone yet. A death that other runs shared blames none of
-        them: twice as many of those end a run that lives long enough not to be alone any more.
+        At least so many that the run has run alone once. If the process ran other runs, too, any of them may
+        have killed it, so that twice as many attempts are allowed.
         """
         least = SUSPECT_AFTER + 1
         if document.idle_attempts < least:
@@ -277,7 +277,7 @@ class Resumer:
         return 2 * most if is_shared else most
 
     async def _follow_up(self, good: Sequence[FollowUp]) -> Resumed:
-        """All in one transaction; when that fails for one of them, each in its own."""
+        """Create all follow-up runs in one transaction; if that fails, each in its own."""
         try:
             return await self._store.write(self._following_up(good))
         except StoreUnavailable:
@@ -293,7 +293,7 @@ class Resumer:
             return await self._fail(Unusable(checkpoint=good[0].checkpoint, failure=failure))
 
     def _following_up(self, good: Sequence[FollowUp]) -> Write[Resumed]:
-        """One transaction: follow-up runs created, linked, checkpoints marked, tasks queued again."""
+        """The write that creates and links the follow-up runs, marks the checkpoints and queues the tasks."""
         now = self._clock.now()
         token = good[0].checkpoint.token or ""
 
@@ -309,7 +309,7 @@ class Resumer:
                 self._create_runs(tx, going_on, token, now)
             rest = [one for one in good if one.checkpoint.id not in held]
             before = [(one, tx.checkpoints.get(one.checkpoint.id)) for one in rest]
-            # Ours from a commit whose answer was lost, or somebody else's since.
+            # Either this write has committed before and its answer was lost, or another process has it.
             going_on += [one for one, found in before if found.resumed_run_id == one.run_id]
             ended += [one for one, found in before if _was_cancelled(found, now)]
             return Resumed(
@@ -356,7 +356,7 @@ class Resumer:
             created_at=now,
             priority=one.checkpoint.priority,
             due_at=now,
-            # What a producer outside carried out, it carries on.
+            # A producer outside goes on with its own work.
             queue=queue if queue is Queue.PRODUCER else Queue.READY,
             is_alone=one.document.idle_attempts >= SUSPECT_AFTER,
             idle_attempts=one.document.idle_attempts,
@@ -364,7 +364,7 @@ class Resumer:
         )
 
     def _cancel(self, tx: Tx, checkpoint: Checkpoint, now: datetime) -> None:
-        """Cancel beats pause: the task was to end, so it ends here instead of going on."""
+        """A cancel beats a pause: the task ends here instead of going on."""
         task = tx.tasks.look(checkpoint.task_id)
         failure = Failure(kind="cancelled", message=task.cancel_reason or "cancelled")
         cancel_idle_run(tx, tx.runs.lock(checkpoint.run_id), failure, now=now, retention=self._retention)
@@ -402,7 +402,7 @@ class Resumer:
 def fail_resume(
     tx: Tx, checkpoint: Checkpoint, failure: Failure, *, now: datetime, retention: timedelta
 ) -> None:
-    """Checkpoint, run and task end together, and say why."""
+    """End the checkpoint, its run and its task, with the reason."""
     tx.checkpoints.set_failed(checkpoint, failure, now=now)
     tx.emit(
         EventKind.CHECKPOINT_FAILED,
@@ -426,7 +426,7 @@ def fail_resume(
 
 
 def _paused_run(tx: Tx, checkpoint: Checkpoint) -> Run | None:
-    """The run that a checkpoint pauses; when the damage is in its name, the one its task has."""
+    """The run that a checkpoint pauses; if its run id is damaged, the live run of its task."""
     try:
         return tx.runs.lock(checkpoint.run_id)
     except NotFound:
@@ -434,11 +434,12 @@ def _paused_run(tx: Tx, checkpoint: Checkpoint) -> Run | None:
 
 
 def retrying(checkpoint_id: str, *, now: datetime, run_id: RunId | None = None) -> Write[Checkpoint]:
-    """The write of a person's retry: a new checkpoint that names the failed one, and the task opened again.
+    """The write of a person's retry: it creates a new checkpoint that names the failed one, and reopens the
+    task.
 
-    Raises IllegalMove unless the checkpoint is failed_resume and its task failed by it. A second retry of
-    the same checkpoint finds what the first one wrote. `run_id` is that of the run between the failed one and
-    its follow-up.
+    Raises IllegalMove unless the checkpoint is failed_resume and its task failed for that. A second retry of
+    the same checkpoint returns what the first one wrote. `run_id` is the id of the run between the failed one
+    and its follow-up.
     """
     check_id("checkpoint", checkpoint_id)
     new_id, new_run = new_checkpoint_id(now), run_id or new_run_id(now)
@@ -487,7 +488,7 @@ def retrying(checkpoint_id: str, *, now: datetime, run_id: RunId | None = None) 
 
 
 def _stand_in(tx: Tx, failed: Checkpoint, document: CheckpointDocument, run_id: RunId, now: datetime) -> Run:
-    """A paused run between the one that failed and its follow-up, so that the lineage stays whole."""
+    """A paused run between the failed one and its follow-up, so that the lineage has no gap."""
     return Run(
         id=run_id,
         task_id=failed.task_id,
@@ -504,8 +505,8 @@ def _stand_in(tx: Tx, failed: Checkpoint, document: CheckpointDocument, run_id: 
 
 
 def _open_each(tx: Tx, claimed: Sequence[Checkpoint]) -> list[Checkpoint | Unusable]:
-    """In a ledger that has lost a key, what a run would be replayed from is opened first: without it there
-    must not be a follow-up run. Elsewhere that would read each journal twice for nothing."""
+    """If the ledger has lost a key, read the journals first: a run whose journal cannot be opened gets no
+    follow-up run. In other ledgers that would read each journal twice for nothing."""
     if not has_lost_key(tx):
         return [_open(tx, one) for one in claimed]
     return [_lost_values(tx, one) or _open(tx, one) for one in claimed]
@@ -518,12 +519,12 @@ def _lost_values(tx: Tx, checkpoint: Checkpoint) -> Unusable | None:
     except KeyLost as lost:
         return Unusable(checkpoint=checkpoint, failure=Failure(kind=lost.code, message=str(lost)))
     except RowDamaged:
-        pass  # the worker that claims the follow-up run says so
+        pass  # the worker that claims the follow-up run reports it
     return None
 
 
 def _open(tx: Tx, checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with its document in place of a reference; damaged when the blob is."""
+    """The checkpoint with its document instead of a reference; damaged if the blob is."""
     try:
         return msgspec.structs.replace(checkpoint, document=tx.blobs.open(checkpoint.document))
     except HoldfastError:
@@ -531,7 +532,7 @@ def _open(tx: Tx, checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _died_alone(document: CheckpointDocument) -> bool:
-    """Whether its process died while it carried nothing else."""
+    """Whether its process died while it ran nothing else."""
     return document.reason is ResumeReason.CRASH and (document.was_alone or document.company == 1)
 
 
@@ -540,7 +541,7 @@ def _is_to_blame(document: CheckpointDocument) -> bool:
 
 
 def _was_cancelled(checkpoint: Checkpoint, now: datetime) -> bool:
-    """Whether it ended at this very moment, by the cancel of its task."""
+    """Whether it ended at this very moment because its task was cancelled."""
     diagnostic = checkpoint.diagnostic
     return checkpoint.updated_at == now and diagnostic is not None and diagnostic.kind == "cancelled"
 
@@ -563,7 +564,7 @@ def _seed(document: CheckpointDocument, reports: tuple[ArtifactReport, ...]) -> 
 
 
 async def _look_at(artifact: Artifact) -> ArtifactReport:
-    """Whether what a step left is still as it left it."""
+    """Whether an artifact is still as its step left it."""
     found: str | None
     if artifact.path is None:
         found = hashlib.sha256((artifact.content or "").encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A person's retry of a task that ended without success: one follow-up run, from the last good place."""
+"""A person's retry of a task that ended without success: one follow-up run from the last saved step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from holdfast.store.events import START
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
-    """The task goes on, under the same id and key. `run_id` is its new run: queued, or paused if the task had
-    failed because it could not be resumed; then it is resumed at the next chance."""
+    """The reopened task, with the same id and key. `run_id` is its new run: queued, or paused if the task
+    failed because it could not be resumed; the next resume takes it then."""
 
     task: Task
     run_id: RunId
@@ -34,20 +34,19 @@ def retrying_task(
     owner: str | None = None,
     run_id: RunId | None = None,
 ) -> Write[Retried]:
-    """The write that opens a task again. Its attempts and its time are counted anew, what it has done stays
-    done, and the steps that made it fail are tried again.
+    """The write that reopens a task. Its attempts and its time are counted from zero, its saved steps are
+    kept, and the steps that made it fail are tried again.
 
-    Raises IllegalMove for a task that has not ended or has succeeded (so of two retries at once, one is told
-    that the task goes on already), Pruned when its journal is gone, Conflict while its parent goes on or a
-    child of it is still being stopped, and Refused for a task that is not retried this way; then the message
-    says what is.
+    Raises IllegalMove for a task that has not ended or has succeeded (so the second of two concurrent retries
+    fails), Pruned if its journal is gone, Conflict while its parent runs or one of its children is still
+    being stopped, and Refused for a task that cannot be retried; then the message says what to do instead.
     """
     check_id("task", task_id)
     new_id = run_id or new_run_id(now)
 
     def retry(tx: Tx) -> Retried:
         task = _locked(tx, task_id, owner)
-        if not tx.runs.get_many([new_id]):  # else the write runs a second time after its own commit
+        if not tx.runs.get_many([new_id]):  # else this write runs again after its own commit
             _check(tx, task.checked(), may_be_cancelled=may_be_cancelled)
             _open_again(tx, task, new_id, now)
         return Retried(task=tx.tasks.look(task_id), run_id=new_id)
@@ -56,9 +55,9 @@ def retrying_task(
 
 
 def absent(tx: Tx, task_id: str, *, owner: str | None) -> NotFound:
-    """Why there is no such task, as far as the feed still tells: perhaps retention has removed it."""
+    """Why there is no such task: the feed may show that retention removed it."""
     position = START
-    # A caller bound to an owner does not learn whose it was.
+    # A caller that is bound to an owner must not learn that another owner had this task.
     while owner is None and (events := tx.events.of_task(task_id, position)):
         if any(event.kind is EventKind.TASK_PRUNED for event in events):
             return Pruned(task_id)
@@ -98,7 +97,7 @@ def _check_family(tx: Tx, task: Task) -> None:
     parents = [] if task.parent_task_id is None else [task.parent_task_id]
     for parent in tx.tasks.get_many(parents).values():
         if not parent.has_ended:
-            # It knows of the failure, and goes on with the child by itself if it is tried again.
+            # The parent handles the failure: if it is retried, it reopens the child itself.
             raise Conflict(
                 f"{parent.id}, which started {task.id}, is {parent.status.value} and decides about it; "
                 "retry it when that one has ended"
@@ -116,7 +115,7 @@ def _check_family(tx: Tx, task: Task) -> None:
 
 
 def _still_stopping(tx: Tx, task: Task) -> str | None:
-    """A child that a worker carries although it is to end with this task: it could not go on with it."""
+    """A child that a worker still runs although it must end with this task: it cannot be reopened yet."""
     for child in tx.tasks.children(task.id):
         if child.cancel_reason != ended_with(task.id):
             continue
@@ -137,8 +136,8 @@ def _open_again(tx: Tx, task: Task, run_id: RunId, now: datetime) -> None:
 
 
 def _failed_checkpoint(tx: Tx, task: Task) -> str | None:
-    """The checkpoint from which the task could not be resumed; None if it failed otherwise, or if the
-    checkpoint was pruned: then the journal has everything that is needed."""
+    """The checkpoint from which the task could not be resumed. None if the task failed for another reason, or
+    if the checkpoint was pruned: then the journal has everything that is needed."""
     if task.failure is None or not _is_given_up(tx, task):
         return None
     found = tx.checkpoints.find(str(task.failure.facts.get("checkpoint_id", "")))
@@ -146,5 +145,5 @@ def _failed_checkpoint(tx: Tx, task: Task) -> str | None:
 
 
 def _is_given_up(tx: Tx, task: Task) -> bool:
-    """Whether it could not be resumed. By its run: the failure of a parent may be that of a child."""
+    """Whether the task could not be resumed. Its run says so; its failure may be that of a child."""
     return tx.runs.last_of_task(task.id).status is RunStatus.FAILED_RESUME

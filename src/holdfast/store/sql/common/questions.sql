@@ -25,10 +25,6 @@ RETURNING id;
 -- Unanswered questions, oldest first.
 SELECT * FROM questions WHERE answered_at IS NULL AND id > :after ORDER BY id LIMIT :limit;
 
--- name: questions_of_task
--- All questions of a task.
-SELECT * FROM questions WHERE task_id = :task_id ORDER BY id;
-
 -- name: open_questions_of_task
 -- The unanswered questions of a task, oldest first.
 SELECT * FROM questions WHERE task_id = :task_id AND answered_at IS NULL ORDER BY id LIMIT :limit;

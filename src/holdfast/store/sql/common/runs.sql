@@ -24,10 +24,6 @@ SELECT * FROM runs WHERE id = :id;
 SELECT * FROM runs
  WHERE task_id = :task_id AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming');
 
--- name: find_runs
--- Ids that begin with a prefix.
-SELECT id, task_id FROM runs WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
-
 -- name: runs_of_task
 -- The runs of a task, first to last.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;

@@ -29,10 +29,6 @@ ON CONFLICT (task_id, loop) DO UPDATE
    SET turns_done = excluded.turns_done, is_over = excluded.is_over, updated_at = excluded.updated_at,
        digest = excluded.digest;
 
--- name: get_loop
--- The position of one loop.
-SELECT * FROM loops WHERE task_id = :task_id AND loop = :loop;
-
 -- name: loops_of_tasks
 -- The positions of the loops of several tasks.
 SELECT * FROM loops WHERE task_id IN :ids[] ORDER BY task_id, loop;

@@ -1,4 +1,4 @@
-"""Starts the first life, kills it half-way, starts the second, and asks the ledger for the proof."""
+"""Starts the first process, kills it half-way, starts the second, and reads the proof from the ledger."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from holdfast.app import Settings, open_reader
 from holdfast.config import HOME_VARIABLE, LEDGER_NAME, STORE_VARIABLE, MemoryPlace, SqlitePlace, StorePlace
 from holdfast.core.errors import HoldfastError, NoLedger, Refused, SettingsError
 from holdfast.core.transitions import TaskStatus, is_terminal
-from holdfast.demo.life import STEPS, Told
+from holdfast.demo.process import STEPS, Report
 from holdfast.demo.proof import Line, prove
 from holdfast.views.text import one_line
 
 MAX_S = 300.0
 
 
-class Audience(Protocol):
-    """Whoever watches."""
+class Progress(Protocol):
+    """Where the demo reports what it does: lines for people, and a count for a progress bar."""
 
     def say(self, text: str) -> None: ...
 
-    def tell(self, done: int, total: int) -> None:
-        """How many of all steps are saved."""
+    def count(self, done: int, total: int) -> None:
+        """How many steps are saved."""
         ...
 
 
@@ -53,19 +53,19 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[Line]
 
 
-def perform(place: StorePlace | None, *, tasks: int, keep: bool, audience: Audience) -> DemoView:
-    """The whole play. Without a place it is given in a temporary directory that is removed afterwards."""
+def kill_and_resume(place: StorePlace | None, *, tasks: int, keep: bool, progress: Progress) -> DemoView:
+    """Run the demo. Without a place it uses a temporary directory, and removes it afterwards."""
     began_at = time.monotonic()
-    with _scene(place, keep=keep, audience=audience) as settings:
+    with _settings(place, keep=keep, progress=progress) as settings:
         owner = f"demo-{secrets.token_hex(4)}"
         total = tasks * len(STEPS)
-        with _Life(settings, owner, create=tasks) as first:
-            audience.say(f"process {first.pid} creates {tasks:,} tasks and begins to carry them, all at once")
-            saved = _watch_until_killed(first, total, audience)
-        audience.say(f"process {first.pid} killed by SIGKILL after {saved:,} of {total:,} steps")
-        with _Life(settings, owner, create=0) as second:
-            _watch_to_the_end(second, saved, total, audience)
-        audience.say("asking the ledger")
+        with _Process(settings, owner, create=tasks) as first:
+            progress.say(f"process {first.pid} starts {tasks:,} tasks and runs them all at once")
+            saved = _kill_half_way(first, total, progress)
+        progress.say(f"process {first.pid} killed by SIGKILL after {saved:,} of {total:,} steps")
+        with _Process(settings, owner, create=0) as second:
+            _follow_to_end(second, saved, total, progress)
+        progress.say("reading the proof from the ledger")
         reader = open_reader(settings.store)
         try:
             proof = prove(reader, owner=owner, tasks=tasks)
@@ -84,47 +84,47 @@ def perform(place: StorePlace | None, *, tasks: int, keep: bool, audience: Audie
         )
 
 
-def _watch_until_killed(life: _Life, total: int, audience: Audience) -> int:
+def _kill_half_way(process: _Process, total: int, progress: Progress) -> int:
     saved = 0
-    for told in life.tidings():
-        if told.what == "step":
+    for report in process.reports():
+        if report.what == "step":
             saved += 1
-            audience.tell(saved, total)
+            progress.count(saved, total)
             if saved * 2 >= total:
-                life.kill()
+                process.kill()
                 break
-    status = life.wait()
+    status = process.wait()
     if status != -signal.SIGKILL:
         raise HoldfastError(f"the first process ended by itself (status {status}) after {saved} steps")
     return saved
 
 
-def _watch_to_the_end(life: _Life, saved: int, total: int, audience: Audience) -> None:
-    """What is told of the first life may be a little less than what it saved: the ledger knows better."""
-    for told in life.tidings():
-        match told.what:
+def _follow_to_end(process: _Process, saved: int, total: int, progress: Progress) -> None:
+    """The killed process may have saved a few steps more than it reported; the proof counts in the ledger."""
+    for report in process.reports():
+        match report.what:
             case "resumed":
-                audience.say(f"process {life.pid} resumed {told.number:,} runs and goes on")
+                progress.say(f"process {process.pid} resumes {report.number:,} unfinished tasks")
             case "step":
                 saved += 1
-                audience.tell(min(saved, total), total)
-    status = life.wait()
+                progress.count(min(saved, total), total)
+    status = process.wait()
     if status != 0:
-        raise HoldfastError(f"the second process did not come to its end (status {status})")
+        raise HoldfastError(f"the second process failed (status {status})")
 
 
-class _Life:
-    """One child process, and what it tells. It outlives neither its time nor the block it was made for."""
+class _Process:
+    """A child process and its reports. It is killed after MAX_S, and at the end of its `with` block."""
 
     def __init__(self, settings: Settings, owner: str, *, create: int) -> None:
-        # The URL travels in the environment: a command line is for everyone to read.
+        # The URL may hold a password, and every user of the machine can read a command line.
         environ = os.environ | {HOME_VARIABLE: str(settings.home), STORE_VARIABLE: settings.store.url}
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", "holdfast.demo.life", owner, str(create)],
+            [sys.executable, "-P", "-m", "holdfast.demo.process", owner, str(create)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=environ,
-            start_new_session=True,  # Ctrl-C is for the parent, which kills it
+            start_new_session=True,  # Ctrl-C goes to the parent, which kills the child
         )
         self.pid = self._process.pid
         self._timer = threading.Timer(MAX_S, self._process.kill)
@@ -136,16 +136,16 @@ class _Life:
 
     def __exit__(self, *_: object) -> None:
         self._timer.cancel()
-        self._process.kill()  # does nothing to one that has been waited for
+        self._process.kill()  # does nothing after wait()
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
 
-    def tidings(self) -> Iterator[Told]:
+    def reports(self) -> Iterator[Report]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with contextlib.suppress(msgspec.DecodeError):  # the last line of a killed process
-                yield msgspec.json.decode(line, type=Told)
+            with contextlib.suppress(msgspec.DecodeError):  # a killed process may leave half a line
+                yield msgspec.json.decode(line, type=Report)
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -155,8 +155,8 @@ class _Life:
 
 
 @contextlib.contextmanager
-def _scene(place: StorePlace | None, *, keep: bool, audience: Audience) -> Iterator[Settings]:
-    """A home of its own; and a ledger in it, unless another one was named that has no work in flight."""
+def _settings(place: StorePlace | None, *, keep: bool, progress: Progress) -> Iterator[Settings]:
+    """A temporary home with a ledger in it; or with the named ledger, if that has no work in flight."""
     if isinstance(place, MemoryPlace):
         raise SettingsError("--store is 'memory:': two processes cannot share it; name a file or a database")
     if place is not None:
@@ -166,13 +166,13 @@ def _scene(place: StorePlace | None, *, keep: bool, audience: Audience) -> Itera
         yield Settings(home=home, store=place or SqlitePlace(path=(home / LEDGER_NAME).resolve()))
     finally:
         if keep and place is None:
-            audience.say(f"kept: holdfast --home {home} tasks list")
+            progress.say(f"kept: holdfast --home {home} tasks list")
         else:
             shutil.rmtree(home, ignore_errors=True)
 
 
 def _refuse_work_in_flight(place: StorePlace) -> None:
-    """A second life rescues whatever it finds, and other people's work is not ours to play with."""
+    """The second process rescues all work that it finds in the ledger, so nothing else may be in flight."""
     try:
         reader = open_reader(place)
     except NoLedger:
@@ -183,4 +183,6 @@ def _refuse_work_in_flight(place: StorePlace) -> None:
         reader.close()
     alive = sum(number for status, number in counts.items() if not is_terminal(TaskStatus(status)))
     if alive:
-        raise Refused(f"{place.shown} has {alive:,} tasks in flight; give the demo a ledger without any")
+        raise Refused(
+            f"{place.shown} has {alive:,} tasks in flight; name a ledger without any, or leave out --store"
+        )

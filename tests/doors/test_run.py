@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.programs import load_program, read_arguments, split_place
+from holdfast.app.programs import load_program, split_place
+from holdfast.cli.arguments import read_arguments
 from holdfast.core.errors import BadInput
 from tests.builders import stored_run
 from tests.doors.calls import UNFIT, Opens, Run, run_process

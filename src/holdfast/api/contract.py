@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from holdfast.store import Store, Tx
     from holdfast.views.gateway import Status
 
-# The server version that clients see: that of the installed package.
-PACKAGE = "holdfast"
+# The distribution whose version we tell on the wire; on the package index `holdfast` is another project.
+DISTRIBUTION = "holdfast-agents"
 READ, WRITE, ADMIN = "operator.read", "operator.write", "operator.admin"
 ALL_SCOPES = frozenset({READ, WRITE, ADMIN})
 # As in the protocol: write implies read, and admin implies both.
@@ -45,7 +45,7 @@ def with_implied(scopes: Iterable[str]) -> frozenset[str]:
 def our_version() -> str:
     from importlib.metadata import version
 
-    return version(PACKAGE)
+    return version(DISTRIBUTION)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,7 @@ from holdfast.api.rpc import (
     unknown_method,
 )
 from holdfast.api.security import Admitted, Doorkeeper, bearer
+from holdfast.api.tls import MAX_HANDSHAKES, Certificates, TlsLayer
 from holdfast.api.tokens import Tokens
 from holdfast.api.websocket import Connection
 from holdfast.core.audit import STRANGER, WRONG, Actor, Door
@@ -441,21 +442,34 @@ async def serve_doors(
     tokens: Tokens,
     stop: asyncio.Event,
     webhooks: Webhooks | None = None,
+    certificates: Certificates | None = None,
 ) -> None:
     """Serve on sockets that are already listening, until `stop` is set.
 
-    Then no new request is accepted, and requests in progress are answered. The sockets are closed at the
-    end; the supervisor's copies keep listening.
+    With a certificate, the TCP sockets speak TLS and nothing else.
+
+    At the end no new request is accepted, and requests in progress are answered. Then the sockets are closed;
+    the supervisor's copies keep listening.
     """
     loop = asyncio.get_running_loop()
     refusals = Refusals(loop.call_later)
     doors = Doors(gateway, tokens, refusals=refusals, webhooks=webhooks)
     max_bytes = gateway.config.gateway.max_body_bytes
     crowd, room = ConnectionLimits(most_connections()), WaitingRoom()
+    handshakes = WaitingRoom(MAX_HANDSHAKES)
+
+    def protocol(**named: Any) -> asyncio.BaseProtocol:
+        http = PatientHttp(crowd=crowd, refusals=refusals, **named)
+        # Asked for each connection: a renewed certificate counts for the next one.
+        context = None if certificates is None else certificates.context
+        if context is None:
+            return http
+        return TlsLayer(http, context, crowd=crowd, handshakes=handshakes, refusals=refusals)
+
     server = _Server(
         uvicorn.Config(
             doors,
-            http=functools.partial(PatientHttp, crowd=crowd, refusals=refusals),  # type: ignore[arg-type]
+            http=protocol,  # type: ignore[arg-type]
             ws=functools.partial(PatientWebSocket, crowd=crowd, room=room, refusals=refusals),  # type: ignore[arg-type]
             ws_max_size=max_bytes,
             ws_per_message_deflate=False,

@@ -52,6 +52,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Check the home and the ledger, and say how to fix what is wrong.",
     ),
     "config": ("holdfast.cli.config:config", "The settings: check, explain."),
+    "security": ("holdfast.cli.security:security", "Security settings to tighten: check."),
     "tokens": ("holdfast.cli.tokens:tokens", "API tokens: list, create, revoke, rotate."),
     "demo": (
         "holdfast.cli.demo:demo",

@@ -38,7 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> str:
-        """The same for plans of the same items in the same order, whatever is done of them."""
+        """A digest of the items and their order, independent of which are done."""
         text = "\0".join(part for item in self.items for part in (item.id, item.title))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_of(*titles: str) -> Plan:
-    """A plan whose items are known by their titles."""
+    """A plan whose items have their titles as ids."""
     if len(set(titles)) != len(titles):
-        raise BadInput("plan", "two items have the same title; give each its own")
+        raise BadInput("plan", "two items have the same title; give each a different one")
     return Plan(items=tuple(PlanItem(id=title, title=title) for title in titles))

@@ -448,8 +448,8 @@ async def serve_doors(
 
     With a certificate, the TCP sockets speak TLS and nothing else.
 
-    Then no new request is accepted, and requests in progress are answered. The sockets are closed at the
-    end; the supervisor's copies keep listening.
+    At the end no new request is accepted, and requests in progress are answered. Then the sockets are closed;
+    the supervisor's copies keep listening.
     """
     loop = asyncio.get_running_loop()
     refusals = Refusals(loop.call_later)

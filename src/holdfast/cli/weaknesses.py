@@ -324,7 +324,7 @@ def _tokens(call: Invocation, ground: Ground, loaded: Loaded) -> Iterator[Weakne
         if last is not None and now - last > UNUSED:
             never = "was never used" if one.last_used_at is None else "was not used"
             what = f"the token {one.name} {never} in {(now - last).days} days"
-            yield _weakness("token_unused", what, "what nobody needs can still be stolen", remove)
+            yield _weakness("token_unused", what, "an unused token can still be stolen", remove)
 
 
 def _usable(name: str, read: Callable[[], object]) -> Iterator[WeaknessView]:

@@ -163,7 +163,7 @@ def _tried(context: ssl.SSLContext, cert: Path) -> dict[str, tuple[tuple[str, st
     """What a client sees of the certificate, in a handshake that does not leave this process."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
-    # The certificate vouches for itself here: who issued it is for real clients to judge.
+    # Trust the certificate itself here: real clients check its issuer.
     client.load_verify_locations(cafile=cert)
     client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
     ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -13,10 +13,10 @@ SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup check test lint types layers test-fast test-slow soak fix docs bench demo lock clean
+.PHONY: help setup check test lint types layers test-fast test-slow test-pythons test-lowest soak fix docs bench demo lock clean
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: $(STAMP) ## make .venv from the lock file; does nothing when it is up to date
 
@@ -50,6 +50,13 @@ test-fast: $(STAMP)
 test-slow: $(STAMP)
 	@$(BIN)/pytest -q -m slow --numprocesses 3 --maxschedchunk 1 $(PYTEST)
 
+# Each Python has an environment of its own, .venv-3.12 for instance.
+test-pythons: $(STAMP) ## the fast tests under each supported Python that is installed here
+	@$(BIN)/python -m tests.pythons
+
+test-lowest: $(STAMP) ## the fast tests and those of the API with the oldest dependencies that pyproject.toml allows
+	@$(BIN)/python -m tests.pythons lowest
+
 # The same tests as above, with many more kills, freezes, jumps and restarts.
 soak: $(STAMP) ## endurance: the randomised tests again and again, for SOAK_MINUTES (60)
 	@$(BIN)/python -m tests.soak $(SOAK_MINUTES)
@@ -75,8 +82,8 @@ demo: $(STAMP) ## tasks in flight, SIGKILL, one resume each, and the proof
 lock: $(STAMP) ## write requirements/dev.txt anew; UPGRADE=--upgrade takes newer versions
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" $(UPGRADE) \
-	  --extra postgres --extra pydantic-ai --extra dev --output-file requirements/dev.txt pyproject.toml
+	  --extra gateway --extra postgres --extra pydantic-ai --extra dev --output-file requirements/dev.txt pyproject.toml
 
-clean: ## remove .venv and every cache
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+clean: ## remove every .venv and every cache
+	rm -rf $(VENV) .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

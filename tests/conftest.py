@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,23 +37,6 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
 
-BACKENDS = ("sqlite", "memory", "postgres")
-
-# What is tried on several backends is tried on one of them before every commit, and on the others with
-# everything else that takes its time.
-ON_A_STORE = (
-    *("tests/store/", "tests/engine/", "tests/doors/", "tests/examples/", "tests/integrations/"),
-    *("tests/gateway/", "tests/runtimes/", "tests/delivery/", "tests/schedule/"),
-    *("tests/tools/", "tests/migration/", "tests/security/"),
-)
-# A server or a process for each test, every combination of what a stranger may try at every route, every
-# program of the documentation, and histories that take their time to be written.
-UNHURRIED = (
-    *("tests/api/", "tests/examples/", "tests/store/test_plans.py"),
-    *("tests/doors/test_api_cli.py", "tests/doors/test_program.py"),
-    *("tests/security/test_strangers.py", "tests/security/test_smuggling.py"),
-)
-
 _WHOLLY_SLOW = "\npytestmark = pytest.mark.slow\n"
 
 
@@ -60,32 +44,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Before a commit nobody even reads what will not be run."""
     if config.getoption("-m") != "not slow" or collection_path.suffix != ".py":
         return None
-    path = collection_path.relative_to(config.rootpath).as_posix()
-    is_unhurried = path.startswith(UNHURRIED) and collection_path.name.startswith("test_")
-    return True if is_unhurried or _WHOLLY_SLOW in collection_path.read_text(encoding="utf-8") else None
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    ids = {item.nodeid for item in items}
-    twins: list[pytest.Item] = []
-    for item in items:
-        if item.nodeid.startswith(UNHURRIED):
-            item.add_marker(pytest.mark.slow)
-        if not item.nodeid.startswith(ON_A_STORE):
-            continue
-        _, _, case = item.nodeid.partition("[")
-        if "memory" in case and item.nodeid.replace("memory", "sqlite") in ids:
-            # The store's own suite shows that both do the same; for the rest once is enough.
-            if item.nodeid.startswith("tests/store/"):
-                item.add_marker(pytest.mark.slow)
-            else:
-                twins.append(item)
-        elif "postgres" in case:
-            item.add_marker(pytest.mark.slow)
-    if twins:
-        config.hook.pytest_deselected(items=twins)
-        dropped = set(twins)
-        items[:] = [item for item in items if item not in dropped]
+    return True if _WHOLLY_SLOW in collection_path.read_text(encoding="utf-8") else None
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -107,6 +66,18 @@ def no_secret_is_known() -> Iterator[None]:
     """What one test keeps secret, in the process that all tests share, is no secret of the next."""
     with without_known_secrets():
         yield
+
+
+@pytest.fixture
+def hangups_are_heard() -> Iterator[None]:
+    """Processes that the test starts hear SIGHUP, also when the tests run under nohup.
+
+    A child inherits an ignored signal, but not a handler. With a handler that does nothing, the tests
+    themselves still outlive their terminal.
+    """
+    before = signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class Ledger:
@@ -299,7 +270,9 @@ def memory_ledger() -> Iterator[Ledger]:
     ledger.close()
 
 
-@pytest.fixture(params=BACKENDS)
+# What is tried on several backends is tried on one of them before every commit. The suite of the store is
+# tried in memory, too (its conftest): it shows that both do the same, so for the rest once is enough.
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
     ledger: Ledger = request.getfixturevalue(f"{request.param}_ledger")
     ledger.begin()
@@ -317,7 +290,7 @@ def store(ledger: Ledger) -> Store:
     return ledger.open()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
     """A ledger that several stores open one after another, each with the same key outside of it."""
     # Only a test that needs it pays for the engine.

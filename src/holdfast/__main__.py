@@ -19,6 +19,6 @@ def _leave_working_directory() -> None:
 
 if __name__ == "__main__":
     _leave_working_directory()
-    from holdfast.cli.main import main
+    from holdfast.cli.entry import main
 
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""Whether a file may be obeyed: its owner, its mode, the links that lead to it, the directories above it.
+"""Whether a file may be trusted: its owner, its mode, the links that lead to it, the directories above it.
 
-A user who can write a file, or exchange it for another one, decides what it says. So the owner of every file,
-link and directory on the way must be root or the user of this process, and no other user may write there.
+A user who can write or replace a file controls its contents. So the owner of every file, link and directory
+on the path must be root or the user of this process, and no other user may write there.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# As many as Linux follows.
+# Linux follows as many.
 _MAX_LINKS = 40
 
 
 class Place(NamedTuple):
-    """One file, link or directory on the way to a path."""
+    """One file, link or directory on a path."""
 
     path: Path
     found: os.stat_result
@@ -28,51 +28,51 @@ class Place(NamedTuple):
 def why_not_trusted(
     path: Path, *, opened: os.stat_result | None = None, is_private: bool = False, is_parent: bool = False
 ) -> str | None:
-    """Why this file or directory must not be obeyed, with the command that changes it; None if it may be.
+    """Why this file or directory must not be trusted, with the command that fixes it; None if it may be.
 
-    `opened` is what the caller has open under this path; if every directory above is ours, no other user can
-    have exchanged it. A private file must not be readable by others, either. With `is_parent` the question is
-    about a file that is to be made in this directory, which may be sticky then, as /tmp is. Raises OSError if
-    the path cannot be looked at, FileNotFoundError included.
+    `opened` is the file that the caller has open under this path; if all directories above are ours, no other
+    user can have replaced it. A private file must not be readable by others, either. With `is_parent` the
+    question is about a file to be created in this directory, which may then be sticky, as /tmp is. Raises
+    OSError if the path cannot be read, FileNotFoundError included.
     """
     *above, last = way_to(path)
     for place in above:
         problem = _why_foreign(place) or _why_writable(place, may_be_sticky=True)
         if problem is not None:
-            return f"{problem}, and {last.path} lies below it" if place.path in last.path.parents else problem
+            return f"{problem}; {last.path} is below it" if place.path in last.path.parents else problem
     if opened is not None and not os.path.samestat(opened, last.found):
-        return f"{path} was exchanged while it was read: try again"
+        return f"{path} was replaced while it was read: try again"
     if is_parent:
         return _why_foreign(last) or _why_writable(last, may_be_sticky=True)
     return why_not(last.path, last.found, is_private=is_private)
 
 
 def why_not(path: Path, found: os.stat_result, *, is_private: bool = False) -> str | None:
-    """The same for what was found under this path, without a look at the directories above it."""
+    """The same for what was found under this path, without checking the directories above it."""
     place = Place(path, found)
     problem = _why_foreign(place) or _why_writable(place)
     mode = stat.S_IMODE(found.st_mode)
     if problem is None and is_private and mode & 0o077:
         return (
-            f"{path} is open to others (mode {mode:04o}), who may have read it: "
-            f"replace what it holds, then {_command('chmod 600', path)}"
+            f"{path} is open to others (mode {mode:04o}), so they may have read it: "
+            f"replace the secret in it, then {_command('chmod 600', path)}"
         )
     return problem
 
 
 def why_foreign_link(path: Path) -> str | None:
-    """Why the links on the way to this path must not be followed: another user made one. None if they may."""
+    """Why the links in this path must not be followed: another user made one. None if they may be."""
     try:
         for place in way_to(path):
             if stat.S_ISLNK(place.found.st_mode) and (problem := _why_foreign(place)) is not None:
                 return problem
-    except OSError:  # what is not there leads nowhere
+    except OSError:  # a path that does not exist has nothing to follow
         return None
     return None
 
 
 def make_private_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, for their owner alone; durable by name.
+    """Make a directory and its missing parents, for their owner alone, and sync their names to disk.
 
     A directory that exists stays as it is. Raises OSError.
     """
@@ -85,11 +85,11 @@ def make_private_directory(path: Path) -> None:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
                 raise
-            # This file system cannot, or the directory above may not be read.
+            # The file system cannot sync directories, or this process may not read the parent.
 
 
 def sync_directory(path: Path) -> None:
-    """Make durable which names the directory holds."""
+    """Make the directory's entries durable."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
@@ -98,8 +98,8 @@ def sync_directory(path: Path) -> None:
 
 
 def way_to(path: Path) -> Iterator[Place]:
-    """Every directory and link on the way to the path, from the root on, and what is there at last."""
-    # From the end to the beginning: what is looked at next stands at the end.
+    """Every directory and link on the path, from the root on, and finally the file itself."""
+    # In reverse, so that the next part is at the end.
     waiting = [*reversed(path.absolute().parts[1:])]
     at, links = Path(path.absolute().anchor), 0
     yield Place(at, at.lstat())
@@ -136,10 +136,10 @@ def _why_foreign(place: Place) -> str | None:
 
 
 def _why_writable(place: Place, *, may_be_sticky: bool = False) -> str | None:
-    if stat.S_ISLNK(place.found.st_mode):  # its mode means nothing
+    if stat.S_ISLNK(place.found.st_mode):  # the mode of a link has no meaning
         return None
     mode = stat.S_IMODE(place.found.st_mode)
-    # As in /tmp: only the owner of a file may move it away, and the owner of each is looked at.
+    # As in /tmp: only the owner of a file may move it away, and every owner on the path is checked.
     if may_be_sticky and mode & stat.S_ISVTX:
         return None
     others = None
@@ -159,7 +159,7 @@ def _is_own_group(found: os.stat_result) -> bool:
 
     try:
         owner, group = pwd.getpwuid(found.st_uid).pw_name, grp.getgrgid(found.st_gid)
-    except KeyError:  # no such name here
+    except KeyError:  # this machine does not know the user or the group
         return False
     return group.gr_name == owner and set(group.gr_mem) <= {owner}
 

@@ -16,6 +16,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.server import Webhooks, serve_doors
+from holdfast.api.tls import Certificates
 from holdfast.api.tokens import Tokens
 from holdfast.config.gateway import AgentSettings, Config, GatewaySettings
 from holdfast.core.clock import Clock, SystemClock
@@ -114,7 +115,15 @@ class StandIn:
 class House:
     """The doors of one gateway in a thread of their own, and the ways in."""
 
-    def __init__(self, gateway: StandIn, home: Path, *, webhooks: Webhooks | None = None) -> None:
+    def __init__(
+        self,
+        gateway: StandIn,
+        home: Path,
+        *,
+        webhooks: Webhooks | None = None,
+        certificates: Certificates | None = None,
+    ) -> None:
+        self.certificates = certificates
         self.gateway = gateway
         self.home = home
         self.tokens = Tokens.of(
@@ -140,7 +149,7 @@ class House:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.certificates is not None else ''}://127.0.0.1:{self.port}"
 
     def _run(self) -> None:
         try:
@@ -160,6 +169,7 @@ class House:
             tokens=self.tokens,
             stop=self._stop,
             webhooks=self._webhooks,
+            certificates=self.certificates,
         )
 
     def __enter__(self) -> House:
@@ -259,6 +269,7 @@ def a_house(
     *,
     settings: GatewaySettings = QUICK,
     webhooks: Webhooks | None = None,
+    certificates: Certificates | None = None,
 ) -> Iterator[House]:
     """A gateway that serves in this home and holds it."""
     home.mkdir(mode=0o700, exist_ok=True)
@@ -266,7 +277,8 @@ def a_house(
     store = SqliteStore(home / "ledger.db", clock=SystemClock(), vault=Vault(FileKey(home / "key")))
     try:
         config = Config(gateway=settings, agents=agents())
-        with House(StandIn(store, config, home), home, webhooks=webhooks) as house:
+        gateway = StandIn(store, config, home)
+        with House(gateway, home, webhooks=webhooks, certificates=certificates) as house:
             yield house
     finally:
         store.close()

@@ -7,6 +7,8 @@ import getpass
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from holdfast.api.methods import METHODS
 from holdfast.api.tasks import CancelAsked
 from holdfast.api.token_methods import TokenAsked, TokenCreateAsked
@@ -19,6 +21,8 @@ from holdfast.views.tokens import TokenMadeView, TokenRevokedView
 from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, House
 from tests.builders import a_run, a_task, put
 from tests.security.hooked import hooked_house
+
+pytestmark = pytest.mark.slow
 
 
 def a_queued_task(store: Store, owner: str = "ada") -> str:

@@ -27,6 +27,8 @@ from holdfast.api.connection_limits import (
 )
 from tests.api.stand_in import TOKEN, House, a_house
 
+pytestmark = pytest.mark.slow
+
 HEAD = b"GET /healthz HTTP/1.1\r\n"
 PATIENCE_S = 20.0
 

@@ -15,6 +15,8 @@ from holdfast.core.clock import SystemClock
 from tests.api.stand_in import TOKEN, House
 from tests.builders import stored_run
 
+pytestmark = pytest.mark.slow
+
 
 class Told:
     """One event of a stream."""

@@ -18,6 +18,8 @@ from holdfast.testing.stores import memory_store
 from holdfast.views.wire import TaskSummary
 from tests.builders import a_task
 
+pytestmark = pytest.mark.slow
+
 
 def changed(number: int, status: TaskStatus = TaskStatus.QUEUED, **task: str) -> Changed:
     found = a_task(id=f"task_{number}", status=status, **task)

@@ -12,6 +12,8 @@ from holdfast.config.files import load
 from tests.api.stand_in import House
 from tests.engine.tables import dump
 
+pytestmark = pytest.mark.slow
+
 # Of letters alone, so that no pattern knows them.
 FIRST, LATER, ALERTS = "lemonade" * 5, "sandcastle" * 4, "seashell" * 3
 

@@ -23,6 +23,8 @@ from tests.builders import later, stored_run
 from tests.doors.test_reviews import in_doubt
 from tests.store.programs import a_question
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["hooked"]
 
 # What it takes longest to look at, and what only a walk through its structure finds.

@@ -19,6 +19,8 @@ from holdfast.store import Tx
 from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, TOKEN, Client, House
 from tests.builders import a_delivery, a_run, a_task, put
 
+pytestmark = pytest.mark.slow
+
 
 def a_queued_task(house: House, owner: str) -> str:
     task = a_task(owner=owner)

@@ -8,6 +8,8 @@ import pytest
 
 from holdfast.api.peers import UNKNOWN, counted, networks_of, peer_of
 
+pytestmark = pytest.mark.slow
+
 PROXIES = networks_of(["10.0.0.1", "192.168.0.0/16", "2001:db8:1::/48"])
 
 

@@ -7,6 +7,8 @@ import pytest
 from holdfast.core.hold import RESUME, Hold
 from tests.api.stand_in import OWNER_TOKEN, READ_TOKEN, TOKEN, House
 
+pytestmark = pytest.mark.slow
+
 WRONG = "x" * 70
 
 

@@ -18,6 +18,8 @@ from holdfast.store.clock import LedgerClock
 from tests.api.stand_in import TOKEN, House
 from tests.builders import stored_checkpoint, stored_run
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_task_is_listed_shown_and_cancelled_in_the_words_of_the_protocol(house: House) -> None:
     task_id = stored_run(house.gateway.store).task_id

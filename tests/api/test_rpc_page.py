@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.api.methods import METHODS
 from tests.api.rpc_page import PAGE, filled
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_guide_lists_every_method_and_every_code() -> None:

@@ -20,6 +20,8 @@ from holdfast.api.security import GUESSES, Bucket
 from holdfast.config.gateway import GatewaySettings
 from tests.api.stand_in import OWNER_TOKEN, READ_TOKEN, TOKEN, House, a_house
 
+pytestmark = pytest.mark.slow
+
 ROUTES = [
     ("GET", "/healthz"),
     ("GET", "/readyz"),

@@ -20,6 +20,8 @@ from tests.builders import later, stored_checkpoint, stored_run
 from tests.doors.test_questions import asked_by_waiting_run
 from tests.doors.test_reviews import in_doubt
 
+pytestmark = pytest.mark.slow
+
 NOW: datetime = later(hours=1)
 
 

@@ -18,6 +18,8 @@ from holdfast.gateway.hooks import Hooks
 from holdfast.views.sessions import PostedView
 from tests.api.stand_in import TOKEN, House, a_house
 
+pytestmark = pytest.mark.slow
+
 SECRET = b"a secret that both ends know"
 
 

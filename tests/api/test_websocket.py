@@ -18,6 +18,8 @@ from holdfast.gateway.gateway import Standing
 from tests.api.stand_in import READ_TOKEN, TOKEN, Client, House, a_house
 from tests.builders import stored_run
 
+pytestmark = pytest.mark.slow
+
 HELLO = {"type", "protocol", "server", "features", "snapshot", "auth", "policy"}
 
 

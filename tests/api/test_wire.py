@@ -14,6 +14,8 @@ from holdfast.views.wire import WIRE_STATUS, TaskSummary
 from tests.builders import FAILURE, START, a_task
 from tests.doors.calls import CANARIES, HOSTILE, UNFIT
 
+pytestmark = pytest.mark.slow
+
 WIRE = {"queued", "running", "completed", "failed", "cancelled", "timed_out"}
 
 

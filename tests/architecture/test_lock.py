@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 
@@ -18,7 +19,7 @@ PINNED = re.compile(
 def declared() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["postgres"], *extras["dev"]]
+    wanted = [*project["dependencies"], *itertools.chain(*extras.values())]
     return {re.split(r"[\[<>=!~ ;]", one)[0].lower().replace("_", "-") for one in wanted}
 
 

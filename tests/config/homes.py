@@ -28,6 +28,7 @@ EVERY_KEY: dict[str, Any] = {
         "alert_after_s": 5.0,
         "owner": "ada",
         "python_path": ["modules"],
+        "tls": {"cert": "tls/cert.pem", "key": "tls/key.pem"},
         "restart": {
             "session_recovery": False,
             "cron_retry_on_interrupt": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -161,14 +162,16 @@ def test_a_change_of_any_single_key_is_noticed() -> None:
     every = msgspec.convert(EVERY_KEY, Config)
     plain = {name: value for name, value in values(every).items() if name.split(".")[0] not in SECTIONS}
     for name, value in plain.items():
-        tree: dict[str, Any] = {}
+        # A certificate and its key are set together or not at all.
+        before = {"gateway": {"tls": {"cert": "a", "key": "b"}}} if name.startswith("gateway.tls.") else {}
+        tree: dict[str, Any] = copy.deepcopy(before)
         table = tree
         *parts, last = name.split(".")
         for part in parts:
             table = table.setdefault(part, {})
         table[last] = value
 
-        found = changed(Config(), config(**tree))
+        found = changed(config(**before), config(**tree))
 
         assert (found.live + found.restart + found.up) == [name]
         assert name in getattr(found, applies(name).value)

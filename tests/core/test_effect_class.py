@@ -306,7 +306,7 @@ def make_lambda() -> Callable[..., int]:
 
 @pytest.mark.parametrize("fn", [make_lambda(), functools.partial(make_lambda()), step(make_lambda(), id="a")])
 def test_a_lambda_needs_a_name(fn: Callable[..., Any]) -> None:
-    with pytest.raises(BadInput, match=r"give it a name: hf\.step\(fn, name=…\)"):
+    with pytest.raises(BadInput, match=r"give it one: hf\.step\(fn, name=…\)"):
         step_name(fn)
 
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 import holdfast as hf
-from holdfast import app
+from holdfast.app import stores
 from holdfast.core.checkpoint import CheckpointKind
 from holdfast.core.effect import Effect, decode_request
 from holdfast.core.events import EventKind
@@ -162,8 +162,8 @@ class Life:
         """Until everything has ended, or a SIGTERM asks us to stop; without a person: until nothing moves."""
         be_killed_when_stuck()
         be_patient()
-        open_place = app.open_place
-        app.open_place = lambda *args, **kwargs: wrapped(open_place(*args, **kwargs))
+        open_place = stores.open_place
+        stores.open_place = lambda *args, **kwargs: wrapped(open_place(*args, **kwargs))
         is_asked_to_stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_asked_to_stop.set)
         say("began")

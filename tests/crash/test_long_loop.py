@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 import holdfast as hf
-from holdfast import app
+from holdfast.app import stores
 from holdfast.engine.journal import scopes
 from holdfast.engine.worker import worker as worker_module
 from holdfast.store.sqlite import SqliteStore
@@ -118,8 +118,8 @@ def program_with(at_turn: Callable[[int, list[str]], object]) -> hf.TaskDefiniti
 
 async def carry(place: Place, wrapped: Callable[[Any], Any], task: hf.TaskDefinition[[], int]) -> int:
     be_killed_when_stuck()
-    open_place = app.open_place
-    app.open_place = lambda *args, **kwargs: wrapped(open_place(*args, **kwargs))
+    open_place = stores.open_place
+    stores.open_place = lambda *args, **kwargs: wrapped(open_place(*args, **kwargs))
     async with hf.open(place.url, tasks=[task], home=place.home) as holdfast:
         handle = await holdfast.start(task(), key="talk")
         return await handle.result()

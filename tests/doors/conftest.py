@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import app
+from holdfast.app import homes
 from holdfast.cli.main import main
 from holdfast.store.outer_keys import FileKey
 from holdfast.store.sealing import Vault
@@ -34,7 +34,7 @@ VARIABLES = (
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(app, "LOCK_PATIENCE_S", 0.0)
+    monkeypatch.setattr(homes, "LOCK_PATIENCE_S", 0.0)
 
 
 @pytest.fixture

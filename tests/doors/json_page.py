@@ -36,6 +36,7 @@ from holdfast.views.health import (
 )
 from holdfast.views.keys import ExportedView, ImportedView, KeyView, RekeyedView
 from holdfast.views.questions import AnsweredView, QuestionPageView
+from holdfast.views.security import SecurityView
 from holdfast.views.sessions import (
     AgentPageView,
     MessageView,
@@ -108,6 +109,7 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "store key import [FILE]": ImportedView,
     "doctor": DoctorView,
     "config check": ConfigCheckView,
+    "security check": SecurityView,
     "config explain": ExplainedView,
     "demo": DemoView,
     "version": VersionView,

@@ -29,6 +29,8 @@ from tests.doors.calls import Opens, Run
 from tests.doors.test_questions import asked_by_waiting_run
 from tests.doors.test_reviews import in_doubt
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = '[agents.ada]\ncallable = "tests.api.stand_in:agents"\n'
 
 
@@ -406,7 +408,7 @@ def test_a_restart_or_a_stop_that_cannot_be_had_ends_with_status_3_and_the_reaso
     shown = run("gateway", "restart", "--force")
     stopped = run("gateway", "stop")
 
-    reason = f"the gateway does not restart: {house.gateway.problem}; see to that, then ask again"
+    reason = f"the gateway does not restart: {house.gateway.problem}; fix that, then ask again"
     assert (restarted.status, shown.status, stopped.status) == (3, 3, 3)
     assert restarted.error == {"code": "restart_blocked", "message": reason}
     assert f"holdfast: {reason}" in shown.err

@@ -199,7 +199,7 @@ def link(home: Path) -> None:
         (lose, "key_missing", "store key import"),
         (replace, "key_wrong", "store key import"),
         (open_to_others, "key_unusable", "chmod 600"),
-        (empty, "key_unusable", "holds nothing"),
+        (empty, "key_unusable", "is empty"),
         (link, "key_unusable", "is a link"),
     ],
 )
@@ -237,7 +237,7 @@ def test_a_key_that_did_not_arrive_in_its_variable_is_told_and_no_other_is_made(
     called = run("store", "migrate", "--json")
 
     assert (called.status, called.error["code"]) == (2, "key_unusable")
-    assert "the variable HOLDFAST_KEY holds nothing" in called.error["message"]
+    assert "the variable HOLDFAST_KEY is empty" in called.error["message"]
     assert not (home / "key").exists()
 
 
@@ -553,7 +553,7 @@ def test_a_backup_without_a_key_to_take_along_is_not_made(
 
 
 @pytest.mark.parametrize(
-    ("harm", "says"), [(lose, "is not in the file"), (replace, "and the one in the file")]
+    ("harm", "says"), [(lose, "is not in the file"), (replace, "but the one in the file")]
 )
 def test_a_gateway_without_the_right_key_ends_as_with_unusable_settings_and_is_not_started_again(
     home: Path, task_id: str, harm: Callable[[Path], None], says: str

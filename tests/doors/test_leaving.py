@@ -76,6 +76,7 @@ def test_a_killed_task_goes_on_with_its_key_too(run: Run, home: Path, tally: Tal
     assert only_task(run)["status"] == "succeeded"
 
 
+@pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], ids=str
 )

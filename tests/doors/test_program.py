@@ -22,6 +22,8 @@ from holdfast.store.locks import HomeLock
 from tests.builders import START, stored_run
 from tests.doors.calls import PROGRAM, Opens, Run, environment, run_process
 
+pytestmark = pytest.mark.slow
+
 ESCAPE = "\x1b["
 
 

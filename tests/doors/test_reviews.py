@@ -368,8 +368,8 @@ def test_what_is_not_in_doubt_any_more_is_refused_with_its_status(run: Run) -> N
     ("status", "said", "code"),
     [
         (EffectStatus.FAILED, "is failed and cannot become reviewed", 3),
-        (EffectStatus.DONE, "`holdfast reviews list` shows what there is", 4),
-        (EffectStatus.INTENT, "`holdfast reviews list` shows what there is", 4),
+        (EffectStatus.DONE, "run `holdfast reviews list` to see what there is", 4),
+        (EffectStatus.INTENT, "run `holdfast reviews list` to see what there is", 4),
     ],
 )
 def test_what_was_never_in_doubt_is_refused(

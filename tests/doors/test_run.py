@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.programs import load_program, read_arguments, split_place
+from holdfast.app.programs import load_program, split_place
+from holdfast.cli.arguments import read_arguments
 from holdfast.core.errors import BadInput
 from tests.builders import stored_run
 from tests.doors.calls import UNFIT, Opens, Run, run_process
@@ -416,15 +417,15 @@ def test_a_command_that_is_shown_is_about_the_same_ledger(run: Run, tmp_path: Pa
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("no_such_module:task", "there is no such module"),
-        (f"{ERRANDS}.deeper:task", "there is no such module"),
+        ("no_such_module:task", "no such module"),
+        (f"{ERRANDS}.deeper:task", "no such module"),
         (f"{ERRANDS}:no_such_task", f"{ERRANDS}:say"),
-        (f"{ERRANDS}:NOT_A_TASK", "put @hf.task on it"),
-        (f"{ERRANDS}:note", "put @hf.task on it"),
-        (ERRANDS, "name a task of it"),
-        ("tests.builders:START", "no task at all"),
-        ("no/such/file.py:task", "there is no such file"),
-        (":task", "name a module"),
+        (f"{ERRANDS}:NOT_A_TASK", "decorate it with @hf.task"),
+        (f"{ERRANDS}:note", "decorate it with @hf.task"),
+        (ERRANDS, "name a task; choose from"),
+        ("tests.builders:START", "it has no tasks"),
+        ("no/such/file.py:task", "no such file"),
+        (":task", "write a module"),
     ],
 )
 def test_what_cannot_be_found_is_said_in_one_line(run: Run, home: Path, spec: str, said: str) -> None:
@@ -439,15 +440,15 @@ def test_what_cannot_be_found_is_said_in_one_line(run: Run, home: Path, spec: st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--arg", "number=three"), "a whole number is needed, not 'three'"),
-        (("--arg", "share=much"), "a number is needed"),
-        (("--arg", "flag=perhaps"), "true or false is needed"),
+        (("--arg", "number=three"), "expected a whole number, got 'three'"),
+        (("--arg", "share=much"), "expected a number"),
+        (("--arg", "flag=perhaps"), "expected true or false"),
         (("--arg", "tags=[1"), "write it as JSON"),
         (("--arg", "tags=[1]"), "Expected `str`"),
         (("--arg", "colour=green"), "green"),
         (("--arg", "number"), "has no value"),
         (("--arg", "=3"), "has no value"),
-        (("--arg", "nonsense=3"), "has no such parameter; it has text, number"),
+        (("--arg", "nonsense=3"), "has no such parameter; its parameters are text, number"),
         (("--arg", "number=1", "--arg", "number=2"), "given twice"),
         (("--arg", "number=1", "--json-arg", "number=2"), "given twice"),
         (("--json-arg", "number={"), "no JSON"),
@@ -484,7 +485,7 @@ def test_a_mistake_as_json_is_an_error_document(run: Run) -> None:
         ("def broken(:\n", "SyntaxError"),
         ("import no_such_thing_at_all\n", "No module named 'no_such_thing_at_all'"),
         ("1 / 0\n", "ZeroDivisionError: division by zero"),
-        ("raise SystemExit(0)\n", "it ended while it was imported"),
+        ("raise SystemExit(0)\n", "it exited during its import"),
         ("@hf.task\ndef t(run): ...\n", "write `async def`"),
         (
             "@hf.task\nasync def a(run): ...\n@hf.task(name='a')\nasync def b(run): ...\n",

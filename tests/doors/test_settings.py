@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import app
+from holdfast.app import homes
 from holdfast.config import (
     MemoryPlace,
     PostgresPlace,
@@ -203,7 +204,7 @@ def test_without_its_driver_postgresql_says_what_to_install(
 
     monkeypatch.setattr(builtins, "__import__", without_driver)
 
-    with pytest.raises(SettingsError, match=r"pip install holdfast\[postgres\]") as found:
+    with pytest.raises(SettingsError, match=r"pip install 'holdfast-agents\[postgres\]'") as found:
         opens(
             PostgresPlace(url="postgresql://ada:hunter2@h/d"), **({} if opens is app.open_reader else CLOCK)
         )
@@ -226,7 +227,7 @@ def test_a_write_waits_a_moment_for_another_command(tmp_path: Path, monkeypatch:
     settings = read_settings({}, home=str(tmp_path))
     app.open_place(settings.store, clock=FakeClock()).close()
     other = HomeLock.take(tmp_path, role="cli")
-    monkeypatch.setattr(app, "LOCK_PATIENCE_S", 30.0)
+    monkeypatch.setattr(homes, "LOCK_PATIENCE_S", 30.0)
     monkeypatch.setattr("time.sleep", lambda _: other.release())
 
     with app.writing(settings, clock=FakeClock()), pytest.raises(HomeInUse):
@@ -286,4 +287,4 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_the_version_is_that_of_the_distribution() -> None:
     from importlib.metadata import version
 
-    assert holdfast.__version__ == version("holdfast")
+    assert holdfast.__version__ == version("holdfast-agents")

@@ -255,9 +255,9 @@ def test_a_ledger_that_cannot_be_read_is_said_on_the_screen_and_nothing_is_count
     view, shown = run("status", "--json"), run("status")
 
     assert (view.status, shown.status) == (1, 1)
-    assert "not a database of Holdfast's" in view.json["ledger_problem"]
+    assert "not a Holdfast database" in view.json["ledger_problem"]
     assert not view.json["is_counted"]
-    assert "not a database of Holdfast's" in shown.out
+    assert "not a Holdfast database" in shown.out
     assert "not running; `holdfast up` starts it" in shown.out
     assert "tasks" not in shown.out
 

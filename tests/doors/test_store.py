@@ -87,7 +87,7 @@ def test_a_missing_index_is_noticed_and_restored(
 
     assert verified.status == 1
     assert f"the index {index} is missing" in verified.out
-    assert "`holdfast store migrate` restores it" in verified.out
+    assert "run `holdfast store migrate` to restore it" in verified.out
     (schema,) = [one for one in looked["checks"] if one["name"] == "schema"]
     assert (schema["verdict"], index in schema["message"]) == (verdict, True)
     assert "holdfast store migrate" in schema["remedy"]
@@ -170,7 +170,7 @@ def test_a_ledger_of_a_newer_holdfast_is_left_alone(
     called = run(*arguments)
 
     assert called.status == 1
-    assert "use a newer one" in called.err
+    assert "upgrade Holdfast" in called.err
 
 
 # --- backup
@@ -340,7 +340,7 @@ PAGE = 4096
         (spoil_header, "its header is damaged"),
         (spoil_schema, "page 2 does not match its checksum"),
         (spoil_tasks, "tasks: the database is damaged"),
-        (cut_in_half, "the file was cut"),
+        (cut_in_half, "the file was truncated"),
     ],
 )
 def test_what_is_damaged_is_listed_with_how_to_restore_a_backup(
@@ -391,7 +391,7 @@ def test_a_file_that_is_no_database_is_a_clear_error(run: Run, home: Path, conte
     called = run("tasks", "list")
 
     assert called.status == 1
-    assert "not a database of Holdfast's" in called.err
+    assert "not a Holdfast database" in called.err
 
 
 def test_a_database_of_something_else_is_refused(run: Run, home: Path) -> None:
@@ -403,7 +403,7 @@ def test_a_database_of_something_else_is_refused(run: Run, home: Path) -> None:
     called = run("tasks", "list")
 
     assert called.status == 1
-    assert "a database of something else" in called.err
+    assert "is not a Holdfast database" in called.err
 
 
 def test_a_file_that_nobody_filled_is_no_ledger_yet(run: Run, home: Path) -> None:

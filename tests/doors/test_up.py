@@ -202,6 +202,7 @@ def test_a_gateway_that_never_serves_is_not_announced(home: Path, more: tuple[st
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize("more", [(), ("--no-supervisor",)], ids=["supervised", "alone"])
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1])
 def test_a_restart_is_recorded_with_the_signal_that_asked_for_it(
@@ -277,6 +278,7 @@ def test_a_port_of_the_settings_is_taken_unless_another_is_given(home: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangups_are_heard")
 def test_a_change_that_it_cannot_follow_is_said_at_the_next_start_of_the_gateway(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "holdfast.toml").write_text("[gateway]\nport = 0\n")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 on_every_backend = pytest.mark.parametrize(
     "ledger",
-    ["memory", "sqlite", "postgres"],
+    ["sqlite", "postgres"],
     indirect=True,
 )
 

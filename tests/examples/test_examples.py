@@ -12,6 +12,8 @@ from examples.loop import before
 from tests.examples.difference import GUIDE, SHOWN, difference
 from tests.examples.programs import ALL, EXAMPLES, Example
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def place(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -21,6 +21,8 @@ from tests.architecture.source import DOCS
 from tests.examples.programs import EXAMPLES
 from tests.payments import Payments, taking_payments
 
+pytestmark = pytest.mark.slow
+
 BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 # Each task on a page: what it is called with, and what it returns.
 RUNS: dict[str, dict[str, tuple[tuple[Any, ...], object]]] = {

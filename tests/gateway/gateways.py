@@ -1,4 +1,4 @@
-"""A gateway over a store of a test, without doors: what `holdfast gateway child` wires around it."""
+"""A gateway over a store of a test, without doors: what `app.gateway` wires around it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast import app
+from holdfast.app.workers import gateway_worker
 from holdfast.config.gateway import Config, GatewaySettings, RestartSettings
 from holdfast.core.clock import Clock
 from holdfast.core.manifest import Restart
@@ -72,14 +74,16 @@ async def hosted(
     async def try_next() -> str | None:
         return why_not()
 
+    config = config or config_with()
     gateway = Gateway(
         store,
         clock,
         life,
-        config or config_with(),
+        config,
         known,
         home=home,
         inbox=Inbox(store, clock),
+        make_worker=gateway_worker(app.wire(store, clock, life), known, config),
         services=[conversations, *services],
         held=[conversations],
         why_held=why_held,

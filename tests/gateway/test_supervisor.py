@@ -116,6 +116,7 @@ def test_a_client_is_never_refused_through_ten_restarts_and_two_crashes(tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangups_are_heard")
 def test_hundreds_of_clients_wait_while_no_gateway_lives(tmp_path: Path) -> None:
     with staged(tmp_path, "crash,serve", patience={"first_wait_s": 600.0, "longest_wait_s": 600.0}) as stage:
         stage.read_until("started again in")
@@ -240,6 +241,7 @@ def test_ctrl_c_reaches_the_supervisor_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
 def test_these_signals_restart_the_gateway(tmp_path: Path, number: signal.Signals) -> None:
     with staged(tmp_path) as stage:
@@ -253,11 +255,11 @@ def test_these_signals_restart_the_gateway(tmp_path: Path, number: signal.Signal
 
 @pytest.mark.slow
 def test_a_supervisor_started_with_nohup_does_not_hear_the_terminal_go(tmp_path: Path) -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         stage = Stage(tmp_path, "serve", {}, {})
     finally:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, before)
     try:
         stage.read_until("serves")
         stage.signal(signal.SIGHUP)
@@ -359,6 +361,7 @@ def test_settings_that_are_unusable_at_the_first_start_end_the_supervisor(tmp_pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("hangups_are_heard")
 def test_settings_that_become_unusable_are_tried_again_and_are_no_crash(tmp_path: Path) -> None:
     with staged(tmp_path, "serve,unusable,unusable,serve") as stage:
         stage.read_until("is ready")

@@ -21,6 +21,8 @@ from tests.api.stand_in import TOKEN, Client, House, a_house
 from tests.security.hooked import hooked_house
 from tests.security.raw_http import ask, connected, head, said, signature_line, status_of
 
+pytestmark = pytest.mark.slow
+
 HOUR_S = 3600.0
 
 

@@ -110,7 +110,7 @@ def test_a_file_that_is_exchanged_while_it_is_written_gets_no_name(
 
     monkeypatch.setattr(sqlite_file, "_copy_pages", exchange)
 
-    with pytest.raises(StoreUnavailable, match="was exchanged by another program"):
+    with pytest.raises(StoreUnavailable, match="another program replaced"):
         backup(ledger, shared / "copy.db")
 
     assert not (shared / "copy.db").exists()

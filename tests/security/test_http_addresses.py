@@ -135,7 +135,7 @@ async def test_the_usual_port_makes_no_difference(url: str) -> None:
         ("::ffff:10.0.0.1", "private"),
         ("64:ff9b::7f00:1", "loopback"),
         ("64:ff9b::a9fe:a9fe", "link-local"),
-        ("64:ff9b:1::1", "reserved"),
+        ("64:ff9b:1::1", "private"),
         ("2002:7f00:1::", "loopback"),
         ("2002:a00:1::", "private"),
         ("2001:0:7f00:1::", "private"),

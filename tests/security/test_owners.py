@@ -148,7 +148,7 @@ def test_settings_below_a_directory_of_another_user_are_not_obeyed(tmp_path: Pat
     problem = refusal(home)
 
     assert f"{theirs} belongs to another user ({STRANGER})" in problem
-    assert "lies below it" in problem
+    assert "is below it" in problem
 
 
 @pytest.mark.parametrize(("mode", "is_obeyed"), [(0o777, False), (0o1777, True), (0o755, True)])

@@ -181,7 +181,7 @@ def test_a_task_of_the_settings_is_not_found_in_the_working_directory(home: Path
     )
 
     assert done.returncode == 78
-    assert "no such module in the home, in gateway.python_path or among what is installed" in done.stderr
+    assert "no such module in the home, in gateway.python_path or among the installed packages" in done.stderr
     assert imported(directory) == []
 
 
@@ -209,7 +209,7 @@ def test_config_check_looks_where_the_gateway_looks(
 
 @pytest.mark.parametrize(
     ("place", "expected"),
-    [("nowhere", "make it, or name another directory"), ("a_file", "that is no directory")],
+    [("nowhere", "create it, or name another directory"), ("a_file", "it is not a directory")],
 )
 def test_a_directory_that_is_none_is_refused(home: Path, place: str, expected: str) -> None:
     (home / "a_file").touch()

@@ -10,6 +10,8 @@ from holdfast.api import protocols
 from tests.api.stand_in import TOKEN, House, a_house
 from tests.security.raw_http import ask, connected, said
 
+pytestmark = pytest.mark.slow
+
 TO_STOP = f"POST /rpc/gateway.stop HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
 JSON = b"Content-Type: application/json\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"

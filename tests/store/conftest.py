@@ -10,7 +10,19 @@ import apsw
 import pytest
 
 from holdfast.store.guard import FileGuard
+from tests.conftest import Ledger
 from tests.store.guarded import open_ledger, tell
+
+
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.slow) for name in ("memory", "postgres"))]
+)
+def ledger(request: pytest.FixtureRequest) -> Iterator[Ledger]:
+    """The ledger of the other tests, and also the one in memory."""
+    ledger: Ledger = request.getfixturevalue(f"{request.param}_ledger")
+    ledger.begin()
+    yield ledger
+    ledger.end()
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ def test_they_are_not_added_while_another_process_has_the_ledger_open(
     runs = make_without(path, monkeypatch)
     with (
         closing(SqliteStore(path, clock=FakeClock())),
-        pytest.raises(StoreUnavailable, match=r"open.*stop it.*holdfast store migrate"),
+        pytest.raises(StoreUnavailable, match=r"open.*stop that process.*holdfast store migrate"),
     ):
         SqliteStore(path, clock=FakeClock(), may_upgrade=True)
 
@@ -191,7 +191,7 @@ def test_a_header_that_denies_them_is_damaged(tmp_path: Path) -> None:
     make(path)
     flip(path, 20, 3)
 
-    with pytest.raises(StoreUnavailable, match="made with page checksums"):
+    with pytest.raises(StoreUnavailable, match="created with page checksums"):
         SqliteStore(path, clock=FakeClock())
 
 

@@ -104,5 +104,5 @@ def test_the_beginning_of_an_id_is_enough_when_it_fits_one(store: Store, noun: s
     assert resolve(ids[1][:-1]) == ids[1]
     with pytest.raises(AmbiguousId):
         resolve(ids[0][:8])
-    with pytest.raises(NotFound, match="list` shows what there is"):
+    with pytest.raises(NotFound, match="list` to see what there is"):
         resolve(f"{ids[0][:5]}zzz")

@@ -82,7 +82,7 @@ def test_every_key_has_a_text_that_is_read_as_the_same_key() -> None:
     ],
 )
 def test_what_could_be_guessed_is_no_key_and_is_never_shown(text: str) -> None:
-    with pytest.raises(KeyProblem, match="no key of 32 random bytes") as found:
+    with pytest.raises(KeyProblem, match="does not hold a key: 32 random bytes") as found:
         read_text(text, "the variable X")
 
     assert text not in str(found.value)
@@ -162,7 +162,7 @@ def test_an_empty_key_file_is_refused_and_not_made_anew(path: Path) -> None:
     written(path, "")
 
     for call in (FileKey(path).load, FileKey(path).make):
-        with pytest.raises(KeyProblem, match="holds nothing"):
+        with pytest.raises(KeyProblem, match="is empty"):
             call()
     assert path.read_bytes() == b""
 
@@ -254,7 +254,7 @@ def test_a_problem_with_one_of_several_places_is_told_unless_another_has_the_key
     written(path, "nonsense")
 
     assert FileKey(path).load(fingerprint(new)) == new
-    with pytest.raises(KeyProblem, match="no key of 32"):
+    with pytest.raises(KeyProblem, match="does not hold a key"):
         FileKey(path).load("0" * 16)
 
 
@@ -266,7 +266,7 @@ def test_the_variable_goes_before_the_command_and_the_command_before_the_file(pa
 
     assert isinstance(choose(variable, command=["x"], path=path), VariableKey)
     assert isinstance(choose({}, command=["x"], path=path), CommandKey)
-    with pytest.raises(KeyProblem, match="the variable HOLDFAST_KEY holds nothing"):
+    with pytest.raises(KeyProblem, match="the variable HOLDFAST_KEY is empty"):
         choose({"HOLDFAST_KEY": ""}, command=["x"], path=path).load()
     assert isinstance(choose({}, path=path), FileKey)
     assert choose(variable, path=path).load() == KEY
@@ -291,8 +291,8 @@ def test_a_command_prints_the_key_and_is_asked_once(tmp_path: Path) -> None:
         ("print('x' * 100_000)", "printed more than 4,096 bytes"),
         ("import time; print(1, flush=True); time.sleep(60)", "did not end within 0.3 s"),
         ("import sys, time; sys.stdout.close(); sys.stderr.close(); time.sleep(60)", "did not end within"),
-        ("print('a passphrase')", "holds no key of 32 random bytes"),
-        ("", "holds nothing"),
+        ("print('a passphrase')", "does not hold a key: 32 random bytes"),
+        ("", "is empty"),
     ],
 )
 def test_a_command_that_gives_no_key_says_why_without_a_secret(code: str, says: str) -> None:

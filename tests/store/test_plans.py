@@ -47,6 +47,8 @@ from tests.builders import (
     unique,
 )
 
+pytestmark = pytest.mark.slow
+
 MANY, FEW = 10_000, 1_000
 IN_FLIGHT = 20
 PEER = Origin(channel="hook", peer="ada")

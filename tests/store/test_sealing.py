@@ -346,7 +346,7 @@ def test_whoever_has_no_key_is_told_that_it_is_lost(kind: Kind, sealing: Sealing
     row = kind.write(SECRET, sealing)
 
     for other in (sealing_with(None), sealing_with(LedgerKey.new())):
-        with pytest.raises(KeyLost, match="sealed with a key that is not at hand"):
+        with pytest.raises(KeyLost, match="sealed with a key that is not available"):
             kind.read(row, other)
 
 

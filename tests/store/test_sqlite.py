@@ -107,7 +107,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_was(tmp_path: Path
     path = tmp_path / "ledger.db"
     path.write_bytes(b"my precious notes\n" * 100)
 
-    with pytest.raises(StoreUnavailable, match="not a database"):
+    with pytest.raises(StoreUnavailable, match="not a Holdfast database"):
         SqliteStore(path, clock=FakeClock())
 
     assert path.read_bytes() == b"my precious notes\n" * 100

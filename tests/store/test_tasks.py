@@ -255,7 +255,7 @@ def test_a_key_with_another_goal_behind_it_is_a_conflict_that_says_so(store: Sto
     first, second = a_task(dedup_key="tides"), a_task(dedup_key="tides", goal="another")
     create(store, first)
 
-    with pytest.raises(KeyConflict, match="another goal; use another key, or the goal of that one, or none"):
+    with pytest.raises(KeyConflict, match="another goal; use another key, or the same goal, or no goal"):
         store.write_now(lambda tx: tx.tasks.create(second, Asked(goal=second.goal)))
 
     assert ids(store.read_now(lambda tx: tx.tasks.page())) == [first.id]

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from holdfast.store import Store, Tx
     from holdfast.views.gateway import Status
 
-# Who we are on the wire: the version of the installed package.
-PACKAGE = "holdfast"
+# The distribution whose version we tell on the wire; on the package index `holdfast` is another project.
+DISTRIBUTION = "holdfast-agents"
 READ, WRITE, ADMIN = "operator.read", "operator.write", "operator.admin"
 ALL_SCOPES = frozenset({READ, WRITE, ADMIN})
 # As the protocol has it: who may change something may look at it, and who administers may do both.
@@ -45,7 +45,7 @@ def with_implied(scopes: Iterable[str]) -> frozenset[str]:
 def our_version() -> str:
     from importlib.metadata import version
 
-    return version(PACKAGE)
+    return version(DISTRIBUTION)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,12 +59,17 @@ class PatientHttp(H11Protocol):
         self._refusals = refusals
         self._is_stranger = True
         self._is_refused = False
+        # Called before the connection takes its place here; a layer below gives up its own.
+        self.arrives: Callable[[asyncio.Transport], None] | None = None
         self.conn: StrictConnection = StrictConnection(max_head_bytes=MAX_HEAD_BYTES)
         self.app = functools.partial(_announce, self.app, self)
+        self._next_look: asyncio.TimerHandle | None = None
         # The whole head of its first request is due at the first look.
         self._seen: object = ("no request", id(None))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if self.arrives is not None:
+            self.arrives(transport)
         if not self._crowd.enter(self, now=self.loop.time()):
             self.transport = transport
             transport.write(_FULL)
@@ -72,7 +77,7 @@ class PatientHttp(H11Protocol):
             return
         super().connection_made(transport)
         _read_at_once(transport, STRANGER_READ_BYTES)
-        self.loop.call_later(LOOK_EVERY_S, self._look)
+        self._next_look = self.loop.call_later(LOOK_EVERY_S, self._look)
 
     def shows_token(self) -> None:
         if self._is_stranger:
@@ -131,6 +136,11 @@ class PatientHttp(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._crowd.leave(self)
         super().connection_lost(exc)
+        if self._next_look is not None:
+            self._next_look.cancel()
+        # Nothing leads in a circle any more: what the connection held, such as its TLS, is freed at once.
+        self.arrives = self.cycle = self.scope = None  # type: ignore[assignment]
+        self.app = _gone
 
     @property
     def _is_idle(self) -> bool:
@@ -149,7 +159,7 @@ class PatientHttp(H11Protocol):
             self.transport.abort()
             return
         self._seen = idle
-        self.loop.call_later(LOOK_EVERY_S, self._look)
+        self._next_look = self.loop.call_later(LOOK_EVERY_S, self._look)
 
 
 class PatientWebSocket(WebSocketsSansIOProtocol):
@@ -276,7 +286,8 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         said = self.conn.close_sent
         self.queue.put_nowait({"type": "websocket.disconnect", "code": said.code, "reason": said.reason})
         self.transport.write(b"".join(self.conn.data_to_send()))
-        self.transport.write_eof()
+        if self.transport.can_write_eof():  # TLS cannot
+            self.transport.write_eof()
         self.close_sent = True
         self.transport.resume_reading()
         self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
@@ -303,6 +314,10 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
 
+async def _gone(scope: Any, receive: Any, send: Any) -> None:
+    """In the place of the application, when the connection is over."""
+
+
 async def _announce(app: Callable[..., Any], guest: object, scope: Any, receive: Any, send: Any) -> None:
     """The application may say of this connection that its client has shown a token."""
     scope["extensions"] = {**(scope.get("extensions") or {}), _GUEST: guest}
@@ -313,3 +328,6 @@ def _read_at_once(transport: asyncio.Transport, count: int) -> None:
     """How much asyncio asks the kernel for; a transport of another loop may have its own idea."""
     if hasattr(transport, "max_size"):
         transport.max_size = count
+    elif hasattr(transport, "set_read_buffer_limits"):
+        # Of TLS: so much is kept undecrypted while the application reads nothing.
+        transport.set_read_buffer_limits(high=count)

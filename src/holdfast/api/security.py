@@ -125,7 +125,7 @@ class Doorkeeper:
         if (
             is_foreign
             or len(origins) > 1
-            or (origins and not self._is_our_origin(origins[0], hosts[0].decode("latin-1")))
+            or (origins and not self._is_our_origin(origins[0], hosts[0].decode("latin-1"), scope))
         ):
             raise RpcError(
                 FORBIDDEN,
@@ -238,10 +238,13 @@ class Doorkeeper:
         server = scope.get("server")
         return server is not None and name in {str(server[0]), f"[{server[0]}]"}
 
-    def _is_our_origin(self, origin: str, host: str) -> bool:
+    def _is_our_origin(self, origin: str, host: str, scope: Mapping[str, Any]) -> bool:
         if origin in self._settings().allowed_origins:
             return True
-        return origin.lower() in {f"http://{host.lower()}", f"https://{host.lower()}"}
+        # Behind a proxy that speaks TLS, a page of ours has https although the request has not.
+        is_tls = scope.get("scheme") in {"https", "wss"}
+        schemes = ("https",) if is_tls else ("http", "https")
+        return origin.lower() in {f"{scheme}://{host.lower()}" for scheme in schemes}
 
 
 def too_many(what: str, wait_s: float) -> RpcError:

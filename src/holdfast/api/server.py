@@ -50,6 +50,7 @@ from holdfast.api.rpc import (
     unknown_method,
 )
 from holdfast.api.security import Admitted, Doorkeeper, bearer
+from holdfast.api.tls import MAX_HANDSHAKES, Certificates, TlsLayer
 from holdfast.api.tokens import Tokens
 from holdfast.api.websocket import Connection
 from holdfast.core.audit import STRANGER, WRONG, Actor, Door
@@ -441,21 +442,34 @@ async def serve_doors(
     tokens: Tokens,
     stop: asyncio.Event,
     webhooks: Webhooks | None = None,
+    certificates: Certificates | None = None,
 ) -> None:
     """Answer on sockets that are listening already, until `stop` is set.
 
-    Then nothing new is taken, and what is under way is answered first. The sockets are closed at the end;
-    who else holds them goes on listening.
+    With a certificate, the TCP sockets speak TLS and nothing else.
+
+    At the end nothing new is taken, and what is under way is answered first. The sockets are closed then;
+    another process that holds them goes on listening.
     """
     loop = asyncio.get_running_loop()
     refusals = Refusals(loop.call_later)
     doors = Doors(gateway, tokens, refusals=refusals, webhooks=webhooks)
     max_bytes = gateway.config.gateway.max_body_bytes
     crowd, room = ConnectionLimits(most_connections()), WaitingRoom()
+    handshakes = WaitingRoom(MAX_HANDSHAKES)
+
+    def protocol(**named: Any) -> asyncio.BaseProtocol:
+        http = PatientHttp(crowd=crowd, refusals=refusals, **named)
+        # Asked for each connection: a renewed certificate counts for the next one.
+        context = None if certificates is None else certificates.context
+        if context is None:
+            return http
+        return TlsLayer(http, context, crowd=crowd, handshakes=handshakes, refusals=refusals)
+
     server = _Server(
         uvicorn.Config(
             doors,
-            http=functools.partial(PatientHttp, crowd=crowd, refusals=refusals),  # type: ignore[arg-type]
+            http=protocol,  # type: ignore[arg-type]
             ws=functools.partial(PatientWebSocket, crowd=crowd, room=room, refusals=refusals),  # type: ignore[arg-type]
             ws_max_size=max_bytes,
             ws_per_message_deflate=False,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -15,13 +16,21 @@ from holdfast.api.frames import Answer, ErrorBody
 from holdfast.config import without_password
 from holdfast.core.errors import BadInput, GatewaySilent, HoldfastError, SettingsError
 
+if TYPE_CHECKING:
+    import ssl
+
 SOCKET_NAME = "gateway.sock"
 # Where the gateway is, for commands that do not share its home.
 URL_VARIABLE = "HOLDFAST_URL"
+# The file of the authority that signed its certificate, if this machine does not know it.
+CA_VARIABLE = "HOLDFAST_CA"
 # Between two lives of the gateway its supervisor keeps the socket open, and a request waits for the next.
 ANSWER_TIMEOUT_S = 20.0
 CONNECT_TIMEOUT_S = 5.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
+
+# Of OpenSSL: the certificate has another host name, mail address or IP address.
+_WRONG_NAME = frozenset({62, 63, 64})
 
 V = TypeVar("V", bound=msgspec.Struct)
 _ANSWERS = msgspec.json.Decoder(Answer)
@@ -92,13 +101,23 @@ def call_url(
 ) -> V:
     """The same over HTTP, for a gateway whose home is not here. Raises GatewaySilent and Relayed."""
     import http.client
+    import ssl
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise SettingsError(f"{URL_VARIABLE} is {without_password(url)!r}: write http://host:port")
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    way = kind(parts.hostname, parts.port, timeout=timeout_s)
+        fix = "write https://host:port, or http://host:port on this machine"
+        raise SettingsError(f"{URL_VARIABLE} is {without_password(url)!r}: {fix}")
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise SettingsError(f"{URL_VARIABLE} is {without_password(url)!r}: {error}") from error
+    way: http.client.HTTPConnection
+    if parts.scheme == "https":
+        context = tls_context(os.environ.get(CA_VARIABLE))
+        way = http.client.HTTPSConnection(parts.hostname, port, timeout=timeout_s, context=context)
+    else:
+        way = http.client.HTTPConnection(parts.hostname, port, timeout=timeout_s)
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
     content = _encoded(params)
     where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -109,10 +128,18 @@ def call_url(
     except TimeoutError as error:
         why = f"it has not answered for {timeout_s:g} s, and may still do what was asked"
         raise GatewaySilent(where, why) from error
+    except ssl.SSLError as error:
+        # To wait or to try again changes nothing: another certificate or another URL is needed.
+        raise SettingsError(f"{URL_VARIABLE} is {where!r}: {_why_no_tls(error)}") from error
     except (OSError, http.client.HTTPException) as error:
         # Through a restart the port stays open: if it is closed, no gateway comes back.
         was_there = not isinstance(error, (ConnectionRefusedError, socket.gaierror))
-        raise GatewaySilent(where, f"{type(error).__name__}: {error}", was_there=was_there) from error
+        why = f"{type(error).__name__}: {error}"
+        if parts.scheme == "http" and isinstance(
+            error, (http.client.RemoteDisconnected, ConnectionResetError)
+        ):
+            why += "; if the gateway has a certificate, write https://"
+        raise GatewaySilent(where, why, was_there=was_there) from error
     finally:
         way.close()
     try:
@@ -122,6 +149,37 @@ def call_url(
     except msgspec.DecodeError as error:
         raise GatewaySilent(where, f"what answers there is no gateway (status {response.status})") from error
     raise Relayed(found.error)
+
+
+def tls_context(authority: str | None) -> ssl.SSLContext:
+    """Checks the certificate and its name, always: against that authority alone, else against those that this
+    machine knows. Raises SettingsError."""
+    import ssl
+
+    if not authority:
+        context = ssl.create_default_context()
+    else:
+        try:
+            context = ssl.create_default_context(cafile=authority)
+        except (OSError, ValueError) as error:  # an SSLError is one, too
+            why = "it holds no certificate" if isinstance(error, ssl.SSLError) else "it cannot be read"
+            fix = "name the PEM file of the authority that signed the gateway's certificate"
+            raise SettingsError(f"{CA_VARIABLE} is {authority!r:.200}: {why}; {fix}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _why_no_tls(error: ssl.SSLError) -> str:
+    import ssl
+
+    if isinstance(error, ssl.SSLCertVerificationError):
+        fix = f"if a private authority signed it, name its PEM file in {CA_VARIABLE}"
+        if error.verify_code in _WRONG_NAME:
+            fix = "write a name that the certificate has"
+        return f"its certificate is not accepted ({error.verify_message}); {fix}"
+    if error.reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}:
+        return "what listens there does not speak TLS; write http:// if the gateway has no certificate"
+    return f"no TLS connection can be made ({error.reason or error}); look at the log of the gateway"
 
 
 def _opened(home: Path, line: bytes, answer: type[V]) -> V:

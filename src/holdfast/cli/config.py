@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,12 +15,12 @@ from zoneinfo import ZoneInfo
 import click
 import msgspec
 
+from holdfast.app.module_search import places_of
 from holdfast.cli.doctor import check, print_checks, worst
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.modules import look_for
 from holdfast.cli.output import Output, counted
-from holdfast.cli.search import places_of
 from holdfast.config import in_home, read_home
 from holdfast.config.files import Loaded, camel, load
 from holdfast.config.gateway import (
@@ -30,6 +31,7 @@ from holdfast.config.gateway import (
     SecretSettings,
     TokenSettings,
 )
+from holdfast.config.tls import read_certificate
 from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token
 from holdfast.core.errors import BadInput, HoldfastError, SettingsError
 from holdfast.views.config import ConfigCheckView, ExplainedView, SettingView
@@ -38,7 +40,6 @@ from holdfast.views.text import one_line
 
 OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
 WEB = ("http://", "https://")
-LOOPBACK = ("127.", "::1", "localhost")
 
 
 @click.group("config")
@@ -90,6 +91,8 @@ def _look(home: Path, loaded: Loaded, now: datetime) -> Iterator[CheckView]:
     yield check("settings", OK, f"{counted(len(loaded.sources), 'key')} set, all others have their defaults")
     yield from _token(home)
     yield from _address(settings)
+    if settings.gateway.tls.is_on:
+        yield from _safely("gateway.tls", partial(_certificate, settings, home, now))
     if settings.gateway.alert_urls:
         # Any web address is a webhook.
         urls = [url for url in settings.gateway.alert_urls if not url.lower().startswith(WEB)]
@@ -161,11 +164,30 @@ def _token(home: Path) -> Iterator[CheckView]:
 
 def _address(settings: Config) -> Iterator[CheckView]:
     host, port = settings.gateway.host, settings.gateway.port
-    if host.startswith(LOOPBACK):
+    if is_loopback(host):
         yield check("address", OK, f"{host} port {port}, reachable from this machine only")
+    elif settings.gateway.tls.is_on:
+        yield check("address", OK, f"{host} port {port}, reachable from other machines, by TLS")
     else:
         what = f"{host} port {port} can be reached from other machines, and the token travels unencrypted"
-        yield check("address", WARN, what, "listen on 127.0.0.1, behind a proxy that speaks TLS")
+        remedy = "set gateway.tls.cert and gateway.tls.key, or listen on 127.0.0.1 behind a proxy with TLS"
+        yield check("address", WARN, what, remedy)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect there. A name other than `localhost` may lead anywhere."""
+    host = host.strip("[]").partition("%")[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _certificate(settings: Config, home: Path, now: datetime) -> str:
+    found = read_certificate(settings.gateway.tls, home, now=now)
+    assert found is not None
+    names = ", ".join(found.names) or "no name"
+    return f"for {names}, until {found.expires_at:%Y-%m-%d}; its key is private"
 
 
 def _agent(settings: Config, home: Path, agent: AgentSettings) -> str:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "store": ("holdfast.cli.store:store", "The ledger itself: migrate, backup, verify, accept."),
     "doctor": ("holdfast.cli.doctor:doctor", "Look at the home and the ledger, and say what is wrong."),
     "config": ("holdfast.cli.config:config", "The settings of the home: check, explain."),
+    "security": ("holdfast.cli.security:security", "What should be tightened: check."),
     "tokens": ("holdfast.cli.tokens:tokens", "Tokens for the doors: list, create, revoke, rotate."),
     "demo": (
         "holdfast.cli.demo:demo",

@@ -15,11 +15,12 @@ import click
 import msgspec
 
 from holdfast import app
+from holdfast.app.programs import Program, load_program, split_place
+from holdfast.cli.arguments import read_arguments
 from holdfast.cli.errors import DONE, FAILED
 from holdfast.cli.follow import Follower, Seen, look
 from holdfast.cli.invocation import Invocation, shared_options, task_prefix, whoever
 from holdfast.cli.output import Output, counted, is_terminal
-from holdfast.cli.programs import Program, load_program, read_arguments, split_place
 from holdfast.cli.screen import Screen, restore_cursor, screen_for
 from holdfast.config import HOME_VARIABLE, MemoryPlace, SqlitePlace
 from holdfast.core.errors import BadInput, HoldfastError, NoLedger, NotFound, SettingsError

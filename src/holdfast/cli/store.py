@@ -245,8 +245,10 @@ def accept(call: Invocation) -> None:
         if ledger is None:
             view = call.ask("store.accept", Nothing(), AcceptedView)
         else:
+            from holdfast.api.ledger import accept as take_as_it_is
+
             call.record(ledger, "store.accept", Nothing())
-            why = app.accept(ledger, clock=call.clock)
+            why = take_as_it_is(ledger, clock=call.clock)
             view = AcceptedView(was_held=why is not None, why=why)
     sentence = f"accepted, although {view.why}" if view.was_held else "nothing was held"
     call.output.show(view, lambda: call.output.line(sentence))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.invocation import Invocation, shared_options, whoever
-from holdfast.config import HOME_VARIABLE, STORE_VARIABLE, PostgresPlace
+from holdfast.config import HOME_VARIABLE, STORE_VARIABLE, PostgresPlace, SqlitePlace, in_home
 from holdfast.views.up import UnitView
 
 if TYPE_CHECKING:
+    from holdfast.config.gateway import Config
     from holdfast.gateway.units import Service
 
 
@@ -53,10 +55,33 @@ def _service(call: Invocation, user: str | None) -> Service:
             f"the store's URL has a password, which a unit would show to everybody: "
             f"write {STORE_VARIABLE}=… into {home / 'environment'} (chmod 600), or store into holdfast.toml"
         )
+    config = load(home, os.environ).config
     return Service(
         command=[sys.executable, "-P", "-m", "holdfast", "up"],
         home=str(home),
         user=user,
         environment=environment,
-        drain_timeout_s=load(home, os.environ).config.gateway.restart.drain_timeout_s,
+        drain_timeout_s=config.gateway.restart.drain_timeout_s,
+        writable=_writable(call, config),
+        code=_code(config, home),
     )
+
+
+def _writable(call: Invocation, config: Config) -> list[str]:
+    """Outside of the home: the ledger, and where agents work."""
+    home, place = call.settings.home, call.settings.store
+    found = [in_home(home, config.gateway.restart.manifest_path, key="gateway.restart.manifest_path").parent]
+    if isinstance(place, SqlitePlace):
+        found.append(place.path.parent)
+    for name, agent in config.agents.items():
+        if agent.directory is not None:
+            found.append(in_home(home, agent.directory, key=f"agents.{name}.directory"))
+    outside = [str(one) for one in found if one != home and home not in one.parents]
+    return list(dict.fromkeys(outside))
+
+
+def _code(config: Config, home: Path) -> list[str]:
+    """What must stay readable: Python, its packages, and the modules that the settings name."""
+    here = [sys.executable, str(Path(sys.executable).resolve()), sys.prefix, sys.base_prefix]
+    modules = [in_home(home, one, key="gateway.python_path") for one in config.gateway.python_path]
+    return list(dict.fromkeys([*here, str(Path(__file__).parents[2]), *map(str, modules)]))

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast import app
+from holdfast.app.module_search import leave_working_directory
 from holdfast.cli.errors import report
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output
-from holdfast.cli.search import leave_working_directory
 from holdfast.config import HOME_VARIABLE, STORE_VARIABLE
 from holdfast.core.errors import HomeUnusable, SettingsError
 from holdfast.core.redaction import redact_text
@@ -55,6 +55,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     Ctrl-C or SIGTERM stops it: it drains, and what is unfinished goes on at the next start. SIGHUP or SIGUSR1
     restarts the gateway; nobody who connects meanwhile is refused. Status 78: the settings are unusable.
     """
+    from holdfast.config.tls import read_certificate
     from holdfast.config.token import read_token
     from holdfast.gateway.sockets import listen
     from holdfast.gateway.supervised import SETTINGS_UNUSABLE
@@ -67,6 +68,7 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
         home = call.settings.home
         app.make_home(home)
         settings = _read(home, overrides)
+        read_certificate(settings.tls, home, now=call.clock.now())
         # Whoever reads where we listen finds the token there, too.
         read_token(home, os.environ)
     except HomeUnusable:
@@ -78,13 +80,14 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     _allow_open_files()
     patience_s = settings.restart.drain_timeout_s + 30.0
     sockets = listen(home, host=settings.host, port=settings.port, environ=os.environ, patience_s=patience_s)
+    scheme = "https" if settings.tls.is_on else "http"
     with contextlib.closing(sockets):
         command = [sys.executable, *COMMAND]
         if is_alone:
-            become_gateway(sockets, command, environ, announcement=_text(call.output, home, sockets))
+            become_gateway(sockets, command, environ, announcement=_text(call.output, home, sockets, scheme))
         log_to_stderr()
         supervisor = Supervisor(sockets, command, environ=environ, terms=_Terms(home, overrides).read)
-        status = supervisor.run(announce=lambda: _show(call.output, home, sockets))
+        status = supervisor.run(announce=lambda: _show(call.output, home, sockets, scheme))
     context.exit(status)
 
 
@@ -136,13 +139,13 @@ def _environment(call: Invocation, home: Path) -> dict[str, str]:
     return environ
 
 
-def _show(output: Output, home: Path, sockets: Sockets) -> None:
+def _show(output: Output, home: Path, sockets: Sockets, scheme: str) -> None:
     from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE
 
     has_variable = bool(os.environ.get(TOKEN_VARIABLE))
     view = UpView(
         pid=os.getpid(),
-        urls=sockets.urls,
+        urls=sockets.urls_by(scheme),
         home=one_line(str(home), MAX_PATH_CHARS),
         socket=one_line(str(sockets.path), MAX_PATH_CHARS),
         token=f"${TOKEN_VARIABLE}" if has_variable else one_line(str(home / TOKEN_NAME), MAX_PATH_CHARS),
@@ -150,10 +153,10 @@ def _show(output: Output, home: Path, sockets: Sockets) -> None:
     output.stream(view, lambda: _print(output, view))
 
 
-def _text(output: Output, home: Path, sockets: Sockets) -> str:
+def _text(output: Output, home: Path, sockets: Sockets, scheme: str) -> str:
     """The same as text, for the gateway to print."""
     with contextlib.redirect_stdout(io.StringIO()) as text:
-        _show(output, home, sockets)
+        _show(output, home, sockets, scheme)
     return text.getvalue()
 
 

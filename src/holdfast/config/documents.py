@@ -45,6 +45,11 @@ def read(path: Path) -> dict[str, Any]:
         )
     try:
         value = _parse(parse, content)
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{path} cannot be read without PyYAML: pip install 'holdfast-agents[gateway]', "
+            "or write these settings as TOML or JSON"
+        ) from error
     except (ValueError, RecursionError) as error:
         why = " ".join(str(error).split()) or "it is nested too deeply"
         raise SettingsError(f"{path} is no {path.suffix[1:].upper()}: {why}") from error

@@ -101,6 +101,24 @@ class RestartSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
         self._check_path("manifest_path", "name a file; a relative path begins at the home")
 
 
+class TlsSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The operator's own certificate and its key; without both the doors speak plain HTTP."""
+
+    cert: str | None = None
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            missing, given = ("cert", "key") if self.cert is None else ("key", "cert")
+            self._refuse(missing, f"{given} is set, so set both; or remove both for plain HTTP")
+        for field in ("cert", "key"):
+            self._check_path(field, "name a file; a relative path begins at the home")
+
+    @property
+    def is_on(self) -> bool:
+        return self.cert is not None
+
+
 class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The long-lived process: where it listens, whom it hears, and how much it takes on."""
 
@@ -116,6 +134,7 @@ class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     alert_after_s: _Seconds = 60.0
     owner: str = "system"
     python_path: list[str] = []
+    tls: TlsSettings = TlsSettings()
     restart: RestartSettings = RestartSettings()
 
     def __post_init__(self) -> None:

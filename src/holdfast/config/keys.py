@@ -107,6 +107,17 @@ KEYS: tuple[Key, ...] = (
         "relative to the home",
     ),
     Key(
+        "gateway.tls.cert",
+        _LIVE,
+        "The certificate of the doors with its chain, a PEM file; relative to the home. A renewed file "
+        "counts without a restart",
+    ),
+    Key(
+        "gateway.tls.key",
+        _LIVE,
+        "Its private key, a PEM file without a password, for its owner alone; relative to the home",
+    ),
+    Key(
         "gateway.restart.session_recovery",
         _LIVE,
         "Tell interrupted sessions that have no run to resume that the gateway restarted",

@@ -1,4 +1,4 @@
-"""AuditEntry: who did what, through which door, and what came of it."""
+"""AuditEntry: which actor did what, through which door, and with which outcome."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ MAX_WHO_CHARS = 200
 MAX_WHY_CHARS = 500
 # The actor of a request whose token or signature is wrong.
 STRANGER = "stranger"
-# By the code of the error, what such a request is called.
+# The action that is recorded for a request refused with this error code.
 WRONG = {"AUTH_TOKEN_MISMATCH": "token.wrong", "bad_signature": "signature.wrong"}
 
 
 class Door(StrEnum):
-    """How the actor came in."""
+    """How the request reached Holdfast."""
 
-    COMMAND = "command"  # a command on this machine that wrote to the ledger itself
+    COMMAND = "command"  # a command on this machine that wrote to the ledger directly
     SOCKET = "socket"  # the unix socket in the home
     HTTP = "http"
     WEBSOCKET = "websocket"
-    CHANNEL = "channel"  # a message of a person
+    CHANNEL = "channel"  # a person's message
     GATEWAY = "gateway"  # the gateway itself: a signal, a change of its settings
 
 
 class AuditOutcome(StrEnum):
-    """What came of it. An entry is never changed: an act of several writes is recorded as asked for, before
-    it begins, and once more if it is refused or fails."""
+    """What happened. Entries never change: an action of several writes is recorded as asked for before it
+    begins, and once more if it is refused or fails."""
 
     ASKED = "asked"
     DONE = "done"
@@ -40,27 +40,27 @@ class AuditOutcome(StrEnum):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the audit log. Nothing in it is the actor's own word, but the subject that they named."""
+    """One line of the audit log. Of its fields, only `subject` may be the actor's own text."""
 
     id: AuditId
     at: datetime
     # The name of a token, a user of this machine, or the peer of a channel.
     who: str
     door: Door
-    # Where the request came from, where that is known.
+    # The address that the request came from, if known.
     address: str | None = None
     # The method, or what the gateway did: `ledger.cancel`, `settings.applied`, `token.wrong`.
     action: str
-    # The record that it was about.
+    # The record that the action was about.
     subject: str | None = None
     outcome: AuditOutcome
     why: str | None = None
-    # How many equal ones this entry stands for.
+    # How many equal actions this entry stands for.
     times: int = 1
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who acts, as the door found out."""
+    """The actor of a request, as the door identified it."""
 
     who: str
     door: Door
@@ -90,7 +90,7 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def subject_line(text: str) -> str:
-    """A record as an entry names it."""
+    """The name of a record, as an entry shows it."""
     return _line(text)
 
 

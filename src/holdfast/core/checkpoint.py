@@ -16,12 +16,12 @@ from holdfast.core.task import Failure, Origin, Progress
 from holdfast.core.transitions import CheckpointStatus
 
 SCHEMA_VERSION = 1
-# For tasks that name none, and unless the settings say otherwise.
+# The default; settings and tasks may set another number.
 DEFAULT_MAX_IDLE_ATTEMPTS = 5
 
 
 class CheckpointKind(StrEnum):
-    """The first four are recorded and never claimed; the last three carry a resume status."""
+    """The first four are only recorded; the last three have a status and can be resumed."""
 
     MICRO = "micro"
     BATCH = "batch"
@@ -43,7 +43,7 @@ class ResumeReason(StrEnum):
     SIGNAL = "signal"
     CRASH = "crash"
     TIMEOUT = "timeout"
-    # The reasons of a wake.
+    # The reasons of wakes.
     TIMEOUT_RECOVERY = "timeout_recovery"
     DEPENDENCY_READY = "dependency_ready"
     SCHEDULED_PROGRESS = "scheduled_progress"
@@ -78,16 +78,16 @@ class CheckpointDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     tool_context: tuple[Note, ...] = ()
     # Attempts without progress up to and including the run that this checkpoint ends.
     idle_attempts: int = 0
-    # Whether the run was a suspect, carried alone.
+    # Whether the run was a suspect, executed alone.
     was_alone: bool = False
-    # How many runs its process carried when it died.
+    # How many runs its process was executing when it died.
     company: int | None = None
     note: str | None = None
     retry_of: CheckpointId | None = None
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored checkpoint: the document as it was written, and what became of it."""
+    """A stored checkpoint: the document as it was written, and the status of its resume."""
 
     id: CheckpointId
     task_id: TaskId
@@ -110,7 +110,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     is_damaged: bool = False
 
     def read_document(self) -> CheckpointDocument:
-        """The document, or CheckpointUnreadable: damaged, truncated, wrong schema, or about another run."""
+        """The document. Raises CheckpointUnreadable: damaged, truncated, wrong schema, or of another run."""
         if self.is_damaged:
             raise CheckpointUnreadable(self.id, "its bytes do not match its digest")
         if self.schema_version != SCHEMA_VERSION:
@@ -131,7 +131,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArtifactReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One artifact of a checkpoint as it was found when the work went on."""
+    """The state of one artifact of a checkpoint when its task was resumed."""
 
     name: str
     state: ArtifactState
@@ -141,7 +141,7 @@ class ArtifactReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a follow-up run is told: why it exists, where the work stands, what happened to the artifacts."""
+    """What a follow-up run starts with: why it exists, how far the work is, the state of its artifacts."""
 
     checkpoint_id: CheckpointId
     reason: ResumeReason
@@ -154,7 +154,7 @@ class SeedContext(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Note, ...]
     tool_context: tuple[Note, ...]
     artifacts: tuple[ArtifactReport, ...]
-    # Whether it belongs to a firing of a schedule, which was interrupted and is queued again.
+    # Whether it belongs to a firing of a schedule that was interrupted and queued again.
     is_retry: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Claim and its lease: the exclusive right to carry one run, and when it has lapsed."""
+"""Claim and its lease: the exclusive right to execute one run, and when it has lapsed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ DEFAULT_LEASE = timedelta(seconds=30)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """Proof that this boot carries this run: every write of the run names the fence."""
+    """Proof that this boot executes this run: every write of the run names the fence."""
 
     run_id: RunId
     task_id: TaskId
     boot_id: BootId
     fence: int
     lease_until: datetime
-    # Until when this process may count on the lease, by its steady clock: counted from when the claim or its
-    # renewal was sent, so that it ends here before it ends for others. Nothing is left of a lease that was
-    # only read.
+    # Until when this process may rely on the lease, by its monotonic clock: counted from when the claim or
+    # its renewal was sent, so that it ends here before other processes see it lapse. 0 if it was only read.
     held_until_ns: int = 0
-    # A suspect is carried alone until it makes progress.
+    # A suspect run executes alone until it makes progress.
     is_alone: bool = False
 
 
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of one process that holds claims. Its id is never used again."""
+    """One lifetime of one process that holds claims. Its id is never reused."""
 
     id: BootId
     host: str
@@ -39,5 +38,5 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def node(self) -> str:
-        """The name of its machine; what follows in `host` is where its lock lies."""
+        """The name of its machine; the rest of `host` is the path of its lock."""
         return self.host.rpartition("/")[0] or self.host

@@ -10,7 +10,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """Something that knows what time it is."""
+    """A source of the current time."""
 
     def now(self) -> datetime:
         """The present moment, in UTC."""
@@ -20,15 +20,15 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    # The place that reads the clock (`engine/program/live_run.py` does it once more, for steps);
-    # and no function of ours around it.
+    # The one place that reads the clock (besides `engine/program/live_run.py`, for steps). A partial, because
+    # a Python function around it would cost a call per read.
     now = staticmethod(partial(datetime.now, UTC))  # noqa: TID251
 
 
 def to_micros(moment: datetime) -> int:
     """A moment as stored: whole microseconds since 1970, which both databases keep exactly."""
     since = moment - EPOCH
-    # By hand: every write needs several of these, and dividing timedeltas costs twice as much.
+    # Faster than dividing timedeltas, which costs twice as much; every write needs several of these.
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 

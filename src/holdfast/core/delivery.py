@@ -12,7 +12,7 @@ from holdfast.core.transitions import DeliveryStatus
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a delivery carries: the words, and which entry of which transcript they are."""
+    """What a delivery sends: the text, and which entry of which transcript it is."""
 
     text: str
     session_key: str | None = None
@@ -31,24 +31,24 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
     due_at: datetime
     failure: Failure | None = None
-    # The boot that attempts it.
+    # The boot that is sending it.
     claimed_by: BootId | None = None
     updated_at: datetime
 
     @property
     def letter(self) -> Letter:
-        """Raises msgspec.DecodeError for what is none."""
+        """The decoded message. Raises msgspec.DecodeError."""
         found = msgspec.json.decode(self.message, type=Letter | str)
         return Letter(text=found) if isinstance(found, str) else found
 
     @property
     def target(self) -> str:
-        """Whom it goes to, as one text: what is owed to one of them is sent in order."""
+        """The recipient as one text: deliveries to one target are sent in order."""
         return target_of(self.origin)
 
     @property
     def channel(self) -> str:
-        """The name of the channel through which it goes; empty when it goes nowhere."""
+        """The name of its channel; empty when it has no origin."""
         return channel_of(self.origin)
 
 

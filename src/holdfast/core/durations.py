@@ -11,7 +11,7 @@ Duration = str | float | timedelta
 
 LONGEST = timedelta(days=3653)  # ten years: more is a mistake in the unit
 _LONGEST_S = LONGEST.total_seconds()
-# In the order in which they are written, the largest first.
+# The largest first, which is the order in which they must be written.
 _SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = r"([0-9]+(?:\.[0-9]+)?)(ms|[wdhms])"
 _MAX_CHARS = 64
@@ -19,7 +19,7 @@ _REMEDY = 'write it like "90s", "250ms", "2h30m" or "3d", or give seconds as a n
 
 
 def parse_duration(field: str, value: Duration) -> timedelta:
-    """A duration from nothing up to ten years. Raises BadInput, which names the field and the remedy."""
+    """A duration from zero to ten years. Raises BadInput, which names the field and the remedy."""
     if isinstance(value, timedelta):
         return _within(field, value.total_seconds(), value)
     if isinstance(value, str):
@@ -30,10 +30,10 @@ def parse_duration(field: str, value: Duration) -> timedelta:
 
 
 def parse_span(field: str, value: Duration) -> timedelta:
-    """A duration that is more than nothing: timeouts, windows."""
+    """A duration longer than zero, for timeouts and windows."""
     span = parse_duration(field, value)
     if not span:
-        raise BadInput(field, f"is no time at all; {_REMEDY}")
+        raise BadInput(field, f"must be longer than zero; {_REMEDY}")
     return span
 
 
@@ -41,16 +41,16 @@ def _seconds_of(field: str, text: str) -> float:
     parts = re.findall(_PART, text) if len(text) <= _MAX_CHARS else []
     units = [unit for _, unit in parts]
     is_whole = "".join(number + unit for number, unit in parts) == text
-    # Each unit once, the largest first: "1m2h" and "5s5s" are slips of the pen.
+    # Each unit once, the largest first: "1m2h" and "5s5s" are typing mistakes.
     if not parts or not is_whole or units != [unit for unit in _SECONDS if unit in units]:
-        raise BadInput(field, f"{text[:_MAX_CHARS]!a} is no duration; {_REMEDY}")
+        raise BadInput(field, f"{text[:_MAX_CHARS]!a} is not a duration; {_REMEDY}")
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def _within(field: str, seconds: float, exact: timedelta | None = None) -> timedelta:
-    # The number itself may be too long to be shown.
+    # Not shown, because the number may have any length.
     if seconds < 0:
-        raise BadInput(field, f"a duration is never negative; {_REMEDY}")
+        raise BadInput(field, f"a duration cannot be negative; {_REMEDY}")
     if not seconds <= _LONGEST_S:  # also NaN
-        raise BadInput(field, f"is no number up to ten years; {_REMEDY}")
+        raise BadInput(field, f"must be a duration of at most ten years; {_REMEDY}")
     return timedelta(seconds=seconds) if exact is None else exact

@@ -1,4 +1,4 @@
-"""Effect classes and Effect: a step that changes the outside world, noted before and after."""
+"""Effect classes and Effect: a step that changes the outside world, recorded before and after."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class EffectClass(StrEnum):
 
 
 class Decision(StrEnum):
-    """What a person says about an effect whose outcome nobody knows."""
+    """What a person decides about an effect whose outcome is unknown."""
 
     DONE = "done"
     RETRY = "retry"
@@ -42,7 +42,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The durable note that an effect is about to happen, and later how it ended."""
+    """The durable record that an effect is about to happen, and later of how it ended."""
 
     id: EffectId
     task_id: TaskId
@@ -54,7 +54,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     idempotency_key: str
     generation: int = 1
     request: bytes
-    # Times as they are stored: every effect has three, and hardly anybody looks at them.
+    # Times as stored. Every effect has three and they are rarely read, so they are converted on demand.
     created_us: int
     status: EffectStatus = EffectStatus.INTENT
     fence: int
@@ -66,12 +66,12 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Of its step."""
+        """The key of its step."""
         return (self.scope, self.name, self.occurrence)
 
     @property
     def is_undone(self) -> bool:
-        """Whether a person had it undone: that is done once, and its step stays failed."""
+        """Whether a person had it compensated. That happens once, and its step stays failed."""
         if self.review is None:
             return False
         return msgspec.json.decode(self.review, type=Review).decision is Decision.COMPENSATE
@@ -82,7 +82,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def settle_after(self) -> datetime | None:
-        """From then on whoever began it has surely finished, dead or alive."""
+        """From then on the worker that began it has certainly finished or died."""
         return None if self.settle_us is None else from_micros(self.settle_us)
 
     @property
@@ -90,9 +90,9 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return from_micros(self.updated_us)
 
     def as_step(self) -> Step:
-        """What it came to, remembered under its key: an effect that is done is its own step.
+        """The step that this effect stands for: a finished effect needs no step record of its own.
 
-        Raises ValueError when its request is none that Holdfast has written.
+        Raises ValueError when Holdfast did not write its request.
         """
         digest = decode_request(self.request).input_digest
         return Step(
@@ -110,15 +110,15 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """What was asked of the world, as far as it may be kept, and by which boot.
+    """The call that the effect makes, as far as it may be stored, and the boot that made it.
 
-    Stored as a list: every effect has one, and the names would be a third of it.
+    Stored as a list: every effect has one, and field names would take a third of the space.
     """
 
     boot: str = ""
     input_digest: str = ""
     shown: str = ""
-    # The type of its result, for whoever has to give one; nothing when none is declared.
+    # The declared type of its result, shown to the person who must enter one; empty when none is declared.
     returns: str = ""
 
 
@@ -126,5 +126,5 @@ _decode_request = msgspec.json.Decoder(Request).decode
 
 
 def decode_request(request: bytes) -> Request:
-    """Raises DecodeError. A sealed one without its key says so and nothing else."""
+    """The stored request; `[sealed]` and nothing else when no key opens it. Raises DecodeError."""
     return Request(shown="[sealed]") if request is SEALED else _decode_request(request)

@@ -1,4 +1,4 @@
-"""What an effect declares about itself, what the world may answer, and the options of a step."""
+"""What an effect declares about itself, the verdicts of verification, and the options of a step."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ class Happened(msgspec.Struct, frozen=True):
 
 
 class DidNotHappen(msgspec.Struct, frozen=True):
-    """The effect did not take place and will not any more: it may be done again."""
+    """The effect did not take place and no longer will: it may be retried."""
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """The world did not say. A person will be asked."""
+    """Verification cannot tell. Holdfast asks a person."""
 
     why: str
 
 
 class Stopped(Unknown, frozen=True):
-    """Holdfast itself ended it midway. For a task that is cancelled that is what was wanted, and for every
-    other one a person will be asked."""
+    """Holdfast itself stopped the effect midway. If its task was cancelled, that is fine; otherwise Holdfast
+    asks a person."""
 
 
 Verdict = Happened | DidNotHappen | Unknown
 
 
 class EffectSpec(msgspec.Struct, frozen=True):
-    """What may be done about an effect that was cut short; as a decorator, declared for a function."""
+    """What Holdfast may do about an interrupted effect; as a decorator, it declares this for a function."""
 
     effect_class: EffectClass
     window: timedelta | None = None
     verify: Callable[..., object] | None = None
-    # Its verify looks at this machine only, and knows nothing of what was begun on another.
+    # Its `verify` checks this machine only, so it cannot tell about an effect of another machine.
     is_local: bool = False
-    # Exceptions with which its function says for certain that nothing happened.
+    # Exceptions after which the effect certainly did not happen.
     did_not_happen: tuple[type[BaseException], ...] = ()
 
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
@@ -68,7 +68,7 @@ class EffectSpec(msgspec.Struct, frozen=True):
 
 
 class Opaque(EffectSpec, frozen=True):
-    """As it is, or with the exceptions after which nothing has happened: `opaque(did_not_happen=…)`."""
+    """`opaque`, or with the exceptions after which nothing has happened: `opaque(did_not_happen=…)`."""
 
     @overload
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]: ...
@@ -92,14 +92,14 @@ class Opaque(EffectSpec, frozen=True):
 
 
 class Transactional(EffectSpec, frozen=True):
-    """Its function takes a transaction first, which is given to it: `def charge(tx, order): …`."""
+    """The first argument of its function is a transaction from Holdfast: `def charge(tx, order): …`."""
 
     def __call__(self, fn: Callable[Concatenate[Any, P], T]) -> Callable[P, T]:
         return cast("Callable[P, T]", _declare("effect", fn, StepOptions(effect=self)))
 
 
 class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is declared about a step; None means: as usual."""
+    """What is declared about a step; None means the default."""
 
     name: str | None = None
     id: str | None = None
@@ -111,7 +111,7 @@ class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_pure: bool = False
 
     def over(self, below: StepOptions) -> StepOptions:
-        """These options, and those below where these say nothing."""
+        """These options; where one is not set, the one of `below`."""
         return StepOptions(
             **{
                 name: getattr(below if getattr(self, name) is usual else self, name)
@@ -129,9 +129,9 @@ opaque = Opaque(EffectClass.OPAQUE)
 
 
 def keyed(window: Duration, *, did_not_happen: Raises = ()) -> EffectSpec:
-    """The provider knows idempotency keys, and remembers them for this long.
+    """The provider accepts idempotency keys and remembers them for this long.
 
-    After an exception it is tried again with the same key; after one of `did_not_happen`, with a new one.
+    After an exception Holdfast retries with the same key; after one of `did_not_happen`, with a new one.
     """
     return EffectSpec(
         EffectClass.KEYED,
@@ -143,10 +143,10 @@ def keyed(window: Duration, *, did_not_happen: Raises = ()) -> EffectSpec:
 def verifiable(
     verify: Callable[..., object], *, local: bool = False, did_not_happen: Raises = ()
 ) -> EffectSpec:
-    """Called with the effect's own arguments, `verify` asks the world and gives a Verdict.
+    """`verify` gets the effect's own arguments, checks whether the effect happened, and returns a Verdict.
 
-    One that looks at this machine only is `local`: it is not asked about what was begun on another host.
-    After an exception of the effect `verify` is asked, unless the exception is one of `did_not_happen`.
+    Set `local` if it checks this machine only: it is not called for an effect of another host. Holdfast calls
+    `verify` after an exception of the effect, unless the exception is one of `did_not_happen`.
     """
     return EffectSpec(
         EffectClass.VERIFIABLE,
@@ -157,7 +157,7 @@ def verifiable(
 
 
 class Stepped(Generic[P, T]):
-    """A callable that is no plain function, with options of its own. It calls what it stands for."""
+    """Options around a callable that is not a plain function. It calls the callable that it wraps."""
 
     def __init__(self, fn: Callable[P, T], options: StepOptions) -> None:
         functools.update_wrapper(self, fn, updated=())
@@ -206,7 +206,7 @@ def step(
     /,
     *,
     name: str | None = None,
-    id: str | None = None,  # noqa: A002 - what the providers of models call it
+    id: str | None = None,  # noqa: A002 - the name that model providers use
     timeout: Duration | None = None,
     retry: Retry | None = None,
     raises: Raises = (),
@@ -214,14 +214,14 @@ def step(
 ) -> Callable[..., Any]:
     """A function with options, as a decorator or for one call: `run.step(hf.step(fetch, id="a"), url)`.
 
-    The function it is given stays as it is; options given here come before those it was declared with.
-    Consecutive `pure` steps share a commit: a crash may run the last of them again.
+    The given function does not change; these options override those it was declared with.
+    Consecutive `pure` steps share a commit: after a crash the last of them may run again.
     """
     options = _checked_options(name=name, timeout=timeout, retry=retry, raises=raises)
     if pure:
         options = msgspec.structs.replace(options, is_pure=True)
     if id is not None:
-        # Kept as it is: one that looks like a secret is stored in other words, which are the run's affair.
+        # Not redacted here: the run hides an id that looks like a secret when it stores it.
         check_line("id", id)
         options = msgspec.structs.replace(options, id=id)
     return _decorator("step", options) if fn is None else _declare("step", fn, options)
@@ -264,7 +264,7 @@ def tool(
     raises: Raises = (),
     compensate: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
-    """A function that an agent calls, with the class of its effect and the way to undo it."""
+    """A function that an agent calls, with its effect class and the function that undoes it."""
     options = msgspec.structs.replace(
         _checked_options(name=name, timeout=timeout, retry=retry, raises=raises),
         effect=None if effect is None else check_effect(effect),
@@ -284,11 +284,11 @@ def options_of(fn: Callable[..., Any]) -> StepOptions:
 
 
 def unwrapped(fn: Callable[P, T]) -> Callable[P, T]:
-    """The function to call: the one that the options were given to."""
+    """The function to call: the one that the options were declared for."""
     if isinstance(fn, Stepped):
         return cast("Callable[P, T]", fn.__wrapped__)
     real = getattr(fn, "__wrapped__", None)
-    # Somebody else's wrapper has a __wrapped__, too, and must be called; only our twin is the same code.
+    # A decorator of another library sets __wrapped__, too, and must be called; only our twin shares the code.
     if type(fn) is FunctionType and type(real) is FunctionType and _is_twin(fn, real):
         return cast("Callable[P, T]", real)
     return fn
@@ -299,7 +299,7 @@ def _is_twin(fn: FunctionType, of: FunctionType) -> bool:
 
 
 def step_name(fn: Callable[..., Any]) -> str:
-    """The name under which a step is remembered. Raises BadInput for what has none of its own."""
+    """The name of a step in the journal. Raises BadInput for a callable without a name."""
     given = options_of(fn).name
     if given is not None:
         return given
@@ -313,7 +313,7 @@ def step_name(fn: Callable[..., Any]) -> str:
 
 def check_effect(value: object) -> EffectSpec:
     if value is keyed or value is verifiable:
-        raise BadInput("effect", 'it needs its argument: hf.keyed("24h"), hf.verifiable(verify)')
+        raise BadInput("effect", 'an argument is missing: hf.keyed("24h"), hf.verifiable(verify)')
     if not isinstance(value, EffectSpec):
         raise BadInput(
             "effect",
@@ -324,7 +324,7 @@ def check_effect(value: object) -> EffectSpec:
 
 
 def check_retry(field: str, options: StepOptions, effect: EffectSpec) -> None:
-    """Refuses `retry` unless the author names the failures that are certain: an attempt may be a repeat."""
+    """Raises BadInput for `retry` on an opaque effect without `did_not_happen`: a retry could repeat it."""
     if options.retry is None or effect.effect_class is not EffectClass.OPAQUE or effect.did_not_happen:
         return
     raise BadInput(
@@ -337,12 +337,10 @@ def check_retry(field: str, options: StepOptions, effect: EffectSpec) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _cleaned(qualname: str) -> str:
-    """Where a function was defined inside another is no part of its name."""
+    """The name without the functions around its definition."""
     name = qualname.rpartition("<locals>.")[2]
     if "<lambda>" in name:
-        raise BadInput(
-            "step", "a lambda has no name to be remembered by; give it a name: hf.step(fn, name=…)"
-        )
+        raise BadInput("step", "a lambda has no name for the journal; give it one: hf.step(fn, name=…)")
     return check_line("step", name)
 
 
@@ -354,9 +352,9 @@ def _decorator(field: str, options: StepOptions) -> Callable[[Callable[P, T]], C
 
 
 def _declare(field: str, fn: Callable[P, T], options: StepOptions) -> Callable[P, T]:
-    """A new callable with the options; the one that was given may be shared, and stays as it is."""
+    """A new callable with the options; the given one may be shared and does not change."""
     if isinstance(fn, classmethod):
-        raise BadInput(field, "put it below @classmethod, next to the function")
+        raise BadInput(field, "put this decorator below @classmethod, next to the function")
     real, merged = unwrapped(_checked_function(field, fn)), options.over(options_of(fn))
     if merged.effect is transactional and inspect.iscoroutinefunction(real):
         raise BadInput(field, "a transactional effect runs inside a write and cannot await; write `def`")
@@ -366,7 +364,7 @@ def _declare(field: str, fn: Callable[P, T], options: StepOptions) -> Callable[P
 
 
 def _twin(fn: FunctionType, options: StepOptions) -> Any:
-    """The same code as a function of its own: still async, still a method in a class, no slower to call."""
+    """A second function with the same code: still async, still a method in a class, no slower to call."""
     twin = FunctionType(fn.__code__, fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
     twin.__kwdefaults__ = fn.__kwdefaults__
     functools.update_wrapper(twin, fn)
@@ -393,7 +391,7 @@ def _checked_kinds(field: str, value: object) -> tuple[type[BaseException], ...]
     for kind in checked:
         if not isinstance(kind, type) or not issubclass(kind, Exception):
             shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
-            raise BadInput(field, f"subclasses of Exception are needed; {shown} is none")
+            raise BadInput(field, f"subclasses of Exception are needed; {shown} is not one")
     return checked
 
 

@@ -1,54 +1,54 @@
 """Every exception Holdfast raises, with the hierarchy drawn here.
 
 HoldfastError
-├── NotFound                no record with that id (also: not yours to see)
-│   ├── NoLedger                nothing was ever written at that place
+├── NotFound                no record with that id, or none that you may see
+│   ├── NoLedger                there is no ledger at that path or URL
 │   └── Pruned                  the task ended, and retention removed it with its journal
-├── AmbiguousId             an id prefix that fits several records
+├── AmbiguousId             an id prefix that matches several records
 ├── BadInput                wrong type, empty, too long, control characters, too deep
 │   └── PayloadTooLarge         over the cap; nothing was stored
-├── Conflict                the world changed first
+├── Conflict                the record changed first
 │   ├── IllegalMove             the status table does not allow it
-│   ├── ClaimLost               someone holds a newer fence
-│   ├── RevisionMismatch        the flow moved on
+│   ├── ClaimLost               another worker holds a newer fence
+│   ├── RevisionMismatch        the flow has a newer revision
 │   └── KeyConflict             the dedup key belongs to a task with other arguments
 ├── CheckpointError
 │   ├── CheckpointNotSaved      the drain must stop
 │   └── CheckpointUnreadable    becomes failed_resume, with the reason
 ├── Refused
 │   ├── NotYours                the record belongs to another owner
-│   ├── BadSignature            what came in was not signed with the channel's secret, or too long ago
-│   ├── EffectsInTheWay         a fork would pass effects that have happened
+│   ├── BadSignature            an incoming request has a wrong signature, or one that is too old
+│   ├── EffectsInTheWay         a fork would go back to before effects that have happened
 │   ├── HomeInUse               another process holds the home directory
-│   ├── GatewaySilent           the gateway that should do it does not answer
-│   ├── Draining                messages are not queued while the gateway restarts, say the settings
+│   ├── GatewaySilent           the gateway does not answer
+│   ├── Draining                the gateway is draining, and the settings say not to queue messages
 │   ├── NotReady                a restart would interrupt more than the settings allow
 │   ├── RestartBlocked          something could not be saved before a restart
-│   ├── RestartRefused          a run asked for a restart, and its process goes on without one
-│   └── ResumesHeld             the database is older than its mark; a person must accept it
-├── StepFailed              a step raised, and was not or will not be tried again
-├── TaskFailed              whoever waited for a task's result learns that there is none
-├── Drift                   what is remembered does not fit the program of today
-├── NotInRun                called where no run is under way
+│   ├── RestartRefused          a run asked for a restart, and its process does not restart
+│   └── ResumesHeld             the database is older than its mark; an operator must accept it
+├── StepFailed              a step raised, and is not retried (again)
+├── TaskFailed              the task whose result the caller waits for ended without one
+├── Drift                   the journal does not match the program that replays it
+├── NotInRun                called outside a run
 ├── RunOver                 a run was used after its end
-├── RetryAfter              raised by a step: come back later, this was no attempt
-├── NotDone                 raised by an effect: nothing happened, that is certain
-├── SqlFailed               the database refused a statement of a transactional step's own
+├── RetryAfter              raised by a step: retry later, and do not count this as an attempt
+├── NotDone                 raised by an effect: it certainly did not happen
+├── SqlFailed               the database refused an SQL statement of a transactional step
 ├── RowDamaged              a stored record does not match its digest
-│   ├── PageDamaged             a page of the database cannot be read: which records it held is not known
-│   └── KeyLost                 a sealed value that no key at hand opens
+│   ├── PageDamaged             a page of the database cannot be read; its records are unknown
+│   └── KeyLost                 no available key opens a sealed value
 ├── FeedGap                 the events after that position were pruned
-├── LedgerFileOpened        something in this process tried to open the ledger's file
+├── LedgerFileOpened        code in this process tried to open the ledger's file
 ├── StoreUnavailable        the database did not answer; safe to retry
 │   ├── CannotSeal              a value holds a secret, and there is no key to seal it with
-│   ├── LedgerReplaced          the database file was deleted or replaced under us
-│   └── OutcomeUnknown          the answer to a commit was lost, and the database is still away
+│   ├── LedgerReplaced          the database file was deleted or replaced while it was open
+│   └── OutcomeUnknown          the answer to a commit was lost, and the database is still unreachable
 ├── SchemaMismatch          the database was written by a newer Holdfast, or was altered
-├── KeyProblem              the key of sealed values cannot be used as it is
-│   ├── KeyMissing              the ledger has sealed values, and there is no key here
-│   └── KeyWrong                the key here is not the ledger's
-└── SettingsError           at start, with the key and the fix
-    └── HomeUnusable            the home directory cannot be made or is none
+├── KeyProblem              the key of sealed values cannot be used
+│   ├── KeyMissing              the ledger has sealed values, and this process has no key
+│   └── KeyWrong                this process has a key of another ledger
+└── SettingsError           a setting is invalid; the message names the key and the fix
+    └── HomeUnusable            the home directory cannot be created, or is not a directory
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class HoldfastError(Exception):
     code: ClassVar[str] = "error"
 
 
-# Nouns without a list of their own: the command that shows them, or what they are part of.
+# For nouns without a `list` command: the command that shows them.
 _SHOWN_BY = {
     "channel": "config explain",
     "delivery": "deliveries list",
@@ -84,7 +84,7 @@ _SHOWN_BY = {
 
 
 class NotFound(HoldfastError):
-    """No such record, as far as the asker may know."""
+    """There is no such record, or none that the caller may see."""
 
     code = "not_found"
 
@@ -92,32 +92,33 @@ class NotFound(HoldfastError):
         self.noun = noun
         self.record_id = record_id
         command = _SHOWN_BY.get(noun, f"{noun}s list")
-        super().__init__(f"no {noun} {record_id!r}; `holdfast {command}` shows what there is")
+        super().__init__(f"no {noun} {record_id!r}; run `holdfast {command}` to see what there is")
 
 
 class NoLedger(NotFound):
-    """There is no ledger at that place, and looking for one does not make it."""
+    """There is no ledger at that path or URL; reading does not create one."""
 
     code = "no_ledger"
 
     def __init__(self, where: str) -> None:
         super().__init__("ledger", where)
-        self.args = (f"no ledger at {where} yet; the first task makes it, or `holdfast store migrate`",)
+        remedy = "the first task creates it, or run `holdfast store migrate`"
+        self.args = (f"no ledger at {where} yet; {remedy}",)
 
 
 class Pruned(NotFound):
-    """The task ended, and retention has removed it since: there is nothing to go on from."""
+    """The task ended and retention has removed it since, so it cannot be resumed or retried."""
 
     code = "pruned"
 
     def __init__(self, task_id: str) -> None:
         super().__init__("task", task_id)
-        text = f"task {task_id} ended, and retention has removed it with its journal: it cannot go on; "
-        self.args = (f"{text}start it anew, under another key",)
+        text = f"task {task_id} ended, and retention removed it with its journal, so it cannot continue; "
+        self.args = (f"{text}start a new task under another key",)
 
 
 class AmbiguousId(HoldfastError):
-    """A prefix that fits more than one record."""
+    """An id prefix that matches more than one record."""
 
     code = "ambiguous_id"
 
@@ -125,11 +126,12 @@ class AmbiguousId(HoldfastError):
         self.noun = noun
         self.prefix = prefix
         self.matches = matches
-        super().__init__(f"{prefix!r} fits several {noun}s ({', '.join(matches)}, …); give more characters")
+        found = ", ".join(matches)
+        super().__init__(f"{prefix!r} matches several {noun}s ({found}, …); give more characters")
 
 
 class BadInput(HoldfastError):
-    """A value that cannot be stored as it is; nothing was changed."""
+    """An invalid value; nothing was changed."""
 
     code = "bad_input"
 
@@ -155,13 +157,13 @@ class PayloadTooLarge(BadInput):
 
 
 class Conflict(HoldfastError):
-    """The world changed first; read again before deciding."""
+    """The record changed first; read it again before you decide."""
 
     code = "conflict"
 
 
 class IllegalMove(Conflict):
-    """The table of moves has no way from one status to the other."""
+    """The table of moves does not allow this change of status."""
 
     code = "illegal_move"
 
@@ -174,7 +176,7 @@ class IllegalMove(Conflict):
 
 
 class ClaimLost(Conflict):
-    """A write by a holder whose fence is no longer the newest; it changed nothing."""
+    """A write with a fence that is no longer the newest; it changed nothing."""
 
     code = "claim_lost"
 
@@ -182,13 +184,13 @@ class ClaimLost(Conflict):
         self.record_id = record_id
         self.fence = fence
         super().__init__(
-            f"the claim on {record_id} with fence {fence} is lost: it ended or someone else holds it now; "
-            "stop working on it, nothing was written"
+            f"the claim on {record_id} with fence {fence} is lost: it ended, or another worker holds it now; "
+            "nothing was written, stop working on it"
         )
 
 
 class RevisionMismatch(Conflict):
-    """An update that names a revision which is no longer the newest."""
+    """An update that names a revision that is no longer the newest."""
 
     code = "revision_mismatch"
 
@@ -196,7 +198,7 @@ class RevisionMismatch(Conflict):
         self.record_id = record_id
         self.expected = expected
         self.found = found
-        super().__init__(f"{record_id} is at revision {found}, not {expected}; read it again and decide anew")
+        super().__init__(f"{record_id} is at revision {found}, not {expected}; read it again, then retry")
 
 
 class KeyConflict(Conflict):
@@ -208,7 +210,7 @@ class KeyConflict(Conflict):
         self.key = key
         self.task_id = task_id
         what = "another goal" if of_goal else "another name or other arguments"
-        fix = "the goal of that one, or none" if of_goal else "the same arguments"
+        fix = "the same goal, or no goal" if of_goal else "the same arguments"
         super().__init__(
             f"key {key!r} belongs to {task_id}, which was created with {what}; use another key, or {fix}"
         )
@@ -221,7 +223,7 @@ class CheckpointError(HoldfastError):
 
 
 class CheckpointNotSaved(CheckpointError):
-    """A checkpoint could not be made durable; whoever wanted to stop must not."""
+    """A checkpoint could not be made durable, so the process must not stop."""
 
     code = "checkpoint_not_saved"
 
@@ -232,18 +234,18 @@ class CheckpointNotSaved(CheckpointError):
 
 
 class CheckpointUnreadable(CheckpointError):
-    """A stored checkpoint that must not be executed; `problem` says what is wrong with it."""
+    """A stored checkpoint that cannot be resumed; `problem` says what is wrong with it."""
 
     code = "checkpoint_unreadable"
 
     def __init__(self, checkpoint_id: str, problem: str) -> None:
         self.checkpoint_id = checkpoint_id
         self.problem = problem
-        super().__init__(f"checkpoint {checkpoint_id} is not usable: {problem}")
+        super().__init__(f"checkpoint {checkpoint_id} cannot be used: {problem}")
 
 
 class Refused(HoldfastError):
-    """Asked for, understood, and not done."""
+    """A valid request that Holdfast declines."""
 
     code = "refused"
 
@@ -261,7 +263,7 @@ class NotYours(Refused):
 
 
 class BadSignature(Refused):
-    """What came in was not signed as its channel signs, or too long ago; nothing was stored."""
+    """An incoming request whose signature is wrong or too old; nothing was stored."""
 
     code = "bad_signature"
 
@@ -272,7 +274,7 @@ class BadSignature(Refused):
 
 
 class EffectsInTheWay(Refused):
-    """A fork would go back to before effects that have happened, or may have; nothing was changed."""
+    """A fork would go back to before effects that happened, or may have happened; nothing was changed."""
 
     code = "effects_in_the_way"
 
@@ -280,7 +282,7 @@ class EffectsInTheWay(Refused):
         self.task_id = task_id
         self.effects = effects
         shown = ", ".join(effects[:5]) + (f" and {len(effects) - 5} more" if len(effects) > 5 else "")
-        super().__init__(f"{task_id} has done since: {shown}; {remedy}")
+        super().__init__(f"since then, {task_id} has done: {shown}; {remedy}")
 
 
 class HomeInUse(Refused):
@@ -291,58 +293,60 @@ class HomeInUse(Refused):
     def __init__(self, *, home: str, pid: int | None) -> None:
         self.home = home
         self.pid = pid
-        who = f"process {pid}" if pid is not None else "another process"
-        super().__init__(f"{who} holds {home}; stop it, ask it, or choose another --home")
+        holder = f"process {pid}" if pid is not None else "another process"
+        super().__init__(f"{holder} holds {home}; stop it, or choose another --home")
 
 
 class Draining(Refused):
-    """The gateway is about to restart, and the settings say that messages are not queued meanwhile."""
+    """The gateway is about to restart, and the settings say not to queue messages meanwhile."""
 
     code = "draining"
 
     def __init__(self) -> None:
-        super().__init__("the gateway drains, and drain_queue_messages is off; send it again in a moment")
+        super().__init__(
+            "the gateway is draining, and drain_queue_messages is off; send it again in a moment"
+        )
 
 
 class GatewaySilent(Refused):
-    """Only a running gateway can do it, and none answers."""
+    """Only a running gateway can do this, and none answers."""
 
     code = "gateway_silent"
 
     def __init__(self, home: str, why: str, *, was_there: bool = True) -> None:
         self.home = home
         self.why = why
-        # False when nobody listens at all.
+        # False when no process listens there.
         self.was_there = was_there
-        # Where somebody listens, another `holdfast up` would be refused.
-        remedy = "what its `holdfast up` says tells more" if was_there else "`holdfast up` starts one"
+        # If a process listens there, a second `holdfast up` would be refused.
+        remedy = "see the output of its `holdfast up`" if was_there else "start one with `holdfast up`"
         super().__init__(f"no gateway answers in {home}: {why}; {remedy}")
 
 
 class ResumesHeld(Refused):
-    """Nothing is resumed until a person allows it: the database is older than its mark, say."""
+    """Nothing is resumed until an operator allows it, for example because the database is too old."""
 
     code = "resumes_held"
 
     def __init__(self, why: str, *, remedy: str = "holdfast store accept") -> None:
         self.why = why
-        super().__init__(f"resumes are held: {why}; look at it, then `{remedy}`")
+        super().__init__(f"resumes are held: {why}; check the cause, then run `{remedy}`")
 
 
 class RestartBlocked(Refused):
-    """Something could not be made durable before a restart, so the gateway goes on working."""
+    """Something could not be made durable before a restart, so the gateway keeps running."""
 
     code = "restart_blocked"
 
     def __init__(self, why: str) -> None:
         self.why = why
-        super().__init__(f"the gateway does not restart: {why}; see to that, then ask again")
+        super().__init__(f"the gateway does not restart: {why}; fix that, then ask again")
 
 
 class RestartRefused(Refused):
-    """A run asked for a restart, and the process does not restart; the run goes on, and `why` says why.
+    """A run asked for a restart, and the process does not restart; the run continues, and `why` says why.
 
-    A function that is given to `open` as `on_restart` raises it to refuse.
+    A function that you pass to `open` as `on_restart` raises this to refuse.
     """
 
     code = "restart_refused"
@@ -361,19 +365,20 @@ class NotReady(Refused):
         self.count = count
         self.threshold = threshold
         super().__init__(
-            f"a restart would interrupt {count} of at most {threshold}: {summary}; wait, or use --force"
+            f"{summary} (limit {threshold}): a restart would checkpoint and resume that work; "
+            "wait until it ends, or use --force"
         )
 
 
 class StepFailed(HoldfastError):
-    """A step raised; the same is raised again on every replay.
+    """A step raised; every replay raises the same error again.
 
-    It is also an instance of the class the step raised, when that is builtin or declared in `raises=`.
+    It is also an instance of the class that the step raised, if that is builtin or declared in `raises=`.
     """
 
     code = "step_failed"
 
-    # Defaults on the class, because the class a step raised may have properties of the same names.
+    # Defaults on the class, because the class that a step raised may have properties of the same names.
     step: str = ""
     kind: str = ""
     message: str = ""
@@ -401,11 +406,11 @@ class TaskFailed(HoldfastError):
         self.status = status
         self.failure = failure
         why = "" if failure is None else f": {failure.kind}: {failure.message}"
-        super().__init__(f"task {task_id} is {status}{why}; `holdfast tasks show {task_id}` tells the story")
+        super().__init__(f"task {task_id} is {status}{why}; for details, `holdfast tasks show {task_id}`")
 
 
 class Drift(HoldfastError):
-    """What was stored by an earlier program does not fit the one that runs now."""
+    """What an earlier version of the program stored does not match the version that runs now."""
 
     code = "drift"
 
@@ -426,32 +431,34 @@ class NotInRun(HoldfastError):
 
 
 class RunOver(HoldfastError):
-    """A run that has ended takes no more calls; nothing was written."""
+    """A call to a run that has ended; nothing was written."""
 
     code = "run_over"
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        super().__init__(f"{run_id} is over; keep no run, turn or list longer than the task's own function")
+        super().__init__(
+            f"{run_id} has ended; do not use a run, turn or list after the task's function has returned"
+        )
 
 
 class RetryAfter(HoldfastError):
-    """Raise it in a step when a provider asks for patience: a durable wait, and no attempt."""
+    """Raise it in a step when a provider asks you to wait: the wait is durable and not an attempt."""
 
     code = "retry_after"
 
-    def __init__(self, seconds: float, why: str = "the provider asks for patience") -> None:
+    def __init__(self, seconds: float, why: str = "the provider asks to wait") -> None:
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
             raise BadInput("seconds", f"a number of seconds is needed, not {type(seconds).__name__}")
         if not 0 <= seconds <= MAX_RETRY_AFTER_S:  # also refuses NaN
             raise BadInput("seconds", f"a number from 0 to {MAX_RETRY_AFTER_S:,} is needed")
         self.seconds = float(seconds)
         self.why = why
-        super().__init__(f"try again in {self.seconds:g} s: {why}")
+        super().__init__(f"retry in {self.seconds:g} s: {why}")
 
 
 class NotDone(HoldfastError):
-    """Raise it in an effect that is certain that nothing happened: then it may be tried again."""
+    """Raise it in an effect that certainly did not happen: then it may be retried."""
 
     code = "not_done"
 
@@ -461,9 +468,9 @@ class NotDone(HoldfastError):
 
 
 class SqlFailed(HoldfastError):
-    """A statement of a transactional step that the database refused: a constraint, a table that is missing.
+    """The database refused a statement of a transactional step: a constraint failed, a table is missing.
 
-    `kind` is what the driver calls it.
+    `kind` is the driver's name for the error.
     """
 
     code = "sql_failed"
@@ -475,7 +482,7 @@ class SqlFailed(HoldfastError):
 
 
 class RowDamaged(HoldfastError):
-    """A stored record whose bytes do not match its digest; it is not handed out."""
+    """A stored record whose bytes do not match its digest; Holdfast does not return it."""
 
     code = "row_damaged"
 
@@ -483,15 +490,16 @@ class RowDamaged(HoldfastError):
         self.noun = noun
         self.record_id = record_id
         self.problem = problem
-        # Without what to do next, for a command that has just done it.
+        # The message without its remedy, for `store verify` itself.
         self.finding = f"{noun} {record_id} is damaged: {problem}"
         super().__init__(f"{self.finding}; run `holdfast store verify`")
 
 
 class PageDamaged(RowDamaged):
-    """A page that the database itself found damaged. Whatever it held is not absent: it cannot be read.
+    """A page that the database itself found damaged. Its records exist but cannot be read.
 
-    To ask again does not help, so it is no StoreUnavailable; and nothing may be done again because of it.
+    It is not a StoreUnavailable, because retrying does not help. The missing records do not mean that their
+    work was not done: do not repeat it.
     """
 
     def __init__(self, problem: str) -> None:
@@ -501,19 +509,19 @@ class PageDamaged(RowDamaged):
 
 
 class KeyLost(RowDamaged):
-    """A sealed value that no key at hand opens. It is not handed out, and nothing is made up in its place."""
+    """A sealed value that no available key opens. Holdfast returns neither it nor a substitute."""
 
     code = "key_lost"
 
     def __init__(self, noun: str, record_id: str) -> None:
-        super().__init__(noun, record_id, "it is sealed with a key that is not at hand, or was changed")
-        self.finding = f"{noun} {record_id} is sealed with a key that is not at hand, or was changed"
-        remedy = "`holdfast store key show` names the key that it needs; without that key the value is lost"
+        super().__init__(noun, record_id, "it is sealed with a key that is not available, or was changed")
+        self.finding = f"{noun} {record_id} is sealed with a key that is not available, or was changed"
+        remedy = "`holdfast store key show` names the missing key; without that key the value is lost"
         self.args = (f"{self.finding}; {remedy}",)
 
 
 class FeedGap(HoldfastError):
-    """Events after the given position were pruned; read the present, then follow from there."""
+    """Events after the given position were pruned; read the current state, then follow from there."""
 
     code = "feed_gap"
 
@@ -526,13 +534,13 @@ class FeedGap(HoldfastError):
 
 
 class LedgerFileOpened(HoldfastError):
-    """Something in this process tried to open the ledger's file behind SQLite's back."""
+    """Code in this process tried to open the ledger's file without SQLite."""
 
     code = "ledger_file_opened"
 
 
 class StoreUnavailable(HoldfastError):
-    """The database did not answer or could not write. Nothing was acknowledged; the same may be tried."""
+    """The database did not answer or could not write. Nothing was acknowledged; it is safe to retry."""
 
     code = "store_unavailable"
 
@@ -553,43 +561,43 @@ class LedgerReplaced(StoreUnavailable):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The answer to a commit was lost and the database is still away: it happened, or it did not.
+    """The answer to a commit was lost and the database is still unreachable: it happened, or it did not.
 
-    The same write with the same ids, keys and tokens may be run again: it finds what it did.
+    It is safe to repeat the write with the same ids, keys and tokens: it finds what it wrote before.
     """
 
     code = "outcome_unknown"
 
 
 class SchemaMismatch(HoldfastError):
-    """The database's schema is not one this Holdfast can use."""
+    """This version of Holdfast cannot use the database's schema."""
 
     code = "schema_mismatch"
 
 
 class KeyProblem(HoldfastError):
-    """The key that opens the ledger's sealed values is not there, not usable or not the right one."""
+    """The key of the ledger's sealed values is missing, invalid or wrong."""
 
     code = "key_unusable"
 
 
 class KeyMissing(KeyProblem):
-    """The ledger has sealed values, or is to have some, and there is no key here."""
+    """The ledger has sealed values, or the settings ask for them, and this process has no key."""
 
     code = "key_missing"
 
 
 class KeyWrong(KeyProblem):
-    """The key here is not the one that the ledger was sealed with."""
+    """This process has a key, but not the one that the ledger was sealed with."""
 
     code = "key_wrong"
 
 
 class SettingsError(HoldfastError):
-    """A setting that cannot be used, with the key and the fix."""
+    """An invalid setting; the message names the key and the fix."""
 
     code = "settings_error"
 
 
 class HomeUnusable(SettingsError):
-    """The home directory cannot be made, or is no directory: choose another one."""
+    """The home directory cannot be created, or is not a directory: choose another one."""

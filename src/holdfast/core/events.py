@@ -58,7 +58,7 @@ class EventKind(StrEnum):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened to one record, at its place in the feed."""
+    """One thing that happened to one record, with its position in the feed."""
 
     position: str
     at: datetime

@@ -25,7 +25,7 @@ QuestionId = NewType("QuestionId", str)
 RestartId = NewType("RestartId", str)
 AuditId = NewType("AuditId", str)
 
-# Crockford's alphabet: no letter that is mistaken for a digit, and it sorts as its values do.
+# Crockford's alphabet: no letter looks like a digit, and text sorts as the numbers do.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _SHAPE = re.compile(r"[a-z0-9_-]{1,64}\Z")
@@ -35,7 +35,7 @@ _WHOLE = re.compile(rf"[a-z]+_[{_ALPHABET}]{{26}}\Z")
 def new_id(prefix: str, now: datetime) -> str:
     """An id that sorts by the time it was made: 48 bits of milliseconds, then 80 random ones."""
     ms = to_micros(now) // 1000
-    # Ten bits at a time, and no number longer than the machine's.
+    # Ten bits at a time, so that no number needs more than a machine word.
     return (
         f"{prefix}_{_PAIRS[ms >> 40]}{_PAIRS[ms >> 30 & 1023]}{_PAIRS[ms >> 20 & 1023]}"
         f"{_PAIRS[ms >> 10 & 1023]}{_PAIRS[ms & 1023]}{_random_part()}"
@@ -50,8 +50,8 @@ def _random_part() -> str:
             f"{_PAIRS[high >> 30]}{_PAIRS[high >> 20 & 1023]}{_PAIRS[high >> 10 & 1023]}{_PAIRS[high & 1023]}"
             f"{_PAIRS[low >> 30]}{_PAIRS[low >> 20 & 1023]}{_PAIRS[low >> 10 & 1023]}{_PAIRS[low & 1023]}"
         )
-        # The scanner takes `pwd`, `pw:` and `pass:` for the name of a password: a value that mentions such an
-        # id would be sealed, and a ledger without secrets would need a key. (The time before may end in p.)
+        # The scanner reads `pwd`, `pw:` and `pass:` as the name of a password: it would seal a value that
+        # mentions such an id, and a ledger without secrets would need a key. (The time part may end in p.)
         if "pw" not in made and "pass" not in made and made[0] not in "dw":
             return made
 
@@ -73,9 +73,11 @@ def new_boot_id(now: datetime) -> BootId:
 
 
 def new_effect_id(micros: int, key: str) -> EffectId:
-    """Its key is in place of chance: whatever has no other key has no other id. In hexadecimal, whose digits
-    are letters of ours, too: every effect needs one, and the key is written so already. A program may do
-    several in a millisecond, and they are shown in order: a unit of time is 64 microseconds here."""
+    """An id made of the time and the effect's key instead of random bits, so the same key gives the same id.
+
+    Hexadecimal, because the key is hexadecimal already. The unit of time is 64 microseconds, because ids sort
+    by time and a program may do several effects in a millisecond.
+    """
     return EffectId(f"eff_{micros >> 6:013x}{key[:13]}")
 
 
@@ -88,13 +90,13 @@ def new_restart_id(now: datetime) -> RestartId:
 
 
 def new_audit_id(now: datetime, chance: bytes | None = None) -> AuditId:
-    """Sorts by microseconds, because one caller may do several things in a millisecond. The same `chance`
-    (six bytes) at the same time gives the same id."""
+    """An id that sorts by microseconds, because one caller may do several things in a millisecond. The same
+    `chance` (six random bytes) at the same time gives the same id."""
     return AuditId(f"{audit_id_prefix(now)}{(chance or secrets.token_bytes(6)).hex()}")
 
 
 def audit_id_prefix(now: datetime) -> str:
-    """What is smaller was made before."""
+    """Ids that sort before this prefix were made earlier."""
     return f"aud_{to_micros(now):014x}"
 
 
@@ -107,17 +109,17 @@ def new_firing_id(now: datetime) -> FiringId:
 
 
 def new_token() -> str:
-    """What a claimant writes into the record it claims, to recognise its own claim later."""
+    """A random token that a worker writes into the record it claims, to recognise its own claim later."""
     return secrets.token_hex(12)
 
 
 def check_id(field: str, value: object) -> str:
-    """The value, if it could be an id of ours; ids reach file names and SQL, so nothing else passes."""
+    """The value, if it has the shape of an id. Raises BadInput otherwise: ids reach file names and SQL."""
     if not isinstance(value, str) or not _SHAPE.match(value):
         raise BadInput(field, "an id has 1 to 64 characters of a-z, 0-9, _ and -")
     return value
 
 
 def is_whole_id(prefix: str, value: str) -> bool:
-    """Whether it has the shape of an id that we made, not only the beginning of one."""
+    """Whether it has the shape of a whole id that Holdfast made, not only of a prefix."""
     return value.startswith(f"{prefix}_") and _WHOLE.match(value) is not None

@@ -1,8 +1,8 @@
-"""Belief: which time schedules and deletions may go by when the wall clock may have jumped.
+"""Belief: which time schedules and deletions use when the wall clock may have jumped.
 
-The wall clock less the time since the machine booted is its *offset*. Both clocks count a suspended night,
-and NTP slews both alike, so the offset changes only when someone sets the wall clock: that is a jump. A new
-offset is believed once it has held for a while; until then the old one counts.
+The *offset* is the wall clock minus the time since the machine booted. Both clocks count while the machine is
+suspended, and NTP slews both alike, so the offset changes only when the wall clock is set: that is a jump. A
+new offset is believed once it has held for a while; until then the old one counts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import msgspec
 
 _MICROSECOND = timedelta(microseconds=1)
 
-# Smaller steps are followed at once: NTP makes them, and no schedule and no retention is as exact.
+# Smaller steps are accepted at once: NTP makes them, and no schedule or retention is as exact.
 TOLERANCE = timedelta(seconds=10)
-# Schedules go by a new time once it has held for so long; ntpd waits as long before it sets a clock.
+# Schedules use a new time once it has held for this long; ntpd waits as long before it sets a clock.
 FIRES_AFTER = timedelta(minutes=5)
 # Deletions cannot be undone and can wait: an NTP client polls every 34 minutes or more often.
 DELETES_AFTER = timedelta(hours=1)
@@ -30,13 +30,13 @@ def is_near(offset: int, other: int) -> bool:
 
 
 class Belief(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process believes of its wall clock. All in microseconds; `since` and the like by the time since
-    the machine booted."""
+    """What a process believes about its wall clock, in microseconds. `since` and `seen_since` count from the
+    boot of the machine."""
 
     # None: no time has held for long enough yet.
     offset: int | None
     since: int
-    # What the wall clock said last, and since when it has said so.
+    # The last offset seen, and since when it has held.
     seen: int
     seen_since: int
 
@@ -57,21 +57,21 @@ class Belief(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_away(self) -> bool:
-        """Whether the wall clock says another time than the one that is believed."""
+        """Whether the wall clock differs from the time that is believed."""
         return self.offset is None or not is_near(self.seen, self.offset)
 
     def firing_time(self, passed: int) -> int | None:
-        """The time that schedules go by; None while there is none.
+        """The time that schedules use; None while there is none.
 
-        If the wall clock jumped ahead, time goes on as before the jump, so schedules fire in time and nothing
-        counts as due that is not. If it jumped back, the hour that comes again has fired already: wait.
+        If the wall clock jumped ahead, time continues as before the jump, so schedules fire on time and
+        nothing fires too early. If it jumped back, the repeated hour has fired already: wait.
         """
         if self.offset is None or (self.is_away and self.seen < self.offset):
             return None
         return passed + self.offset
 
     def deletion_time(self, passed: int) -> int | None:
-        """The time by which old records may be deleted; None while nothing may be."""
+        """The time that decides which records are old enough to delete; None while nothing may be deleted."""
         if self.offset is None or self.is_away or passed - self.since < _DELETES_AFTER_US:
             return None
         return passed + self.offset

@@ -1,4 +1,4 @@
-"""Values that are secret because the process was given them as one, whatever they look like.
+"""Values that are secret because the process received them as secrets, whatever they look like.
 
 They are the gateway's own tokens, the secrets of channels, and what `hf.secret` found.
 """
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 MAX_KNOWN = 10_000
-# A regex search holds the interpreter: other threads get it between two pieces.
+# A regex search holds the GIL; between two pieces other threads can run.
 PIECE = 64 * 1024
-# What is shorter stands in ordinary text, too.
+# Shorter values also occur in ordinary text.
 _SHORTEST = 4
-# So many make one small regex. More are looked up by four of their bytes: a regex tries each in turn.
+# Up to this many make one small regex. A regex tries each in turn, so more are looked up by four bytes.
 _FEW = 20
 _ANCHOR = 4
-# How often JSON stands inside JSON.
+# How deeply JSON may be nested inside strings of JSON.
 _DEEPEST = 4
 _MARKER = b"[redacted:secret]"
 _MARKERS = rb"\[redacted:[a-z-]++\]"
@@ -29,7 +29,7 @@ _MARKERS = rb"\[redacted:[a-z-]++\]"
 def search_pieces(
     search: Callable[[bytes, int, int], re.Match[bytes] | None], encoded: bytes, *, overlap: int
 ) -> bool:
-    """Whether the search finds something that is no longer than the overlap."""
+    """Whether the search finds a match; matches longer than the overlap may be missed."""
     for start in range(0, len(encoded), PIECE):
         if search(encoded, start, start + PIECE + overlap) is not None:
             return True
@@ -37,7 +37,7 @@ def search_pieces(
 
 
 def forms_of(value: str) -> Iterator[str]:
-    """The value as it may stand in text: itself, in JSON, and in JSON inside the strings of other JSON."""
+    """The value as it may occur in text: as it is, in JSON, and in JSON inside the strings of other JSON."""
     yield value
     spellings = []
     with contextlib.suppress(UnicodeEncodeError):  # half of a surrogate pair, which our JSON cannot hold
@@ -63,7 +63,7 @@ def _bytes(text: str) -> bytes:
 
 
 class _Index:
-    """The forms of some secrets, ready to be looked for."""
+    """The forms of some secrets, prepared for searching."""
 
     __slots__ = ("_anchors", "_forms", "_longest", "_markers", "_regex", "values", "version")
 
@@ -76,11 +76,11 @@ class _Index:
         self._longest = max(map(len, self._forms), default=0)
         self._regex: re.Pattern[bytes] | None = None
         self._markers = re.compile(_MARKERS)
-        # Four bytes of a form, with how many stand before them and how long it is. Similar forms share all
-        # three: a thousand of them cost no more tries than one.
+        # Four bytes of a form, its bytes before them, and its length. Similar forms share all three, so a
+        # thousand of them cost no more attempts than one.
         self._anchors: dict[int, set[tuple[int, int]]] = {}
         if len(self._forms) <= _FEW:
-            known = b"|".join(map(re.escape, longest_first)) or b"(?!)"  # of none, nothing is found
+            known = b"|".join(map(re.escape, longest_first)) or b"(?!)"  # without secrets, match nothing
             self._regex = re.compile(known)
             self._markers = re.compile(rb"(%b)|%b" % (_MARKERS, known))
             return
@@ -96,10 +96,10 @@ class _Index:
         return any(True for _ in self._places(encoded))
 
     def without_them(self, encoded: bytes) -> bytes:
-        """The bytes with a marker in place of each, of two that overlap the first, else the longer; the same
-        object if they hold none.
+        """The bytes with a marker in place of each secret; the same object if there is none. Of two that
+        overlap, the first is replaced; of two that begin together, the longer.
 
-        In one pass, and around markers: a secret may be a part of the word `redacted`.
+        In one pass, and not inside markers: a secret may be a part of the word `redacted`.
         """
         if self._regex is not None:
             if not self.is_in(encoded):
@@ -117,7 +117,7 @@ class _Index:
         return b"".join((*parts, encoded[done:]))
 
     def _places(self, encoded: bytes) -> Iterator[tuple[int, int]]:
-        """Where each form of many begins and ends."""
+        """Where each form begins and ends, when there are many."""
         for anchor in self._anchors_in(encoded):
             four = anchor.to_bytes(_ANCHOR, sys.byteorder)
             place = encoded.find(four)
@@ -138,7 +138,7 @@ class _Index:
 
 
 def _quads(encoded: bytes) -> Iterator[memoryview]:
-    """Each four bytes in a row as a number, in pieces; no step of Python is needed for each of them."""
+    """Every four consecutive bytes as a number, in pieces, without a Python operation for each."""
     for start in range(0, len(encoded), PIECE):
         for offset in range(start, start + _ANCHOR):
             part = memoryview(encoded)[offset : start + PIECE + _ANCHOR - 1]
@@ -146,22 +146,22 @@ def _quads(encoded: bytes) -> Iterator[memoryview]:
 
 
 class KnownSecrets:
-    """Secrets of one process; every thread sees each as soon as `keep` has returned.
+    """The secrets of one process. It is thread-safe: every thread sees a secret once `keep` has returned.
 
-    There is no lock. To put into a dictionary, and to copy it, are one operation each for other threads. An
-    index carries the version that it was made from, so that one that came too late is never used.
+    There is no lock: writing into a dictionary and copying it are atomic. An index has the version that it
+    was made from, so that an outdated one is never used.
     """
 
     def __init__(self, *, max_known: int = MAX_KNOWN) -> None:
         self._max_known = max_known
-        # Each with whether it is never dropped.
+        # Each secret, and whether it is never dropped.
         self._kept: dict[str, bool] = {}
         self._version = object()
         self._made = _Index((), self._version)
 
     def keep(self, value: str, *, is_own: bool = True) -> None:
-        """From now on the value is a secret wherever it stands. Beyond the limit the oldest are dropped, but
-        none of the process's own."""
+        """From now on the value is a secret wherever it occurs. Beyond the limit the oldest are dropped,
+        except the process's own."""
         if len(value) < _SHORTEST or (value in self._kept and (self._kept[value] or not is_own)):
             return
         self._kept[value] = is_own
@@ -172,26 +172,26 @@ class KnownSecrets:
         self._version = object()
 
     def values(self) -> tuple[str, ...]:
-        """The longest first."""
+        """All of them, the longest first."""
         return self._index().values
 
     def are_in(self, encoded: bytes) -> bool:
-        """Whether one stands in the bytes, as it is or as JSON writes it."""
+        """Whether one occurs in the bytes, as it is or as JSON writes it."""
         if not self._kept:
             return False
         made = self._made
         return (made if made.version is self._version else self._index()).is_in(encoded)
 
     def own_are_in(self, text: str) -> bool:
-        """Whether one of the process's own stands in the text. Those that `hf.secret` found do not count:
-        after a restart they are not known before a program asks for them again."""
+        """Whether one of the process's own occurs in the text. Those that `hf.secret` found do not count:
+        after a restart they are unknown until a program asks for them again."""
         if not self._kept or not self.are_in(_bytes(text)):
             return False
         own = [value for value, is_own in tuple(self._kept.items()) if is_own]
         return any(form in text for value in own for form in forms_of(value))
 
     def conceal(self, text: str) -> str:
-        """The text without them; one that holds none comes back as the same object."""
+        """The text without them; the same object if it holds none."""
         if not self._kept:
             return text
         encoded = _bytes(text)
@@ -209,13 +209,13 @@ _of_this_process = [KnownSecrets()]
 
 
 def keep_secret(value: str, *, is_own: bool = True) -> None:
-    """From now on, in the whole process, the value is a secret wherever it stands. What programs ask for may
-    be much in the course of weeks: it is not the process's own, and the oldest of it is dropped."""
+    """From now on, in the whole process, the value is a secret wherever it occurs. Programs may ask for many
+    over weeks: pass `is_own=False` for those, so that the oldest are dropped."""
     _of_this_process[-1].keep(value, is_own=is_own)
 
 
 def known_secrets() -> tuple[str, ...]:
-    """What was kept, the longest first."""
+    """All that were kept, the longest first."""
     return _of_this_process[-1].values()
 
 
@@ -233,7 +233,7 @@ def conceal_known(text: str) -> str:
 
 @contextlib.contextmanager
 def without_known_secrets() -> Iterator[None]:
-    """For tests: the process knows no secret inside, and afterwards those it knew before."""
+    """For tests: inside, the process knows no secrets; afterwards, those that it knew before."""
     _of_this_process.append(KnownSecrets())
     try:
         yield

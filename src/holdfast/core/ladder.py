@@ -16,12 +16,12 @@ from holdfast.core.payload import check_number
 MAX_ATTEMPTS = 1_000
 MAX_RUNGS = 20
 MAX_STEPS = 1_000_000_000
-# Doubling more often than this is past every cap, and past what a float can hold exactly.
+# More doublings exceed every cap and the exact range of a float.
 _MAX_DOUBLINGS = 40
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The same again, up to so many times more, after waits that double up to the most."""
+    """Retry up to n more times, with waits that double up to the longest one."""
 
     attempts: int
     backoff: timedelta
@@ -29,13 +29,13 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class Replan(msgspec.Struct, frozen=True):
-    """Let the function write the rest of the plan anew."""
+    """Let the function rewrite the rest of the plan."""
 
     fn: Callable[..., Any]
 
 
 class Decompose(msgspec.Struct, frozen=True):
-    """Let the function cut what failed into smaller items."""
+    """Let the function split the item that failed into smaller items."""
 
     fn: Callable[..., Any]
 
@@ -48,7 +48,7 @@ Rung = Retry | Replan | Decompose | Ask
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """How much a task may use; None is without limit."""
+    """How much a task may use; None means no limit."""
 
     steps: int | None = None
     time: timedelta | None = None
@@ -60,7 +60,7 @@ def retry(n: int, backoff: Duration = "1s", most: Duration = "5m") -> Retry:
     attempts = check_number("n", n, low=1, high=MAX_ATTEMPTS)
     first, longest = parse_duration("backoff", backoff), parse_duration("most", most)
     if longest < first:
-        raise BadInput("most", "is shorter than the backoff it limits; raise it or lower the backoff")
+        raise BadInput("most", "is shorter than the backoff that it limits; raise it or lower the backoff")
     return Retry(attempts, first, longest)
 
 
@@ -87,7 +87,7 @@ def budget(steps: int | None = None, time: Duration | None = None, cost: float |
 
 def check_budget(value: object) -> Budget:
     if not isinstance(value, Budget):
-        made_by = "hf.budget(steps=…, time=…, cost=…) makes one, with any of the three"
+        made_by = "use hf.budget(steps=…, time=…, cost=…), with any of the three"
         raise BadInput("budget", f"a budget is needed, not {type(value).__name__}; {made_by}")
     return budget(value.steps, value.time, value.cost)
 
@@ -98,15 +98,15 @@ def check_ladder(value: object) -> tuple[Rung, ...]:
     if not isinstance(rungs, Sequence) or isinstance(rungs, (str, bytes)):
         raise BadInput("ladder", f"a list of rungs is needed, not {type(value).__name__}")
     if len(rungs) > MAX_RUNGS:
-        raise BadInput("ladder", f"{len(rungs)} rungs are more than {MAX_RUNGS}; give retry(n) a larger n")
+        raise BadInput("ladder", f"{len(rungs)} rungs, more than {MAX_RUNGS}; use a larger n in retry(n)")
     return tuple(_checked_rung(rung) for rung in rungs)
 
 
 def delay(retry: Retry, attempt: int, *, chance: float) -> timedelta:
     """How long to wait after the attempt of this number has failed; the first is 1.
 
-    Full jitter: anything up to the doubled backoff, by a chance from 0 to 1, so that many who failed at the
-    same moment do not come back at the same moment.
+    Full jitter: `chance`, from 0 to 1, picks a part of the doubled backoff, so that steps that failed at the
+    same moment are not retried at the same moment.
     """
     doublings = min(max(attempt - 1, 0), _MAX_DOUBLINGS)
     ceiling = min(retry.backoff.total_seconds() * 2.0**doublings, retry.most.total_seconds())

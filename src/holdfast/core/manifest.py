@@ -1,4 +1,4 @@
-"""Restart and its manifest: why the gateway stopped, what that interrupted, and what became of it."""
+"""Restart and its manifest: why the gateway stopped, what that interrupted, and how recovery treated it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CRASH = "crash"
 
 
 class InterruptionKind(StrEnum):
-    """What a restart cuts short."""
+    """The kind of work that a restart interrupts."""
 
     SESSION = "session"
     CRON = "cron"
@@ -24,7 +24,7 @@ class InterruptionKind(StrEnum):
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One run in flight, as whoever asked for it knows it."""
+    """One run in flight, described as its requester knows it."""
 
     kind: InterruptionKind
     task_id: str
@@ -41,7 +41,7 @@ class ActiveSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     active_subagents: tuple[str, ...]
     channel: str | None
     channel_target: str | None
-    # Ours: which account of the channel, where it has several.
+    # Not in seed 001: which account of the channel, if it has several.
     account_id: str | None = None
 
 
@@ -53,7 +53,7 @@ class ActiveCronRun(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The document of seed 001, field for field; ours follow after it."""
+    """The document of seed 001, field for field, followed by fields of our own."""
 
     timestamp: str
     reason: str
@@ -65,21 +65,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One wish for a restart. Several become one restart that keeps them all."""
+    """One request for a restart. Several become one restart, which records them all."""
 
     reason: str
     triggered_by: str
     at: datetime
     resume_reason: ResumeReason = ResumeReason.EXPLICIT_RESTART
-    # By which an agent that asked finds out whether it did.
+    # With this key the agent that asked can look up the outcome.
     key: str | None = None
-    # For the session that asked: what to go on with afterwards.
+    # For the session that asked: how to continue afterwards.
     session_key: str | None = None
     continuation: str | None = None
 
 
 class Fate(StrEnum):
-    """What became of one interruption."""
+    """What recovery did with one interruption."""
 
     RESUMED = "resumed"
     QUEUED = "queued"
@@ -91,18 +91,18 @@ class Fate(StrEnum):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one run that was cut short."""
+    """What recovery did with one interrupted run."""
 
     task_id: str
     fate: Fate
     run_id: str | None = None
     why: str | None = None
-    # A firing of a schedule that was interrupted, and queued again.
+    # Whether it is a firing of a schedule that was interrupted and queued again.
     is_retry: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a recovery did, for whoever asks about that restart later."""
+    """What a recovery did, stored with its restart."""
 
     recovered: tuple[Recovered, ...] = ()
     notices: int = 0
@@ -112,11 +112,11 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Restart(msgspec.Struct, frozen=True, kw_only=True):
-    """One stop of a gateway, wanted or not, or one that was refused, with its manifest and its outcome."""
+    """One stop of a gateway, planned, unplanned or refused, with its manifest and its outcome."""
 
     id: RestartId
     boot_id: BootId
-    # Which gateway: a ledger may serve several.
+    # Identifies the gateway: several may share a ledger.
     place: str
     requested_at: datetime
     manifest: Manifest
@@ -128,7 +128,7 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def system_sentence(*, restarted_at: datetime, reason: str) -> str:
-    """What an interrupted session without a run to resume is told, in the seed's words."""
+    """The message to an interrupted session without a run to resume, in the words of the seed."""
     moment = restarted_at.strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
         f"[System] Gateway restarted at {moment}. Reason: {reason}. You were interrupted mid-task. Review "

@@ -1,4 +1,4 @@
-"""Message and Envelope: one entry of a session's transcript, and what an agent is given of it."""
+"""Message and Envelope: one entry of a session's transcript, and what an agent receives of it."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from holdfast.core.payload import check_words, decode_payload
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
 
-# As much as a goal may hold, because what is asked for becomes the goal of the task that answers it.
+# The same limit as for a goal, because a message becomes the goal of the task that answers it.
 MAX_MESSAGE_BYTES = 256 * 1024
 MAX_ANSWER_CHARS = 1_000_000
-# The channel of what a schedule posts; nobody stands at its other end.
+# The channel of messages that a schedule posts; no person is at its other end.
 CRON_CHANNEL = "cron"
-# Of what is typed on the gateway's own host, or sent by a program with a token.
+# The channel of messages typed on the gateway's own host, or sent by a program with a token.
 CONSOLE_CHANNEL = "console"
-# How everything begins that the gateway itself says, and nothing else.
+# The prefix of everything that the gateway itself says, and of nothing else.
 SYSTEM_MARK = "[System]"
 
-# Whatever some program takes for the end of a line: each becomes the one that all of them know, so that what
-# is looked for at the start of a line is found wherever a reader sees one.
+# Every character that some program treats as a line break becomes "\n", so that a check at the start of a
+# line sees every line that a reader sees.
 _BREAKS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-# What `check_text` refuses, here taken out: people paste such characters without knowing it.
+# What `check_text` refuses is removed here: people paste such characters without knowing it.
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# These three are compiled when somebody speaks, and kept by `re` itself: most programs have no messages.
-# At the start of any line, with what a reader does not see before it, in any width or case.
+# These three are compiled on first use and cached by `re` itself: most programs have no messages.
+# At the start of any line, after characters that a reader does not see, in any width or case.
 _POSES_AS_SYSTEM = (
     "(?im)^([ \t\xa0\xad\u200b-\u200f\u2060\ufeff>*_#`|~+\u2022\u00b7\u2013\u2014-]*+)"
     "[\\[\uff3b\u3010\u3014(\uff08]\\s*+system\\s*+(?::[^\\]\n]{0,200})?[\\]\uff3d\u3011\u3015)\uff09]"
 )
-# As models are told what the system says; anywhere in a text. Possessive, or a long gap costs its square.
+# The tag that marks system text for models, anywhere in a text. Possessive: otherwise long gaps take
+# quadratic time.
 _SYSTEM_TAG = r"(?i)<\s*+(/?)\s*+system\b[^<>]{0,200}>"
-# What no reader sees, and screens take out.
+# Characters that no reader sees and screens leave out.
 _UNSEEN = "[\u00ad\u061c\u180e\u200b-\u200f\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e0fff]"
 
 
 class Role(StrEnum):
-    """Who speaks. What came from outside is never the system."""
+    """The speaker of a message. A message from outside is never the system's."""
 
     USER = "user"
     AGENT = "agent"
@@ -59,7 +60,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     channel: str
     account_id: str = ""
-    # As the channel names it: unique in its channel and account, so that it is posted once.
+    # The channel's own id: unique in its channel and account, so that it is posted once.
     channel_message_id: str | None = None
     origin: Origin | None = None
     # JSON text, as it was said.
@@ -69,12 +70,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     status: MessageStatus = MessageStatus.QUEUED
     task_id: TaskId | None = None
     updated_at: datetime
-    # No key opens its text; SEALED stands for it.
+    # No key opens its text; SEALED replaces it.
     is_sealed: bool = False
 
     @property
     def text(self) -> str:
-        """`[sealed]` when no key opens it; an agent that must answer it asks `checked` first."""
+        """`[sealed]` when no key opens it; an agent that must answer it calls `checked` first."""
         return str(decode_payload(self.body))
 
     def checked(self) -> Message:
@@ -85,7 +86,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is given: the words, and where they came from. Only the gateway speaks as `system`."""
+    """What an agent receives: the text, and where it came from. Only the gateway speaks as `system`."""
 
     id: str
     session_key: str
@@ -114,9 +115,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def clean_message(text: object, role: Role) -> str:
-    """The text as it is stored: controls taken out, and nothing from outside in the system's name.
+    """The text as it is stored: without control characters, and with nothing from outside that poses as the
+    system.
 
-    Raises BadInput for what is no text or is empty, PayloadTooLarge above the cap.
+    Raises BadInput if it is not text or is empty, PayloadTooLarge above the cap.
     """
     if not isinstance(text, str):
         raise BadInput("message", f"text is needed, not {type(text).__name__}")
@@ -125,24 +127,24 @@ def clean_message(text: object, role: Role) -> str:
         raise PayloadTooLarge("message", size, MAX_MESSAGE_BYTES)
     text = _plain(text)
     if role is Role.SYSTEM and text.startswith(SYSTEM_MARK):
-        # Its own mark stands at its beginning; what it quotes after that is not the system's.
+        # Its own mark is at the beginning; what it quotes after that is not the system's.
         text = f"{SYSTEM_MARK}{_without_pose(f'.{text[len(SYSTEM_MARK) :]}')[1:]}"
     else:
         text = _without_pose(text)
-    # What was put in the place of something shorter may have passed the cap.
+    # The replacements may be longer than what they replaced, and so exceed the cap.
     return check_words("message", text, max_bytes=2 * MAX_MESSAGE_BYTES)
 
 
 def _plain(text: str) -> str:
-    """With one kind of line break, without controls, and valid."""
+    """Valid text with one kind of line break and no control characters."""
     return _SURROGATE.sub("\N{REPLACEMENT CHARACTER}", _CONTROLS.sub("", _BREAKS.sub("\n", text)))
 
 
 def _without_pose(text: str) -> str:
     text = _unposed(text)
     if not text.isascii():
-        # Letters of another width, and signs between them that nobody sees: who does that gets plain ones.
-        # Only whoever says such a thing pays for the import.
+        # Text that poses as the system with wide letters or invisible characters is normalised.
+        # Imported here, because few messages need it.
         from unicodedata import normalize
 
         plain = normalize("NFKC", re.sub(_UNSEEN, "", text))
@@ -157,9 +159,9 @@ def _unposed(text: str) -> str:
 
 
 def clean_answer(text: str) -> str | None:
-    """What an agent says, made fit to be stored: never refused, cut when it is longer than the cap.
+    """An agent's answer, cleaned for storing: never refused, and cut when it is longer than the cap.
 
-    None when there is nothing in it.
+    None when it is empty.
     """
     text = _plain(text)
     if len(text) > MAX_ANSWER_CHARS:
@@ -170,12 +172,12 @@ def clean_answer(text: str) -> str | None:
 
 
 def reply_id(task_id: str) -> MessageId:
-    """The id of a task's answer: from the task's own, so that whoever writes it again finds it."""
+    """The id of a task's answer, derived from the task's id: writing it twice stores it once."""
     return MessageId(f"msg_{task_id.removeprefix('task_')}")
 
 
 def notice_id(task_id: str) -> MessageId:
-    """The id of the sentence that tells a session that a task of its failed."""
+    """The id of the message that tells a session that one of its tasks failed."""
     return MessageId(f"msg_{task_id.removeprefix('task_')}-failed")
 
 

@@ -22,7 +22,7 @@ MAX_TEXT_BYTES = 64 * 1024
 # C0 controls but tab, newline and return; DEL; C1; line and paragraph separators; bidirectional overrides.
 # A goal that holds them could forge lines of a log or hide text on the operator's screen.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-# What a terminal takes for a colour or a move (ECMA-48).
+# Terminal control sequences, such as colours and cursor moves (ECMA-48).
 _COLOUR = re.compile(r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN_NAME = re.compile(rf"[!-~][ -~]{{0,{MAX_NAME_CHARS - 1}}}")
@@ -36,14 +36,14 @@ _pack = msgspec.msgpack.Encoder().encode
 def check_text(
     field: str, value: object, *, max_bytes: int = MAX_TEXT_BYTES, may_be_empty: bool = False
 ) -> str:
-    """Prose that people will read: any length up to the cap, redacted, without control characters."""
+    """Prose that people will read: up to the cap, redacted, without control characters."""
     return redact_text(check_words(field, value, max_bytes=max_bytes, may_be_empty=may_be_empty))
 
 
 def check_words(
     field: str, value: object, *, max_bytes: int = MAX_TEXT_BYTES, may_be_empty: bool = False
 ) -> str:
-    """Text of a program, which comes back as it was: the same rules, and nothing in it is redacted."""
+    """A program's text, which must come back unchanged: the same rules, but nothing is redacted."""
     if not isinstance(value, str):
         raise BadInput(field, f"text is needed, not {type(value).__name__}")
     _refuse_surrogates(field, value)
@@ -58,18 +58,18 @@ def check_words(
 
 
 def check_name(field: str, value: object) -> str:
-    """A short name on one line, as it is stored: owners, keys, channels; a secret in it is hidden."""
+    """A short name on one line, as it is stored (owners, keys, channels); a secret in it is hidden."""
     return redact_name(check_line(field, value))
 
 
 def check_code_name(field: str, value: object) -> str:
-    """The same for names that stand in code: of tasks and of steps."""
+    """The same for names from code: of tasks and of steps."""
     return redact_code_name(check_line(field, value))
 
 
 def check_line(field: str, value: object) -> str:
-    """The same rules, and nothing is redacted: for what is stored otherwise than as it stands."""
-    # Most names are plain, and every step has one: nothing else needs to be looked for in these.
+    """The same rules, but nothing is redacted: for names that are stored in another form."""
+    # A fast path, because every step has a name: a plain one needs no further checks.
     if isinstance(value, str) and _PLAIN_NAME.fullmatch(value):
         return value
     text = check_words(field, value, max_bytes=MAX_NAME_CHARS * 4)
@@ -79,10 +79,10 @@ def check_line(field: str, value: object) -> str:
 
 
 def clean_text(text: str, *, max_chars: int) -> str:
-    """Text that came from elsewhere, such as an error's message, made fit to be stored; never refused.
+    """Text from outside, such as an error's message, cleaned for storing; never refused.
 
-    Cut before it is searched for secrets, and after: what is long is not searched whole. The search comes
-    after the colours for a terminal are gone: one may stand in the middle of a secret.
+    It is cut before the search for secrets, so that long text is not searched whole, and again after it. The
+    search comes after the removal of terminal colours: one may be in the middle of a secret.
     """
     text = text[: max_chars * 32].encode("utf-8", "replace").decode()
     text = redact_text(_FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", _COLOUR.sub("", text)))
@@ -93,7 +93,7 @@ def check_number(field: str, value: object, *, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadInput(field, f"a whole number from {low} to {high} is needed, not {type(value).__name__}")
     if not low <= value <= high:
-        # The number itself may be too long to be shown.
+        # Not shown, because the number may have any length.
         raise BadInput(field, f"a whole number from {low} to {high} is needed; this one is out of range")
     return value
 
@@ -106,9 +106,9 @@ def encode_payload(
     encoder: msgspec.json.Encoder = _encoder,
     is_typed: bool = False,
 ) -> bytes:
-    """JSON bytes of a value, or the error that names what is wrong with it.
+    """The JSON bytes of a value. Raises BadInput, which names what is wrong with it.
 
-    Sets, bytes and keys that are not text are refused, unless it is read back by a type that knows them.
+    Sets, bytes and keys that are not text are refused, unless a declared type reads them back.
     """
     try:
         _check_tree(field, value, MAX_DEPTH, max_bytes, is_typed)
@@ -121,7 +121,7 @@ def encode_payload(
 
 
 def check_tree(field: str, value: object) -> None:
-    """Raises BadInput for what JSON cannot say, without a word of JSON written."""
+    """Raises BadInput for values that JSON cannot represent, without encoding them."""
     _check_tree(field, value, MAX_DEPTH, MAX_PAYLOAD_BYTES, False)
 
 
@@ -132,22 +132,22 @@ def decode_payload(encoded: bytes) -> object:
 
 
 def digest_of(*parts: bytes | str | int | None) -> bytes:
-    """Detects corruption of the parts, not tampering.
+    """A digest that detects corruption of the parts, not tampering.
 
-    MessagePack writes the type and the length of each part before it, so parts cannot run together.
+    MessagePack writes the type and the length before each part, so different parts cannot have equal bytes.
     """
     return hashlib.blake2b(_pack(parts), digest_size=8).digest()
 
 
 def _check_tree(field: str, value: Any, depth: int, room: int, is_typed: bool) -> int:
-    """Refuses what JSON cannot say, or would say as something else; returns how many values there are.
+    """Refuses values that JSON cannot represent or would change; returns how many values there are.
 
-    A list may hold the same list many times over: what would not fit is not walked to its end.
+    A list may hold the same list many times, so the walk stops when the values exceed the cap.
     """
     kind = type(value)
-    if kind in _PLAIN:  # what is wrong with a text, the encoder says itself
+    if kind in _PLAIN:  # the encoder itself reports invalid text
         return 1
-    if kind is list:  # most are these two, and need no closer look
+    if kind is list:  # a fast path for the two most frequent kinds
         inside: Iterable[object] = value
     elif kind is dict and _TEXT.issuperset(map(type, value)):
         inside = value.values()
@@ -184,23 +184,23 @@ def _inner_values(field: str, value: object, is_typed: bool) -> Iterable[object]
 
 
 def field_names(value: Any) -> tuple[str, ...]:
-    """Of a Struct or a dataclass; of anything else, none."""
+    """The field names of a Struct or a dataclass; empty for anything else."""
     if isinstance(value, msgspec.Struct):
         return value.__struct_fields__
     if not hasattr(type(value), "__dataclass_fields__"):
         return ()
-    # Whoever has made one has paid for the import.
+    # Imported here: a process that has a dataclass has imported it already.
     from dataclasses import fields
 
     return tuple(one.name for one in fields(value))
 
 
 def _check_keys(field: str, value: dict[object, object], key: object, is_typed: bool) -> None:
-    """Keys that are not text become text: each must stay a key of its own."""
+    """Refuses keys that are equal once they are text."""
     if not is_typed:
-        raise BadInput(field, f"a key is {type(key).__name__}; JSON has only text for keys")
+        raise BadInput(field, f"a key is {type(key).__name__}; JSON keys must be text")
     if len({_encoder.encode({one: None}) for one in value}) != len(value):
-        raise BadInput(field, f"two keys are the same text as {key!r:.40}; rename one")
+        raise BadInput(field, f"two keys have the same JSON text as {key!r:.40}; rename one")
 
 
 def _refuse_surrogates(field: str, value: str) -> None:

@@ -38,7 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shape(self) -> str:
-        """The same for plans of the same items in the same order, whatever is done of them."""
+        """A digest of the items and their order, independent of which are done."""
         text = "\0".join(part for item in self.items for part in (item.id, item.title))
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

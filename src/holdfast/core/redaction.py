@@ -1,6 +1,6 @@
-"""Removes secrets from what people read, carefully: the rest stays readable.
+"""Removes secrets from what people read, and leaves the rest readable.
 
-The work grows with the length of the input alone, not with the number of strings in it: short strings are
+The cost depends on the length of the input alone, not on the number of strings in it: short strings are
 searched together, as the lines of one text.
 """
 
@@ -42,23 +42,23 @@ __all__ = [
 
 _Conceal = Callable[[str], str]
 
-# Redaction of more than this may take longer than an event loop should stand still.
+# Redaction of more than this may block an event loop for too long.
 REDACT_OFF_LOOP_BYTES = 16 * 1024
-# So much is searched at once, as whole lines: other threads get the interpreter before the next.
+# How much is searched at once, in whole lines: between two blocks other threads can run.
 _BLOCK = 8 * 1024
 _NAME_BYTES = 8
-# A number of at most three digits is no PIN.
+# A number of at most three digits is not a PIN.
 _NO_PIN = 999
 _HIDDEN_NAME = re.compile(rf"\[redacted:name\]~[0-9a-f]{{{2 * _NAME_BYTES}}}")
 _REFERENCE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
-# A user and a password for curl, as the value of a flag and in one word with it, as far as the scanner looks.
+# A user and a password for curl, as the value of a flag or in one word with it, as the scanner finds them.
 _FLAG_OF_CURL = re.compile(f"-{CURL_FLAG}")
 _USER_OF_CURL = r"[^:\"'\\\x00-\x1f]{0,64}:(?!//)"
 _PAIR_OF_CURL = re.compile(rf"{_USER_OF_CURL}\S.*", re.DOTALL)
 _WORD_OF_CURL = re.compile(rf"(-{CURL_FLAG}=?{_USER_OF_CURL})(\S.*)", re.DOTALL)
 _MYSQL = re.compile("mysql[a-z]{0,6}")
 _P_FLAG = re.compile(r"(-p)(.+)", re.DOTALL)
-# A line of a private key, when it stands in a list by itself.
+# A line of a private key that is a list item by itself.
 _LINE_OF_KEY = re.compile(
     r"\s*+|[A-Za-z0-9+/=\s]++|[A-Za-z-]{1,24}: .{0,100}|-----END [A-Z0-9 ]{0,60}-----\s*+"
 )
@@ -67,25 +67,25 @@ _IN_A_LINE = tuple(pattern for pattern in PATTERNS if not pattern.spans_lines)
 
 
 def redact_text(text: str) -> str:
-    """Replaces every secret by `[redacted:<pattern>]`; text without one comes back as the same object.
+    """Replaces every secret by `[redacted:<pattern>]`; returns the same object if there is none.
 
-    On an event loop, give what is longer than REDACT_OFF_LOOP_BYTES to `asyncio.to_thread`.
+    On an event loop, use `asyncio.to_thread` for text longer than REDACT_OFF_LOOP_BYTES.
     """
     redacted = _redact_shapes(conceal_known(text))
     return text if redacted == text else redacted
 
 
 def _redact_shapes(text: str) -> str:
-    """Without the secrets that only their values tell."""
+    """Redacts by shape alone, not by the known values."""
     if not _has_hint(text):
         return text
     return "".join(map(_redact_block, _blocks(_redact_over_lines(text))))
 
 
 def redact_json(encoded: bytes) -> bytes:
-    """Redacts a JSON document; one without secrets comes back as the same object, after a single search.
+    """Redacts a JSON document; returns the same object, after a single search, if it holds no secret.
 
-    On an event loop, give what is longer than REDACT_OFF_LOOP_BYTES to `asyncio.to_thread`.
+    On an event loop, use `asyncio.to_thread` for documents longer than REDACT_OFF_LOOP_BYTES.
     """
     if not holds_secret(encoded):
         return encoded
@@ -95,11 +95,11 @@ def redact_json(encoded: bytes) -> bytes:
 
 
 def redact_name(text: str) -> str:
-    """A name, a key or an id as it is stored: as it is, or `hide_name` of it if it holds a secret.
+    """A name, a key or an id as it is stored: unchanged, or `hide_name` of it if it holds a secret.
 
-    Names are compared. So one that holds a secret is replaced as a whole, by what depends on nothing but the
-    name itself: whichever process knows whichever secrets, and whatever a later release finds, a name has
-    these two forms. A secret that `hf.secret` found does not count: it is not known after a restart.
+    Names are compared, so a name that holds a secret is replaced as a whole, by text that depends only on the
+    name. A name therefore has exactly two forms, whatever secrets a process knows and whatever a later
+    release detects. A secret that `hf.secret` found does not count: it is unknown after a restart.
     """
     if _HIDDEN_NAME.fullmatch(text):
         return text
@@ -107,14 +107,14 @@ def redact_name(text: str) -> str:
 
 
 def redact_code_name(text: str) -> str:
-    """The same for names that stand in code, such as a task's: no process takes them for its own secret."""
+    """The same for names from code, such as a task's; the process's own secrets do not count in them."""
     if _HIDDEN_NAME.fullmatch(text) or _redact_shapes(text) == text:
         return text
     return hide_name(text)
 
 
 def hide_name(text: str) -> str:
-    """What stands for a name that holds a secret. Names that differ have forms that differ."""
+    """The replacement of a name that holds a secret. Different names have different replacements."""
     digest = hashlib.blake2b(
         text.encode("utf-8", "surrogatepass"), digest_size=_NAME_BYTES, person=b"holdfast-name"
     )
@@ -122,9 +122,9 @@ def hide_name(text: str) -> str:
 
 
 def redact(value: object) -> object:
-    """Redacts strings, keys and named values; a structure without secrets comes back as the same object.
+    """Redacts strings, keys and named values; returns the same object if there is no secret.
 
-    On an event loop, give a structure whose JSON is longer than REDACT_OFF_LOOP_BYTES to `asyncio.to_thread`.
+    On an event loop, use `asyncio.to_thread` if the JSON is longer than REDACT_OFF_LOOP_BYTES.
     """
     if isinstance(value, str):
         return redact_text(value)
@@ -146,7 +146,7 @@ def _redact_over_lines(text: str) -> str:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """The text in parts of whole lines. A line that is longer than a part is one by itself."""
+    """The text in blocks of whole lines. A line that is longer than a block is a block by itself."""
     begin = 0
     while begin < len(text):
         end = text.find("\n", begin + _BLOCK) + 1 or len(text)
@@ -163,7 +163,7 @@ def _redact_block(block: str) -> str:
 
 
 def _collect(value: object, texts: dict[str, None]) -> None:
-    """Puts each string of the structure, once, into the texts."""
+    """Adds each string of the structure to the texts, once."""
     match value:
         case str():
             texts[value] = None
@@ -177,14 +177,14 @@ def _collect(value: object, texts: dict[str, None]) -> None:
 
 
 def _changes(texts: Iterable[str]) -> dict[str, str]:
-    """Each text that holds a secret, with what is shown in its place."""
+    """Each text that holds a secret, with its redacted form."""
     changes: dict[str, str] = {}
     for group in _groups(texts):
         joined = "\n".join(group)
         concealed = group if conceal_known(joined) is joined else list(map(conceal_known, group))
         if concealed is group and not _has_hint(joined):
             continue
-        # What spans lines must not be found in two texts that only stand beside each other here.
+        # Patterns that span lines must not match across two texts that are only neighbours here.
         parts = list(map(_redact_over_lines, concealed))
         lines = iter("".join(map(_redact_block, _blocks("\n".join(parts)))).split("\n"))
         for text, part in zip(group, parts, strict=True):
@@ -207,7 +207,7 @@ def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 class _Redaction:
-    """One pass over a structure whose texts were searched before."""
+    """One pass over a structure whose texts have been searched."""
 
     __slots__ = ("_changes",)
 
@@ -238,7 +238,7 @@ class _Redaction:
                 return value
 
     def _of_items(self, value: list[object] | tuple[object, ...], conceal: _Conceal) -> Iterable[_Conceal]:
-        """A command in a list has the value of `--api-key` for its next item, or a password in one item."""
+        """In a command that is a list, the item after `--api-key` is its value; one may hold a password."""
         if not any(isinstance(one, str) and one.startswith("-") for one in value):
             return repeat(conceal)
         command = _Command(value)
@@ -262,7 +262,7 @@ class _Redaction:
         return concealments
 
     def _keys(self, value: dict[object, object]) -> list[object]:
-        """Two keys that become one are numbered, so that no entry is lost."""
+        """Keys that become equal are numbered, so that no entry is lost."""
         numbers = count(2)
         taken = set(value)
         keys: list[object] = []
@@ -276,9 +276,9 @@ class _Redaction:
 
     def _of_values(self, value: dict[object, object], conceal: _Conceal) -> list[_Conceal]:
         if len(value) == 1 and isinstance(name := value.get("$secret"), str) and _REFERENCE.fullmatch(name):
-            return [self.show]  # what hf.secret(…) is stored as: the name of a secret, which is none
+            return [self.show]  # the stored form of hf.secret(…): the name of a secret, not a secret
         names = [key_name(key) if isinstance(key, str) else None for key in value]
-        # Beside a logprob, a token is a word of a language model.
+        # Next to a logprob, `token` is a word of a language model.
         is_model_output = "logprob" in value
         return [
             conceal
@@ -290,7 +290,7 @@ class _Redaction:
         ]
 
     def _password(self, text: str) -> str:
-        """Of a token a number may be a count, so that only these hide numbers, too."""
+        """Also hides numbers, unlike for tokens, where a number may be a count."""
         return self._named(text)
 
     def _named(self, text: str) -> str:
@@ -298,7 +298,7 @@ class _Redaction:
 
     def _word_of(self, command: _Command, conceal: _Conceal) -> _Conceal:
         def without_password(text: str) -> str:
-            # The user may be a secret, too.
+            # The user name may be a secret, too.
             return command.without_password(text) if conceal(text) == text else "[redacted:flag]"
 
         return without_password
@@ -311,7 +311,7 @@ class _Redaction:
 
 
 class _Command:
-    """Which arguments of a command hold a password: some programs have flags of their own for one."""
+    """Which arguments of a command hold a password: some programs have their own flags for it."""
 
     __slots__ = ("_has_curl", "_in_a_word", "_in_two_words")
 
@@ -322,12 +322,12 @@ class _Command:
         follows = list(zip(programs, texts[1:], strict=False))
         is_login = any(one in {"docker", "podman"} and then == "login" for one, then in follows)
         self._in_two_words = is_login or "sshpass" in programs
-        # For mysql, a word that stands by itself behind -p is the database.
+        # For mysql, a separate word after -p is the database.
         is_mysql = any(_MYSQL.fullmatch(one) and then.startswith("-") for one, then in follows)
         self._in_a_word = self._in_two_words or is_mysql
 
     def names_secret(self, flag: str, one: object) -> bool:
-        """Whether the flag has a secret for its value."""
+        """Whether the value of the flag is a secret."""
         if key_name(flag) is not None or (flag == "-p" and self._in_two_words):
             return True
         return (
@@ -338,7 +338,7 @@ class _Command:
         )
 
     def without_password(self, word: str) -> str:
-        """The word as it is, or without the password that stands directly behind a flag."""
+        """The word without the password that directly follows a flag, if there is one."""
         found = _WORD_OF_CURL.fullmatch(word) if self._has_curl else None
         if found is None and self._in_a_word:
             found = _P_FLAG.fullmatch(word)

@@ -1,4 +1,4 @@
-"""Run and Outcome: one attempt to carry a task forward."""
+"""Run and Outcome: one attempt to execute a task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.core.ids import BootId, CheckpointId, RunId, TaskId
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus, TaskStatus, is_terminal
 
-# What a task shows while its run is in this status.
+# The status of a task while its run has this status.
 TASK_STATUS_OF = {
     RunStatus.QUEUED: TaskStatus.QUEUED,
     RunStatus.RUNNING: TaskStatus.RUNNING,
@@ -28,16 +28,16 @@ TASK_STATUS_OF = {
 
 
 class Queue(StrEnum):
-    """Where a queued run waits: ready rows stand apart, so that claims in order of priority need no scan."""
+    """Where a queued run waits: ready runs are apart, so that claims in order of priority need no scan."""
 
     READY = "ready"
     LATER = "later"
-    # Work that a producer outside carries out; nobody here claims it.
+    # Work that an external producer executes; no worker claims it.
     PRODUCER = "producer"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended: a status to leave by, with a result or a failure."""
+    """How a run ended: its last status, with a result or a failure."""
 
     status: RunStatus
     result: bytes | None = None
@@ -45,7 +45,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One incarnation of a task. A run never restarts; a follow-up run continues from a checkpoint."""
+    """One attempt at a task. A run never restarts; a follow-up run continues from a checkpoint."""
 
     id: RunId
     task_id: TaskId
@@ -59,7 +59,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int
     due_at: datetime
     queue: Queue = Queue.READY
-    # After two crashes without progress a run is a suspect, and its follow-up runs alone.
+    # After two crashes without progress a run is a suspect, and its follow-up run executes alone.
     is_alone: bool = False
     idle_attempts: int = 0
     claimed_by: BootId | None = None
@@ -72,7 +72,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     updated_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    # True when the stored bytes do not match their digest: shown, ended, never worked on.
+    # True when the stored bytes do not match their digest: it may be shown and ended, never executed.
     is_damaged: bool = False
 
     @property

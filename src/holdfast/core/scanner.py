@@ -1,7 +1,7 @@
 """Decides whether bytes may hold a secret: in one search, without decoding them.
 
-It is generous. Its answer decides whether stored bytes are sealed, and a false alarm costs nothing but a
-seal. What people read is searched again, carefully, by `core/redaction.py`, which finds nothing where this
+It may report false positives: its answer decides whether stored bytes are sealed, and sealing too much costs
+little. For text that people read, `core/redaction.py` searches again, precisely; it finds nothing where this
 search found nothing.
 """
 
@@ -20,15 +20,15 @@ _LONGEST_HINT = 1024
 def holds_secret(encoded: bytes) -> bool:
     """Whether stored bytes may hold a secret.
 
-    Large input is searched in pieces, so that other threads get the interpreter between two of them.
+    Large input is searched in pieces, so that other threads can run between two of them.
     """
-    if len(encoded) <= PIECE:  # most are small, and every step has one
+    if len(encoded) <= PIECE:  # the fast path: most values are small, and every step has one
         return _hint().search(encoded) is not None or holds_known(encoded)
     return has_hint(encoded) or holds_known(encoded)
 
 
 def has_hint(encoded: bytes) -> bool:
-    """Whether the bytes of a text or of its JSON hold what every secret has, and some other text, too."""
+    """Whether the bytes of a text or of its JSON hold a hint: every secret has one, and some other text."""
     if len(encoded) <= PIECE:
         return _hint().search(encoded) is not None
     return search_pieces(_hint().search, encoded, overlap=_LONGEST_HINT)
@@ -39,22 +39,22 @@ def _in_any_case(word: str) -> str:
 
 
 def _word(word: str, then: str = "") -> list[tuple[str, str]]:
-    """A word in any case, looked for by the letter after the bar."""
+    """A word in any case; the search looks for the letter after the bar."""
     before, after = word.split("|")
     rest = rf"{_in_any_case(after[1:])}(?<={_in_any_case(before)}.{{{len(after)}}}){then}"
     return [(after[0], rest), (after[0].upper(), rest)]
 
 
 def _prefixed(sign: str, prefixes: str, *, last: str) -> tuple[str, str]:
-    """A prefix, a sign and a long run, looked for by the sign.
+    """A prefix, a sign and a long run of letters; the search looks for the sign.
 
-    The last letters of the prefixes are looked at first: few ids have one of them there.
+    It checks the last letter of the prefixes first: few ids have one of them there.
     """
     known = "|".join(f"(?<={prefix}.{{17}})" for prefix in prefixes.split())
     return sign, rf"(?<=[{last}].)[\w-]{{16}}(?:{known})"
 
 
-# The branches are tried one after another, so what stands most often in clean text comes first.
+# The branches are tried one after another, so the most frequent in clean text come first.
 _OFTEN = ("c", "p", r"\.", "k", "_", "-", "/")
 
 
@@ -64,30 +64,30 @@ def _any_of(*hints: tuple[str, str]) -> str:
 
 
 def _query(name: str, length: int) -> str:
-    """A name in the query of a URL and so much of its value, looked for by the sign between them."""
+    """A name in the query of a URL and so much of its value; the search looks for the sign between them."""
     return rf"(?<={name}=){_URL_REST}{{{length}}}(?<=[?&;]{name}=.{{{length}}})"
 
 
 _WORDS = "authori|zation coo|kie |credential se|cret"
-# How a quote looks in JSON, in JSON inside JSON, and behind the backslashes that a text may have had itself.
+# A quote in JSON, in JSON inside JSON, and after backslashes of the text itself.
 _QUOTE = r"""\\{0,63}["'`]"""
-# After a name that also has ordinary uses: the end of a quoted name, or a sign that gives it a value.
+# After a name that also has ordinary uses: the end of a quoted name, or a sign that assigns a value.
 _VALUE = r"(?:[ \t]|\\{1,3}t){0,4}[:=!]"
 _GIVEN = rf"[0-9]{{0,2}}(?:{_QUOTE}|{_VALUE})"
-# What begins with the letter p in any case, looked for behind it.
+# The rest of words that begin with the letter p in any case.
 _PASS = rf"(?:(?<=[\"'`]pass)[0-9]{{0,2}}{_QUOTE}|[0-9]{{0,2}}{_VALUE}|(?<=sshpass)|(?<=pgpass)|w|phrase)"
 _PW = rf"[wW](?:[dD]|(?<=[\"'`]..)[0-9]{{0,2}}{_QUOTE}|[0-9]{{0,2}}{_VALUE})"
 # From one argument of a command to the next, and from a flag to its value.
 _GAP = r"""[\\"',\sntr]{1,160}+"""
-# A user for curl. No second flag may stand in it, so that many flags in a row are each looked at once.
+# A user for curl. It must not contain a second flag, so that each of many flags in a row is checked once.
 _USER, _QUOTED_USER = (
     rf"(?>(?:[^:\"'{excluded}-]|-(?!{CURL_FLAG})){{0,256}})" for excluded in (r"\s", r"\n\r\t")
 )
 _URL_PART = r"""[^\s/@":]"""
 _URL_REST = r"""[^\s/@"]"""
 # Every secret, and every name of one, contains a hint. The search stops at each first letter or sign, so they
-# are chosen to be rare in clean text. Hints are ASCII that JSON never escapes, and none forbids what stands
-# before it: a hint in a string is a hint in its encoding, and JSON without one need not be decoded.
+# are chosen to be rare in clean text. Hints are ASCII that JSON never escapes, and none depends on the text
+# before it: a hint in a string is a hint in its encoding, so JSON without one need not be decoded.
 _HINT = _any_of(
     *(hint for word in _WORDS.split() for hint in _word(word)),
     *_word("to|ken", _GIVEN),
@@ -112,7 +112,7 @@ _HINT = _any_of(
     ("B", r"EGIN [A-Z0-9 ]{0,40}PRIVATE KEY|earer |EARER "),
     ("J", r"(?<=eyJ)[\w=-]{8}"),
     ("=", "|".join((_query("key", 8), _query("sig", 16), _query("code", 16)))),
-    # Of a URL: a name and a password before the @, or a long name alone; or more of either than a host has.
+    # In a URL: a user and a password before the @, or a long user alone; or either, longer than a host.
     (
         "/",
         (
@@ -120,11 +120,11 @@ _HINT = _any_of(
             rf"|{_URL_PART}{{0,255}}+:{_URL_REST}{{0,255}}+[^\s/\"])"
         ),
     ),
-    (r"\\", "/|u00[2-7]"),  # other encoders than ours may escape what needs no escape
+    (r"\\", "/|u00[2-7]"),  # other encoders may escape characters that need no escape
 )
 
 
 @functools.cache
 def _hint() -> re.Pattern[bytes]:
-    # Compiled when something is first looked at, and once for text and JSON: it takes milliseconds.
+    # Compiled on first use, once for text and JSON, because that takes milliseconds.
     return re.compile(_HINT.encode())

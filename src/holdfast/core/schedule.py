@@ -30,22 +30,22 @@ class Wake(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """One occurrence of a schedule: it fires once, whoever notices that it is due."""
+    """One occurrence of a schedule: it fires once, even if several gateways notice that it is due."""
 
     id: FiringId
     schedule: str
     occurrence_at: datetime
     session_key: str
-    # What it posted into its session; None for one that was missed.
+    # The message that it posted into its session; None if the occurrence was missed.
     message_id: MessageId | None = None
     created_at: datetime
     status: FiringStatus = FiringStatus.DUE
     task_id: TaskId | None = None
-    # It was interrupted, and queued again.
+    # Whether it was interrupted and queued again.
     is_retry: bool = False
     updated_at: datetime
 
 
 def occurrence_id(schedule: str, occurrence_at: datetime) -> str:
-    """The one name of an occurrence: `<schedule>@<moment>`, in UTC."""
+    """The unique name of an occurrence: `<schedule>@<moment>`, in UTC."""
     return f"{schedule}@{occurrence_at.isoformat()}"

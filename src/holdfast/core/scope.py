@@ -1,4 +1,4 @@
-"""Turn, list and value records, mail and questions: what a program leaves in the ledger beside its steps."""
+"""Turn, list and value records, mail and questions: what a program stores in the ledger beside its steps."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class TurnSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class TurnMarks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, array_like=True):
-    """Where a task stood when a turn outside all others had committed: what a fork from there must know."""
+    """The state of a task after a top-level turn had committed: what a fork from there needs."""
 
-    # How long each list was.
+    # The length of each list.
     lists: dict[str, int] = {}
-    # Of the loops outside turns that had begun: how many turns were done, and whether it was over.
+    # For each top-level loop that had begun: how many turns were done, and whether it had ended.
     loops: dict[str, tuple[int, bool]] = {}
-    # Outside turns: operations on lists and values, and steps that had been saved.
+    # The number of operations on lists and values, and of saved steps, outside turns.
     ops: int = 0
     steps: int = 0
-    # Of all values together.
+    # The digest of all values together.
     values: str = ""
-    # The shape of the plan, and its items where no turn before has told them in that shape.
+    # The shape of the plan, and its items unless an earlier turn has stored them in the same shape.
     plan: str = ""
     items: tuple[PlanItem, ...] = ()
 
@@ -48,12 +48,12 @@ class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[TurnSummary, ...]
     began_at: datetime
     ended_at: datetime
-    # None for one that committed with the end of its run: nothing comes after it.
+    # None if the turn committed with the end of its run: nothing comes after it.
     marks: TurnMarks | None = None
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a loop of a task is."""
+    """The position of one loop of a task."""
 
     loop: str
     turns_done: int = 0
@@ -61,7 +61,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """Items that were appended to a durable list at once; `chain` seals all that came before them, too."""
+    """Items appended to a durable list in one write; `chain` is a digest of them and all items before."""
 
     task_id: TaskId
     name: str
@@ -74,7 +74,7 @@ class ListDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A durable value as it was set last."""
+    """A durable value as last set."""
 
     task_id: TaskId
     name: str
@@ -83,7 +83,7 @@ class StoredValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was sent to a task, once per key; it is taken once, in the order it was sent."""
+    """A message sent to a task, once per key; the task receives each once, in the order of sending."""
 
     task_id: TaskId
     seq: int
@@ -96,7 +96,7 @@ class Mail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run asked a person; the first answer stays."""
+    """A question that a run asked a person; the first answer counts."""
 
     id: QuestionId
     task_id: TaskId

@@ -1,16 +1,16 @@
-"""SealMode, and what stands for a sealed value where no key opens it."""
+"""SealMode, and the placeholder for a sealed value that no key opens."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Final
 
-# JSON, so that a view shows it as it shows any value.
+# JSON, so that views show it like any other value.
 SEALED: Final = b'"[sealed]"'
 
 
 class SealMode(StrEnum):
-    """Which values of programs are sealed before they are stored."""
+    """Which values of programs Holdfast seals before it stores them."""
 
     SECRETS = "secrets"
     ALL = "all"

@@ -1,4 +1,4 @@
-"""Secret: a value that a program names and never holds; only its name is stored."""
+"""Secret: a reference by name to a secret value; only the name is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.core.redaction import redact_text
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
 _REFERENCE = "$secret"
-# What a variable is called that exists to be given to programs; all other names of ours are our own.
+# The prefix of environment variables for programs; other HOLDFAST_ variables belong to the process itself.
 _GIVEN_PREFIX = "HOLDFAST_SECRET_"
 _OWN_PREFIX = "HOLDFAST_"
 _OWN_NAMES = frozenset({"PGPASSWORD", "PGPASSFILE"})
@@ -21,7 +21,7 @@ _OWN_NAMES = frozenset({"PGPASSWORD", "PGPASSFILE"})
 if TYPE_CHECKING:
 
     class Secret(str):
-        """For a type checker it is the text that a step gets in its place."""
+        """To a type checker it is the text that a step gets in its place."""
 
         name: str
 
@@ -30,7 +30,7 @@ else:
     class Secret(msgspec.Struct, frozen=True):
         """Stored as a reference, `{"$secret": "NAME"}`. A step that is called with it gets the value instead.
 
-        A task's parameter that takes one is annotated with it.
+        Annotate a task's parameter with it if the parameter takes a secret.
         """
 
         name: str = msgspec.field(name=_REFERENCE)
@@ -40,15 +40,16 @@ else:
 
 
 def secret(name: str) -> Secret:
-    """The secret of that name. Its value is looked for when a step needs it, in the process that runs it."""
+    """A reference to the secret of that name. The process that runs a step looks up the value for it."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None or redact_text(name) != name:
-        # The wrong thing may be the value itself, which must not be shown.
-        raise BadInput("secret", "the name of a secret is needed, like OPENAI_API_KEY; never its value")
+        # The wrong argument may be the secret value itself, so do not show it.
+        raise BadInput("secret", "the name of a secret is needed, like OPENAI_API_KEY, never its value")
     return Secret(name)
 
 
 def is_own_variable(name: str) -> bool:
-    """Whether a variable is the process's own, such as its token or its key: no program gets its value."""
+    """Whether an environment variable belongs to the process itself, such as its token or its key: programs
+    do not get its value."""
     if name.startswith(_OWN_PREFIX):
         return not name.startswith(_GIVEN_PREFIX)
     return name in _OWN_NAMES
@@ -57,7 +58,7 @@ def is_own_variable(name: str) -> bool:
 def refuse_references(field: str, value: Any) -> None:
     """Raises BadInput when a value from outside holds `{"$secret": …}` anywhere.
 
-    A program may name a secret, a caller may not. Stored, both look the same, so the caller's is refused.
+    A program may name a secret, a caller may not. Stored references look the same, so a caller's is refused.
     """
     waiting = [value]
     while waiting:

@@ -1,7 +1,7 @@
-"""What a secret looks like: by its own letters, or by what stands around it.
+"""What a secret looks like: by its own letters, or by the text around it.
 
-Every regular expression here takes linear time, whatever the input: a run without a limit is possessive, and
-what follows it either cannot fail or fails once for the whole run.
+Every regular expression here takes linear time for any input: an unbounded run is possessive, and what
+follows it either cannot fail or fails once for the whole run.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from collections.abc import Callable
 
 import msgspec
 
-# A regex search holds the interpreter: other threads get it between two windows of a long line.
+# A regex search holds the GIL; between two windows of a long line other threads can run.
 _WINDOW = 64 * 1024
-# How far a secret may reach into the next window and still be found; what is found is taken to its end.
+# How far a secret may reach into the next window and still be found; a match is then taken to its end.
 _REACH = 8 * 1024
 
 _KINDS_OF_KEY = "api access account auth aws encryption master private secret shared signing subscription"
-# Places in a list, fences, and the vocabulary of language models: tokens that open no door.
+# Page tokens, fences, and the vocabulary of language models: tokens that are not secrets.
 _ORDINARY_TOKENS = "page next starting continuation fence claim input output eos bos pad unk sep cls stop"
 
 
 def _behind(words: str, look: str, length: int) -> list[str]:
-    """Looks behind the last so many letters for one of the words, with or without a sign between them."""
+    """Lookbehinds for one of the words before the last `length` letters, with or without a sign between."""
     return [f"(?{look}(?i:{word}){sign}.{{{length}}})" for word in words.split() for sign in ("", "[-_. ]")]
 
 
 # In the text itself, in JSON, and in JSON up to four times inside the strings of other JSON.
 _QUOTE = r"""\\{0,15}["'`]"""
-# Behind `key`.
+# After `key`: a lookbehind for the words that make it a secret.
 OF_A_KIND = f"(?:{'|'.join(_behind(_KINDS_OF_KEY, '<=', 3))})"
-# curl's flags for a user and a password, after their first dash; others that take no value may be in front.
+# curl's flags for a user and a password, without their first dash; flags without a value may precede them.
 CURL_FLAG = "(?:[afgGiIjJklLMnNOpqRsSvVZ]{0,10}+[uU]|-(?:proxy-)?user(?![A-Za-z-]))"
-# A set at the beginning lets the search pass over a letter without a try, and one at the beginning of each
-# branch lets it pass over the branch. `pass` and `pw` are also words: the group `bare` is set where neither a
-# sign before them nor quotes around them tell that they are names.
+# A character set at the beginning lets the search skip a letter without an attempt, and one at the beginning
+# of each branch lets it skip the branch. `pass` and `pw` are also words: the group `bare` is set if neither a
+# sign before them nor quotes around them mark them as names.
 _NAME = rf"""[pPsScCaAkKtT](?:
       [aAwW](?<=[pP].)(?P<password>(?<=[aA])(?i:ss(?:word|wd|phrase)s?) | (?<=[wW])[dD]
         | (?:(?<=[_-]..) | (?<=["'`]..)(?=(?:[sS][sS])?[0-9]{{0,2}}{_QUOTE})
@@ -52,7 +52,7 @@ _VALUE = r"""(?:(?P<quote>["'`])|(?P<escaped>\\++["'`]))?
     (?P<secret>(?(quote)(?![\s),;:\]}])(?>(?:\\.|(?!(?P=quote))[^\\\n])+)
         |(?(escaped)[^\\\n"'`]++|[^\s"'`,;&<>()\[\]{}|\\]{4,}+)))"""
 
-# Compiled when something is first looked at closely.
+# Compiled on first use.
 _ATTRIBUTE = r"(?a)[A-Za-z_]\w*+(?>(?:\.[A-Za-z_]\w*+)+)"
 _WORD = r"[A-Z]?[a-z]{1,15}[.:]?"
 _RANDOM = r"(?=[^A-Za-z]*+[A-Za-z])[^0-9!@#$%^*+~]*+[0-9!@#$%^*+~]"
@@ -61,18 +61,17 @@ _PLAIN = r"""(?xa)
     | \$\{\w++\} | \$\([\w\ ./-]++\) | \$[A-Za-z_]++ | \$[A-Z_][A-Z0-9_]*+ | <[\w\ -]++> | [*x.]{3,}+
     | \{{1,2}\ ?[\w.]++\ ?\}{1,2} | (?i:true|false|yes|no|none|null|nil|undefined|str|string|bytes
     |required|optional|bearer|basic|include|omit|same-origin)"""
-# A line of YAML that gives a password a word: neither prose, which has words around it, nor a type, nor a
-# remark about the password.
+# A line of YAML that sets a password to a word, as opposed to prose, to a type and to a remark about it.
 _SETTING = r"[ \t]{0,40}(?:[+>-][ \t]{0,40})?[\"']?[\w.-]{0,40}"
 _SETTING_WORD = r"""(?x)(?!(?i:any|boolean|bool|char|default|disabled|empty|enabled|expired|hidden|incorrect
     |integer|invalid|masked|missing|never|number|object|password|pending|secret|text|unchanged|unknown|unset|varchar
     |wrong)\Z) [A-Z]?[a-z]{3,}+(?>(?:-[a-z]++)*)"""
 _SETTING_END = r"[ \t\r]{0,40}(?:\n|\#|\Z)"
-# The same in a text that is a string of some JSON: there a quote begins the first line and ends the last.
+# The same in a string of JSON: there a quote begins the first line and ends the last.
 _LINE_BREAK = r"(\n|\\{1,15}n|[\[{:,\ ]\\{0,15}\")"
 _ESCAPED_END = r"[ \t]{0,40}\\{1,15}[nr]"
 _QUOTED_END = r"[ \t]{0,40}\\{0,15}\""
-# What stands behind a flag in a sentence about it.
+# A word after a flag in a sentence about the flag.
 _FLAG_WORD = r"""(?x)(?!(?i:after|again|also|arguments?|because|before|cannot|could|does|either|else|even
     |every|fails?|first|flags?|from|given|gives|have|here|instead|into|itself|just|like|means|might|must|needs?|never
     |only|options?|parameter|password|prompts?|reads?|sets?|should|since|still|takes?|text|than|that|their|them|then
@@ -82,13 +81,13 @@ _KEY_NAME = rf"(?:{_NAME}|(?i:cookies?))\Z"
 _VARIABLE = rf"{_NAME}\Z"
 _MAX_SETTING = 130
 _MAX_COMMAND = 1000
-# A shorter token in quotes may be a word, and a shorter number behind a password's name may count something.
+# A shorter token in quotes may be a word, and a shorter number after a password's name may be a count.
 _LONG_TOKEN = 16
 _LONG_NUMBER = 6
-# From one argument of a command to the next: in a line for a shell, and in a list that is written as JSON.
+# Between two arguments of a command: in a shell line, and in a JSON list.
 _IN_A_LIST = r"""\\{0,15}["'],[ ]{0,4}\\{0,15}["']"""
 _GAP = rf"(?:[ \t]{{1,4}}|{_IN_A_LIST})"
-# The value of a flag, which may stand directly behind it.
+# The beginning of the value of a flag, which may directly follow it.
 _BEGIN_OF_ARGUMENT = rf"""(?:(?P<list>{_IN_A_LIST})
     | [ \t=]{{0,4}}(?:\\\n[ \t]{{0,40}})?(?:\\{{0,15}}(?P<quote>["']))?)"""
 _ARGUMENT = r"""(?(list)[^"'\\\n]++|(?(quote)(?>(?:(?!(?P=quote))[^\\\n])+)|[^\s"'\\|;&<>()]++))"""
@@ -96,21 +95,21 @@ _ARGUMENT = r"""(?(list)[^"'\\\n]++|(?(quote)(?>(?:(?!(?P=quote))[^\\\n])+)|[^\s
 _REST_OF_LINE = r'(?(escape)[^\n\\"]*+|[^\n]*+)'
 
 
-# Compiled when first used, and kept: `re` itself forgets what it compiled long ago.
+# Compiled on first use and cached here, because the cache of `re` is small.
 @functools.cache
 def _compiled(source: str, flags: int = 0) -> re.Pattern[str]:
     return re.compile(source, flags)
 
 
 def key_name(key: str) -> re.Match[str] | None:
-    """Tells whether the value of this key is a secret; the group `token` is set when it is a token."""
+    """A match if the value of this key is a secret; the group `token` is set if it is a token."""
     found = _compiled(_KEY_NAME, re.ASCII | re.VERBOSE).search(key[-40:])
-    # A boarding pass is no password.
+    # A boarding pass is not a password.
     return None if found and found["bare"] is not None and len(found[0]) != len(key) else found
 
 
 def is_plain(value: str) -> bool:
-    """Whether this is no secret, whatever its name: a placeholder, a variable, a path, a remark."""
+    """Whether the value is not a secret, whatever its name: a placeholder, a variable, a path, a remark."""
     return _compiled(_PLAIN).fullmatch(value) is not None
 
 
@@ -120,7 +119,7 @@ def _is_variable(value: str) -> bool:
 
 
 def _is_secret(match: re.Match[str]) -> bool:
-    """Tells a value from an expression: `password=hunter2` from `token = next(tokens)`."""
+    """Distinguishes a value from an expression: `password=hunter2` from `token = next(tokens)`."""
     value = match["secret"]
     if value is None or is_plain(value):
         return False
@@ -162,7 +161,7 @@ def _is_random(value: str) -> bool:
 
 
 def _is_in_quotes(match: re.Match[str]) -> bool:
-    """Whether a value that has a clear beginning and end is a secret: of tokens and passes some are not."""
+    """Whether a quoted value is a secret: some tokens and passes are not."""
     value = match["secret"]
     if match["bare"] is not None:
         return not value.isdigit()
@@ -181,7 +180,7 @@ def _is_whole_line(match: re.Match[str]) -> bool:
 
 
 def _line_before(match: re.Match[str]) -> tuple[str | None, str]:
-    """What stands before the match in its line, and what ends the line before; None if it is no setting."""
+    """The text before the match in its line (None if it is not a setting), and the line break before it."""
     text, begin = match.string, match.start()
     *_, line_break, before = ["", *_compiled(_LINE_BREAK).split(text[max(0, begin - _MAX_SETTING) : begin])]
     is_setting = len(before) < _MAX_SETTING and _compiled(_SETTING).fullmatch(before) is not None
@@ -189,7 +188,7 @@ def _line_before(match: re.Match[str]) -> tuple[str | None, str]:
 
 
 def _is_below(match: re.Match[str]) -> bool:
-    """Whether the lines below a name are its value: they are further right, and nothing else is in them."""
+    """Whether the lines below a name are its value: they are indented and hold nothing else."""
     before, _ = _line_before(match)
     if before is None or len(match["indent"]) <= len(before) - len(before.lstrip(" \t")):
         return False
@@ -201,26 +200,26 @@ def _is_below(match: re.Match[str]) -> bool:
 
 
 def _is_for_curl(match: re.Match[str]) -> bool:
-    """Whether the flag belongs to curl: its command may go on over lines that end in a backslash."""
+    """Whether the flag belongs to curl, whose command may continue over lines that end in a backslash."""
     begin = match.start()
     _, curl, flags = match.string[max(0, begin - _MAX_COMMAND) : begin].rpartition("curl")
     return bool(curl) and _compiled(r"(?<!\\)\n").search(flags) is None
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """One kind of secret: what stands in the group `secret` of the regex is replaced."""
+    """One kind of secret: the group `secret` of the regex is replaced."""
 
     name: str
     finds: str
     source: str
     flags: int
-    # Where none of these stands, the regex finds nothing. To look for them takes a fiftieth of its time.
+    # Text without any of these cannot match the regex. Checking them takes a fiftieth of its time.
     needs: tuple[str, ...] = ()
     spans_lines: bool = False
 
     @property
     def regex(self) -> re.Pattern[str]:
-        # Compiled when the first hint turns up: most commands never see one.
+        # Compiled when the first hint is found: most commands never see one.
         return _compiled(self.source, self.flags)
 
     def may_find(self, text: str) -> bool:
@@ -239,7 +238,7 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 def _substitute(regex: re.Pattern[str], replacement: Callable[[re.Match[str]], str], text: str) -> str:
-    """As `regex.sub` does, in windows."""
+    """Like `regex.sub`, in windows."""
     parts: list[str] = []
     done = at = 0
     while at < len(text):
@@ -248,7 +247,7 @@ def _substitute(regex: re.Pattern[str], replacement: Callable[[re.Match[str]], s
             at += _WINDOW
             continue
         begin = found.start()
-        # Seen whole: the end of a window is not the end of the text.
+        # Match again without the window's end, which is not the end of the text.
         whole = found if found.end() < at + _WINDOW else regex.match(text, begin)
         if whole is None:
             at = begin + 1
@@ -258,8 +257,8 @@ def _substitute(regex: re.Pattern[str], replacement: Callable[[re.Match[str]], s
     return "".join((*parts, text[done:]))
 
 
-# Escapes of JSON, Python, shells and URLs, and the ends of colours for a terminal. Each has one length, as a
-# look behind a match needs it.
+# Escapes of JSON, Python, shells and URLs, and the ends of terminal colours. Each has a fixed length, as a
+# lookbehind requires.
 _ESCAPES = (
     r"\\[abefnrtv0]", r"\\u[0-9A-Fa-f]{4}", r"\\x[0-9A-Fa-f]{2}", r"\\[0-7]{3}", "%[0-9A-Fa-f]{2}",
     r"\[m", r"\[[0-9]m", r"\[[0-9]{2}m", "[0-9];[0-9]m", "[0-9];[0-9]{2}m", "[0-9];[0-9]{3}m",
@@ -268,20 +267,20 @@ _ESCAPES = (
 
 def _shape(name: str, finds: str, body: str, *, needs: str, prefix: str = "") -> Pattern:
     """A secret known by its own letters; a short prefix must not be the end of a longer word."""
-    # The prefix comes before the look behind it, because a search is quick only for a leading literal.
+    # The prefix comes before its lookbehind, because a search is fast only with a leading literal.
     # The letters of an escape such as \n or %20 do not belong to the word that follows it.
     escapes = "|".join(f"(?<={escape}{prefix})" for escape in _ESCAPES)
     begin = rf"{prefix}(?:(?<![A-Za-z0-9]{prefix})|{escapes})" if prefix else ""
-    # Taking the rest of the word with it keeps a second redaction from finding a new beginning there.
+    # Match the rest of the word, too, so that a second redaction does not find a new beginning there.
     return Pattern(name, finds, rf"(?P<secret>{begin}{body}[A-Za-z0-9_-]*+)", re.ASCII, tuple(needs.split()))
 
 
 def _context(name: str, finds: str, regex: str, *, needs: str = "", spans_lines: bool = False) -> Pattern:
-    """A secret known by what stands around it."""
+    """A secret known by the text around it."""
     return Pattern(name, finds, regex, re.ASCII | re.VERBOSE, tuple(needs.split(" ")), spans_lines)
 
 
-# In this order: what spans lines, what has a shape of its own, what is known by its surroundings.
+# In this order: patterns that span lines, secrets with a shape of their own, secrets known by their context.
 PATTERNS: tuple[Pattern, ...] = (
     _context(
         "pem",
@@ -424,7 +423,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _shape(
         "linear", "Linear: lin_api_ lin_oauth_", r"(?:api|oauth)_[A-Za-z0-9]{30}", prefix="lin_", needs="lin_"
     ),
-    # After the others: one that was replaced behind it is no longer a word that goes on.
+    # After the others: a secret after it that was replaced already no longer continues its word.
     _shape(
         "vault-old",
         "Vault before 1.10: s. and 24 letters, of both cases and with a digit",
@@ -527,7 +526,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _context(
         "assignment",
         "The value of a name such as password, API_KEY, client_secret or Authorization, in text and in JSON",
-        # What may be a report, as in `PASS: token=…`, must not hide what is assigned in it.
+        # A possible report, as in `PASS: token=…`, must not hide the assignment in it.
         rf"""{_NAME}{_END_OF_NAME}(?P<separator>{_SEPARATOR})
             (?(bare)(?:(?<=[A-Za-z0-9]=)|(?![^\s=:]{{0,64}}[=:]))){_VALUE}""",
     ),

@@ -12,7 +12,7 @@ from holdfast.core.payload import check_name
 from holdfast.core.task import Origin
 from holdfast.core.transitions import SessionStatus
 
-# How the names of tasks begin that answer messages; only the inbox makes them.
+# The prefix of the names of tasks that answer messages; only the inbox creates them.
 AGENT_PREFIX = "agent."
 
 
@@ -24,35 +24,35 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     status: SessionStatus = SessionStatus.IDLE
     waits_on: str | None = None
-    # From where it was last spoken to: where a notice to it goes.
+    # Where the last message came from: notices of this session go there.
     origin: Origin | None = None
-    # The task that answers now; None when nobody does.
+    # The task that answers now; None when there is none.
     task_id: TaskId | None = None
     last_position: int = 0
-    # How many messages wait for their turn.
+    # How many messages wait to be answered.
     queued: int = 0
-    # Since when the first of them could be answered; None while something is being answered.
+    # Since when the first of them could be answered; None while a task is answering.
     ready_at: datetime | None = None
     updated_at: datetime
 
 
 def session_key(agent: str, name: str) -> str:
-    """The key under which a session is known: `agent:<agent>:<name>`."""
+    """The key of a session: `agent:<agent>:<name>`."""
     agent, name = check_name("agent", agent), check_name("name", name)
     if ":" in agent:
-        raise BadInput("agent", "an agent's name has no colon")
+        raise BadInput("agent", "an agent's name cannot contain a colon")
     return f"agent:{agent}:{name}"
 
 
 def agent_of(key: object) -> str:
-    """The agent whose session it is. Raises BadInput for what is no session key."""
+    """The agent of a session key. Raises BadInput if it is not a session key."""
     checked = check_name("session key", key)
     if checked != key:
-        raise BadInput("session key", "it seems to hold a secret; name the session otherwise")
+        raise BadInput("session key", "it seems to hold a secret; choose another name for the session")
     prefix, _, rest = checked.partition(":")
     agent, _, name = rest.partition(":")
     if prefix != "agent" or not agent.strip() or not name.strip():
-        raise BadInput("session key", f"{checked!r} is none; a session key is agent:<agent>:<name>")
+        raise BadInput("session key", f"{checked!r} is not one; a session key is agent:<agent>:<name>")
     return agent
 
 

@@ -1,4 +1,4 @@
-"""When to speak again of something that goes on: at once, then less and less often. Pure."""
+"""When to log a condition that persists: at once, then with growing intervals. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ LONGEST_S = 600.0
 
 
 class Spacing:
-    """At once, 10 s later, 20 s after that, and so on up to every 10 minutes. Times are a steady clock's."""
+    """At once, 10 s later, 20 s after that, and so on up to every 10 minutes. Times are monotonic."""
 
     def __init__(self, now: float) -> None:
         self.since = now
@@ -15,7 +15,7 @@ class Spacing:
         self._wait_s = FIRST_S
 
     def is_due(self, now: float) -> bool:
-        """Whether to speak now; the next time is later if so."""
+        """Whether to log now; if so, the next interval is longer."""
         if now < self._next_at:
             return False
         self._next_at = now + self._wait_s

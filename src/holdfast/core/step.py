@@ -1,4 +1,4 @@
-"""Step, Artifact and Note: what a run leaves in the journal."""
+"""Step, Artifact and Note: what a run writes to the journal."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from holdfast.core.ids import RunId, TaskId
 
 
 def occurrence_of(count: int) -> str:
-    """The how-manieth call of one name it is, as text that sorts as numbers do: `9`, `:10`, `::100`.
+    """The number of this call among the calls of one name, as text that sorts as numbers do: `9`, `:10`.
 
-    So each step is the neighbour of the one before, in the database, too, which writes fewer pages.
+    So each step is next to the one before it in the database, too, which writes fewer pages.
     """
     text = str(count)
     return text if count < 10 else ":" * (len(text) - 1) + text
 
 
 def shown_occurrence(occurrence: str) -> str:
-    """For people, who count otherwise."""
+    """The occurrence as a plain number, for people."""
     return occurrence.lstrip(":")
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The smallest part of a run whose result is saved. Done once, then only remembered."""
+    """The smallest part of a run whose result is saved. It runs once; a replay returns the saved result."""
 
     task_id: TaskId
     scope: str = ""
@@ -36,7 +36,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seq: int
     input_digest: bytes | None = None
     result: bytes
-    # As they are stored: every step has two, and hardly anybody looks at them.
+    # Times as stored. Every step has two and they are rarely read, so they are converted on demand.
     started_us: int
     ended_us: int
 
@@ -79,7 +79,7 @@ class NoteKind(StrEnum):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision worth carrying over, or a reference to what a tool knows (never the secret itself)."""
+    """A decision that follow-up runs should know, or a reference to what a tool knows (never a secret)."""
 
     kind: NoteKind
     text: str

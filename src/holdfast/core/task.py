@@ -1,4 +1,4 @@
-"""Task, RuntimeName, NotifyPolicy and Origin: what someone asked for."""
+"""Task, RuntimeName, NotifyPolicy and Origin: one piece of requested work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOWEST_PRIORITY = 9
 
 
 class RuntimeName(StrEnum):
-    """Who does the work. The first three are carried out here; the others only record it here."""
+    """What does the work. Holdfast executes the first three; for the others it only keeps the record."""
 
     PYTHON = "python"
     COMMAND = "command"
@@ -59,7 +59,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How far a task says it is."""
+    """The progress that a task reports."""
 
     done: int = 0
     total: int | None = None
@@ -68,7 +68,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A structured error: what kind, in which words, and the facts that help."""
+    """A structured error: its kind, its message, and the facts that help."""
 
     kind: str
     message: str
@@ -76,7 +76,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One piece of detached work someone asked for. It outlives every run."""
+    """One piece of detached work that a caller requested. It outlives every run."""
 
     id: TaskId
     owner: str
@@ -103,13 +103,13 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     cleanup_after: datetime | None = None
-    # True when the stored bytes do not match their digest: shown, never worked on.
+    # True when the stored bytes do not match their digest: it may be shown, never executed.
     is_damaged: bool = False
-    # No key opens its arguments or its result; SEALED stands for them.
+    # No key opens its arguments or its result; SEALED replaces them.
     is_sealed: bool = False
 
     def checked(self) -> Task:
-        """Itself. Raises RowDamaged for what was never written, KeyLost for what no key opens."""
+        """Itself. Raises RowDamaged if its bytes do not match its digest, KeyLost if no key opens it."""
         if self.is_damaged:
             raise RowDamaged("task", self.id)
         if self.is_sealed:

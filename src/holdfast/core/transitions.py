@@ -122,7 +122,7 @@ _FLOW_ENDS = frozenset({F.FAILED, F.CANCELLED, F.LOST})
 
 TASK_MOVES: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     T.QUEUED: frozenset({T.RUNNING, T.PAUSED}) | _TASK_ENDS,
-    # Back to queued when its run was released, resumed or is to be tried again.
+    # Back to queued when its run was released, resumed or is to be retried.
     T.RUNNING: frozenset({T.QUEUED, T.WAITING, T.NEEDS_REVIEW, T.PAUSED, T.SUCCEEDED}) | _TASK_ENDS,
     T.WAITING: frozenset({T.QUEUED, T.RUNNING, T.NEEDS_REVIEW, T.PAUSED}) | _TASK_ENDS,
     T.NEEDS_REVIEW: frozenset({T.QUEUED, T.RUNNING, T.PAUSED}) | _TASK_ENDS,
@@ -134,8 +134,8 @@ TASK_MOVES: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     T.LOST: frozenset(),
 }
 
-# Not moves that work can make: a person opens a task again with `holdfast tasks retry`, or a failed resume
-# with `holdfast checkpoints retry`, which pauses it; a parent that is tried again goes on with its children.
+# Moves that only an operator makes: `holdfast tasks retry` reopens a task, `holdfast checkpoints retry`
+# reopens a failed resume and pauses its task. A parent that is retried continues with its children.
 TASK_REOPENS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     T.FAILED: frozenset({T.PAUSED, T.QUEUED}),
     T.TIMED_OUT: frozenset({T.QUEUED}),
@@ -146,7 +146,7 @@ TASK_REOPENS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
 RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
     R.QUEUED: frozenset({R.RUNNING}) | _RUN_ENDS,
     R.RUNNING: frozenset({R.QUEUED, R.WAITING, R.PAUSED_FOR_RESTART, R.SUCCEEDED}) | _RUN_ENDS,
-    # Woken to queued; straight to running only for work that a producer outside carries out.
+    # A wake makes it queued; directly to running only for work that an external producer executes.
     R.WAITING: frozenset({R.QUEUED, R.RUNNING}) | _RUN_ENDS,
     R.PAUSED_FOR_RESTART: frozenset({R.RESUMING, R.FAILED_RESUME, R.CANCELLED}),
     R.RESUMING: frozenset({R.RESUMED, R.FAILED_RESUME, R.PAUSED_FOR_RESTART, R.CANCELLED}),
@@ -161,26 +161,26 @@ RUN_MOVES: Mapping[RunStatus, frozenset[RunStatus]] = {
 
 CHECKPOINT_MOVES: Mapping[CheckpointStatus, frozenset[CheckpointStatus]] = {
     C.PAUSED_FOR_RESTART: frozenset({C.RESUMING, C.FAILED_RESUME}),
-    # Back to paused when the resumer died before it created the follow-up run.
+    # Back to paused when the resuming process died before it created the follow-up run.
     C.RESUMING: frozenset({C.RESUMED, C.FAILED_RESUME, C.PAUSED_FOR_RESTART}),
     C.RESUMED: frozenset(),
-    C.FAILED_RESUME: frozenset(),  # a retry by a person writes a new checkpoint that names this one
+    C.FAILED_RESUME: frozenset(),  # an operator's retry writes a new checkpoint that names this one
 }
 
 EFFECT_MOVES: Mapping[EffectStatus, frozenset[EffectStatus]] = {
     E.INTENT: frozenset({E.DONE, E.FAILED, E.UNKNOWN}),
-    # Verification or a person found out: it happened, or it definitely did not.
+    # Verification or a person found out whether it happened.
     E.UNKNOWN: frozenset({E.CONFIRMED, E.FAILED}),
     E.DONE: frozenset(),
-    # A retry is a new effect with a higher generation. In doubt after all when its failure ended the run, or
-    # when its key can no longer be used: an exception does not say that nothing happened.
+    # A retry is a new effect with a higher generation. Unknown again when its failure ended the run, or when
+    # its key can no longer be used: an exception does not prove that nothing happened.
     E.FAILED: frozenset({E.UNKNOWN}),
     E.CONFIRMED: frozenset(),
 }
 
 DELIVERY_MOVES: Mapping[DeliveryStatus, frozenset[DeliveryStatus]] = {
     D.PENDING: frozenset({D.ATTEMPTING, D.SESSION_QUEUED, D.PARENT_MISSING, D.NOT_APPLICABLE, D.DISMISSED}),
-    # Back to pending when the sender died before it could tell how the attempt ended.
+    # Back to pending when the sender died before it recorded how the attempt ended.
     D.ATTEMPTING: frozenset({D.PENDING, D.DELIVERED, D.SESSION_QUEUED, D.FAILED, D.PARENT_MISSING}),
     D.SESSION_QUEUED: frozenset({D.DELIVERED, D.FAILED, D.DISMISSED}),
     D.FAILED: frozenset({D.PENDING, D.DISMISSED}),
@@ -217,7 +217,7 @@ WAKE_MOVES: Mapping[WakeStatus, frozenset[WakeStatus]] = {
 }
 
 RESTART_MOVES: Mapping[RestartStatus, frozenset[RestartStatus]] = {
-    # Recovered without having been drained: the gateway died on the way.
+    # Recovered without having been drained: the gateway died during the drain.
     RestartStatus.DRAINING: frozenset(
         {RestartStatus.DRAINED, RestartStatus.BLOCKED, RestartStatus.RECOVERED}
     ),
@@ -227,14 +227,14 @@ RESTART_MOVES: Mapping[RestartStatus, frozenset[RestartStatus]] = {
 }
 
 MESSAGE_MOVES: Mapping[MessageStatus, frozenset[MessageStatus]] = {
-    # Only noted when whoever wrote it withdrew it.
+    # Noted when its sender withdrew it.
     MessageStatus.QUEUED: frozenset({MessageStatus.TAKEN, MessageStatus.NOTED}),
-    # Never back to queued: what came after it in its session would be answered before it.
+    # Never back to queued: later messages of its session would be answered first.
     MessageStatus.TAKEN: frozenset({MessageStatus.ANSWERED, MessageStatus.FAILED}),
     MessageStatus.ANSWERED: frozenset(),
-    # A person retried the checkpoint of its task, and so it was answered after all.
+    # An operator retried the checkpoint of its task, and the task answered after all.
     MessageStatus.FAILED: frozenset({MessageStatus.ANSWERED}),
-    MessageStatus.NOTED: frozenset(),  # part of the transcript, and nobody owes it an answer
+    MessageStatus.NOTED: frozenset(),  # part of the transcript, and needs no answer
 }
 
 FIRING_MOVES: Mapping[FiringStatus, frozenset[FiringStatus]] = {
@@ -242,7 +242,7 @@ FIRING_MOVES: Mapping[FiringStatus, frozenset[FiringStatus]] = {
     FiringStatus.RUNNING: frozenset({FiringStatus.DONE, FiringStatus.FAILED, FiringStatus.REQUEUED}),
     FiringStatus.REQUEUED: frozenset({FiringStatus.RUNNING, FiringStatus.DONE, FiringStatus.FAILED}),
     FiringStatus.DONE: frozenset(),
-    # Answered after all, as its message; or queued again.
+    # Its message was answered after all, or the firing was queued again.
     FiringStatus.FAILED: frozenset({FiringStatus.DONE, FiringStatus.REQUEUED}),
     FiringStatus.MISSED: frozenset(),
 }
@@ -265,12 +265,12 @@ Status = TypeVar("Status", bound=StrEnum)
 
 
 def is_terminal(status: StrEnum) -> bool:
-    """No row to leave by: computed from the tables, so it cannot disagree with them."""
+    """Whether the tables of moves have no way out of this status."""
     return not _table_of(status)[status]
 
 
 def sources_of(to: StrEnum) -> tuple[str, ...]:
-    """Every status from which a record may become `to`, sorted: the guard of the UPDATE that moves it."""
+    """Every status from which a record may become `to`, sorted: the guard of the UPDATE."""
     return tuple(sorted(status.value for status, ways in _table_of(to).items() if to in ways))
 
 

@@ -1,11 +1,11 @@
-"""Which exceptions mean that an answer was lost: the request may have been carried out all the same."""
+"""Which exceptions mean that an answer was lost: the request may have been executed all the same."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
 
-# Connection errors and timeouts have classes of their own, which are builtin.
+# Not here: connection errors and timeouts, which have builtin classes of their own.
 _NETWORK_ERRNOS = frozenset(
     getattr(errno, name)
     for name in (
@@ -23,7 +23,7 @@ _NETWORK_ERRNOS = frozenset(
         "ESHUTDOWN",
         "ETIMEDOUT",
     )
-    if hasattr(errno, name)  # not every system has all of them
+    if hasattr(errno, name)  # not every platform has all of them
 )
 # By name, because Holdfast imports none of these libraries: package -> the bases of its transport errors.
 _TRANSPORT_ERRORS: Mapping[str, frozenset[str]] = {
@@ -42,17 +42,18 @@ _TRANSPORT_ERRORS: Mapping[str, frozenset[str]] = {
     ),
     "websockets": frozenset({"ConnectionClosed", "InvalidHandshake"}),
 }
-# Status codes of gRPC with which a server, or the client itself, says that it does not know what happened.
+# The gRPC status codes with which the outcome of the call is unknown.
 _OPEN_GRPC_CODES = frozenset(
     {"ABORTED", "CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNKNOWN"}
 )
 
 
 def is_transport_error(error: BaseException, *, outside: BaseException | None = None) -> bool:
-    """Whether the error, or one that it came from, is a lost connection, a timeout or half an answer.
+    """Whether the error, or one that caused it, is a lost connection, a timeout or a partial answer.
 
-    Causes, contexts and members of groups are looked at. `outside` is what the caller was handling when the
-    call began: Python makes that the context of whatever the call raises, and it says nothing about the call.
+    Causes, contexts and members of groups are checked. `outside` is the exception that the caller was
+    handling when the call began: Python makes it the context of what the call raises, but it says nothing
+    about the call.
     """
     waiting, seen = [error], {id(outside)}
     while waiting:
@@ -83,11 +84,11 @@ def _is_transport_class(kind: type) -> bool:
 
 
 def _is_open_rpc(error: BaseException) -> bool:
-    """An error of gRPC says in a status code what kind it is; one that has none says nothing."""
+    """Whether the status code of a gRPC error leaves the outcome unknown; False without a code."""
     if not any(kind.__name__ == "RpcError" and kind.__module__ == "grpc" for kind in type(error).__mro__):
         return False
     try:
         code = error.code()  # type: ignore[attr-defined]
         return str(code.name) in _OPEN_GRPC_CODES
-    except Exception:  # noqa: BLE001 - somebody else's object; what it does not say is open
+    except Exception:  # noqa: BLE001 - an object of another library; without a code the outcome is unknown
         return True

@@ -25,6 +25,7 @@ from holdfast.core.ids import new_restart_id
 from holdfast.core.manifest import Outcome, Restart, Trigger
 from holdfast.core.payload import check_text
 from holdfast.core.session import agent_of
+from holdfast.core.task import Task
 from holdfast.core.transitions import RestartStatus
 from holdfast.engine.aio.background import beside
 from holdfast.engine.aio.service import Service
@@ -33,8 +34,8 @@ from holdfast.engine.claims.boots import Life
 from holdfast.engine.client.handles import Holdfast
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import shielded
-from holdfast.engine.program.restart_requests import RestartAsk
-from holdfast.engine.program.secrets import Given, Secrets
+from holdfast.engine.program.restart_requests import OnRestart, RestartAsk
+from holdfast.engine.recovery.rescue import Notary
 from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.audit import AuditTrail
 from holdfast.gateway.inbox import Inbox
@@ -46,7 +47,7 @@ from holdfast.gateway.refusals import Refusals
 from holdfast.gateway.serving import ended_by_force
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
-from holdfast.tools.restart import RestartAsked, set_door
+from holdfast.tools.restart import RestartAsked, restarting_through
 
 log = logging.getLogger("holdfast")
 
@@ -125,6 +126,19 @@ class Held(Protocol):
     def go_on(self) -> None: ...
 
 
+class MakesWorker(Protocol):
+    """Builds the worker that runs the gateway's tasks, with what the worker calls in the gateway."""
+
+    def __call__(
+        self,
+        *,
+        on_restart: OnRestart,
+        on_let_go: Callable[[str, Task | None], None],
+        notary: Notary,
+        troubles: TroubleLog,
+    ) -> Worker: ...
+
+
 class _Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants, on its way to the loop that does it."""
 
@@ -149,9 +163,9 @@ class Gateway:
         *,
         home: Path,
         inbox: Inbox,
+        make_worker: MakesWorker,
         services: Sequence[Service] = (),
         held: Sequence[Held] = (),
-        secrets: Secrets | Given | None = None,
         why_held: str | None = None,
         tell: Callable[[str], None] = lambda _event: None,
         trial: Callable[[], Awaitable[str | None]] | None = None,
@@ -182,21 +196,9 @@ class Gateway:
         self._place = f"{life.directory} {home}"
         self.home = home
         self._recovery = Recovery(store, clock, life, inbox, settings, place=self._place, home=home)
-        limit = timedelta(seconds=settings.drain_timeout_s)
-        self._worker = Worker(
-            store,
-            clock,
-            life,
-            tasks,
-            capacity=config.gateway.capacity,
-            drain_timeout=limit,
-            step_patience=limit,
-            unwind=timedelta(seconds=UNWIND_S),
-            secrets=secrets,
+        self._worker = make_worker(
             on_restart=self._run_requires_restart,
             on_let_go=self.holdfast.endings.tell,
-            max_idle_attempts=settings.max_attempts_without_progress,
-            resume_concurrency=settings.resume_concurrency,
             notary=self._recovery,
             troubles=self.troubles,
         )
@@ -429,7 +431,10 @@ class Gateway:
 
     async def run(self) -> bool:
         """Recover, serve, drain. True when a restart is wanted, False when the gateway shall stay stopped."""
-        set_door(self)
+        with restarting_through(self):
+            return await self._run()
+
+    async def _run(self) -> bool:
         async with asyncio.TaskGroup() as group:
             beat = group.create_task(self._beat())
             try:
@@ -442,7 +447,6 @@ class Gateway:
                     await self._serve()
             finally:
                 beat.cancel()
-                set_door(None)
         return self.wants_restart
 
     @contextlib.asynccontextmanager

@@ -45,7 +45,11 @@ class Sockets:
     @property
     def urls(self) -> list[str]:
         """Where a client on this machine finds the gateway."""
-        return [_url(one) for one in self.tcp]
+        return self.urls_by("http")
+
+    def urls_by(self, scheme: str) -> list[str]:
+        """The same by `https` if the gateway speaks TLS."""
+        return [_url(scheme, one) for one in self.tcp]
 
     def close(self) -> None:
         """The way in is gone before the home is free, so that nobody removes a successor's."""
@@ -280,12 +284,12 @@ def _bare(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
-def _url(one: socket.socket) -> str:
+def _url(scheme: str, one: socket.socket) -> str:
     host, port = one.getsockname()[:2]
     address = ipaddress.ip_address(str(host).partition("%")[0])
     if address.is_unspecified:  # "all" is no place to go to
         host = "127.0.0.1" if address.version == 4 else "::1"
-    return f"http://[{host}]:{port}" if address.version == 6 else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if address.version == 6 else f"{scheme}://{host}:{port}"
 
 
 def _why_not_bound(host: str, port: int, error: OSError) -> SettingsError:

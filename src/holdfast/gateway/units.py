@@ -15,6 +15,9 @@ from holdfast.gateway.supervised import SETTINGS_UNUSABLE
 LABEL = "holdfast.gateway"
 # Longer than the supervisor needs to notice a stuck gateway, to end it, to wait and to start the next one.
 WATCHDOG_S = 300
+# What ProtectHome and PrivateTmp hide.
+_HOMES = ("/home", "/root", "/run/user")
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - recognised, not used
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -27,6 +30,10 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None
     environment: dict[str, str]
     drain_timeout_s: float
+    # Besides the home: where the ledger and the agents write.
+    writable: list[str] = []
+    # Where the program and its modules lie.
+    code: list[str] = []
 
     @property
     def longest_stop_s(self) -> int:
@@ -34,6 +41,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         texts = {"home": self.home, "user": self.user or ""}
+        texts |= {"writable": "".join(self.writable), "code": "".join(self.code)}
         for name, text in {**texts, "environment": "".join(self.environment.values())}.items():
             if _CONTROL.search(text):
                 raise BadInput(name, "a unit cannot hold control characters; choose another one")
@@ -82,10 +90,73 @@ RestartSec=2
 RestartPreventExitStatus=0 {SETTINGS_UNUSABLE}
 # One agent that eats all memory must not take the others with it.
 OOMPolicy=continue
-
+{_limits(service)}
 [Install]
 WantedBy={"default.target" if service.user is None else "multi-user.target"}
 """
+
+
+def _limits(service: Service) -> str:
+    """What the gateway and the commands of its agents cannot do. An operator loosens a line in a drop-in."""
+    edit = "sudo systemctl edit" if service.user is not None else "systemctl --user edit"
+    return f"""
+# Limits of the gateway and of every command that its agents start. Loosen one with `{edit} holdfast`;
+# the guide to the gateway says which line which agent needs.
+NoNewPrivileges=yes
+{"" if service.user is None else _limits_of_root(service)}LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+# A call that is not allowed fails, and does not end the process.
+SystemCallErrorNumber=EPERM
+KeyringMode=private
+"""
+
+
+def _limits_of_root(service: Service) -> str:
+    """Which only the system's own systemd can set."""
+    places = [service.home, *service.writable]
+    needed = [*places, *service.code]
+    is_in_homes = any(_is_below(place, _HOMES) for place in needed)
+    is_in_tmp = any(_is_below(place, _TEMPORARY) for place in needed)
+    # One that is not there yet must not keep the gateway from its start.
+    paths = " ".join([_quoted(service.home), *(_quoted(f"-{place}") for place in service.writable)])
+    homes = (
+        "# Something that it needs lies below /home or /root; elsewhere, this could be `yes`.\n"
+        "ProtectHome=read-only"
+        if is_in_homes
+        else "ProtectHome=yes"
+    )
+    temporary = (
+        "# Something that it needs lies below /tmp; elsewhere, this could be `yes`.\nPrivateTmp=no"
+        if is_in_tmp
+        else "PrivateTmp=yes"
+    )
+    return f"""\
+CapabilityBoundingSet=
+AmbientCapabilities=
+# Nothing can be written but the home, and what the settings name.
+ProtectSystem=strict
+ReadWritePaths={paths}
+{homes}
+{temporary}
+PrivateDevices=yes
+ProtectProc=invisible
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectClock=yes
+ProtectHostname=yes
+RemoveIPC=yes
+"""
+
+
+def _is_below(place: str, roots: Sequence[str]) -> bool:
+    return any(f"{place}/".startswith(f"{root}/") for root in roots)
 
 
 def launchd_plist(service: Service) -> str:

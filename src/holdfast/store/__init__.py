@@ -1,4 +1,4 @@
-"""Durable memory. Re-exports the contract; picks no backend."""
+"""Durable memory. Re-exports the contract; chooses no backend."""
 
 from __future__ import annotations
 

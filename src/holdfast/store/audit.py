@@ -1,4 +1,4 @@
-"""Reads and writes of the audit log: entries are added, listed and forgotten, and never changed."""
+"""Reads and writes of the audit log: entries are added, listed and pruned, and never changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.store.tasks import LAST
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
-# By which column a page may be narrowed; one at a time, because each has its index.
+# The columns by which a page can be filtered, one at a time, because each has its own index.
 FILTERS: Final = ("who", "action", "subject")
 
 
@@ -22,13 +22,13 @@ class AuditLog:
         self._sql = tx.statements
 
     def add(self, entry: AuditEntry) -> None:
-        """Part of the write that does what the entry tells, so that neither is without the other."""
+        """Call it in the write that performs the action, so that both are committed or neither is."""
         self._sql.one("insert_audit_entry", row_from_audit_entry(entry))
 
     def page(
         self, limit: int = 50, before: str = LAST, *, column: str | None = None, value: str = ""
     ) -> list[AuditEntry]:
-        """Newest first, from before an id on; `column` narrows it to one actor, action or subject."""
+        """Entries before an id, newest first; `column` filters by one actor, action or subject."""
         params: dict[str, object] = {"before": before, "limit": limit}
         if column is None:
             rows = self._sql.all("audit_page", params)
@@ -38,7 +38,7 @@ class AuditLog:
         return [audit_entry_from_row(row) for row in rows]
 
     def prune(self, *, older_than: datetime, limit: int) -> int:
-        """How many were forgotten."""
+        """Delete old entries; returns how many."""
         before = audit_id_prefix(older_than)
         ids = [row[0] for row in self._sql.all("audit_to_prune", {"before": before, "limit": limit})]
         return len(self._sql.all("delete_audit_entries", {"ids": self._sql.pack(ids)})) if ids else 0

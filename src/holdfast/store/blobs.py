@@ -1,4 +1,4 @@
-"""Large payloads: compressed, kept once under their digest, in the same transaction as what needs them."""
+"""Large payloads: compressed, stored once under their digest, in the transaction that refers to them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 INLINE_BYTES = 16 * 1024
-# From here on it takes milliseconds to look through a payload and to compress it.
+# From this size on, scanning and compressing a payload takes milliseconds.
 HEAVY_BYTES = 256 * 1024
-# No JSON begins with a NUL, so a stored value that does is a reference.
+# JSON never begins with a NUL, so a stored value that does is a reference.
 _REFERENCE = b"\x00zstd:"
-# The digest of a sealed blob is keyed, and says so.
+# The prefix of the digest of a sealed blob, which is keyed.
 _KEYED = "k"
 _PLACE = "blobs.body"
 
 
 class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A payload ready to be stored: what goes into the row, and the blob that it may point to."""
+    """A payload ready to be stored: the value for the row, and the blob that it may refer to."""
 
     stored: bytes
     digest: str | None = None
@@ -36,12 +36,12 @@ class Packed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def pack(payload: bytes, sealing: Sealing) -> Packed:
     """Small payloads go into their row, which seals them; large ones are compressed here, and sealed if they
-    hold a secret. Where that can be, it is done before the transaction begins."""
+    hold a secret. If possible, call it before the transaction begins."""
     if len(payload) <= INLINE_BYTES:
         return Packed(stored=payload)
     if len(payload) >= HEAVY_BYTES:
         sealing.leave_loop()
-    import zstandard  # only large payloads pay for the import
+    import zstandard  # slow to import, and needed for large payloads only
 
     key = sealing.key_for(payload)
     digest = _digest_of(payload, key)
@@ -55,10 +55,10 @@ def pack(payload: bytes, sealing: Sealing) -> Packed:
 
 
 async def pack_beside(payload: bytes, sealing: Sealing) -> Packed:
-    """The same for a caller on an event loop: what is large is looked through and compressed in a thread."""
+    """The same for a caller on an event loop: large payloads are scanned and compressed in a thread."""
     if len(payload) < HEAVY_BYTES:
         return pack(payload, sealing)
-    import asyncio  # a caller that awaits has it; a listing does without
+    import asyncio  # a caller that awaits has imported it; commands that only list do not need it
 
     return await asyncio.to_thread(pack, payload, sealing)
 
@@ -70,7 +70,7 @@ def _digest_of(payload: bytes, key: LedgerKey | None) -> str:
 
 
 def reference_to(payload: bytes) -> bytes:
-    """What stands for a payload in a digest: itself, or what would refer to it if it were not sealed."""
+    """The form of a payload in a digest: itself, or the reference it would have if it were not sealed."""
     return payload if len(payload) <= INLINE_BYTES else _REFERENCE + _digest_of(payload, None).encode()
 
 
@@ -86,7 +86,7 @@ class Blobs:
         self._sealing = tx.sealing
 
     def keep(self, task_id: str, packed: Packed) -> bytes:
-        """What to store in the row; the blob, if there is one, is kept for that task."""
+        """The value for the row; the blob, if there is one, is stored for that task."""
         if packed.digest is not None:
             self._sql.run(
                 "insert_blob",
@@ -96,7 +96,7 @@ class Blobs:
         return packed.stored
 
     def open(self, stored: bytes) -> bytes:
-        """The payload of a row: itself, or the blob it points to, checked against its digest."""
+        """The payload of a row: the value itself, or the blob it refers to, checked against its digest."""
         if not is_reference(stored):
             return stored
         return self.open_digest(stored[len(_REFERENCE) :].decode("ascii", "replace"))
@@ -120,7 +120,7 @@ class Blobs:
         return payload
 
     def stop_using(self, task_ids: list[str]) -> None:
-        """Retention: blobs that only these tasks needed go."""
+        """Retention: delete the blobs that only these tasks needed."""
         rows = self._sql.all("stop_using_blobs", {"ids": self._sql.pack(task_ids)})
         if rows:
             digests = sorted({row[0] for row in rows})

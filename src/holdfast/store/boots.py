@@ -1,4 +1,4 @@
-"""Reads and writes of boots: the lives of the processes that hold claims; and of the ledger's own facts."""
+"""Reads and writes of boots (the lifetimes of processes that hold claims) and of the ledger's own facts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Boots:
         self._sql = tx.statements
 
     def begin(self, boot: Boot) -> bool:
-        """True if it had not begun before."""
+        """Record its start; False if that was recorded before."""
         return self._sql.one("insert_boot", row_from_boot(boot)) is not None
 
     def end(self, boot_id: str, *, now: datetime) -> bool:
-        """True if it had not ended before."""
+        """Record its end; False if that was recorded before."""
         return self._sql.one("end_boot", {"id": boot_id, "now": to_micros(now)}) is not None
 
     def get(self, boot_id: str) -> Boot | None:
@@ -31,7 +31,7 @@ class Boots:
         return None if row is None else boot_from_row(row)
 
     def lock(self, boot_id: str) -> Boot | None:
-        """As it is when nobody notes its end at the same time; nobody does before this transaction ends."""
+        """The boot, locked: no other transaction can record its end before this one ends."""
         row = self._sql.one("lock_boot", {"id": boot_id})
         return None if row is None else boot_from_row(row)
 
@@ -39,12 +39,12 @@ class Boots:
         return [boot_from_row(row) for row in self._sql.all("boots_alive", {"limit": limit})]
 
     def alive_at(self, beginning: str, *, limit: int = 1000) -> list[Boot]:
-        """Those of them whose host begins so."""
+        """Those of them whose host begins with this text."""
         params = {"beginning": beginning, "limit": limit}
         return [boot_from_row(row) for row in self._sql.all("boots_alive_at", params)]
 
     def forget(self, boot_id: str) -> bool:
-        """True if it was there, had not ended and carries nothing."""
+        """Delete it if it has not ended and no claim names it; True if it was deleted."""
         return self._sql.one("forget_boot", {"id": boot_id}) is not None
 
     def in_flight(self) -> list[str]:
@@ -59,16 +59,16 @@ class Boots:
         return None if row is None else row[0]
 
     def facts(self, names: Sequence[str]) -> dict[str, str]:
-        """Those of them that the ledger knows."""
+        """Those of these facts that the ledger has."""
         return {row[0]: row[1] for row in self._sql.all("get_facts", {"names": self._sql.pack(names)})}
 
     def set_fact(self, name: str, value: str) -> None:
         self._sql.run("set_fact", {"name": name, "value": value})
 
     def add_fact(self, name: str, value: str) -> None:
-        """The first who says it counts."""
+        """Set the fact unless it is set already: the first writer wins."""
         self._sql.run("add_fact", {"name": name, "value": value})
 
     def replace_fact(self, name: str, old: str, new: str) -> bool:
-        """True if it said the old value until now."""
+        """Compare and set: True if the fact had the old value."""
         return self._sql.one("replace_fact", {"name": name, "old": old, "value": new}) is not None

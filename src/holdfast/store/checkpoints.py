@@ -30,7 +30,7 @@ class Checkpoints:
         self._sql = tx.statements
 
     def create_many(self, checkpoints: Sequence[Checkpoint]) -> None:
-        """New checkpoints of runs that the caller holds, so none of them can be there already."""
+        """Store new checkpoints of runs that the caller holds, so none of them can exist already."""
         self._sql.many("insert_checkpoint", [row_from_checkpoint(one) for one in checkpoints])
         for one in checkpoints:
             self._tx.count("checkpoint", one.status, 1)
@@ -42,7 +42,7 @@ class Checkpoints:
         return self._maybe("get_checkpoint", {"id": checkpoint_id})
 
     def lock(self, checkpoint_id: str) -> Checkpoint:
-        """The checkpoint, to be changed in this transaction."""
+        """The checkpoint, locked until this transaction ends."""
         return self._one("lock_checkpoint", checkpoint_id)
 
     def resolve(self, prefix: str) -> CheckpointId:
@@ -73,7 +73,7 @@ class Checkpoints:
     def claim(
         self, *, boot_id: str, token: str, limit: int, now: datetime, lease: timedelta
     ) -> list[Checkpoint]:
-        """The most urgent paused checkpoints; `with_token` finds them again."""
+        """Claim the most urgent paused checkpoints; `with_token` finds them again."""
         params = {
             "boot_id": boot_id,
             "token": token,
@@ -86,7 +86,7 @@ class Checkpoints:
     def claim_of_tree(
         self, task_id: str, *, boot_id: str, token: str, limit: int, now: datetime, lease: timedelta
     ) -> list[Checkpoint]:
-        """The same among those of one task, and of the tasks that it started."""
+        """The same for the checkpoints of one task and of the tasks that it started."""
         params = {"boot_id": boot_id, "token": token, "now": to_micros(now), "lease": lease // _MICROSECOND}
         paused = self._sql.all("paused_checkpoints_of_tree", {"task_id": task_id, "limit": limit})
 
@@ -101,26 +101,24 @@ class Checkpoints:
         try:
             found = [checkpoint_from_row(row) for row in claim()]
         except RowDamaged:
-            found = self.with_token(
-                boot_id, token
-            )  # claimed, but one of them cannot be told: read them again
+            found = self.with_token(boot_id, token)  # claimed, but a returned row is damaged: read them again
         self._moved(CheckpointStatus.PAUSED_FOR_RESTART, CheckpointStatus.RESUMING, len(found))
         return sorted(found, key=lambda one: (one.priority, one.created_at, one.id))
 
     def with_token(self, boot_id: str, token: str) -> list[Checkpoint]:
-        """What a claim whose answer was lost has already taken."""
+        """The checkpoints of a claim whose answer was lost."""
         mine = self._sql.all("resumes_with_token", {"boot_id": boot_id, "token": token})
         return [checkpoint_from_row(row) for row in mine]
 
     def hold(self, checkpoint_ids: Sequence[str], token: str) -> set[str]:
-        """Those that this resumer still holds; they stay so until the transaction ends."""
+        """Those that this resume still holds, locked until the transaction ends."""
         params = {"ids": self._sql.pack(checkpoint_ids), "token": token}
         return {row[0] for row in self._sql.all("hold_checkpoints", params)}
 
     def set_resumed(
         self, resumed: Sequence[tuple[str, str, Failure | None]], token: str, *, now: datetime
     ) -> None:
-        """PostgresConnection each checkpoint (id, follow-up run, diagnostic); the caller holds them."""
+        """Link each checkpoint to its follow-up run: (id, run, diagnostic). The caller holds them."""
         at = to_micros(now)
         self._sql.many(
             "set_checkpoint_resumed",
@@ -151,7 +149,7 @@ class Checkpoints:
         return True
 
     def renew(self, checkpoint_ids: Sequence[str], token: str, *, now: datetime, lease: timedelta) -> None:
-        """The resumer is alive and needs longer."""
+        """Extend the leases of checkpoints whose resume takes longer."""
         params = {
             "ids": self._sql.pack(checkpoint_ids),
             "token": token,
@@ -161,7 +159,7 @@ class Checkpoints:
         self._sql.all("renew_resumes", params)
 
     def return_claimed(self, checkpoint_ids: Sequence[str], *, now: datetime) -> list[tuple[str, str, str]]:
-        """Back to paused: checkpoint, run and task ids of those that were."""
+        """Move claimed checkpoints back to paused; returns the checkpoint, run and task ids of each."""
         params = {"ids": self._sql.pack(checkpoint_ids), "now": to_micros(now)}
         found = [(row[0], row[1], row[2]) for row in self._sql.all("return_checkpoints", params)]
         self._moved(CheckpointStatus.RESUMING, CheckpointStatus.PAUSED_FOR_RESTART, len(found))

@@ -1,14 +1,14 @@
-"""Page checksums of a SQLite file: a page that lost a bit is an error, and never a row that is not there.
+"""Page checksums of a SQLite file: a page with a flipped bit raises an error instead of losing rows.
 
 SQLite's own VFS `cksmvfs`, which comes with apsw, keeps a checksum in the last eight bytes of each page of
-the database file: it is computed when a page is written there and compared whenever one is read. A file has
-checksums or has none from its first page on, as its header says; `give` adds them to one that has none.
+the database file: it computes the checksum when it writes a page and compares it when it reads one. The
+header says whether the pages of a file have checksums; `give` adds them to a file that has none.
 
-What they do not show: a page in the -wal (it has checksums of its own, compared only after a crash; see
-wal.py), damage in memory before a page is written, and a whole page that is an older one or another one's.
+Checksums do not detect damage in the -wal (it has checksums of its own, compared only after a crash; see
+wal.py), damage in memory before a page is written, and a page that was replaced by an older or another one.
 
-The eight bytes are stale after a write by anything that does not know them, such as the shell of SQLite: then
-the pages that it wrote are reported as damaged.
+A program that does not maintain checksums, such as the SQLite shell, leaves stale ones: the pages that it
+wrote are then reported as damaged.
 """
 
 from __future__ import annotations
@@ -32,54 +32,54 @@ _USUAL_PAGE_BYTES = 4096
 
 @functools.cache
 def vfs() -> str | None:
-    """The name of the VFS with checksums; None where apsw was built without it."""
+    """The name of the VFS with checksums; None if apsw was built without it."""
     before, connection = apsw.vfs_names()[0], apsw.Connection(":memory:")
     try:
         connection.enable_load_extension(True)
-        # Without its suffix, which SQLite knows for each system.
+        # Without its suffix, which SQLite adds for each platform.
         connection.load_extension(str(Path(apsw.__file__).parent / "sqlite_extra_binaries" / "cksumvfs"))
     except (apsw.Error, AttributeError):
         return None
     finally:
         connection.close()
-        # It makes itself the default, also for databases of the program's own.
+        # The extension makes itself the default, which would affect the program's own databases.
         apsw.set_default_vfs(before)
     return VFS
 
 
 def ask_for(connection: apsw.Connection) -> None:
-    """Have a file that is still empty made with checksums; any other is left as it is."""
+    """Make SQLite create an empty file with checksums; any other file does not change."""
     if connection.pragma("page_count") == 0 and vfs() is not None:
         connection.reserve_bytes("main", RESERVED_BYTES)
 
 
 def begin(copy: apsw.Connection) -> None:
-    """Write the first page of a copy, with room for checksums: pages that came before it would have none."""
+    """Write the first page of a copy, with room for checksums: pages written before it would have none."""
     copy.reserve_bytes("main", RESERVED_BYTES)
     copy.pragma("user_version", 1)
 
 
 def has(connection: apsw.Connection) -> bool:
-    """Whether the file has room for them, so that whoever writes must keep them."""
+    """Whether the file has room for checksums, so that every writer must maintain them."""
     return connection.reserve_bytes() == RESERVED_BYTES
 
 
 def are_compared(connection: apsw.Connection) -> bool:
-    """Whether pages that this connection reads are compared, and those that it writes get theirs."""
+    """Whether this connection compares checksums when it reads pages, and writes them."""
     return bool(connection.pragma(_VERIFYING) == "1")
 
 
 def require(connection: apsw.Connection) -> bool:
-    """False when the connection has not noticed them yet and must be opened anew.
+    """False when the connection has not noticed the checksums yet and must be reopened.
 
-    The VFS learns about them from the first page in the file itself. A connection that was opened before that
-    page was there, and found it in the -wal, would write pages without a checksum.
+    The VFS reads this from the first page in the file itself. A connection that was opened before that page
+    was in the file, and found it in the -wal, would write pages without a checksum.
     """
     if not has(connection) or are_compared(connection):
         return True
     if vfs() is None:
         raise StoreUnavailable(
-            "this ledger has page checksums, and this apsw comes without SQLite's cksumvfs: "
+            "this ledger has page checksums, but this build of apsw lacks SQLite's cksumvfs: "
             "install apsw from PyPI (pip install --force-reinstall --only-binary apsw apsw)"
         )
     connection.wal_checkpoint()
@@ -87,10 +87,10 @@ def require(connection: apsw.Connection) -> bool:
 
 
 def give(path: Path) -> bool:
-    """Add checksums to a file that has none; False when it has them, or when this apsw knows none.
+    """Add checksums to a file that has none; False when it has them, or when this apsw lacks cksumvfs.
 
-    The file is rewritten inside one transaction of its -wal, so a process that is killed meanwhile leaves it
-    as it was or with checksums. Raises apsw.BusyError while anybody else has it open.
+    The file is rewritten in one transaction, so a process that is killed meanwhile leaves it either unchanged
+    or with checksums. Raises apsw.BusyError while any other connection has it open.
     """
     if vfs() is None:
         return False
@@ -98,7 +98,7 @@ def give(path: Path) -> bool:
         str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_EXRESCODE, vfs=VFS
     )
     try:
-        # Before anything is read: from then on no other connection can be open, and none can be opened.
+        # Before the first read: from then on no other connection is open, and none can be opened.
         connection.pragma("locking_mode", "EXCLUSIVE")
         connection.pragma("synchronous", "FULL")
         if has(connection):
@@ -112,10 +112,10 @@ def give(path: Path) -> bool:
 
 
 def damaged_pages(connection: apsw.Connection) -> list[int]:
-    """Which pages of the file do not match their checksums. Not inside a transaction.
+    """The pages of the file that do not match their checksums. Do not call it inside a transaction.
 
-    None while newer versions of pages stand in the -wal alone: then nobody reads the older ones in the file,
-    which a crash in the midst of a checkpoint may have left torn.
+    Empty while the -wal holds newer versions of pages: then the older ones in the file are not read, and a
+    crash during a wal_checkpoint may have left them torn.
     """
     if not are_compared(connection):
         return []
@@ -128,7 +128,7 @@ def damaged_pages(connection: apsw.Connection) -> list[int]:
 
 
 def _is_sound(connection: apsw.Connection, offset: int, size: int) -> bool:
-    # Twice: it may be written at this very moment.
+    # Twice, because another process may be writing it.
     for _ in range(2):
         try:
             connection.read("main", 0, offset, size)
@@ -141,22 +141,22 @@ def _is_sound(connection: apsw.Connection, offset: int, size: int) -> bool:
 def problems_of_file(path: Path) -> Iterator[str]:
     """What is wrong with a file that SQLite itself cannot read: its header, its length, its pages.
 
-    Not for a process that has the file open in SQLite: when this is done, its locks are gone.
+    Never call it in a process that has the file open in SQLite: closing the file drops SQLite's locks.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
         is_known = header.startswith(_MAGIC) and len(header) == _HEADER_BYTES
         if not is_known:
-            yield "the file does not begin as a SQLite database does: its header is damaged, or it is another"
+            yield "the file does not begin as a SQLite database: its header is damaged, or it is another file"
         page_bytes = (_page_bytes(header) if is_known else None) or _USUAL_PAGE_BYTES
         pages = int.from_bytes(header[28:32], "big") if is_known else -(-size // page_bytes)
         if size < pages * page_bytes:
-            yield f"the file was cut: of its {pages:,} pages of {page_bytes:,} bytes {size:,} bytes are left"
+            yield f"the file was truncated to {size:,} bytes; it had {pages:,} pages of {page_bytes:,} bytes"
         if is_known and header[20] != RESERVED_BYTES:
             return  # it has no checksums, or its header denies them
         if _has_newer_pages(path):
-            return  # those in the file are not read any more
+            return  # SQLite no longer reads those in the file
         file.seek(0)
         number = 0
         while len(page := file.read(page_bytes)) == page_bytes:
@@ -166,7 +166,7 @@ def problems_of_file(path: Path) -> Iterator[str]:
 
 
 def _page_bytes(header: bytes) -> int | None:
-    """As SQLite writes it down: 1 stands for 65536."""
+    """The page size in a SQLite header, where 1 means 65536."""
     found = int.from_bytes(header[16:18], "big")
     found = 65536 if found == 1 else found
     return found if found >= 512 and found & (found - 1) == 0 else None

@@ -1,8 +1,8 @@
-"""The time of a ledger that machines share: its database's, kept between two answers by what has passed here.
+"""The time of a ledger that several machines share: the database's, extrapolated between two answers.
 
-A wall clock is set by somebody, and two of them never agree. So on PostgreSQL nothing that is compared comes
-from this machine's: `now` is what the server said last, plus what has passed since by a clock that nobody
-sets. Every transaction asks the server on its way, so that costs no round trip.
+Wall clocks can be set, and two of them never agree. So on PostgreSQL no time that is compared comes from this
+machine's wall clock: `now` is the server's last answer plus the time since then by the monotonic clock. Every
+transaction asks the server along with its first statement, so that costs no round trip.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import msgspec
 
 from holdfast.core.clock import Clock, SystemClock, from_micros, to_micros
 
-# Beyond this somebody should look at the clocks, although nothing that is compared depends on it.
+# Beyond this an operator should check the clocks, although no comparison depends on it.
 MOST_SKEW = timedelta(seconds=5)
 SET_BY_NTP = "have NTP set both clocks (timedatectl set-ntp true, or chrony)"
 
-# A server whose time moves by more than this, against all that we know of it, has another clock now.
+# If the server's time differs from our estimate by more than this, its clock was set or replaced.
 _JUMP_NS = 1_000_000_000
-# Two clocks that NTP slews at the same time part by no more than so much of what passes.
+# The most by which two clocks that NTP slews drift apart, as a part of the time that passes.
 _DRIFT_PPM = 1000
 # The server's answer is a whole number of microseconds.
 _ROUNDED_NS = 1000
 
-# It goes on while the machine sleeps; where it has another name (macOS), CLOCK_MONOTONIC does.
+# A clock that counts while the machine sleeps; on macOS that is CLOCK_MONOTONIC.
 passed_ns: Callable[[], int] = partial(
     time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 )
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The server's time less what has passed here; wrong by at most `error` when it was found out."""
+    """The server's time minus the monotonic clock; at `at` it was wrong by at most `error`."""
 
     offset: int
     error: int
@@ -46,18 +46,18 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class LedgerClock:
-    """What the database's clock says, as far as this process knows. Any thread may ask and tell.
+    """This process's estimate of the database's clock. It is thread-safe.
 
-    It may go back, but only by less than it was uncertain; or when the server's own clock does.
+    It may go back, but only by less than its uncertainty, or when the server's own clock does.
     """
 
     def __init__(self, *, passed: Callable[[], int] = passed_ns) -> None:
         self._passed = passed
         self._lock = threading.Lock()
-        # Until the server has said anything, this machine's.
+        # Until the server's first answer, this machine's clock.
         self._offset = to_micros(SystemClock.now()) * 1000 - passed()
         self._known: _Known | None = None
-        # Moments before this one were stored before a jump; by so much they may mean another.
+        # Moments before this one were stored before a jump, and may be wrong by that much.
         self._clear_from = self._jumped_by = 0
         # How often the server's clock has jumped, and by how much the last time.
         self.jumps = 0
@@ -67,7 +67,7 @@ class LedgerClock:
         return from_micros((self._passed() + self._offset) // 1000)
 
     def nanos(self) -> int:
-        """The same for who needs no datetime: every step asks twice."""
+        """The same in nanoseconds, because every step asks twice and a datetime costs more."""
         return self._passed() + self._offset
 
     @property
@@ -77,7 +77,7 @@ class LedgerClock:
         return timedelta(microseconds=0 if known is None else known.error_at(self._passed()) // 1000)
 
     def doubt_about(self, moment: datetime) -> timedelta:
-        """By how much now and a moment in the ledger may be further apart, or nearer, than they look."""
+        """The possible error of the difference between now and a moment in the ledger."""
         with self._lock:
             is_clear = to_micros(moment) * 1000 >= self._clear_from
             doubt = 0 if is_clear else self._jumped_by
@@ -89,12 +89,12 @@ class LedgerClock:
         return SystemClock.now() - self.now()
 
     def steady_ns(self) -> int:
-        """What has passed here, whatever the server says: for lengths of time, which no jump may change."""
+        """The monotonic clock, for lengths of time: no jump of the server's clock changes it."""
         return self._passed()
 
     def learn(self, asked: int, said_us: int) -> None:
-        """What the server has just answered; it was asked at that moment of `steady_ns`. It read its clock
-        between then and now; nobody knows when, so the middle is wrong by half of that at most."""
+        """Record the server's answer; `asked` is the `steady_ns` of the question. The server read its clock
+        between then and now, so the middle is wrong by at most half of that."""
         answered = self._passed()
         error = (answered - asked) // 2 + _ROUNDED_NS
         at = answered - (answered - asked) // 2
@@ -103,17 +103,17 @@ class LedgerClock:
             known = self._known
             if known is None:
                 self._take(_Known(offset, error, at))
-            elif at > known.at:  # else somebody else was answered meanwhile
+            elif at > known.at:  # otherwise another thread recorded a newer answer
                 self._compare(known, _Known(offset, error, at))
 
     def _compare(self, known: _Known, heard: _Known) -> None:
         apart, aged = abs(heard.offset - known.offset), known.error_at(heard.at)
         if apart <= heard.error:
-            # What we know may be true. To follow every answer would only shake the clock.
+            # The answer is compatible with our estimate. Following every answer would add jitter.
             self._take(_Known(known.offset, min(aged, apart + heard.error), heard.at))
             return
         if apart > heard.error + aged + _JUMP_NS:
-            # A failover, or somebody has set it. What was stored before means another moment now.
+            # A failover, or the clock was set. Moments that were stored before are now ambiguous.
             forth = heard.offset - known.offset
             self._jumped_by += apart
             self._clear_from = max(self._clear_from, heard.at + heard.offset + max(0, -forth))
@@ -126,9 +126,9 @@ class LedgerClock:
 
 
 def clock_for(clock: Clock) -> tuple[Clock, LedgerClock]:
-    """The clock by which a shared ledger lives, and the one that learns from its server.
+    """The clock of a shared ledger, and the one that follows its server.
 
-    They are one, unless the caller has a clock of its own and means it.
+    They are the same, unless the caller passes a clock of its own.
     """
     if isinstance(clock, LedgerClock):
         return clock, clock
@@ -137,22 +137,23 @@ def clock_for(clock: Clock) -> tuple[Clock, LedgerClock]:
 
 
 def uncertainty_of(clock: Clock) -> timedelta:
-    """By how much the time that a clock says may be wrong."""
+    """By how much the time of a clock may be wrong."""
     return clock.uncertainty if isinstance(clock, LedgerClock) else timedelta(0)
 
 
 def doubt_about(clock: Clock, moment: datetime) -> timedelta:
-    """For who compares now with a moment in the ledger: added where a mistake could repeat something."""
+    """The possible error when now is compared with a moment in the ledger. Add it where a mistake could
+    repeat work."""
     return clock.doubt_about(moment) if isinstance(clock, LedgerClock) else timedelta(0)
 
 
 def skew_of(clock: Clock) -> timedelta:
-    """How far this machine's clock is ahead of the ledger's; none, when that is the same."""
+    """How far this machine's clock is ahead of the ledger's; zero when they are the same clock."""
     return clock.skew if isinstance(clock, LedgerClock) else timedelta(0)
 
 
 def jumps_of(clock: Clock) -> int:
-    """How often the ledger's clock has jumped while we looked."""
+    """How often the ledger's clock has jumped since this process began to follow it."""
     return clock.jumps if isinstance(clock, LedgerClock) else 0
 
 

@@ -1,8 +1,8 @@
 """Store, Statements and Write: what a backend must provide, and the shape of every write.
 
-A write is a synchronous function of a transaction. It is run whole on one thread: no await, no I/O but
-`tx`. Its ids, tokens and times are made by the caller, so that running it again after its own commit
-gives the same answer: that is how a commit whose acknowledgement was lost is settled.
+A write is a synchronous function of a transaction. It runs on one thread, without await and without I/O other
+than `tx`. The caller makes its ids, tokens and times beforehand, so the write is idempotent: if the
+acknowledgement of its commit was lost, it runs again and gives the same answer.
 """
 
 from __future__ import annotations
@@ -19,51 +19,51 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-# A row is what the driver returns, in the order of the columns; only store/rows/ takes it apart.
+# A row as the driver returns it, in the order of the columns; only store/rows/ reads its columns.
 Row: TypeAlias = Sequence[Any]
 Params: TypeAlias = Mapping[str, object]
 
 
-# A statement of a program's own, with values for its `:name` parameters.
+# Executes a program's own statement, with values for its `:name` parameters.
 Execute: TypeAlias = "Callable[[str, Params | None], list[Row]]"
 
-# What callers hand to `Store.write`.
+# What callers pass to `Store.write`.
 Write: TypeAlias = "Callable[[Tx], T]"
 
 
 class Busy(Exception):
-    """It would take too long on an event loop's own thread: another process writes, or much is to be done."""
+    """The write would block the event loop too long: another process is writing, or the write is large."""
 
 
 class JoinedWrite(Protocol[T_co]):
-    """A write that is one guarded statement when it is alone, so that it needs no transaction around it.
+    """A write that is a single guarded statement when it is alone, so that it needs no transaction.
 
-    It tells nothing: no events, no counts, no hints.
+    It writes no events and no counts, and notifies no topic.
     """
 
     is_joined: ClassVar[bool]
-    # Its answer when the statement changed its row, as it nearly always does. If not, calling it tells why.
+    # Its answer when the statement changed its row, as it nearly always does. If not, call it to learn why.
     when_done: ClassVar[Any]
-    # A query's name, and its values in the order of rows.IN_ORDER.
+    # The name of a query, and its values in the order of rows.IN_ORDER.
     statement: str
     row: Row
-    # Whether it is of a kind that comes in crowds: many of them become one statement where that is quicker.
-    # Others share a transaction with everyone else who waits.
+    # Whether many writes of this kind can be batched into one statement where that is faster. Otherwise they
+    # share a transaction with the other writes in the queue.
     is_crowd: ClassVar[bool]
 
     def __call__(self, tx: Tx, /) -> T_co: ...
 
     @staticmethod
     def together(tx: Tx, writes: Sequence[Any], /) -> Sequence[Any]:
-        """The answers of a crowd, in order; an exception among them is the answer of that one.
+        """The answers of a batch, in order; an exception among them is the answer of that write.
 
-        An exception that is raised means: nothing is known, run each alone.
+        If this raises, run each write alone: none of their answers is known.
         """
         ...
 
 
 class Statements(Protocol):
-    """Named queries on one connection, inside its present transaction."""
+    """Named queries on one connection, inside its current transaction."""
 
     def one(self, query: str, params: Params, /) -> Row | None: ...
 
@@ -74,14 +74,14 @@ class Statements(Protocol):
     def many(self, query: str, rows: Iterable[Params], /) -> None: ...
 
     def guarded(self, query: str, row: Row, /) -> bool:
-        """Run a statement of rows.IN_ORDER, which says itself when it may; whether it changed its row."""
+        """Run a statement of rows.IN_ORDER, which has its own guard; True if it changed its row."""
         ...
 
     def save_steps(self, rows: Sequence[Row], /) -> list[bool]:
-        """Save those steps (each as for `save_step`) whose run is still held with the fence that is said.
+        """Save those steps (each as for `save_step`) whose run is still held with the given fence.
 
-        Says of each whether it was saved now, or raises when only each alone can tell. The one bulk write
-        that each database does in its own quickest way.
+        Returns for each whether it was saved now, or raises if each must be saved alone. It is the one bulk
+        write that each database does in its own fastest way.
         """
         ...
 
@@ -90,32 +90,32 @@ class Statements(Protocol):
         ...
 
     def lend(self, act: Callable[[Execute], T], /) -> T:
-        """What a program's own function gives, which may say statements about its own tables meanwhile.
+        """Call a program's own function, which may execute statements on its own tables; returns its result.
 
-        The ledger's tables are hidden from it, and so is the transaction. Raises what the function raised;
-        SqlFailed for a statement that the database refused, BadInput for one that is not a program's.
+        The function cannot access the ledger's tables or control the transaction. Raises what the function
+        raised, SqlFailed if the database refused a statement, BadInput for a statement that is not allowed.
         """
         ...
 
 
 class Store(Protocol):
-    """Durable memory: writes that happened or raised, and reads of what was committed."""
+    """Durable memory: a write either happened or raised, and a read sees what was committed."""
 
     @property
     def clock(self) -> Clock:
-        """The one clock of this ledger: whatever is compared with a moment in it comes from here."""
+        """The one clock of this ledger: compare moments in the ledger only with its time."""
         ...
 
     @property
     def sealing(self) -> Sealing:
-        """Seals values for rows that are made before their transaction begins."""
+        """Seals values of rows that are built before their transaction begins."""
         ...
 
     async def write(self, write: Write[T]) -> T:
         """Run it in a transaction; return after the commit is durable.
 
-        Raises what the write raised (nothing changed), or StoreUnavailable (nothing was acknowledged;
-        it may be run again). Writes of callers that wait together share one commit.
+        Raises what the write raised (nothing changed), or StoreUnavailable (nothing was acknowledged; it is
+        safe to retry). Writes that wait at the same time share one commit.
         """
         ...
 
@@ -130,7 +130,7 @@ class Store(Protocol):
     def read_now(self, read: Callable[[Tx], T]) -> T: ...
 
     async def wait_for(self, topic: str, timeout_s: float) -> bool:
-        """Wait until somebody hints at a topic. Only a hint: it may come early, late or never."""
+        """Wait until a topic is notified. A notification is only a hint: it may come early, late or never."""
         ...
 
     def backup(self, target: str) -> None:
@@ -146,16 +146,16 @@ class Store(Protocol):
         ...
 
     def accept(self) -> None:
-        """A person accepts the database as it is."""
+        """Release held resumes: an operator accepts the database as it is."""
         ...
 
     def close(self) -> None:
-        """Finish what waits, then let go. Safe twice."""
+        """Finish the queued writes, then close. It is safe to call twice."""
         ...
 
 
 class Reader(Protocol):
-    """Someone who only looks at a ledger, beside whoever writes it."""
+    """Read-only access to a ledger that other processes may be writing."""
 
     @property
     def clock(self) -> Clock:
@@ -171,23 +171,23 @@ class Reader(Protocol):
         ...
 
     def missing_indexes(self) -> list[Index]:
-        """Those that the migrations of the database made, and that it has not any more."""
+        """The indexes that the migrations of the database created and that are missing now."""
         ...
 
     def held_why(self) -> str | None:
-        """Why resumes are held, or would be by the next gateway; None when they are not."""
+        """Why resumes are held, or the next gateway would hold them; None when they are not."""
         ...
 
     def verify(self, *, on_rows: Callable[[int], None] = ...) -> list[str]:
-        """What is wrong with the database, in sentences; the caller may count the rows that were read."""
+        """What is wrong with the database, in sentences; `on_rows` reports progress."""
         ...
 
     def backup(self, target: str, *, on_pages: Callable[[int, int], None] = ...) -> None:
-        """Copy the whole ledger while it is in use; the caller may watch how far it is."""
+        """Copy the whole ledger while it is in use; `on_pages` reports progress."""
         ...
 
     def facts(self) -> dict[str, object]:
-        """What the database says about itself, for whoever looks after it."""
+        """What the database reports about itself, for operators."""
         ...
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""Files that are written under a random name, and come to their own only when they are whole.
+"""Files that are written under a random name and get their own name only when they are complete.
 
-The directory may be one in which other users write, too, such as /tmp. So the file is made exclusively, never
-through a link, and it is compared with what lies under its name before it gets the name that was asked for.
+Other users may be able to write in the directory, as in /tmp. So the file is created exclusively, never
+through a link, and before it is renamed it is compared with the file that its name leads to.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ENDING = ".unfinished"
 def made_whole(target: Path) -> Iterator[Path]:
     """The path of an empty file for its owner alone; after the body it is `target`, and durable.
 
-    If the body raises, or this process dies, there is no target; what a dead process has left is removed by
-    the next one that makes the same target. Raises StoreUnavailable if the target exists, OSError if it
-    cannot be made.
+    If the body raises, or this process dies, there is no target. The next process that makes the same target
+    removes what a dead one left behind. Raises StoreUnavailable if the target exists, OSError if it cannot be
+    created.
     """
     if os.path.lexists(target):
         raise _exists(target)
-    # Links above it are the caller's own affair; what is made is then made there, and through no other.
+    # The caller may use links in the directory's path; resolve them once, so that no other link is followed.
     directory = target.parent.resolve(strict=True)
     begin = f".{target.name[:100]}."
     _remove_left_over(directory, begin)
@@ -39,14 +39,14 @@ def made_whole(target: Path) -> Iterator[Path]:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(path, flags, 0o600)
     try:
-        _try_lock(file)  # says that we live
+        _try_lock(file)  # shows other processes that this one is alive
         os.fchmod(file, 0o600)
         yield path
         os.fsync(file)
         _check_same(file, path)
         _give_name(path, directory / target.name)
         _check_same(file, directory / target.name)
-        with contextlib.suppress(OSError):  # not every file system can
+        with contextlib.suppress(OSError):  # not every file system supports it
             trust.sync_directory(directory)
     finally:
         with contextlib.suppress(OSError):
@@ -56,7 +56,7 @@ def made_whole(target: Path) -> Iterator[Path]:
 
 
 def _give_name(path: Path, target: Path) -> None:
-    """A link first: unlike a rename it refuses a target that has appeared meanwhile."""
+    """Make a hard link: unlike a rename, it fails if the target has been created meanwhile."""
     try:
         os.link(path, target, follow_symlinks=False)
     except FileExistsError:
@@ -70,14 +70,14 @@ def _give_name(path: Path, target: Path) -> None:
 
 
 def _exists(target: Path) -> StoreUnavailable:
-    return StoreUnavailable(f"{target} exists; a backup never overwrites, choose another name")
+    return StoreUnavailable(f"{target} exists; a backup never overwrites a file, choose another name")
 
 
 def _check_same(file: int, path: Path) -> None:
     if not _is_same(file, path):
         raise StoreUnavailable(
-            f"{path} was exchanged by another program while it was written; choose a directory that only "
-            "you can write"
+            f"another program replaced {path} while it was written; choose a directory that only you can "
+            "write to"
         )
 
 
@@ -89,7 +89,7 @@ def _is_same(file: int, path: Path) -> bool:
 
 
 def _remove_left_over(directory: Path, begin: str) -> None:
-    """What processes that died while they made the same target have left: it holds what the ledger holds."""
+    """Remove files of processes that died while they made this target: they hold the ledger's contents."""
     name = re.compile(rf"{re.escape(begin)}[0-9a-f]{{16}}{re.escape(_ENDING)}")
     with contextlib.suppress(OSError):
         for path in list(directory.iterdir()):
@@ -102,7 +102,7 @@ def _remove_if_dead(path: Path) -> None:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if os.fstat(file).st_uid == os.geteuid() and _try_lock(file):
-                # What SQLite has written beside it first: without the file itself it would not be found.
+                # First SQLite's journal beside it: once the file itself is gone, it would not be found.
                 path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
                 path.unlink()
         finally:

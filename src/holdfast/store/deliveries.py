@@ -21,13 +21,13 @@ from holdfast.store.tasks import resolve
 
 _encode = msgspec.json.Encoder().encode
 
-# How much is looked at to find what may be sent; more than anybody sends at once.
+# How many rows are read to find deliveries that may be sent; more than an outbox sends at once.
 PAGE = 200
 _TARGET = 4
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be sent, or found out about; the ids of what cannot be read; where the next look goes on."""
+    """Deliveries to send or to settle, the ids of unreadable ones, and where the next page begins."""
 
     deliveries: list[Delivery]
     damaged: frozenset[str] = frozenset()
@@ -46,10 +46,11 @@ class Deliveries(Prunable[Delivery]):
         return row_from_delivery(record, self._sealing)
 
     def due(self, channel: str, *, now: datetime, limit: int, after: str = "") -> Due:
-        """What may be sent now through a channel: the oldest that is owed to its target.
+        """What may be sent now through a channel: for each target, its oldest delivery.
 
-        What is due first is looked at first. Where a page of that holds too few, because much is owed to some
-        targets, a page of the targets after `after` is looked at as well; the next look goes on behind it.
+        Deliveries that are due first come first. If a page of them has too few targets, because some targets
+        have many deliveries, a page of the targets after `after` is read as well; the next call continues
+        after it.
         """
         params = {"channel": channel, "now": to_micros(now), "page": PAGE}
         found, damaged = self._readable(self._sql.all("due_deliveries", params))
@@ -63,13 +64,13 @@ class Deliveries(Prunable[Delivery]):
         return Due(deliveries=found[:limit], damaged=damaged, after=after)
 
     def waiting_channels(self, *, limit: int = PAGE) -> list[str]:
-        """Through which something is to be sent, now or later."""
+        """The channels with deliveries to send, now or later."""
         return [str(row[0]) for row in self._sql.all("waiting_channels", {"limit": limit})]
 
     def attempt(
         self, delivery_id: str, *, boot_id: str, lease_until: datetime, now: datetime
     ) -> Delivery | None:
-        """This boot sends it; None when somebody else does. Its attempts are the fence of `settle`."""
+        """Claim it for sending; None when another boot has it. Its `attempts` are the fence of `settle`."""
         params = {
             "id": delivery_id,
             "boot_id": boot_id,
@@ -80,7 +81,7 @@ class Deliveries(Prunable[Delivery]):
         return None if row is None else delivery_from_row(row, self._sealing)
 
     def lapsed(self, channels: Collection[str], *, now: datetime) -> Due:
-        """Attempts through these channels of which nobody will tell how they ended, a page of them."""
+        """A page of attempts through these channels whose sender died without recording the outcome."""
         params = {"channels": self._sql.pack(sorted(channels)), "now": to_micros(now), "limit": PAGE}
         read, damaged = self._readable(self._sql.all("lapsed_deliveries", params))
         return Due(deliveries=read, damaged=damaged)
@@ -88,7 +89,7 @@ class Deliveries(Prunable[Delivery]):
     def reclaim(
         self, delivery: Delivery, *, boot_id: str, lease_until: datetime, now: datetime
     ) -> Delivery | None:
-        """This boot finds out how the attempt ended; None when somebody else does."""
+        """Claim a lapsed attempt to find out how it ended; None when another boot has it."""
         params = {
             "id": delivery.id,
             "attempts": delivery.attempts,
@@ -108,7 +109,7 @@ class Deliveries(Prunable[Delivery]):
         due_at: datetime | None = None,
         failure: Failure | None = None,
     ) -> Delivery | None:
-        """How this attempt ended; None when another one has begun since, or when it was settled before."""
+        """Record how this attempt ended; None when a newer attempt has begun, or it was settled before."""
         params = {
             "id": delivery.id,
             "attempts": delivery.attempts,
@@ -121,22 +122,22 @@ class Deliveries(Prunable[Delivery]):
         return None if row is None else delivery_from_row(row, self._sealing)
 
     def failed(self, limit: int = 50, after: str = "") -> list[Delivery]:
-        """What was given up, oldest first; the last id of a page is the page token of the next."""
+        """Failed deliveries, oldest first; the last id of a page is the page token of the next."""
         found = self._sql.all("failed_deliveries", {"after": after, "limit": limit})
         return [delivery_from_row(row, self._sealing) for row in found]
 
     def owed(self, limit: int = 50, after: str = "") -> list[Delivery]:
-        """What is still to be sent, in the same way."""
+        """Deliveries still to be sent, in the same way."""
         found = self._sql.all("owed_deliveries", {"after": after, "limit": limit})
         return [delivery_from_row(row, self._sealing) for row in found]
 
     def retry(self, delivery_id: str, *, now: datetime) -> Delivery | None:
-        """What was given up is owed again, and may go at once; None when it was not given up."""
+        """Make a failed delivery pending again, due at once; None when it has not failed."""
         row = self._sql.one("retry_delivery", {"id": delivery_id, "now": to_micros(now)})
         return None if row is None else delivery_from_row(row, self._sealing)
 
     def resolve(self, prefix: str) -> DeliveryId:
-        """The one id that begins so."""
+        """The one id with this prefix."""
         return DeliveryId(resolve(self._tx, "delivery", "find_deliveries", prefix))
 
     def of_task(self, task_id: str) -> list[Delivery]:
@@ -144,8 +145,7 @@ class Deliveries(Prunable[Delivery]):
         return [delivery_from_row(row, self._sealing) for row in found]
 
     def _readable(self, found: Sequence[Row]) -> tuple[list[Delivery], frozenset[str]]:
-        """Those that can be read, and the ids of those that are damaged: one must not keep the others
-        waiting."""
+        """The readable ones, and the ids of damaged ones: a damaged one must not block the others."""
         read, damaged = [], set()
         for row in found:
             try:

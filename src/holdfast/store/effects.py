@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 
-# Columns of a row as it is read.
+# Positions of columns in a row.
 _DIGEST, _OUTCOME = 11, 14
 
 
 class BeginEffect(msgspec.Struct, frozen=True, gc=False):
-    """The intent as a write of its own: one guarded statement."""
+    """Records the intent of an effect with one guarded statement."""
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = False
@@ -49,7 +49,7 @@ class BeginEffect(msgspec.Struct, frozen=True, gc=False):
     def __call__(self, tx: Tx) -> bool:
         """False when another effect has its id or its key. Raises ClaimLost when the run is no longer held.
 
-        True also when it was noted before, in a commit whose answer was lost.
+        True also when it was recorded before, in a commit whose answer was lost.
         """
         if tx.statements.guarded(self.statement, self.row):
             return True
@@ -62,13 +62,13 @@ class BeginEffect(msgspec.Struct, frozen=True, gc=False):
 
 
 def beginning_effect(effect: Effect, sealing: Sealing) -> BeginEffect:
-    # What is called outside turns has no turn that could have been finished before.
+    # Outside turns there is no turn that could have finished before, so that check is left out.
     statement = "begin_effect" if effect.scope else "begin_effect_outside"
     return BeginEffect(effect, intent_from_effect(effect, sealing), statement)
 
 
 class FinishEffect(msgspec.Struct, frozen=True, gc=False):
-    """The outcome of an effect that went as it should, which is its step from then on."""
+    """Records the outcome of an effect that succeeded; from then on the effect is its own step."""
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = False
@@ -79,11 +79,11 @@ class FinishEffect(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def name(self) -> str:
-        """Of its step."""
+        """The name of its step."""
         return self.effect.name
 
     def __call__(self, tx: Tx) -> bool:
-        """False when it is not that simple: the claim is lost, or the effect was settled otherwise."""
+        """False when the claim is lost, or the effect was settled in another way."""
         if tx.statements.guarded("finish_effect", self.row):
             return True
         row = tx.statements.one("find_effect", _key(self.effect))
@@ -110,7 +110,7 @@ def finishing_effect(
         effect.name,
         effect.occurrence,
         effect.generation,
-        claim.run_id,  # an earlier run may have begun it
+        claim.run_id,  # not the effect's: an earlier run may have begun it
         claim.fence,
     )
     return FinishEffect(effect, row)
@@ -127,7 +127,7 @@ def _key(effect: Effect) -> dict[str, Any]:
 
 
 class Effects:
-    """By id only those are found that are, or were, in doubt, or have failed; all others by their key."""
+    """Find effects by key. By id you find only those that failed or whose outcome is or was unknown."""
 
     noun = "effect"
 
@@ -137,7 +137,7 @@ class Effects:
         self._sealing = tx.sealing
 
     def create(self, effect: Effect) -> Effect:
-        """Store it; the effect that already has its key is returned instead."""
+        """Store it; if an effect with its key exists, return that one instead."""
         if self._sql.one("insert_effect", row_from_effect(effect, self._sealing)) is not None:
             return effect
         return self.again(effect)
@@ -149,22 +149,22 @@ class Effects:
         return effect_from_row(row, self._sealing)
 
     def again(self, effect: Effect) -> Effect:
-        """The one that has its key, as it stands now."""
+        """The stored effect with the same key, as it is now."""
         row = self._sql.one("find_effect", _key(effect))
         if row is None:
             raise NotFound(self.noun, effect.id)
         return effect_from_row(row, self._sealing)
 
     def begin(self, effect: Effect, claim: Claim) -> bool:
-        """Note the intent under the claim's fence; answers and raises as BeginEffect does."""
+        """Record the intent under the claim's fence; returns and raises as BeginEffect does."""
         if effect.fence != claim.fence:
             effect = msgspec.structs.replace(effect, fence=claim.fence)
         return beginning_effect(effect, self._sealing)(self._tx)
 
     def settle(self, effect: Effect, to: EffectStatus, *, outcome: bytes | None, now: datetime) -> Effect:
-        """The effect with what came of it. Settling it so again changes nothing.
+        """Record how the effect ended, and return it. Settling it again in the same way changes nothing.
 
-        Raises IllegalMove unless the table allows it; the UPDATE itself carries the guard.
+        Raises IllegalMove if the table of moves does not allow it; the guard is part of the UPDATE.
         """
         sealed = sealed_outcome(effect, outcome, self._sealing)
         params = _key(effect) | {
@@ -184,7 +184,7 @@ class Effects:
         return found
 
     def set_review(self, effect_id: str, review: bytes, now: datetime) -> Effect:
-        """What a person decided about it; a later decision replaces it."""
+        """Record a person's decision; a later decision replaces it."""
         params = {
             "id": effect_id,
             "review": review,
@@ -197,7 +197,7 @@ class Effects:
         return effect_from_row(row, self._sealing)
 
     def unsettled(self, task_ids: Sequence[str]) -> dict[str, list[Effect]]:
-        """Of each task the effects in its journal that are not simply done; tasks without any are missing."""
+        """For each task, the effects in its journal that are not done; tasks without any are left out."""
         found: dict[str, list[Effect]] = {}
         for row in self._sql.all("unsettled_effects", {"ids": self._sql.pack(task_ids)}):
             found.setdefault(row[1], []).append(effect_from_row(row, self._sealing))
@@ -209,13 +209,13 @@ class Effects:
         return [effect_from_row(row, self._sealing) for row in found]
 
     def settled_among(self, keys: Sequence[str]) -> set[str]:
-        """Of these idempotency keys, those of effects whose outcome is known."""
+        """Those of these idempotency keys whose effect has a known outcome."""
         found = self._sql.all("settled_keys", {"keys": self._sql.pack(keys)})
         return {row[0] for row in found}
 
     def to_stop(self, keys: Sequence[str]) -> list[Effect]:
-        """Of these idempotency keys, the open effects of tasks that are to be cancelled; without those that
-        are damaged, which must not keep the others going."""
+        """The open effects with these idempotency keys whose tasks are to be cancelled. Damaged ones are left
+        out, so that they do not keep the others running."""
         found = []
         for row in self._sql.all("effects_to_stop", {"keys": self._sql.pack(keys)}):
             with contextlib.suppress(RowDamaged):
@@ -229,10 +229,10 @@ class Effects:
         ]
 
     def newest_of_task(self, task_id: str, *, limit: int) -> list[Effect]:
-        """Newest first; for showing a task that may have had a great many."""
+        """Newest first, for displaying a task that may have very many."""
         found = self._sql.all("newest_effects_of_task", {"task_id": task_id, "limit": limit})
         return [effect_from_row(row, self._sealing) for row in found]
 
     def resolve(self, prefix: str) -> EffectId:
-        """The one id that begins so. A person knows effects by the reviews that they wait for."""
+        """The one id with this prefix. Errors call it a review, because people know effects by reviews."""
         return EffectId(resolve(self._tx, "review", "find_effects", prefix))

@@ -23,7 +23,7 @@ class Events:
         self._sql = tx.statements
 
     def after(self, position: str = START, *, limit: int = 100) -> list[Event]:
-        """What happened after a position, in order. Raises FeedGap when some of it was pruned."""
+        """The events after a position, in order. Raises FeedGap when some of them were pruned."""
         txid, place = parse_position(position)
         if place:
             pruned = self._sql.one("get_fact", {"name": "pruned_events"})
@@ -39,12 +39,12 @@ class Events:
         return [event_from_row(row) for row in found]
 
     def newest(self, *, limit: int = 20) -> list[Event]:
-        """The end of the feed, oldest of them first."""
+        """The last events of the feed, oldest first."""
         found = self._sql.all("newest_events", {"limit": limit})
         return [event_from_row(row) for row in reversed(found)]
 
     def prune(self, *, older_than: datetime, limit: int = 10_000) -> int:
-        """Delete old events; a follower that was further back is told so by FeedGap."""
+        """Delete old events; a follower that has not read them gets a FeedGap."""
         gone = self._sql.all("prune_events", {"older_than": to_micros(older_than), "limit": limit})
         if gone:
             before = self._sql.one("get_fact", {"name": "pruned_events"})
@@ -55,12 +55,12 @@ class Events:
         return len(gone)
 
     def counts(self, noun: str) -> dict[str, int]:
-        """How many records of a noun there are in each status; never a scan."""
+        """How many records of a noun have each status, without a scan."""
         return {row[0]: int(row[1]) for row in self._sql.all("counts", {"noun": noun}) if row[1]}
 
 
 def parse_position(position: object) -> tuple[int, int]:
     found = _POSITION.match(position) if isinstance(position, str) else None
     if found is None:
-        raise BadInput("position", f"that is not a position of the feed; begin with {START!r}")
+        raise BadInput("position", f"this is not a position of the feed; begin with {START!r}")
     return int(found.group(1)), int(found.group(2))

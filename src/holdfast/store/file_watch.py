@@ -1,11 +1,11 @@
-"""Notices that files were deleted, replaced or moved, for the price of a glance: inotify, where there is one.
+"""Detects cheaply that files were deleted, replaced or moved: with inotify, where the system has it.
 
-To look at a directory costs several times as much, because Python makes an object of every field that a stat
-has; and who commits looks every time. Python knows no inotify, so this is the one place with ctypes: whoever
-commits often enough has the two milliseconds that it takes to import.
+A stat of the directory costs several times as much, because Python makes an object of every field, and every
+commit must check. Python has no inotify, so this is the one place that uses ctypes; only processes that
+commit often import it, because that takes two milliseconds.
 
-Only where every change goes through this kernel: on a disk that is shared with another one (the binds of a
-virtual machine, a network) it would hear of nothing that the other does.
+It works only where every change goes through this kernel: inotify does not report what another machine does
+on a shared disk (a bind mount of a virtual machine, a network file system).
 """
 # ruff: noqa: PTH116, PTH120 - os.path, as in the guard, whose paths these are
 
@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-_IN_ATTRIB: Final = 0x004  # also: one name less
+_IN_ATTRIB: Final = 0x004  # also reported when a hard link is removed
 _IN_MOVE_SELF: Final = 0x800
 _MOST_BYTES: Final = 65_536
 _OF_ONE_KERNEL: Final = frozenset(
@@ -29,10 +29,10 @@ _OF_ONE_KERNEL: Final = frozenset(
 
 
 class FileWatch:
-    """From the moment it is made until it is closed."""
+    """Watches the files from its creation until it is closed."""
 
     def __init__(self, files: Sequence[str]) -> None:
-        """Raises OSError where that is not to be had: no inotify, no more of it to give, a shared disk."""
+        """Raises OSError if the files cannot be watched: no inotify, its limit is reached, a shared disk."""
         import ctypes
 
         libc = ctypes.CDLL(None, use_errno=True)
@@ -52,18 +52,18 @@ class FileWatch:
             self._epoll.register(self._descriptor, select.EPOLLIN)
             for path in files:
                 done(libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_ATTRIB | _IN_MOVE_SELF))
-            # Of the folders only whether they go themselves: in them much happens that is no news.
+            # Watch the folders only for their own removal: changes of other files in them do not matter.
             for path in _folders_around(files):
                 done(libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_MOVE_SELF))
         except OSError:
             self.close()
             raise
-        # Empty when there is no news; raises once it is closed. Without a function of ours around it: every
-        # commit asks. And not by an ioctl, which would be an event to the guard's own audit hook.
+        # Returns nothing when nothing changed; raises once it is closed. A partial instead of a function,
+        # because every commit calls it; not an ioctl, because that would trigger the guard's audit hook.
         self.ask = partial(self._epoll.poll, 0, 1)
 
     def take(self) -> None:
-        """What comes from now on is new."""
+        """Consume the pending events."""
         with suppress(BlockingIOError):
             while os.read(self._descriptor, _MOST_BYTES):
                 pass
@@ -82,10 +82,10 @@ def _folders_around(files: Sequence[str]) -> set[str]:
 
 
 def _is_of_one_kernel(path: str) -> bool:
-    """By the kind of the file system that it lies in; one that is not found is none that we know."""
+    """Whether its file system is local, by type; False for a file system that is not found."""
     device = os.stat(path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    # Each line: id, parent, device, root, mount point, options, more of them, "-", kind, source, options.
+    # Each line: id, parent, device, root, mount point, options, more options, "-", type, source, options.
     for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
         mount, _, kind = line.partition(" - ")
         if mount.split(" ")[2] == number:

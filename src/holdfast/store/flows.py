@@ -23,7 +23,7 @@ class Flows(Records[Flow]):
         return row_from_flow(record, self._sealing)
 
     def move(self, record_id: str, to: StrEnum, *, now: datetime, **guards: object) -> Flow:
-        """Raises RevisionMismatch when the flow moved on since `revision` was read."""
+        """Raises RevisionMismatch when the flow has changed since `revision` was read."""
         found = self.get(record_id).revision
         revision = guards.get("revision", found)
         if revision != found:

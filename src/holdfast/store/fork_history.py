@@ -1,4 +1,4 @@
-"""Writes the past of one task into another that nobody holds yet."""
+"""Copies the history of one task into a new task that no worker has claimed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _PAGE = 1000
 
 
 class ForkHistory:
-    """What is under a run's fence elsewhere; here the caller has just made the task, and nobody holds it."""
+    """Writes without a fence: the caller has just created the task, so no worker can hold it."""
 
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
         self._sealing = tx.sealing
 
     def copy_turns(self, source_id: str, task_id: str, loop: str, *, up_to: int) -> None:
-        """The finished turns of a loop, as they are. Raises RowDamaged."""
+        """Copy the finished turns of a loop unchanged. Raises RowDamaged."""
         after = 0
         params = {"task_id": source_id, "loop": loop, "limit": _PAGE}
         while found := self._sql.all("turns_of_loop", params | {"after": after}):

@@ -1,32 +1,32 @@
-"""Keeps every hand but SQLite's off the ledger file.
+"""Keeps everything but SQLite from opening the ledger file in this process.
 
-SQLite's locks are POSIX locks, and those belong to the process: when anything in it opens and closes a file,
-all locks the process had on that file are gone, and SQLite is not told. Another process then takes itself for
-the last one, folds the -wal into the database and deletes it; what we commit after that goes into a deleted
-file and is lost.
+SQLite uses POSIX locks, which belong to the process: when any code in it opens and closes a file, the process
+loses all its locks on that file, and SQLite does not notice. Another process then assumes that it is the last
+one, copies the -wal into the database and deletes it; what we commit after that goes into a deleted file and
+is lost.
 
-Two guards stand against it, and a third notices:
+Two guards prevent that, and a third detects it:
 
 - An audit hook refuses opens of the database, its -wal and its -shm by Python code in this process.
-- A lock of our own lies on the bytes that SQLite locks to say "I am here". It belongs to the open file
-  description, not to the process, so no close of another descriptor drops it: it also holds against C code,
-  which no hook sees.
-- `FileGuard.check` sees that one of the files was deleted or replaced, however that came about: it looks at
-  the directory, and once that was done often it is told instead (see notices.py).
+- A lock of our own covers the bytes that a SQLite connection locks while it is open. It belongs to the open
+  file description, not to the process, so closing another descriptor does not drop it. It also protects
+  against C code, which the hook does not see.
+- `FileGuard.check` detects that one of the files was deleted or replaced, by whatever means: it checks the
+  directory, and in processes that commit often it uses inotify instead (see file_watch.py).
 
-What our own lock changes: no connection of this process can become exclusive. So SQLite leaves the -wal in
-place when the last one closes (run `wal_checkpoint` before, if it should be small), and the way out of WAL
-mode is barred.
+A side effect of our own lock: no connection of this process can become exclusive. So SQLite keeps the -wal
+when the last connection closes (run `wal_checkpoint` before, if it should be small), and the database cannot
+leave WAL mode.
 
-What stays open: C code that opens a file in the midst of a commit, or opens the -shm while another process
-starts; `ATTACH` by another copy of SQLite; `os.open` with `dir_fd`, whose audit event does not name the
-directory; and `os.close` of SQLite's own descriptors.
+Not covered: C code that opens a file during a commit, or opens the -shm while another process starts;
+`ATTACH` by another copy of SQLite; `os.open` with `dir_fd`, whose audit event does not name the directory;
+and `os.close` of SQLite's own descriptors.
 
 After a fork the child shares the open file description and so the lock, which lasts until its last copy is
-closed; an exec closes the copy. A child that lives on delays only the moment when others may delete the -wal.
-One that went on to use the ledger, which SQLite forbids, would also take the notices from its parent.
+closed; an exec closes the copy. A child that keeps running only delays when others may delete the -wal. A
+child that used the ledger, which SQLite forbids, would also consume its parent's inotify events.
 """
-# The hook sees every open and `check` every commit; os costs half of what pathlib does, and takes bytes.
+# The hook runs at every open and `check` at every commit; os costs half as much as pathlib and takes bytes.
 # ruff: noqa: PTH116, PTH118, PTH119, PTH120, PTH208
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 _Inode = tuple[int, int]
 
 _WATCHED_EVENTS: Final = frozenset({"open", "sqlite3.connect", "os.truncate", "os.remove", "os.rename"})
-_NO_DIR_FD: Final = -1  # how an audit event says "relative to the working directory"
+_NO_DIR_FD: Final = -1  # in an audit event: relative to the working directory
 
-# The bytes on which a SQLite connection keeps a read lock for as long as it uses a database in WAL mode.
+# The bytes on which a SQLite connection keeps a read lock while it uses a database in WAL mode.
 _PENDING_BYTE: Final = 0x40000000
 _SHARED_FIRST: Final = _PENDING_BYTE + 2
 _SHARED_SIZE: Final = 510
@@ -63,7 +63,7 @@ _SHARED_SIZE: Final = 510
 # struct flock of 64-bit Linux: type, whence, start, length, pid (which must be 0 here).
 _SHARED_READ_LOCK: Final = struct.pack("hhqqi0q", fcntl.F_RDLCK, os.SEEK_SET, _SHARED_FIRST, _SHARED_SIZE, 0)
 _COARSEST_TIMESTAMP_NS: Final = 100_000_000
-# Two milliseconds of preparation, and each look costs some microseconds more than to be told.
+# Setting up inotify takes two milliseconds; each check without it costs a few microseconds more.
 _LOOKS: Final = 200
 
 _F_OFD_SETLK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)  # macOS has none
@@ -81,10 +81,10 @@ class FileGuard:
         self._is_released = False
         self._directory = os.path.dirname(files.paths[0])
         self._quiet: tuple[int, int, int] | None = None
-        # Until it is worth while to be told instead.
+        # How many directory checks remain until inotify is worth setting up.
         self._looks_left = _LOOKS
         self._notices: FileWatch | None = None
-        # The same; but None while somebody looks, and once something was found.
+        # The same; but None while a thread checks the files, and once a problem was found.
         self._told: FileWatch | None = None
         self._looking = threading.Lock()
 
@@ -92,7 +92,7 @@ class FileGuard:
     def watch(cls, path: Path) -> FileGuard:
         """Guard the database at `path`, which SQLite has open in WAL mode.
 
-        Raises StoreUnavailable when there is no such file or another process has it for itself.
+        Raises StoreUnavailable when there is no such file or another process has locked it exclusively.
         """
         try:
             files = _Files(os.path.realpath(path, strict=True))
@@ -103,18 +103,18 @@ class FileGuard:
 
     @property
     def is_told(self) -> bool:
-        """Whether `check` need not look to see that all is quiet."""
+        """Whether `check` uses inotify instead of checking the directory."""
         return self._told is not None
 
     def check(self) -> None:
         """Raise LedgerReplaced when a file was deleted or replaced since it was first seen.
 
-        Call it before a commit is acknowledged. Once it has failed it always fails: to put the file back
-        does not bring back what was written in between.
+        Call it before a commit is acknowledged. Once it has failed it always fails: putting the file back
+        does not restore what was written in between.
         """
         told = self._told
         try:
-            # Looked at twice: what we would hear of, somebody may have taken who is still looking at it.
+            # Compared again after `ask`: another thread may have taken the event and still be checking it.
             if told is not None and not told.ask() and self._told is told:
                 return
         except (OSError, ValueError):
@@ -122,7 +122,7 @@ class FileGuard:
         self.look()
 
     def look(self) -> None:
-        """As `check`, also when nothing was told: of a file system that is mounted over ours nobody tells."""
+        """Like `check`, but without inotify, which does not report a file system mounted over ours."""
         with self._looking:
             if self._broken is not None:
                 raise LedgerReplaced(self._broken)
@@ -135,13 +135,13 @@ class FileGuard:
             self._told = self._notices
 
     def _look_around(self) -> None:
-        # No file is deleted or replaced without a trace on its directory. Looking there alone is cheaper,
-        # and a stat of the -wal would make its next write and fsync dearer on kernels with fine timestamps.
+        # Deleting or replacing a file changes its directory. Checking that alone is cheaper, and a stat of
+        # the -wal would make its next write and fsync slower on kernels with fine timestamps.
         try:
             found = os.stat(self._directory)
             directory = (found.st_dev, found.st_ino, found.st_mtime_ns)
         except OSError:
-            directory = (0, 0, 0)  # gone, perhaps: then the files are looked at one by one
+            directory = (0, 0, 0)  # perhaps it is gone; then the files are checked one by one
         if directory == self._quiet:
             self._ask_to_be_told()
             return
@@ -151,16 +151,16 @@ class FileGuard:
         self._quiet = directory if is_settled and None not in self._files.inodes else None
 
     def _ask_to_be_told(self) -> None:
-        """To look costs more than to ask whether there is news; to arrange for that pays after a while."""
+        """Set up inotify, which is cheaper per check; that pays off only after a number of checks."""
         self._looks_left -= 1
         if self._looks_left or self._is_released:
             return
-        # Not to be had here, or not with this Python: then we go on looking.
+        # If it is not available here, or not with this Python, keep checking the directory.
         with suppress(OSError, ImportError, MemoryError):
             from holdfast.store.file_watch import FileWatch  # few processes commit that often
 
             self._notices = FileWatch(self._files.paths)
-            # What happened before it was there is no news to it.
+            # It does not report what happened before it existed.
             self._check_each()
             self._told = self._notices
 
@@ -174,12 +174,13 @@ class FileGuard:
                 continue
             what = "deleted" if now is None else "replaced"
             self._broken = (
-                f"{path} was {what} while the ledger was open; stop, and look before you start again"
+                f"{path} was {what} while the ledger was open; stop this process and find out why before "
+                "you start it again"
             )
             raise LedgerReplaced(self._broken)
 
     def release(self) -> None:
-        """Let go, after this guard's connections were closed; a second call does nothing."""
+        """Stop guarding. Call it after this guard's connections were closed; a second call does nothing."""
         if not self._is_released:
             self._is_released = True
             with self._looking:
@@ -209,18 +210,18 @@ class _Files:
 
 
 class _Sentry:
-    """The audit hook, and the files it lets nobody open.
+    """The audit hook, and the files that it refuses to open.
 
-    There is one per process, at module level against our habit: an audit hook belongs to the process and can
-    never be taken out again, and the POSIX locks that it protects belong to the process too.
+    There is one per process, at module level as an exception: an audit hook belongs to the process and can
+    never be removed, and the POSIX locks that it protects belong to the process, too.
     """
 
-    # The default, said aloud: the interpreter asks at every event, and not to find the answer is slow.
+    # The default, set explicitly: the interpreter reads it at every event, and a failed lookup is slow.
     __cantrace__ = False
 
     def __init__(self) -> None:
         self._watched_events = _WATCHED_EVENTS
-        self._lock = threading.Lock()  # the hook never takes it: a thread that holds it may open files
+        self._lock = threading.Lock()  # never taken by the hook: a thread that holds it may open files
         self._is_installed = False
         self._guarded: list[_Files] = []
         self._descriptors: dict[_Inode, int] = {}
@@ -255,13 +256,13 @@ class _Sentry:
         return files.database_inode in self._locked
 
     def __call__(self, event: str, args: tuple[Any, ...]) -> None:
-        """The hook itself. Every audit event of the process comes by here, so leave early."""
+        """The hook itself. It runs at every audit event of the process, so it returns early."""
         if event not in self._watched_events or not self._guarded:
             return
-        if os is None:  # the interpreter is ending and has emptied this module already
+        if os is None:  # the interpreter is shutting down and has cleared this module already
             return
         if event == "open":
-            # To open a descriptor opens nothing; whoever has one got it past us already.
+            # Opening a descriptor opens no file; the code that has one has passed this hook before.
             if not isinstance(args[0], int):
                 self._refuse_ours(event, args[0])
         elif event == "sqlite3.connect":
@@ -279,25 +280,25 @@ class _Sentry:
         try:
             ours = self._find(target, dir_fd, follow=follow)
         except (TypeError, ValueError):
-            return  # not a path at all; the call itself will say so
+            return  # not a path; the call itself will raise
         if ours is not None and self._opening_thread != threading.get_ident():
             raise LedgerFileOpened(
-                f"{event} of {target!r} refused: {ours} is in use by the ledger, and to touch it behind "
-                "SQLite's back loses commits; to copy the ledger use `holdfast store backup`"
+                f"{event} of {target!r} refused: the ledger uses {ours}, and opening it without SQLite loses "
+                "commits; to copy the ledger, use `holdfast store backup`"
             )
 
     def _find(self, target: Any, dir_fd: int, *, follow: bool) -> str | None:
-        """Which guarded file the target is, if any: by inode, whatever kind of link it is, else by path."""
+        """The guarded file that the target is, if any: by inode, through links of any kind, else by path."""
         try:
             if dir_fd == _NO_DIR_FD:
                 found = os.stat(target, follow_symlinks=follow)
             else:
                 found = os.stat(target, follow_symlinks=follow, dir_fd=dir_fd)
         except OSError:
-            pass  # not there: perhaps about to be created
+            pass  # it does not exist; perhaps it is about to be created
         else:
             ours = self._by_inode.get((found.st_dev, found.st_ino))
-            # To resolve a path costs many system calls, so a file that exists must at least bear our name.
+            # Resolving a path costs many system calls, so first compare the file's name.
             if ours is not None or isinstance(target, int) or not os.fsdecode(target).endswith(self._names):
                 return ours
         if dir_fd != _NO_DIR_FD:
@@ -308,7 +309,7 @@ class _Sentry:
         return resolved if resolved in self._paths else None
 
     def _index(self) -> None:
-        """Make what the hook looks at: always new objects, as it looks from any thread and without a lock."""
+        """Build what the hook reads: always new objects, because it reads from any thread without a lock."""
         self._by_inode = {
             inode: path
             for files in self._guarded
@@ -322,18 +323,18 @@ class _Sentry:
         descriptor = self._descriptors.get(files.database_inode)
         if descriptor is None:
             descriptor = self._open(files)
-            # Kept from here on even if we fail, because to close it would drop SQLite's locks.
+            # Kept open even if we fail, because closing it would drop SQLite's locks.
             self._descriptors[files.database_inode] = descriptor
         try:
             fcntl.fcntl(descriptor, set_lock, _SHARED_READ_LOCK)
         except OSError as error:
             if error.errno == errno.EINVAL:
-                return  # a kernel without such locks; the hook and `check` remain
+                return  # the kernel has no such locks; the hook and `check` remain
             raise StoreUnavailable(f"cannot lock the ledger {files.paths[0]}: {error.strerror}") from error
         self._locked.add(files.database_inode)
 
     def _open(self, files: _Files) -> int:
-        # Our own hook would refuse, if an older guard still watches the file whose place this one took.
+        # Otherwise our own hook would refuse if an older guard still watches the file at this path.
         self._opening_thread = threading.get_ident()
         try:
             descriptor = os.open(files.paths[0], os.O_RDONLY | os.O_CLOEXEC)
@@ -342,14 +343,14 @@ class _Sentry:
         finally:
             self._opening_thread = None
         if _inode_of(os.fstat(descriptor)) != files.database_inode:
-            # Not closed either, for SQLite may have locks on this one.
+            # Not closed either, because SQLite may have locks on this file.
             raise LedgerReplaced(f"{files.paths[0]} was replaced while it was being opened; start again")
         return descriptor
 
     def _drop_shared_lock(self, inode: _Inode) -> None:
         descriptor = self._descriptors.get(inode)
-        # A connection that is still open would lose its locks by our close. Then the descriptor stays, and
-        # the lock with it, for the next guard of this file.
+        # If a connection is still open, our close would drop its locks. Then the descriptor stays open, with
+        # its lock, for the next guard of this file.
         if descriptor is None or _is_open_elsewhere(inode, descriptor):
             return
         del self._descriptors[inode]
@@ -372,7 +373,7 @@ def _inode_at(path: str) -> _Inode | None:
 
 
 def _paths_for_sqlite(database: Any) -> Iterator[str]:
-    """What sqlite3.connect may open: the name as a path and as a URI, for the event does not say which."""
+    """What sqlite3.connect may open: the name as a path and as a URI; the event does not say which."""
     with suppress(TypeError, ValueError):
         name = os.fsdecode(database)
         yield name
@@ -384,9 +385,9 @@ def _is_open_elsewhere(inode: _Inode, ours: int) -> bool:
     try:
         numbers = [int(name) for name in os.listdir("/proc/self/fd")]
     except OSError:
-        return False  # no /proc: then we take the caller's word that its connections are closed
+        return False  # without /proc, trust the caller that its connections are closed
     for number in numbers:
-        with suppress(OSError):  # the listing's own descriptor is gone by now
+        with suppress(OSError):  # the descriptor of the listing itself is closed by now
             if number != ours and _inode_of(os.fstat(number)) == inode:
                 return True
     return False

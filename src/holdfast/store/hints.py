@@ -1,4 +1,4 @@
-"""Hints inside one process: somebody may look now. Never needed for correctness."""
+"""Notifications inside one process: a waiter may look now. Never needed for correctness."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import threading
 
 
 class Hints:
-    """Waiters by topic. A hint wakes everyone who waits for it at that moment, and nobody later."""
+    """Waiters by topic. A hint wakes those that wait at that moment; later waiters do not see it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
 
     def give(self, topics: set[str]) -> None:
-        """From any thread."""
+        """Wake the waiters of these topics. It is thread-safe."""
         if not topics or not self._waiting:
             return
         with self._lock:
             told = [waiter for topic in topics for waiter in self._waiting.get(topic, ())]
         for loop, event in told:
-            # Its loop may have closed meanwhile; then nobody waits.
+            # The waiter's loop may have closed meanwhile.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
 
     async def wait_for(self, topic: str, timeout_s: float) -> bool:
-        """True when a hint came, False when the time was over."""
+        """True when a hint came, False after the timeout."""
         waiter = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiting.setdefault(topic, set()).add(waiter)

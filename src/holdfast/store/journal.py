@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 N = TypeVar("N")
 
-# What goes with a task; effects go with the task itself, because an open one keeps it.
+# The queries that delete a task's journal. Effects are deleted with the task, because an open one keeps it.
 _OF_TASKS = (
     "steps",
     "plans",
@@ -57,7 +57,7 @@ def _key(step: Step) -> tuple[str, str, str, str]:
 
 
 class JournalHead(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a task's journal stands: how many steps, the last one, and which runs wrote any."""
+    """The state of a task's journal: how many steps, the last one, and which runs wrote any."""
 
     steps_saved: int = 0
     last_step: str | None = None
@@ -65,7 +65,7 @@ class JournalHead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaveStep(msgspec.Struct, frozen=True, gc=False):
-    """The hottest write: one guarded statement, and one for a whole crowd where that is quicker."""
+    """The hottest write: one guarded statement, or one for a whole batch where that is faster."""
 
     is_joined: ClassVar[bool] = True
     is_crowd: ClassVar[bool] = True
@@ -74,11 +74,11 @@ class SaveStep(msgspec.Struct, frozen=True, gc=False):
     row: Row
 
     def __call__(self, tx: Tx) -> Step | None:
-        """None when it was saved now; the step that stands there already when it was saved before."""
+        """None when it was saved now; the stored step when there was one already."""
         if tx.statements.guarded("save_step", self.row):
             return None
         params = dict(zip(IN_ORDER["save_step"], self.row, strict=True))
-        # Saved before (by us, perhaps, in a commit whose answer was lost), or not ours to save.
+        # Either it was saved before, perhaps in a commit whose answer was lost, or the claim is lost.
         found = tx.statements.one("get_step", params)
         if found is None or not tx.journal.holds(params["run_id"], params["task_id"], params["fence"]):
             raise ClaimLost(params["run_id"], params["fence"])
@@ -92,7 +92,7 @@ class SaveStep(msgspec.Struct, frozen=True, gc=False):
 
 
 def saving_step(step: Step, fence: int, sealing: Sealing) -> SaveStep:
-    # Not in a constructor of our own, which Python calls in a roundabout way.
+    # A function instead of a constructor of our own, which Python calls more slowly.
     return SaveStep((*row_from_step(step, sealing), fence))
 
 
@@ -103,7 +103,7 @@ class Journal:
         self._sealing = tx.sealing
 
     def save_many(self, writes: Sequence[SaveStep]) -> list[Step | ClaimLost | None]:
-        """All in one go; those that were not saved are looked at one by one."""
+        """Save all in one statement; those that were not saved are checked one by one."""
         saved = self._sql.save_steps([write.row for write in writes])
         if all(saved):
             return [None] * len(writes)
@@ -118,7 +118,7 @@ class Journal:
             return error
 
     def holds(self, run_id: str, task_id: str, fence: int) -> bool:
-        """Whether the run is still held with this fence; it stays so until the transaction ends."""
+        """Whether the run is still held with this fence; if so, it is locked until the transaction ends."""
         params = {"run_id": run_id, "task_id": task_id, "fence": fence}
         return self._sql.one("hold_run", params) is not None
 
@@ -127,7 +127,7 @@ class Journal:
             raise ClaimLost(claim.run_id, claim.fence)
 
     def put_step(self, step: Step) -> bool:
-        """Save a step as a part of a greater write, which holds the run or knows that nobody does.
+        """Save a step as part of a larger write, which holds the run or knows that no worker does.
 
         False when there is one already: the first result stays.
         """
@@ -135,16 +135,16 @@ class Journal:
         return self._sql.one("put_step", params) is not None
 
     def forget_step(self, claim: Claim, scope: str, name: str, occurrence: str) -> None:
-        """What was remembered under this key does not belong to it any more; forgotten twice is no harm.
+        """Delete the result under this key, because it no longer belongs to it. It is idempotent.
 
-        An effect that was done is never forgotten.
+        An effect that was done is never deleted.
         """
         self.require(claim)
         params = {"task_id": claim.task_id, "scope": scope, "name": name, "occurrence": occurrence}
         self._sql.run("delete_step", params)
 
     def forget_idle(self, task_id: str, scope: str, name: str, occurrence: str) -> None:
-        """The same for a task that nobody carries: whoever calls it has locked the task."""
+        """The same for a task that no worker executes; the caller has locked the task."""
         params = {"task_id": task_id, "scope": scope, "name": name, "occurrence": occurrence}
         self._sql.run("delete_step", params)
 
@@ -164,7 +164,7 @@ class Journal:
         return sorted(steps, key=_place)[:limit]
 
     def newest_steps(self, task_id: str, *, limit: int) -> list[Step]:
-        """The end of the journal, newest first; results are left as they are stored."""
+        """The end of the journal, newest first, with results as stored."""
         params = {"task_id": task_id, "limit": limit}
         steps = self._merged(
             self._sql.all("newest_steps_of_task", params),
@@ -173,7 +173,7 @@ class Journal:
         return sorted(steps, key=_place, reverse=True)[:limit]
 
     def steps_of(self, task_ids: Sequence[str]) -> dict[str, list[Step]]:
-        """The journals of several tasks; results are left as they are stored."""
+        """The journals of several tasks, with results as stored."""
         ids = {"ids": self._sql.pack(task_ids)}
         found = self._sql.all("steps_of_tasks", ids), self._sql.all("done_effects_of_tasks", ids)
         journals: dict[str, list[Step]] = {}
@@ -183,11 +183,11 @@ class Journal:
         return journals
 
     def heads(self, task_ids: Sequence[str]) -> dict[str, JournalHead]:
-        """Where each task's journal stands, finished turns included; tasks without either are missing."""
+        """The head of each task's journal, finished turns included; tasks without either are left out."""
         ids = {"ids": self._sql.pack(task_ids)}
         last: dict[str, tuple[int, str | None]] = {}
         for task_id, _, name, ended_at in self._sql.all("last_steps", ids):
-            # The step comes before the turn, and stays only if it is newer.
+            # The turn replaces the step, unless the step is newer.
             if task_id not in last or last[task_id][0] <= ended_at:
                 last[task_id] = (ended_at, _shown_name(name))
         heads: dict[str, JournalHead] = {}
@@ -201,7 +201,7 @@ class Journal:
         return heads
 
     def save_plan(self, claim: Claim, plan: Plan, *, now: datetime) -> bool:
-        """True if its cursor moved, or there was no plan before; to plan anew is no progress."""
+        """True if its cursor moved or there was no plan before; a new plan alone is not progress."""
         self.require(claim)
         mover, before = self.plans([claim.task_id]).get(claim.task_id, (claim.run_id, None))
         has_moved = before is None or before.cursor.last_completed != plan.cursor.last_completed
@@ -222,7 +222,7 @@ class Journal:
         return self._grouped("artifacts_of_tasks", task_ids, artifact_from_row)
 
     def add_note(self, claim: Claim, note: Note, *, seq: int) -> None:
-        """Put it at its place, or at the next free one; the same note is not added twice there."""
+        """Add it at `seq` or at the next free position; the same note is not added twice there."""
         self.require(claim)
         while self._sql.one("save_note", row_from_note(claim.task_id, claim.run_id, seq, note)) is None:
             row = self._sql.one("get_note", {"task_id": claim.task_id, "seq": seq})
@@ -234,14 +234,14 @@ class Journal:
         return self._grouped("notes_of_tasks", task_ids, note_from_row)
 
     def delete_of_tasks(self, task_ids: Sequence[str]) -> None:
-        """Retention: all that their runs have written, and what others sent them or answered."""
+        """Retention: delete what their runs wrote, their mail and their questions."""
         ids = self._sql.pack(task_ids)
         for noun in _OF_TASKS:
             self._sql.run(f"delete_{noun}_of_tasks", {"ids": ids})
 
     def _merged(self, steps: Sequence[Row], effects: Sequence[Row]) -> Iterable[Step]:
-        """An effect that is done is its own step; but for one that was called otherwise since, and saved
-        so."""
+        """Steps and effects that are done, which are their own steps. If a step was saved under the key of an
+        effect, because the call has changed since, the step wins."""
         read = [step_from_row(row, self._sealing) for row in steps]
         if not effects:
             return read
@@ -257,5 +257,5 @@ class Journal:
 
 
 def _shown_name(name: str | None) -> str | None:
-    """Without the mark by which it is noted that a call began. A turn without a step has no name."""
+    """The name without the mark that a call began. A turn without a step has no name."""
     return None if name is None else name.removesuffix("!asked").removesuffix("!began")

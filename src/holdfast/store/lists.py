@@ -1,4 +1,4 @@
-"""Reads and writes of durable lists and values, and of what a scope has had applied to them."""
+"""Reads and writes of durable lists and values, and of the operations that a scope applied to them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Lists:
         self._sealing = tx.sealing
 
     def deltas(self, task_ids: Sequence[str]) -> dict[str, list[ListDelta]]:
-        """Everything that was appended, list by list, in order; large items come out of their blobs."""
+        """All items that were appended, by list, in order; large items are read from their blobs."""
         found: dict[str, list[ListDelta]] = {}
         for row in self._sql.all("deltas_of_tasks", {"ids": self._sql.pack(task_ids)}):
             delta = delta_from_row(row, self._sealing)
@@ -39,12 +39,12 @@ class Lists:
         return found
 
     def lengths(self, task_id: str) -> dict[str, int]:
-        """How long each list of a task is; none of their items are read."""
+        """The length of each list of a task, without reading items."""
         found = self._sql.all("list_lengths_of_task", {"task_id": task_id})
         return {str(row[0]): int(row[1]) for row in found}
 
     def append(self, delta: ListDelta, packed: Packed | None = None) -> None:
-        """The same delta again changes nothing; raises Conflict when another one begins there.
+        """Append a delta; it is idempotent. Raises Conflict when another delta begins at the same position.
 
         Large items are compressed here unless the caller packed them before the transaction began.
         """
@@ -63,7 +63,7 @@ class Lists:
             )
 
     def _is_same(self, found: ListDelta, delta: ListDelta) -> bool:
-        """Its chain comes back as it is stored, which may be keyed."""
+        """Compares the stored form of the chain, which may be keyed."""
         chained = msgspec.structs.replace(found, chain=delta.chain)
         return chained == delta and self._sealing.is_same(
             found.chain, delta.chain, "list delta", delta.task_id
@@ -77,11 +77,11 @@ class Lists:
         return found
 
     def set_value(self, value: StoredValue) -> None:
-        """Replaces what was set before. It stays in its row, however large: blobs would pile up."""
+        """Replace the value. It stays in its row, however large: blobs of old values would pile up."""
         self._sql.run("save_value", row_from_value(value, self._sealing))
 
     def ops(self, task_ids: Sequence[str]) -> dict[str, dict[str, bytes]]:
-        """For each open scope of each task, what was done to lists and values, as the engine wrote it."""
+        """The operations on lists and values of each open scope of each task, as the engine encoded them."""
         found: dict[str, dict[str, bytes]] = {}
         for row in self._sql.all("ops_of_tasks", {"ids": self._sql.pack(task_ids)}):
             scope, ops = ops_from_row(row, self._sealing)

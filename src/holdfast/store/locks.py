@@ -1,21 +1,22 @@
-"""Locks on files that prove who is alive: one per boot, one per home.
+"""File locks that prove that a process is alive: one per boot, one per home.
 
-They are flock locks. Those belong to the open file description: no other open or close in the process drops
+They are flock locks, which belong to the open file description: no other open or close in the process drops
 them, and the kernel drops them when the last copy of the descriptor is gone, however the process ended.
 
 An exec closes our copy, but a forked child keeps one. So a boot is dead, and a home free, only when every
-child that was forked without an exec is gone too. That errs on the safe side: such a child may be at work.
+child that was forked without an exec is gone, too. That errs on the safe side: such a child may be working.
 
 The only proof of death is a lock that can be taken, on the very file that the boot has locked:
 
-- A missing file proves nothing. A boot notes its end in the ledger before it removes its file, so who finds
-  neither knows only that someone removed the file, perhaps under a living process. Its lease tells then.
-- A copy of the file proves nothing: a backup that was put back can be locked while the boot lives. So each
-  file names its own inode. No copy can have the same one while the boot keeps the file open.
-- A file system that was copied whole (a cloned virtual machine, a restored snapshot) has the same inodes. No
-  file can tell these apart; `engine/claims/boots.py` compares the kernels of machines with one ledger.
+- A missing file proves nothing. A boot records its end in the ledger before it removes its file. If there is
+  neither record nor file, the file may have been removed while its process is alive; then only the lease
+  tells.
+- A copy of the file proves nothing: a restored backup can be locked while the boot is alive. So each file
+  contains its own inode number. No copy can have the same one while the boot keeps the file open.
+- A copy of a whole file system (a cloned virtual machine, a restored snapshot) has the same inodes. No file
+  can tell these apart; `engine/claims/boots.py` compares the kernels of machines with one ledger.
 
-They prove something on one machine and on a local file system only.
+The locks prove something only on one machine and on a local file system.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class BootLock:
-    """Held by one boot for as long as it lives."""
+    """Held by one boot while it is alive."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
@@ -45,38 +46,38 @@ class BootLock:
 
     @classmethod
     def take(cls, directory: Path, boot_id: str) -> BootLock:
-        """Register a boot that was never registered before; from now on `is_held` says yes.
+        """Register a new boot; from now on `is_held` returns True for it.
 
-        Raises StoreUnavailable when that cannot be made true.
+        Raises StoreUnavailable when locks do not work here.
         """
         path = _boot_path(directory, boot_id)
         with _or_unavailable(f"cannot take the boot lock {path}"):
             trust.make_private_directory(directory)
             problem = trust.why_not(directory, directory.lstat())
             if problem is not None:
-                raise StoreUnavailable(f"the locks in {directory} prove nothing: {problem}")
+                raise StoreUnavailable(f"file locks do not work in {directory}: {problem}")
             return cls(path, _create_locked(path))
 
     def release(self, *, keeps_file: bool = False) -> None:
-        """Let go of it, when the ledger knows that the boot has ended; a second call does nothing.
+        """Release it after the ledger has recorded the end of the boot; a second call does nothing.
 
-        A file that is kept proves from now on that the boot is dead. In a forked child only the child's copy
-        is given up, for the boot is its parent.
+        A file that is kept proves from now on that the boot is dead. A forked child only gives up its own
+        copy, because the boot is its parent.
         """
         if self._descriptor is None:
             return
         if os.getpid() == self._pid and not keeps_file:
-            with suppress(OSError):  # a file that stays is not locked, and so is dead as well
+            with suppress(OSError):  # a file that stays is not locked, which proves the death as well
                 self._path.unlink()
         os.close(self._descriptor)
         self._descriptor = None
 
 
 def is_held(directory: Path, boot_id: str) -> bool | None:
-    """Whether a boot that was registered in this directory lives; a dead boot never comes back.
+    """Whether a boot that was registered in this directory is alive; a dead boot never comes back.
 
-    None when nothing is proved: there is no file, or it is not the one that the boot has locked.
-    Raises StoreUnavailable when the file cannot be looked at.
+    None when there is no proof: there is no file, or it is not the one that the boot has locked.
+    Raises StoreUnavailable when the file cannot be opened.
     """
     path = _boot_path(directory, boot_id)
     with _or_unavailable(f"cannot prove that {boot_id} is dead: {path}"):
@@ -85,7 +86,7 @@ def is_held(directory: Path, boot_id: str) -> bool | None:
         except FileNotFoundError:
             return None
         try:
-            # Shared, so that two who ask at the same time do not take each other for the boot.
+            # Shared, so that two processes that ask at the same time do not mistake each other for the boot.
             if not _try_lock(descriptor, fcntl.LOCK_SH):
                 return True
             return False if os.pread(descriptor, 100, 0) == _own_name(descriptor) else None
@@ -114,7 +115,7 @@ class HomeLock:
 
     @classmethod
     def take(cls, home: Path, *, role: str) -> HomeLock:
-        """Take the home, or raise HomeInUse with the pid of whoever has it, where that is known."""
+        """Take the home. Raises HomeInUse, with the pid of the holder if it is known."""
         path = _home_path(home)
         with _or_unavailable(f"cannot take the home lock {path}"), ExitStack() as undo:
             trust.make_private_directory(home)
@@ -129,24 +130,24 @@ class HomeLock:
             return cls(descriptor)
 
     def release(self) -> None:
-        """Give the home back; a second call does nothing.
+        """Release the home; a second call does nothing.
 
-        In a forked child it only gives up the child's copy. The file always stays: if it were unlinked,
-        someone who had opened it before and someone who made it anew could both hold the lock.
+        A forked child only gives up its own copy. The file always stays: if it were unlinked, a process that
+        had opened it before and a process that created it again could both hold the lock.
         """
         if self._descriptor is None:
             return
         if os.getpid() == self._pid:
-            with suppress(OSError):  # what it says counts only while it is locked
+            with suppress(OSError):  # its contents count only while it is locked
                 os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
         self._descriptor = None
 
 
 def holder_of(home: Path) -> int | None:
-    """The pid of whoever holds the home; None when nobody does, or when the holder has not said yet."""
+    """The pid of the process that holds the home; None when there is none, or it has not written its pid."""
     path = _home_path(home)
-    with _or_unavailable(f"cannot look at the home lock {path}"):
+    with _or_unavailable(f"cannot read the home lock {path}"):
         try:
             descriptor = _open(path, os.O_RDONLY)
         except FileNotFoundError:
@@ -176,32 +177,32 @@ def _or_unavailable(what: str) -> Iterator[None]:
 
 
 def _check_ours(home: Path) -> None:
-    """Another user who can write in the home could exchange the lock, and the ledger with it."""
+    """Raises StoreUnavailable if another user can write in the home, and so replace lock and ledger."""
     problem = trust.why_not_trusted(home)
     if problem is not None:
-        raise StoreUnavailable(f"the home {home} is not used: {problem}")
+        raise StoreUnavailable(f"the home {home} cannot be trusted: {problem}")
 
 
 def _open(path: Path, flags: int) -> int:
-    # Never through a link: what it leads to would be cut to nothing.
+    # Never through a link: its target would be truncated.
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
 def _own_name(descriptor: int) -> bytes:
-    """What only this file can say of itself, for as long as someone has it open."""
+    """The identity of this file, unique while a process has it open."""
     return f"inode {os.fstat(descriptor).st_ino}\n".encode()
 
 
 def _keep(directory: Path) -> None:
-    """After a power cut the file is there, so that death is proved at once; without it, leases must lapse."""
-    with suppress(OSError), ExitStack() as undo:  # not every file system can
+    """Make the file durable, so that it proves the death after a power cut; without it, leases must lapse."""
+    with suppress(OSError), ExitStack() as undo:  # not every file system supports it
         descriptor = _open(directory, os.O_RDONLY)
         undo.callback(os.close, descriptor)
         os.fsync(descriptor)
 
 
 def _create_locked(path: Path) -> int:
-    """Make a file that is locked from the first moment at which anyone can find it."""
+    """Make a file that is locked from the moment when other processes can find it."""
     unfinished = path.with_suffix(".new")
     with ExitStack() as undo:
         descriptor = _open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -210,7 +211,7 @@ def _create_locked(path: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.pwrite(descriptor, _own_name(descriptor), 0)
         os.fsync(descriptor)
-        # Nobody else can make this file between the look and the rename: they would need the unfinished one.
+        # No other process can make this file between this check and the rename: only we have its temporary.
         if path.exists():
             raise FileExistsError(errno.EEXIST, "this boot is registered already")
         unfinished.rename(path)
@@ -228,9 +229,9 @@ def _try_lock(descriptor: int, kind: int) -> bool:
 
 
 def _try_lock_despite_askers(descriptor: int) -> bool:
-    """Lock for ourselves alone; False when someone else has done so.
+    """Lock exclusively; False when another process holds it.
 
-    Whoever asks `holder_of` has a shared lock for a moment, and must not be mistaken for a holder.
+    A process that calls `holder_of` has a shared lock for a moment, and must not be mistaken for a holder.
     """
     while not _try_lock(descriptor, fcntl.LOCK_EX):
         if not _try_lock(descriptor, fcntl.LOCK_SH):
@@ -247,7 +248,7 @@ def _pid_in(descriptor: int) -> int | None:
     try:
         os.kill(int(pid), 0)
     except PermissionError:
-        pass  # it exists, and belongs to another user
+        pass  # the process exists and belongs to another user
     except (ProcessLookupError, OverflowError):
         return None
     return int(pid)

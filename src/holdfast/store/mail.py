@@ -1,4 +1,4 @@
-"""Reads and writes of mail: what was sent to tasks, in order, once per key."""
+"""Reads and writes of mail: messages to tasks, in order, once per key."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class Mailbox:
         self._sealing = tx.sealing
 
     def send(self, task_id: str, *, topic: str, body: bytes, sender: str, key: str, now: datetime) -> bool:
-        """False when that key was sent to that task before: then nothing changes.
+        """False when mail with that key was sent to that task before: then nothing changes.
 
-        The task is held until the transaction ends, so mail has one order. Raises NotFound without the task.
+        The task is locked until the transaction ends, so that mail has one order. Raises NotFound if there is
+        no such task.
         """
         if self._sql.one("hold_task", {"id": task_id}) is None:
             raise NotFound("task", task_id)
@@ -41,17 +42,17 @@ class Mailbox:
         return self._sql.one("insert_mail", row_from_mail(mail, self._sealing)) is not None
 
     def next_of(self, task_id: str, topic: str) -> Mail | None:
-        """The oldest on that topic that was not taken."""
+        """The oldest mail on that topic that was not taken."""
         row = self._sql.one("next_mail", {"task_id": task_id, "topic": topic})
         return None if row is None else mail_from_row(row, self._sealing)
 
     def of_task(self, task_id: str) -> list[Mail]:
-        """Everything that was ever sent to it, in order, taken or not."""
+        """All mail that was ever sent to the task, in order, taken or not."""
         return [
             mail_from_row(row, self._sealing) for row in self._sql.all("mail_of_task", {"task_id": task_id})
         ]
 
     def take(self, task_id: str, seq: int, now: datetime) -> bool:
-        """True if it was not taken before."""
+        """Mark it as taken; False if it was taken before."""
         params = {"task_id": task_id, "seq": seq, "now": to_micros(now)}
         return self._sql.one("take_mail", params) is not None

@@ -31,14 +31,14 @@ class Restarts(Prunable[Restart]):
         outcome: Outcome,
         recovered_by: str | None = None,
     ) -> Restart:
-        """Move it, with what came of it; once it is there, nothing changes any more."""
+        """Move it to a status, with its outcome; once it has that status, nothing changes any more."""
         found = self.get(restart_id)
         if found.status is to:
             return found
         try:
             self.move(restart_id, to, now=now)
         except IllegalMove:
-            # Two gateways may recover from the same, and one of them was quicker.
+            # Two gateways may recover from the same restart, and the other was faster.
             found = self.get(restart_id)
             if found.status is not to:
                 raise
@@ -54,7 +54,7 @@ class Restarts(Prunable[Restart]):
         return restart_from_row(row)
 
     def add_triggers(self, restart_id: str, triggers: Sequence[Trigger], *, now: datetime) -> Restart:
-        """One restart keeps every reason; the same one again changes nothing. Raises IllegalMove too late."""
+        """Add reasons to a restart; it is idempotent. Raises IllegalMove if the drain is over."""
         found = self.get(restart_id)
         new = [one for one in triggers if one not in found.triggers]
         if not new:
@@ -70,7 +70,7 @@ class Restarts(Prunable[Restart]):
         return restart_from_row(row)
 
     def extend(self, before: Restart, manifest: Manifest, *, now: datetime) -> Restart | None:
-        """The same restart has interrupted more. None when it is not as it was read any more."""
+        """Store a manifest with more interruptions. None when the restart has changed since it was read."""
         digest = row_from_restart(before)["digest"]
         extended = msgspec.structs.replace(before, manifest=manifest, updated_at=now)
         params = row_from_restart(extended) | {"digest_before": digest}
@@ -78,8 +78,8 @@ class Restarts(Prunable[Restart]):
         return None if row is None else restart_from_row(row)
 
     def open(self, *, limit: int = 100) -> list[Restart]:
-        """What some gateway, not always this one, has still to recover from; oldest first. Without those
-        that are damaged, which `store verify` names: their runs are resumed all the same."""
+        """Restarts from which some gateway, not always this one, must still recover; oldest first. Damaged
+        ones are left out: `store verify` names them, and their runs are resumed all the same."""
         found = []
         for row in self._sql.all("open_restarts", {"limit": limit}):
             with contextlib.suppress(RowDamaged):

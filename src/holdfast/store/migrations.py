@@ -32,17 +32,17 @@ class Migrating(Protocol):
     """A connection that holds the migration lock of its database inside one transaction."""
 
     def applied(self) -> Sequence[tuple[int, str]]:
-        """Number and digest of each migration that was applied; empty for a new database."""
+        """Number and digest of each applied migration; empty for a new database."""
         ...
 
     def apply(self, migration: Migration) -> None: ...
 
     def columns(self) -> Sequence[tuple[str, str]]:
-        """Table and name of each column that there is."""
+        """Table and name of each existing column."""
         ...
 
     def indexes(self) -> Sequence[str]:
-        """The name of each index that there is."""
+        """The name of each existing index."""
         ...
 
     def make_index(self, index: Index) -> None: ...
@@ -55,7 +55,7 @@ def load_migrations(dialect: str) -> list[Migration]:
 
 @functools.cache
 def _read_folder(folder: Path) -> tuple[Migration, ...]:
-    """Read once: a process that opens many ledgers, or gives up its rights, needs the files only once."""
+    """Cached: a process may open many ledgers, or drop the privileges that it needs to read the files."""
     found = []
     for path in sorted(folder.glob("*.sql")):
         match = _FILE_NAME.fullmatch(path.name)
@@ -66,12 +66,12 @@ def _read_folder(folder: Path) -> tuple[Migration, ...]:
 
 
 def check_schema(applied: Sequence[tuple[int, str]], known: Sequence[Migration]) -> list[Migration]:
-    """The migrations that are missing; raises SchemaMismatch for a database we must not touch."""
+    """The missing migrations. Raises SchemaMismatch for a database that this Holdfast must not touch."""
     digests = {migration.number: migration.digest for migration in known}
     for number, digest in applied:
         if number not in digests:
             raise SchemaMismatch(
-                f"the database has migration {number}, which this Holdfast does not know; use a newer one"
+                f"the database has migration {number}, which this Holdfast does not know; upgrade Holdfast"
             )
         if digests[number] != digest:
             raise SchemaMismatch(f"migration {number} was changed after it was applied to this database")
@@ -82,7 +82,8 @@ def check_schema(applied: Sequence[tuple[int, str]], known: Sequence[Migration])
 def check_readable(
     applied: Sequence[tuple[int, str]], known: Sequence[Migration], *, must_be_current: bool = True
 ) -> None:
-    """Raises SchemaMismatch for a database that we must not touch or, if it must be current, not read yet."""
+    """Raises SchemaMismatch for a database that this Holdfast must not touch, or, if it must be current, for
+    one that is older."""
     missing = check_schema(applied, known)
     if missing and must_be_current:
         raise _outdated(missing)
@@ -91,7 +92,7 @@ def check_readable(
 def missing_indexes(
     applied: Sequence[tuple[int, str]], known: Sequence[Migration], found: Sequence[str]
 ) -> list[Index]:
-    """Those that the migrations of this database have made, and that it has not."""
+    """The indexes that the applied migrations created and that the database lacks."""
     done = {number for number, _ in applied}
     return shape_of([one for one in known if one.number in done]).missing_indexes(found)
 
@@ -99,15 +100,15 @@ def missing_indexes(
 def _outdated(missing: Sequence[Migration]) -> SchemaMismatch:
     return SchemaMismatch(
         f"the database lacks migration {missing[0].number} ({missing[0].name}); "
-        "run `holdfast store migrate` after a backup"
+        "make a backup, then run `holdfast store migrate`"
     )
 
 
 def migrate(database: Migrating, known: Sequence[Migration], *, may_upgrade: bool) -> list[Migration]:
-    """Bring the database to the newest schema; returns what was applied.
+    """Bring the database to the newest schema; returns the applied migrations.
 
-    A new database is always set up. An older one is changed only when the caller says so, and so is one that
-    has lost an index. Raises SchemaMismatch for one that lacks a column: what was in it is gone.
+    A new database is always set up. An older one, or one that lacks an index, is changed only with
+    `may_upgrade`. Raises SchemaMismatch if a column is missing: its contents are gone.
     """
     applied = database.applied()
     missing = check_schema(applied, known)
@@ -126,5 +127,5 @@ def _mend(database: Migrating, shape: Shape, *, may_upgrade: bool) -> None:
         if may_upgrade:
             database.make_index(index)
         elif index.is_unique:
-            # What it forbids would happen: a second run beside a living one, a message twice.
+            # Without a unique index a second run could start beside a live one, or a message be stored twice.
             raise SchemaMismatch(f"the database lacks the index {index.name}; {RESTORES}")

@@ -1,4 +1,4 @@
-"""Where the outer key is: in a file, in a variable, in what a command prints, or in a script's own hands."""
+"""Sources of the outer key: a file, an environment variable, a command's output, or a script's argument."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ if TYPE_CHECKING:
 KEY_VARIABLE: Final = "HOLDFAST_KEY"
 NEW_KEY_VARIABLE: Final = "HOLDFAST_NEW_KEY"
 COMMAND_TIMEOUT_S: Final = 30.0
-# A command that only looks shows [sealed] sooner than that.
+# A command that only reads does not wait longer: it shows [sealed] instead.
 READER_TIMEOUT_S: Final = 5.0
-# How long to wait for another process that replaces the same key file.
+# How long to wait for another process that is replacing the same key file.
 PATIENCE_S: Final = 10.0
 MAX_BYTES: Final = 4096
 
-# What a script may give: the key as text or bytes, or a function that fetches either.
+# What a script may pass: the key as text or bytes, or a function that returns either.
 GivenText: TypeAlias = str | bytes
 Given: TypeAlias = GivenText | Callable[[], GivenText]
 
 _PREFIX = "hf_key_"
 _HEX = re.compile(r"[0-9A-Fa-f]{64}")
 _BASE64 = re.compile(r"[A-Za-z0-9_+/-]{43}=?")
-_MAKE_ONE = "python -c 'import secrets; print(\"hf_key_\" + secrets.token_urlsafe(32))' makes one"
+_MAKE_ONE = "make one with python -c 'import secrets; print(\"hf_key_\" + secrets.token_urlsafe(32))'"
 
 
 # --- the text of a key
 
 
 def text_of(key: bytes) -> str:
-    """The key as a person keeps it: one line."""
+    """The key as one line of text."""
     return _PREFIX + base64.urlsafe_b64encode(key).decode().rstrip("=")
 
 
 def read_text(text: str, where: str) -> bytes:
-    """The key that a text holds. Raises KeyProblem, which never shows the text.
+    """The key in a text. Raises KeyProblem, which never shows the text.
 
-    Besides our own form it may be 32 bytes in hex or base64, as other tools make them. A passphrase is
-    refused: it could be guessed.
+    Besides our own form, 32 bytes in hex or base64 are accepted, as other tools make them. A passphrase is
+    refused, because it could be guessed.
     """
     text = text.strip()
     key = _decoded(text)
     if key is None:
-        why = "nothing" if not text else "no key of 32 random bytes in one line"
-        raise KeyProblem(f"{where} holds {why}: {_MAKE_ONE}")
+        why = "is empty" if not text else "does not hold a key: 32 random bytes in one line"
+        raise KeyProblem(f"{where} {why}; {_MAKE_ONE}")
     keep_secret(text)
     keep_secret(text_of(key))
     return key
@@ -80,16 +80,16 @@ def _decoded(text: str) -> bytes | None:
 
 
 class FileKey:
-    """A file for its owner alone. Beside it lie, under their fingerprints, keys that came or went.
+    """A file for its owner alone. New and old keys are beside it, named by their fingerprints.
 
-    `<key>.<fingerprint>` is a key that the ledger may have already and that is not in its place yet, and
-    `<key>.<fingerprint>.old` is one that another took the place of: backups from before need it, and so may
-    other ledgers of the same home. No key that a ledger may need is ever removed.
+    `<key>.<fingerprint>` is a new key that the ledger may use already and that is not in its place yet.
+    `<key>.<fingerprint>.old` is a key that was replaced: older backups need it, and so may other ledgers of
+    the same home. No key that a ledger may need is ever removed.
     """
 
     def __init__(self, path: Path, *, also: Path | None = None, is_reader: bool = False) -> None:
         self.path = path
-        # Another place where the key of the same ledger may lie: who made it may have had another home.
+        # Another path where the ledger's key may be: the process that made it may have had another home.
         self._also = also
         self._is_reader = is_reader
 
@@ -104,7 +104,7 @@ class FileKey:
         return None if found is None else found[1]
 
     def find(self, wanted: str | None = None) -> tuple[Path, bytes] | None:
-        """The key, and where it lies: the one with that fingerprint if it is anywhere here."""
+        """The key and its path: the one with that fingerprint if it exists here."""
         problem: KeyProblem | None = None
         for place in [] if wanted is None else self._places(wanted):
             try:
@@ -135,22 +135,22 @@ class FileKey:
             return key
         found = read_key_file(self.path)  # another process was first
         if found is None:
-            raise KeyMissing(f"{self.path} was removed a moment after it was made; try again")
+            raise KeyMissing(f"{self.path} was removed right after it was created; try again")
         return found
 
-    # --- a key that comes
+    # --- replacing the key
 
     def propose(self, key: bytes | None = None) -> bytes:
-        """A key that the ledger does not know yet, durable beside its place; `adopt` or `withdraw` it."""
+        """Store a new key durably beside the current one; then `adopt` or `withdraw` it."""
         key = secrets.token_bytes(KEY_BYTES) if key is None else key
         write_key_file(self._beside(fingerprint(key)), key)
         return key
 
     def adopt(self, name: str, *, may_replace: bool = True, patience_s: float = PATIENCE_S) -> Path | None:
-        """The proposed key with this fingerprint comes to its place; where the one before is kept, if any.
+        """Make the proposed key with this fingerprint the current one; returns where the old one is kept.
 
-        If another one is there and may not be replaced, it stays where it is, and is found there. Raises
-        KeyProblem for a file in its place that is no key, or that another process does not let go.
+        If there is another key that may not be replaced, the proposed one stays beside it and is found there.
+        Raises KeyProblem if the current file is not a key, or another process keeps it locked.
         """
         while True:
             with _held(self.path, patience_s) as is_there:
@@ -160,7 +160,7 @@ class FileKey:
                 return None
 
     def _come(self, name: str) -> bool:
-        """Into an empty place; False when another key was first."""
+        """Move it to its place if that is empty; False when another key is there."""
         try:
             os.link(self._beside(name), self.path)
         except FileExistsError:
@@ -181,7 +181,7 @@ class FileKey:
         kept = _old(self.path, fingerprint(present))
         with contextlib.suppress(FileExistsError):
             os.link(self.path, kept)
-        # Durable before its other name goes to the new key.
+        # Sync the old key's new name before its old name goes to the new key.
         trust.sync_directory(self.path.parent)
         with contextlib.suppress(FileNotFoundError):  # another process has done it
             self._beside(name).rename(self.path)
@@ -189,22 +189,22 @@ class FileKey:
         return kept
 
     def withdraw(self, name: str) -> None:
-        """Remove a proposed key that no ledger has, and no process but this one knows."""
+        """Remove a proposed key that no ledger uses and no other process knows."""
         self._beside(name).unlink(missing_ok=True)
 
     def _tidy(self, name: str) -> None:
-        # Best effort: the key is found where it is, too.
+        # Best effort: the key is also found where it is.
         with contextlib.suppress(KeyProblem, OSError):
             self.adopt(name, patience_s=0.0)
 
 
 class VariableKey:
-    """What a variable of the environment holds."""
+    """The key in an environment variable."""
 
     def __init__(self, environ: Mapping[str, str], name: str = KEY_VARIABLE) -> None:
         self._text = environ[name]
         self.where = f"the variable {name}"
-        self.remedy = f"set {name} to that one; `holdfast store key export` prints it on a host that has it"
+        self.remedy = f"set {name} to that key; `holdfast store key export` prints it on a host that has it"
 
     def load(self, wanted: str | None = None) -> bytes:  # noqa: ARG002 - there is one key only
         return read_text(self._text, self.where)
@@ -214,10 +214,10 @@ class VariableKey:
 
 
 class CommandKey:
-    """What a command prints: `store.key_command`, which asks a key management service."""
+    """The output of `store.key_command`, which asks a key management service."""
 
-    where = "what store.key_command prints"
-    remedy = "let the command print that one"
+    where = "the output of store.key_command"
+    remedy = "make the command print that key"
 
     def __init__(self, argv: Sequence[str], *, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self._argv = tuple(argv)
@@ -231,10 +231,10 @@ class CommandKey:
 
 
 class GivenKey:
-    """What a script gives to `holdfast.open`: text, 32 bytes, or a function that is called once."""
+    """The `key` argument of `holdfast.open`: text, 32 bytes, or a function that is called once."""
 
     where = "the argument `key`"
-    remedy = "give that one"
+    remedy = "pass that key"
 
     def __init__(self, given: Given) -> None:
         self._given = given
@@ -260,7 +260,7 @@ class GivenKey:
             return self._given()
         except Exception as error:  # the script's own function
             said = redact_text(f"{type(error).__name__}: {error}")[:200]
-            raise KeyProblem(f"the function that was given as `key` raised {said}") from error
+            raise KeyProblem(f"the function passed as `key` raised {said}") from error
 
     def make(self) -> bytes:
         return self.load()
@@ -274,7 +274,7 @@ def choose(
     also: Path | None = None,
     is_reader: bool = False,
 ) -> OuterKey:
-    """HOLDFAST_KEY, else the command, else the file. A variable that is set and empty is a mistake: to make a
+    """HOLDFAST_KEY, else the command, else the file. A variable that is set but empty is an error: creating a
     key file instead would hide that the key did not arrive."""
     if KEY_VARIABLE in environ:
         return VariableKey(environ)
@@ -287,16 +287,16 @@ def choose(
 
 
 def read_key_file(path: Path) -> bytes | None:
-    """The key in a file that is ours and that no other user can read; None when it is not there."""
+    """The key in a file that is ours and that no other user can read; None when there is no file."""
     try:
-        # Looked at after it was opened: between two looks at a name another file may be put there.
+        # Open first, then check the open file: between two lookups of a name the file may be replaced.
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     except OSError as error:
         if path.is_symlink():
-            raise KeyProblem(f"{path} is a link: put the key file itself there") from error
-        raise KeyProblem(f"{path} cannot be read, {_why(error)}: let its owner run this") from error
+            raise KeyProblem(f"{path} is a link; put the key file itself there") from error
+        raise KeyProblem(f"{path} cannot be read: {_why(error)}; run this as its owner") from error
     try:
         _check_file(path, os.fstat(file))
         content = os.read(file, MAX_BYTES + 1)
@@ -307,12 +307,12 @@ def read_key_file(path: Path) -> bytes | None:
 
 def _check_file(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise KeyProblem(f"{path} is not a regular file: put the key file there")
+        raise KeyProblem(f"{path} is not a regular file; put the key file there")
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
         raise KeyProblem(
-            f"{path} is open to others (mode {mode:04o}): chmod 600 {path}, and `holdfast store rekey` "
-            "afterwards if another user may have read it"
+            f"{path} is open to others (mode {mode:04o}): chmod 600 {path}; then, if another user may have "
+            "read it, `holdfast store rekey`"
         )
     problem = trust.why_not_trusted(path, opened=found)
     if problem is not None:
@@ -320,18 +320,18 @@ def _check_file(path: Path, found: os.stat_result) -> None:
 
 
 def _check_directory(path: Path) -> None:
-    """Another user who may write there could put a key of their own in the place of ours."""
-    # As if the key were there already: in a sticky directory such as /tmp no other user can exchange it.
+    """Raises KeyProblem if another user can write there, and so replace the key."""
+    # In a sticky directory such as /tmp no other user can replace a file of ours.
     problem = trust.why_not_trusted(path, is_parent=True)
     if problem is not None:
-        raise KeyProblem(f"the key must not lie there, {problem}; or keep the key in {KEY_VARIABLE}")
+        raise KeyProblem(f"the key is not safe there: {problem}; or keep the key in {KEY_VARIABLE}")
 
 
 def write_key_file(path: Path, key: bytes) -> bool:
-    """Whole or not at all, durable when this returns, and never over another file: False if there is one."""
+    """Write the file atomically and durably, never over another file: False if there is one."""
     made = path.with_name(f".{path.name.lstrip('.')}.{secrets.token_hex(8)}")
     try:
-        # The home of a script on PostgreSQL need not be there yet.
+        # The home of a script on PostgreSQL may not exist yet.
         trust.make_private_directory(path.parent)
         _check_directory(path.parent)
         file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -351,7 +351,7 @@ def write_key_file(path: Path, key: bytes) -> bool:
         trust.sync_directory(path.parent)
     except OSError as error:
         raise KeyProblem(
-            f"the key file {path} cannot be written, {_why(error)}: check its directory, or set "
+            f"the key file {path} cannot be written: {_why(error)}; check its directory, or set "
             f"{KEY_VARIABLE}"
         ) from error
     return is_ours
@@ -367,9 +367,9 @@ def _old(path: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def _held(path: Path, patience_s: float) -> Iterator[bool]:
-    """Two processes that replace the same key file take turns; False when there is none to replace.
+    """Lock the key file against other processes that replace it; False when there is no file.
 
-    The lock is on the file itself: that on its directory is the gateway's. It ends with the process.
+    The lock is on the file itself, because the gateway locks its directory. It ends with the process.
     """
     while True:
         try:
@@ -378,10 +378,10 @@ def _held(path: Path, patience_s: float) -> Iterator[bool]:
             yield False
             return
         except OSError as error:
-            raise KeyProblem(f"{path} cannot be replaced, {_why(error)}: look at what lies there") from error
+            raise KeyProblem(f"{path} cannot be replaced: {_why(error)}; check what is there") from error
         try:
             _lock(file, path, patience_s)
-            if _is_still(path, os.fstat(file)):  # else another one is there by now
+            if _is_still(path, os.fstat(file)):  # otherwise it has been replaced meanwhile
                 yield True
                 return
         finally:
@@ -396,7 +396,7 @@ def _lock(file: int, path: Path, patience_s: float) -> None:
         except BlockingIOError:
             if time.monotonic() >= give_up_at:
                 raise KeyProblem(
-                    f"another process is replacing {path}: wait for it, then try again"
+                    f"another process is replacing {path}; wait for it, then try again"
                 ) from None
             time.sleep(0.01)
         else:
@@ -420,7 +420,7 @@ def _why(error: OSError) -> str:
 
 @cache
 def _printed_key(argv: tuple[str, ...], timeout_s: float) -> bytes:
-    """Asked once in the life of a process; a failure is not remembered."""
+    """Run once per process and cached; a failure is not cached."""
     return read_text(_output_of(argv, timeout_s), CommandKey.where)
 
 
@@ -437,7 +437,7 @@ def _output_of(argv: tuple[str, ...], timeout_s: float) -> str:
         )
     except OSError as error:
         raise KeyProblem(
-            f"store.key_command cannot be started, {_why(error)}: check {argv[0]!r:.200}"
+            f"store.key_command cannot be started: {_why(error)}; check {argv[0]!r:.200}"
         ) from error
     with process:
         try:
@@ -452,8 +452,8 @@ def _output_of(argv: tuple[str, ...], timeout_s: float) -> str:
 
 
 def _read_both(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[bytes, bytes]:
-    """What it prints and what it complains about; of the latter the end. Raises KeyProblem if it is too much
-    or takes too long."""
+    """Its standard output, and the end of its standard error. Raises KeyProblem if it prints too much or
+    takes too long."""
     import selectors
     from subprocess import TimeoutExpired
 
@@ -487,7 +487,7 @@ def _read_both(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[byte
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """All of it: the command may have left others behind in its session."""
+    """End the whole session: the command may have left other processes in it."""
     import signal
 
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -495,7 +495,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _refuse(why: str) -> NoReturn:
-    raise KeyProblem(f"store.key_command gave no key, {why}: run it by hand as this user")
+    raise KeyProblem(f"store.key_command gave no key: {why}; run it by hand as this user")
 
 
 __all__ = [

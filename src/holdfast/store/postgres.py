@@ -1,4 +1,4 @@
-"""PostgreSQL: several writers, SKIP LOCKED claims, readers on snapshots, hints by LISTEN and NOTIFY."""
+"""PostgreSQL: several writers, SKIP LOCKED claims, readers on snapshots, notifications by LISTEN/NOTIFY."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ T = TypeVar("T")
 
 READERS = 4
 MAX_WRITERS = 16
-# PostgreSQL keeps 64 subtransactions of a transaction at hand; with more, everybody's reads get slower.
+# PostgreSQL caches 64 subtransactions of a transaction; with more, the reads of all clients get slower.
 MAX_TRANSACTION = 60
 
 _WRITING = {"lock_timeout": "10s", "statement_timeout": "60s", "default_transaction_read_only": "off"}
 _READING = {"lock_timeout": "10s", "statement_timeout": "300s"}
-# A hint that a crash of the server takes back is no loss, so nobody waits for the disk there.
+# A notification may be lost in a crash of the server, so do not wait for the disk.
 _TELLING = {"lock_timeout": "5s", "statement_timeout": "10s", "synchronous_commit": "off"}
 
-# On the thread of somebody's event loop, no lock is waited for longer than this.
+# On the thread of an event loop, wait for a lock no longer than this.
 _IMPATIENT = b"SET lock_timeout = '50ms'"
 _PATIENT = b"SET lock_timeout = '10s'"
 _NOT_COMMITTED = "the connection was lost before the statement was committed"
-# The time comes with it, in one round trip.
+# Also asks for the server's time, in the same round trip.
 _BEGIN_READING = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT holdfast_now()"
 
 _MIGRATION_LOCK = int.from_bytes(b"holdfast", "big")
 
 
 class PostgresSession:
-    """One connection that writes; it connects when it is first needed, and again when it was lost."""
+    """One connection that writes; it connects on first use, and reconnects when it was lost."""
 
     def __init__(self, link: PostgresConnection, clock: LedgerClock, vault: Vault) -> None:
         self._link = link
@@ -73,10 +73,10 @@ class PostgresSession:
         self._has_savepoint = False
 
     def begin(self, *, may_wait: bool) -> None:
-        """Every transaction leaves its number on a receipt of ours, which tells later whether it committed.
+        """Begin a transaction. It writes its number on a receipt row, which shows later whether it committed.
 
-        (The number that PostgreSQL gives it would not do: after a crash it may belong to another one.)
-        It answers with the server's time: so what renews a lease knows by which clock.
+        (PostgreSQL's own transaction id does not work: after a crash another transaction may get it.) The
+        answer includes the server's time, which the renewal of leases needs.
         """
         self._get_ready(may_wait=may_wait)
         self._number += 1
@@ -84,8 +84,8 @@ class PostgresSession:
         begin = f"BEGIN; EXECUTE write_receipt({self._number}, '{self._receipt}')".encode()
         asked = self._clock.steady_ns()
         while (answer := self._link.command(begin)).command_tuples != 1:
-            # There is none yet, or somebody tidied it away. It must be there before the transaction
-            # begins, or whoever asks after a lost answer would have nothing to wait at.
+            # The receipt does not exist yet, or another process deleted it. It must exist before the
+            # transaction begins, so that `has_committed` can wait for its row lock.
             self._link.command(b"ROLLBACK")
             self.tx.statements.run("insert_receipt", {"id": self._receipt})
             asked = self._clock.steady_ns()
@@ -99,15 +99,15 @@ class PostgresSession:
             if self._link.is_open:
                 raise
             receipt, number = self._receipt, self._number
-            # That receipt speaks of this commit alone from now on; what we begin next gets another.
+            # This receipt now belongs to this commit alone; the next transaction gets another one.
             self._receipt, self._number = secrets.token_hex(8), 0
             raise CommitUnknown(lambda session: session.has_committed(receipt, number)) from error
         if result.command_status != b"COMMIT":
-            # A write went on after an error that it should have let through; nothing was committed.
+            # A write caught an error that it should have raised; nothing was committed.
             raise errors.InFailedSqlTransaction("the transaction had failed before its commit")
 
     def has_committed(self, receipt: str, number: int) -> bool:
-        """Whether a transaction whose commit was not answered happened; waits while the server is at it."""
+        """Whether a transaction with a lost commit answer committed; waits while the server processes it."""
         self._get_ready(may_wait=True)
         row = self.tx.statements.one("read_receipt", {"id": receipt})
         return row is not None and row[0] == number
@@ -118,7 +118,7 @@ class PostgresSession:
         try:
             self._link.command(b"ROLLBACK")
         except psycopg.Error:
-            # Closing the connection rolls back, too; the error that brought us here matters more.
+            # Closing the connection rolls back, too; the error that led here matters more.
             self._link.close()
 
     def savepoint(self) -> None:
@@ -129,13 +129,13 @@ class PostgresSession:
         self._has_savepoint = True
 
     def release(self) -> None:
-        """Left to the next savepoint or the commit."""
+        """Does nothing: the next savepoint or the commit releases it."""
 
     def rollback_to(self) -> None:
         self._link.command(b"ROLLBACK TO member")
 
     def is_open(self) -> bool:
-        # A failed transaction is open: ROLLBACK TO its savepoint mends it.
+        # A failed transaction is open: ROLLBACK TO its savepoint makes it usable again.
         return self._link.has_transaction
 
     def alone(self, write: JoinedWrite[T], *, may_wait: bool) -> T:
@@ -165,7 +165,7 @@ class PostgresSession:
 
     def close(self) -> None:
         if self._link.is_open:
-            with contextlib.suppress(psycopg.Error):  # whoever opens the ledger later tidies up, too
+            with contextlib.suppress(psycopg.Error):  # the next process that opens the ledger cleans up, too
                 self.tx.statements.run("delete_receipt", {"id": self._receipt})
         self._link.close()
 
@@ -175,7 +175,7 @@ class PostgresSession:
                 raise Busy
             self._link.open()
             self._is_patient = True
-        self.rollback()  # what an interrupt may have left behind
+        self.rollback()  # an interrupt may have left a transaction open
         if may_wait is not self._is_patient:
             self._link.command(_PATIENT if may_wait else _IMPATIENT)
             self._is_patient = may_wait
@@ -189,7 +189,7 @@ class _Migrating:
         self._statements = PostgresStatements(link)
 
     def applied(self) -> list[tuple[int, str]]:
-        # Looked for first: a role that may not create schemas can use one that somebody else made.
+        # Checked first, so that a role that may not create schemas can use an existing one.
         if self._link.ask("SELECT to_regclass('holdfast.schema_migrations')::text")[0][0] is None:
             self._link.command(b"CREATE SCHEMA IF NOT EXISTS holdfast")
             self._link.command(
@@ -224,10 +224,10 @@ class _Migrating:
 def migrate_database(
     link: PostgresConnection, *, may_upgrade: bool, known: Sequence[Migration] | None = None
 ) -> list[Migration]:
-    """Set the schema up or upgrade it, whole or not at all; a second process waits and finds it done."""
+    """Create or upgrade the schema atomically; a second process waits and finds it done."""
     link.command(b"BEGIN")
     try:
-        # A migration may take long, and whoever comes second waits for it.
+        # A migration may take long, and a second process waits for it.
         link.command(b"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
         link.ask("SELECT pg_advisory_xact_lock($1)", str(_MIGRATION_LOCK))
         applied = migrate(
@@ -261,14 +261,14 @@ class PostgresStore:
         may_write_inline: bool = True,
         vault: Vault | None = None,
     ) -> None:
-        """Raises KeyMissing or KeyWrong when the ledger has a key and the vault has not the same.
+        """Raises KeyMissing or KeyWrong when the ledger has a key and the vault does not have the same one.
 
         Without `may_write_inline` no write runs on the thread of an event loop: a server that stalls would
-        stop the loop with everything else that it serves.
+        block the loop and everything else that it serves.
         """
         if not 1 <= writers <= MAX_WRITERS:
-            raise SettingsError(f"store: {writers} writers; between 1 and {MAX_WRITERS} are possible")
-        # The time of this ledger: the server's, unless the caller has a clock of its own.
+            raise SettingsError(f"store: {writers} writers; choose a number from 1 to {MAX_WRITERS}")
+        # The time of this ledger is the server's, unless the caller passes a clock.
         self.clock, self._server_clock = clock_for(clock)
         self.vault = vault or Vault(NoKey())
         self.sealing = Sealing(self.vault)
@@ -288,7 +288,7 @@ class PostgresStore:
             max_transaction=MAX_TRANSACTION,
             may_run_inline=may_write_inline,
         )
-        # Every step writes: without a frame more.
+        # Bound directly, because every step writes and a method would cost one more frame.
         self.write = self._writer.write  # type: ignore[method-assign]
         self.vault.ask = partial(self.write_now, self.vault.key)
         self.vault.look = partial(self.read_now, self.vault.find)
@@ -355,21 +355,21 @@ class PostgresStore:
     # --- operations
 
     def held_why(self) -> str | None:
-        """The server guards its own files, so nothing is held unless the ledger itself says so."""
+        """The server guards its own files, so resumes are held only if the ledger itself says so."""
         return self.read_now(lambda tx: tx.boots.fact("held"))
 
     def accept(self) -> None:
-        """There is no mark beside a PostgreSQL database that a person could accept."""
+        """Does nothing: a PostgreSQL database has no mark that an operator could accept."""
 
     def backup(self, target: str) -> None:
         raise Refused(
-            "PostgreSQL is backed up with its own tools, while it is in use: "
+            "use PostgreSQL's own tools to back it up, while it is in use: "
             f"pg_dump --schema=holdfast --format=custom --file={target} DATABASE"
         )
 
     def verify(self) -> list[str]:
-        """What the catalog says, then every digest and every count."""
-        # It knows the rows of every table, which nobody needs to start.
+        """Checks the catalog, then every digest and every count."""
+        # Imported here, because it needs the row modules of all tables, which slows down starting.
         from holdfast.store.verify import problems_of_catalog, verify
 
         try:
@@ -410,7 +410,7 @@ class _Reader:
             except psycopg.OperationalError as error:
                 if not is_lost(error):
                     raise
-                # It may have been lost long ago, while nobody was reading.
+                # The connection may have been lost long ago, while it was idle.
                 self._link.close()
                 return self._run_once(read)
         except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""One PostgreSQL connection: settings seen to hold, statements prepared once, failures in words."""
+"""One PostgreSQL connection: checks its settings, prepares statements once, explains failures in words."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 SCHEMA = "holdfast"
 OLDEST_SERVER = 14
-# pg_temp stands last, so that no temporary table can take the place of one of ours.
+# pg_temp comes last, so that no temporary table can hide one of ours.
 SEARCH_PATH = f"{SCHEMA},pg_temp"
 
-# A server that vanished without a word is given up after some ten seconds, not after the kernel's hours.
+# Give up on a server that vanished silently after about ten seconds, not after the kernel's hours.
 _CONNECTING: Mapping[str, object] = {
     "application_name": "holdfast",
     "connect_timeout": 5,
@@ -44,7 +44,7 @@ _CONNECTING: Mapping[str, object] = {
     "tcp_user_timeout": 10_000,
 }
 
-# What every session needs: plans that stay right while a table grows a thousandfold, and one isolation.
+# What every session needs: plans that stay good while a table grows a thousandfold, and one isolation level.
 _SETTINGS = {
     "search_path": SEARCH_PATH,
     "default_transaction_isolation": "read\\ committed",
@@ -56,7 +56,7 @@ _SETTINGS = {
 _EXPECTED = {
     "server_encoding": "UTF8",
     "standard_conforming_strings": "on",
-    # Two of ours: a proxy may have swallowed what we asked for.
+    # Checked after connecting, because a proxy may have dropped what we asked for.
     "search_path": SEARCH_PATH,
     "default_transaction_isolation": "read committed",
 }
@@ -66,7 +66,7 @@ _BINARY = pq.Format.BINARY
 _DONE = frozenset({pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK})
 _TRANSACTION = frozenset({pq.TransactionStatus.INTRANS, pq.TransactionStatus.INERROR})
 
-# SQLSTATEs: of a server that is stopping or starting, and of what may go better the next time.
+# SQLSTATEs of a server that is stopping or starting, and of errors that a retry may avoid.
 _SHUT = frozenset({"57P01", "57P02", "57P03"})
 _PASSING = frozenset({"40001", "40P01", "55P03"})
 _READ_ONLY = b"25006"
@@ -82,16 +82,16 @@ _REMEDIES = (
     ("25006", "it is read-only (a standby?); connect to the primary"),
     ("42501", "no permission; the role must own the schema `holdfast` or have all privileges in it"),
     ("42P01", "its tables are missing"),
-    ("0A000", "its tables were changed under us; restart"),
-    ("53100", "its disk is full; free some space, work goes on by itself"),
+    ("0A000", "its tables were changed while they were in use; restart Holdfast"),
+    ("53100", "its disk is full; free some space, work then continues by itself"),
     ("53200", "it has no memory left"),
-    ("55P03", "another transaction has held what we need for too long"),
+    ("55P03", "another transaction has held a lock for too long"),
     ("57014", "a statement took too long and was cancelled"),
-    ("40", "it conflicted with other transactions again and again"),
+    ("40", "the transaction conflicted with others again and again"),
     ("58", "its disk failed to read or write"),
     ("XX", "it found its own files damaged; run `holdfast store verify`, then restore a dump"),
 )
-_UNREACHABLE = "it cannot be reached; work goes on by itself once it answers"
+_UNREACHABLE = "it cannot be reached; work continues by itself once it answers"
 
 _TIME = b"SELECT holdfast_now()"
 _SHOW = "SELECT name, current_setting(name) FROM unnest(CAST($1 AS text[])) AS wanted (name)"
@@ -111,12 +111,12 @@ _BAD_URL = (
 
 
 def read_url(url: str) -> dict[str, Any]:
-    """What the URL says. It may hold a password, so no error shows any part of it."""
+    """The parts of the URL. It may hold a password, so no error shows any part of it."""
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error:
         raise SettingsError(_BAD_URL) from None
-    # Where a password was not encoded, a piece of it lands in one of these, and from there in messages.
+    # If a password is not percent-encoded, a part of it ends up in one of these, and so in messages.
     if "@" in f"{given.get('host') or ''}{given.get('dbname') or ''}":
         raise SettingsError(_BAD_URL)
     if not str(given.get("port") or "0").replace(",", "").isdigit():
@@ -125,7 +125,7 @@ def read_url(url: str) -> dict[str, Any]:
 
 
 class PostgresConnection:
-    """A connection that can be opened again. One thread uses it at a time."""
+    """A connection that can be reopened. Only one thread may use it at a time."""
 
     def __init__(self, address: Mapping[str, Any], queries: Mapping[str, str], **settings: str) -> None:
         self._queries = queries
@@ -139,7 +139,7 @@ class PostgresConnection:
             "client_encoding": "UTF8",
         }
         self._connection: psycopg.Connection[Any] | None = None
-        # libpq's own; None while there is none.
+        # libpq's connection; None while not connected.
         self.raw: PGconn | None = None
         self._transformer = Transformer()
         self._prepared: dict[str, _Prepared] = {}
@@ -147,7 +147,7 @@ class PostgresConnection:
     # --- the connection
 
     def open(self) -> None:
-        """Connect anew. Raises psycopg.Error, or StoreUnavailable for a server that we cannot use."""
+        """Connect or reconnect. Raises psycopg.Error, or StoreUnavailable for an unusable server."""
         self.close()
         self._connection = psycopg.connect(**self._address, autocommit=True)
         self.raw = self._connection.pgconn
@@ -177,12 +177,12 @@ class PostgresConnection:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open, and no transaction is. (libpq knows no such status of a lost connection.)"""
+        """Whether it is open without a transaction. (libpq never reports this status when it is lost.)"""
         return self.raw is not None and self.raw.transaction_status == IDLE
 
     @property
     def has_transaction(self) -> bool:
-        """Also one that failed and waits for its ROLLBACK."""
+        """Whether a transaction is open, also a failed one that waits for its ROLLBACK."""
         return self.is_open and self.pgconn.transaction_status in _TRANSACTION
 
     def _check_server(self) -> None:
@@ -195,23 +195,26 @@ class PostgresConnection:
         found = {row[0]: row[1] for row in self.ask(_SHOW, names)}
         for name, value in _EXPECTED.items():
             if found[name] != value:
-                raise StoreUnavailable(f"PostgreSQL has {name}={found[name]}; {value} is needed")
+                raise StoreUnavailable(f"PostgreSQL has {name}={found[name]}; Holdfast needs {value}")
         if self._is_durable and found["synchronous_commit"] == "off":
             self.command(b"SET synchronous_commit = on")
             if self.show("synchronous_commit") == "off":
-                raise StoreUnavailable("PostgreSQL keeps synchronous_commit=off; writes could be lost")
+                raise StoreUnavailable(
+                    "PostgreSQL refuses to turn synchronous_commit on, so writes could be lost; "
+                    "set it to on for this role"
+                )
 
     # --- statements
 
     def command(self, sql: bytes) -> PGresult:
-        """Something without parameters, in the quickest way there is."""
+        """Execute SQL without parameters, in the fastest way."""
         result = self.pgconn.exec_(sql)
         if result.status not in _DONE:
             raise self._failure(result)
         return result
 
     def ask(self, sql: str, *values: str) -> list[Row]:
-        """A statement that is too rare to be prepared."""
+        """Execute a statement that is too rare to be prepared."""
         texts = [value.encode() for value in values]
         result = self.pgconn.exec_params(sql.encode(), texts, result_format=_BINARY)
         if result.status not in _DONE:
@@ -219,7 +222,7 @@ class PostgresConnection:
         return self.rows(result)
 
     def ask_time(self, clock: LedgerClock) -> None:
-        """Twice, because the first answer may have waited for something."""
+        """Ask twice, because the first answer may have been delayed."""
         for _ in range(2):
             asked = clock.steady_ns()
             clock.learn(asked, time_in(self.command(_TIME)))
@@ -228,7 +231,7 @@ class PostgresConnection:
         return str(self.ask("SELECT current_setting($1)", setting)[0][0])
 
     def execute(self, query: str, params: Params) -> PGresult:
-        """A named query; prepared when it is first used on this connection."""
+        """Execute a named query, which is prepared on its first use on this connection."""
         prepared = self._prepared.get(query) or self._prepare(query)
         values: list[Any] = [
             None if (value := params[name]) is None else encode(value)
@@ -240,11 +243,11 @@ class PostgresConnection:
         return result
 
     def guarded(self, query: str, row: Row) -> bool:
-        """As `execute`, for a statement of IN_ORDER: whether it changed its row."""
+        """Like `execute`, for a statement of IN_ORDER; True if it changed its row."""
         prepared = self._prepared.get(query) or self._prepare(query)
         try:
-            values: list[Any] = list(map(call, prepared.encoders, row))  # without a frame: every step is here
-        except (TypeError, struct.error):  # None, or what no database could take
+            values: list[Any] = list(map(call, prepared.encoders, row))  # no frame per value: hot path
+        except (TypeError, struct.error):  # a None, or a value that no database could take
             values = [
                 None if value is None else encode(value)
                 for encode, value in zip(prepared.encoders, row, strict=True)
@@ -253,11 +256,11 @@ class PostgresConnection:
         result = pgconn.exec_prepared(prepared.name, values, prepared.formats, _BINARY)
         if result.status not in _DONE:
             raise self._failure(result)
-        # The tag says it: rows that it returned would cost a message more, and the server a receiver.
+        # Read from the command tag: returning rows would cost another message, and the server more work.
         return result.command_tuples == 1
 
     def say(self, sql: str, values: Sequence[object]) -> list[Row]:
-        """A statement of somebody else's, with values of any type; the protocol takes no second one."""
+        """Execute a program's own statement, with values of any type; the protocol allows only one."""
         transformer = Transformer(self._connection)
         dumped = transformer.dump_sequence(values, [PyFormat.AUTO] * len(values))
         result = self.pgconn.exec_params(
@@ -289,7 +292,7 @@ class PostgresConnection:
         result = self.pgconn.prepare(query.encode(), sql.encode())
         if result.status not in _DONE:
             raise self._failure(result)
-        # Asked in SQL, because libpq's own way to ask keeps Python's other threads waiting.
+        # Asked in SQL, because libpq's function for it blocks Python's other threads.
         types = [row[0] for row in self.ask(_PARAMETER_TYPES, query)]
         unknown = [f":{name}" for name, kind in zip(names, types, strict=True) if kind not in _ENCODE]
         if unknown:
@@ -309,27 +312,28 @@ class PostgresConnection:
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         if self.is_open and state is not None:
             if state == _READ_ONLY:
-                self.close()  # it became a standby; connecting again may find the primary
+                self.close()  # it became a standby; reconnecting may find the primary
             return errors.error_from_result(result)
-        # Said by libpq and not by the server: there is nobody at the other end.
+        # The message is libpq's own, not the server's: the connection is gone.
         said = result.error_message.decode("utf-8", "replace").strip()
         self.close()
         return psycopg.OperationalError(said or "the connection was lost")
 
 
 def time_in(answer: PGresult) -> int:
-    """The server's time, which a command was answered with."""
+    """The server's time in the answer to a command."""
     return int(answer.get_value(0, 0) or b"")
 
 
-# A statement that names them could reach our tables, or have names looked for elsewhere. U& spells in code.
+# A statement with one of these could reach our tables, or change where names are looked up. U& can encode any
+# name.
 _OURS = re.compile(rf"""\b{SCHEMA}"?\s*\.|\bsearch_path\b|\bset_config\b|\bU&["']""", re.IGNORECASE)
-# No permission, no such table: of a program's own tables, that is its own affair.
+# No permission, no such table: for a program's own tables, that is an error of the program.
 _OF_THE_PROGRAM = frozenset({"42501", "42P01"})
 
 
 class PostgresStatements:
-    """Named queries on one link."""
+    """Named queries on one connection."""
 
     def __init__(self, link: PostgresConnection) -> None:
         self._link = link
@@ -357,7 +361,7 @@ class PostgresStatements:
         return self._link.guarded(query, row)
 
     def save_steps(self, rows: Sequence[Row]) -> list[bool]:
-        """One statement for all; which ones it saved matters only when it was not every one."""
+        """One statement for all; which steps it saved matters only if it did not save every one."""
         columns = zip(*rows, strict=True)
         result = self._link.execute("save_steps", dict(zip(IN_ORDER["save_step"], columns, strict=True)))
         if result.ntuples == len(rows):
@@ -369,19 +373,20 @@ class PostgresStatements:
         return values
 
     def lend(self, act: Callable[[Execute], T]) -> T:
-        """Ours are hidden by the search path and by their schema's name, which no statement may hold."""
+        """The search path hides our tables, and no statement may contain the name of their schema."""
         self._link.command(b"SET LOCAL search_path = public")
         answer = Lent(self._say).use(act)
         if not self._link.is_in_good_order:
             raise SqlFailed(
-                "InFailedSqlTransaction", "a statement failed and the step went on; let its error pass"
+                "InFailedSqlTransaction",
+                "a statement failed and the step caught its error; let the error propagate",
             )
         self._link.command(f"SET LOCAL search_path = {SEARCH_PATH}".encode())
         return answer
 
     def _say(self, sql: str, params: Params) -> list[Row]:
         if _OURS.search(sql):
-            raise refused("it names the ledger's own schema, or where names are looked for")
+            raise refused("it names the ledger's own schema, or changes the search path")
         text, names = numbered_for_user(sql)
         missing = [name for name in names if name not in params]
         if missing:
@@ -398,19 +403,19 @@ class PostgresStatements:
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether the connection is gone, or was never there."""
+    """Whether the connection was lost, or could not be opened."""
     if not isinstance(error, psycopg.OperationalError):
         return False
     return error.sqlstate is None or error.sqlstate.startswith("08") or error.sqlstate in _SHUT
 
 
 def may_retry(error: Exception) -> bool:
-    """Whether the same again may go better: after a lost connection, a deadlock, a lock held too long."""
+    """Whether a retry may succeed: after a lost connection, a deadlock or a lock timeout."""
     return is_lost(error) or (isinstance(error, psycopg.OperationalError) and error.sqlstate in _PASSING)
 
 
 def explain(error: Exception) -> Exception | None:
-    """For a failure of the database StoreUnavailable, or PageDamaged; None for what the caller did itself."""
+    """StoreUnavailable or PageDamaged for a failure of the database; None for an error of the caller."""
     if isinstance(error, StoreUnavailable):
         return error
     if not isinstance(error, psycopg.Error):
@@ -423,14 +428,14 @@ def explain(error: Exception) -> Exception | None:
 
 
 def unavailable(error: psycopg.Error) -> StoreUnavailable:
-    """The database's failure in words for the person who must mend it."""
+    """The database's failure in words for the operator who must fix it."""
     state = error.sqlstate or ""
     words = next((text for start, text in _REMEDIES if state.startswith(start)), _UNREACHABLE)
     said = (str(error).strip().splitlines() or [""])[0]
     return StoreUnavailable(f"PostgreSQL: {words} ({said})")
 
 
-# --- values, in PostgreSQL's binary format: exact, quick, and no text that ends at a NUL
+# --- values, in PostgreSQL's binary format: exact, fast, and safe for text with a NUL
 
 Encode = Callable[[Any], bytes]
 
@@ -442,7 +447,7 @@ _bigint = struct.Struct("!q").pack
 _bigint_item = struct.Struct("!iq").pack
 
 
-# The value itself; and a TypeError for whatever is not bytes.
+# Returns the value itself, and raises TypeError if it is not bytes.
 _bytea = b"".__add__
 
 
@@ -471,7 +476,7 @@ _ENCODE: dict[int, Encode] = {
 
 class _Prepared(msgspec.Struct, frozen=True, kw_only=True):
     name: bytes
-    # Of its parameters, in their order.
+    # The names of its parameters, in order.
     names: tuple[str, ...]
     encoders: tuple[Encode, ...]
     formats: list[int]

@@ -1,4 +1,4 @@
-"""Reads a ledger on PostgreSQL beside whoever writes it: makes and migrates nothing."""
+"""Reads a ledger on PostgreSQL while other processes write it; creates and migrates nothing."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _BEGIN = b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class PostgresReader:
-    """One connection that cannot write. For a command that looks and goes."""
+    """One read-only connection, for a command that reads and exits."""
 
     def __init__(self, url: str, *, must_be_current: bool = True, vault: Vault | None = None) -> None:
-        """Raises NoLedger where there is none, and SchemaMismatch for one that this Holdfast cannot read."""
+        """Raises NoLedger if there is none, and SchemaMismatch if this Holdfast cannot read it."""
         queries = load_queries("postgres")
         address = read_url(url)
         self._where = f"{address.get('dbname') or 'the database'} on {address.get('host') or 'this machine'}"
         self._link = PostgresConnection(address, queries, **_SETTINGS)
         self.vault = Vault(NoKey(), is_lenient=True) if vault is None else vault
         self._tx = Tx(PostgresStatements(self._link), self.vault)
-        # The time of the ledger is its server's, as for whoever writes it.
+        # The time of the ledger is its server's, as for its writers.
         self.clock = LedgerClock()
         try:
             known = load_migrations("postgres")
@@ -71,16 +71,16 @@ class PostgresReader:
         return self.read_now(read)
 
     def missing_indexes(self) -> list[Index]:
-        """Those that its migrations made, and that it has not any more."""
+        """The indexes that its migrations created and that are missing now."""
         found = self.read_now(lambda tx: [str(row[0]) for row in tx.statements.all("schema_indexes", {})])
         return missing_indexes(self.applied_migrations(), load_migrations("postgres"), found)
 
     def held_why(self) -> str | None:
-        """The server guards its own files, so nothing is held unless the ledger itself says so."""
+        """The server guards its own files, so resumes are held only if the ledger itself says so."""
         return self.read_now(lambda tx: tx.boots.fact("held"))
 
     def verify(self, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
-        """What the catalog says, then every digest and every count."""
+        """Checks the catalog, then every digest and every count."""
         try:
             missing = problems_of_indexes(self.missing_indexes())
             return missing + verify(self.read_now, problems_of_catalog, on_rows=on_rows)
@@ -91,15 +91,15 @@ class PostgresReader:
         self,
         target: str,
         *,
-        on_pages: Callable[[int, int], None] = lambda _done, _all: None,  # noqa: ARG002 - nothing to tell
+        on_pages: Callable[[int, int], None] = lambda _done, _all: None,  # noqa: ARG002 - no progress to report
     ) -> None:
         raise Refused(
-            "PostgreSQL is backed up with its own tools, while it is in use: "
+            "use PostgreSQL's own tools to back it up, while it is in use: "
             f"pg_dump --schema=holdfast --format=custom --file={target} DATABASE"
         )
 
     def facts(self) -> dict[str, object]:
-        """What the server says about itself, for whoever looks after it."""
+        """What the server reports about itself, for operators."""
         self.read_now(lambda _tx: None)
         return {
             name: self._link.show(name) for name in ("server_version", "synchronous_commit", "data_checksums")

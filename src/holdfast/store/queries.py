@@ -15,7 +15,7 @@ _LIST = re.compile(r"\bIN :(\w+)\[\]")
 _PARAMETER = re.compile(r"(?<![:\w]):(\w+)")
 _COMMENT = re.compile(r"--[^\n]*\n")
 
-# A list parameter is written `IN :ids[]`; each database unpacks the one value that carries it in its own way.
+# A list parameter is written `IN :ids[]`; it is passed as one value, which each database unpacks in its way.
 _UNPACK = {
     "sqlite": r"IN (SELECT value FROM json_each(:\1))",
     "postgres": r"= ANY (CAST(:\1 AS text[]))",
@@ -24,7 +24,7 @@ _UNPACK = {
 
 @functools.cache
 def load_queries(dialect: str) -> dict[str, str]:
-    """Every query by name, in the words of one database; parameters are still written `:name`. Read once."""
+    """Every query by name, in the dialect of one database; parameters are still written `:name`. Cached."""
     texts = read_files("common") | read_files(dialect)
     return {name: in_dialect(text, dialect) for name, text in texts.items()}
 
@@ -36,20 +36,20 @@ def read_files(folder: str) -> dict[str, str]:
         parts = _NAME.split(path.read_text(encoding="utf-8"))
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             if name in found:
-                raise ValueError(f"query {name} stands twice in sql/{folder}")
+                raise ValueError(f"query {name} is defined twice in sql/{folder}")
             found[name] = text
     return found
 
 
 def in_dialect(text: str, dialect: str) -> str:
-    """The text without comments, its lists unpacked."""
+    """The text without comments, with its lists unpacked."""
     text = _COMMENT.sub("", text + "\n").strip().rstrip(";")
     return _LIST.sub(_UNPACK[dialect], text) if "[]" in text else text
 
 
 def numbered(sql: str, order: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
-    """The text with `$1` for its first parameter and so on, and the parameters' names in that order: the one
-    that is given, or as they stand there."""
+    """The text with `$1` for its first parameter and so on, and the names of the parameters in that order:
+    the given order, or the order of appearance."""
     places = {name: place for place, name in enumerate(order, 1)}
     text = _PARAMETER.sub(lambda found: f"${places.setdefault(found[1], len(places) + 1)}", sql)
     return text, tuple(places)

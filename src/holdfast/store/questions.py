@@ -24,7 +24,7 @@ class Questions:
         self._sealing = tx.sealing
 
     def create(self, question: Question) -> Question:
-        """Store it; the question that already has its id is returned instead, as it stands."""
+        """Store it; if a question with its id exists, return that one as it is."""
         if self._sql.one("insert_question", row_from_question(question, self._sealing)) is not None:
             return question
         return self.get(question.id)
@@ -36,7 +36,7 @@ class Questions:
         return question_from_row(row, self._sealing)
 
     def answer(self, question_id: str, answer: bytes, *, by: str, now: datetime) -> bool:
-        """False when it was answered before: the first answer stays."""
+        """Record the answer; False when it was answered before: the first answer counts."""
         sealed = self._sealing.seal(answer, "questions.answer", question_id)
         params = {
             "id": question_id,
@@ -51,15 +51,15 @@ class Questions:
         return False
 
     def open_page(self, limit: int = 50, after: str = "") -> list[Question]:
-        """What nobody has answered, oldest first; the last id of a page is the page token of the next."""
+        """Unanswered questions, oldest first; the last id of a page is the page token of the next."""
         found = self._sql.all("open_questions", {"after": after, "limit": limit})
         return [question_from_row(row, self._sealing) for row in found]
 
     def open_of_task(self, task_id: str, *, limit: int = 50) -> list[Question]:
-        """What this task waits to hear, oldest first."""
+        """The unanswered questions of this task, oldest first."""
         found = self._sql.all("open_questions_of_task", {"task_id": task_id, "limit": limit})
         return [question_from_row(row, self._sealing) for row in found]
 
     def resolve(self, prefix: str) -> QuestionId:
-        """The one id that begins so."""
+        """The one id with this prefix."""
         return QuestionId(resolve(self._tx, "question", "find_questions", prefix))

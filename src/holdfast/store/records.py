@@ -1,4 +1,4 @@
-"""Records that are created, read and moved by the table of their noun, and need nothing else yet."""
+"""The shared base of nouns whose records are created, read and moved by the table of moves."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ R = TypeVar("R")
 
 
 class Place(msgspec.Struct, frozen=True):
-    """How far a walk through what is old has got."""
+    """The position of a walk through old records."""
 
     at: int = 0
     id: str = ""
 
 
 class Walked(msgspec.Struct, frozen=True, kw_only=True):
-    """What may go of those that were looked at, and where to go on; from the start again after the last."""
+    """The records of a page that may be deleted, and where the next page begins; after the last page, the
+    start."""
 
     ids: list[str]
     place: Place
 
 
 class Records(Generic[R]):
-    """One noun. Its queries are `insert_`, `get_` and `move_<noun>`, and `find_<noun>` where it has a key."""
+    """One noun. Its queries are `insert_`, `get_` and `move_<noun>`, and `find_<noun>` if it has a key."""
 
     noun: ClassVar[str]
-    # Whether something beside the id is unique; `find_<noun>` then knows both.
+    # Whether it has another unique key beside the id; `find_<noun>` then looks for both.
     has_key: ClassVar[bool] = False
     from_row: Callable[[Row], R]
     to_row: Callable[[R], dict[str, Any]]
@@ -55,7 +56,7 @@ class Records(Generic[R]):
         return type(self).to_row(record)
 
     def create(self, record: R) -> R:
-        """Store it; the record that already has its id or its unique key is returned instead."""
+        """Store it; if a record with its id or its unique key exists, return that one instead."""
         row = self._row_of(record)
         if self._sql.one(f"insert_{self.noun}", row) is not None:
             return record
@@ -69,7 +70,7 @@ class Records(Generic[R]):
         return self._read(row)
 
     def move(self, record_id: str, to: StrEnum, *, now: datetime, **guards: object) -> R:
-        """Raises IllegalMove unless the table allows it; the UPDATE itself carries the guard."""
+        """Raises IllegalMove if the table of moves does not allow it; the guard is part of the UPDATE."""
         params = {
             "id": record_id,
             "to": to.value,
@@ -85,21 +86,22 @@ class Records(Generic[R]):
 
 
 class Prunable(Records[R]):
-    """One noun that retention forgets. Its queries are also `<nouns>_to_prune` and `delete_<nouns>`."""
+    """One noun that retention deletes. Its queries are also `<nouns>_to_prune` and `delete_<nouns>`."""
 
     nouns: ClassVar[str]
 
     def to_prune(self, *, older_than: datetime, limit: int) -> list[str]:
-        """Ids of what came to its end by then and that nothing needs any more, oldest first."""
+        """Ids of records that ended before then and that nothing needs any more, oldest first."""
         params = {"older_than": to_micros(older_than), "limit": limit}
         return [row[0] for row in self._sql.all(f"{self.nouns}_to_prune", params)]
 
     def delete(self, ids: Sequence[str]) -> int:
-        """How many were removed; what has not come to its end stays."""
+        """Delete those that have ended; returns how many."""
         return len(self._sql.all(f"delete_{self.nouns}", {"ids": self._sql.pack(ids)})) if ids else 0
 
     def _walk(self, *, older_than: datetime, after: Place, limit: int, **params: object) -> Walked:
-        """Of `limit` old ones, those that may go: what must stay is looked at once in a round, not always."""
+        """Of `limit` old records, those that may be deleted. Records that must stay are read once per round,
+        not every time."""
         params |= {
             "older_than": to_micros(older_than),
             "after_at": after.at,

@@ -1,7 +1,7 @@
-"""Gives a ledger its key, and another outer key later: no value is touched, one fact is.
+"""Gives a ledger its key, and replaces the outer key later: that changes one fact, and no value.
 
-The new outer key is durable before the ledger names it, under a name of its own, so that a process that is
-killed anywhere in between leaves a ledger whose key is found.
+The new outer key is stored durably under its own name before the ledger names it. So if the process is killed
+at any point, the ledger's key can still be found.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from holdfast.store.transaction import Tx
 class Rekeyed(msgspec.Struct, frozen=True, kw_only=True):
     """Fingerprints of the outer keys before and after, and where the old one is kept."""
 
-    # The ledger has the new key, which could not be put into its place: it is found beside it.
+    # The ledger uses the new key, but the key could not be moved to its place; it is found beside it.
     problem: str | None = None
 
     before: str
     after: str
     kept: Path | None = None
-    # The key did not come from the file: the operator puts it where it is looked for.
+    # The key did not come from the file: the operator must put the new one where it comes from.
     is_given: bool = False
 
 
@@ -51,16 +51,16 @@ def read_wrapped(tx: Tx) -> WrappedKey | None:
 def settle(store: Store, vault: Vault, *, is_shared: bool) -> None:
     """Give the ledger its key now, unless it has one. Raises KeyWrong, KeyMissing.
 
-    Later would be too late: two processes, each with a key of its own, would both have begun to work. Only
-    the key file of a ledger that is no other host's is made with the first secret: every process on this
-    machine finds the same one.
+    Later would be too late: two processes with different keys might both have begun to work. Only the key
+    file of a ledger that no other host shares can wait until the first secret: every process on this machine
+    finds the same file.
     """
     store.read_now(vault.begin)
     if vault.has_begun:
         return
     if vault.mode is SealMode.NEVER or vault.is_lenient:
         return
-    # Also if it is not needed yet: a key that cannot be used is told before any work begins.
+    # Loaded even if it is not needed yet, to report an unusable key before any work begins.
     outer, key = vault.outer, vault.outer.load()
     if not is_shared and isinstance(outer, FileKey):
         return
@@ -84,8 +84,8 @@ def settle(store: Store, vault: Vault, *, is_shared: bool) -> None:
         outer.withdraw(ours)
         if outer.load(found.outer) is None:
             raise KeyWrong(
-                f"another host gave this ledger its key (fingerprint {found.outer}) a moment before; bring "
-                "it here: `holdfast store key export` there, `holdfast store key import` here"
+                f"another host has just given this ledger its key (fingerprint {found.outer}); copy the key: "
+                "`holdfast store key export` there, `holdfast store key import` here"
             )
     store.read_now(vault.begin)
 
@@ -93,8 +93,8 @@ def settle(store: Store, vault: Vault, *, is_shared: bool) -> None:
 def rekey(store: Store, outer: OuterKey, environ: Mapping[str, str]) -> Rekeyed | None:
     """Wrap the ledger's key with a new outer key; None when the ledger has no key yet.
 
-    The new one is made and kept in the file, or comes from HOLDFAST_NEW_KEY. Raises KeyProblem before
-    anything is changed.
+    The new one is created in the key file, or comes from HOLDFAST_NEW_KEY. Raises KeyProblem before anything
+    changes.
     """
     fact = store.read_now(_read_fact)
     if fact is None:
@@ -105,21 +105,21 @@ def rekey(store: Store, outer: OuterKey, environ: Mapping[str, str]) -> Rekeyed 
     if given is not None:
         new = read_text(given, f"the variable {NEW_KEY_VARIABLE}")
     elif isinstance(outer, FileKey):
-        read_key_file(outer.path)  # refused now rather than when the ledger has the new one
+        read_key_file(outer.path)  # report a bad file before the ledger gets the new key
         new = outer.propose()
     else:
         raise KeyMissing(
-            f"the key comes from {outer.where}, where no new one can be put: set {NEW_KEY_VARIABLE} to the "
-            "new key for this command, and put it there afterwards"
+            f"the key comes from {outer.where}, where this command cannot store a new one: set "
+            f"{NEW_KEY_VARIABLE} to the new key for this command, and store it there afterwards"
         )
     after = fingerprint(new)
     if after == found.outer:
-        raise BadInput(NEW_KEY_VARIABLE, "that is the key that the ledger has now; make another one")
+        raise BadInput(NEW_KEY_VARIABLE, "this is the ledger's current key; make another one")
     is_done = store.write_now(_replacing(fact, wrap(inner, new)))
     if not is_done:
         if isinstance(outer, FileKey) and given is None:
             outer.withdraw(after)
-        raise Refused("another process changed the ledger's key meanwhile; look at `holdfast store key show`")
+        raise Refused("another process has changed the ledger's key; run `holdfast store key show`")
     if given is not None or not isinstance(outer, FileKey):
         return Rekeyed(before=found.outer, after=after, is_given=True)
     try:
@@ -129,25 +129,25 @@ def rekey(store: Store, outer: OuterKey, environ: Mapping[str, str]) -> Rekeyed 
 
 
 def start_over(store: Store, outer: OuterKey) -> Rekeyed | None:
-    """A new key for a ledger whose outer key was lost; None when the ledger has none yet.
+    """Make a new key for a ledger whose outer key was lost; None when the ledger has none yet.
 
-    What was sealed until now stays unreadable. The wrapped key is kept, in case the outer key turns up.
+    What was sealed until now stays unreadable. The wrapped key is kept, in case the outer key is found.
     """
     fact = store.read_now(_read_fact)
     if fact is None:
         return None
     found = WrappedKey.read(fact)
     if opens(found, outer):
-        raise BadInput("--lost", "the key here opens this ledger; leave the option out")
+        raise BadInput("--lost", "the available key opens this ledger; leave the option out")
     key = outer.load() or outer.make()
     is_done = store.write_now(_replacing(fact, wrap(LedgerKey.new(), key), lost=found))
     if not is_done:
-        raise Refused("another process changed the ledger's key meanwhile; look at `holdfast store key show`")
+        raise Refused("another process has changed the ledger's key; run `holdfast store key show`")
     return Rekeyed(before=found.outer, after=fingerprint(key), is_given=not isinstance(outer, FileKey))
 
 
 def opens(found: WrappedKey, outer: OuterKey) -> bool:
-    """Whether the key here is the ledger's. Raises KeyProblem for one that must not be used."""
+    """Whether the available key is the ledger's. Raises KeyProblem for a key that must not be used."""
     try:
         unwrap(found, outer.load(found.outer), outer)
     except (KeyMissing, KeyWrong):
@@ -156,21 +156,21 @@ def opens(found: WrappedKey, outer: OuterKey) -> bool:
 
 
 def bring(outer: FileKey, key: bytes, found: WrappedKey | None) -> Path | None:
-    """Put a key from elsewhere into the file; says where the one before is kept. Raises KeyWrong."""
+    """Store a key from another host in the file; returns where the old one is kept. Raises KeyWrong."""
     if found is not None:
         try:
             unwrap(found, key, outer)
         except KeyWrong as error:
             raise KeyWrong(
-                f"that key has the fingerprint {fingerprint(key)}, and this ledger is sealed with "
-                f"{found.outer}; export it on a host where `holdfast store key show` says that they agree"
+                f"this key has the fingerprint {fingerprint(key)}, but this ledger is sealed with "
+                f"{found.outer}; export it on a host where `holdfast store key show` says that it opens"
             ) from error
     read_key_file(outer.path)  # refused before anything is written
     try:
         outer.propose(key)
         return outer.adopt(fingerprint(key))
     except OSError as error:
-        raise KeyProblem(f"{outer.path} cannot be written, {error.strerror}: check its directory") from error
+        raise KeyProblem(f"{outer.path} cannot be written: {error.strerror}; check its directory") from error
 
 
 def _read_fact(tx: Tx) -> str | None:
@@ -178,7 +178,7 @@ def _read_fact(tx: Tx) -> str | None:
 
 
 def _replacing(old: str, new: WrappedKey, *, lost: WrappedKey | None = None) -> Write[bool]:
-    """One write, which may run again after its own commit."""
+    """A write that may run again after its own commit."""
     wanted = new.write()
 
     def replace(tx: Tx) -> bool:

@@ -33,27 +33,27 @@ class Runs:
         self._sql = tx.statements
 
     def create(self, run: Run) -> bool:
-        """False when it was there before: the write runs a second time after its own commit."""
+        """False when it exists already: the write runs a second time after its own commit."""
         if self._sql.one("insert_run", row_from_run(run)) is None:
             return False
         self._tx.count("run", run.status, 1)
         return True
 
     def create_many(self, runs: Sequence[Run]) -> None:
-        """New runs of checkpoints that the caller holds, so none of them can be there already."""
+        """Store new runs of checkpoints that the caller holds, so none of them can exist already."""
         self._sql.many("insert_run", [row_from_run(run) for run in runs])
         for run in runs:
             self._tx.count("run", run.status, 1)
 
     def get(self, run_id: str) -> Run:
-        """Raises RowDamaged rather than hand out what was not written."""
+        """Raises RowDamaged instead of returning a damaged run."""
         run = self.look(run_id)
         if run.is_damaged:
             raise RowDamaged("run", run_id)
         return run
 
     def look(self, run_id: str) -> Run:
-        """The run as it stands, damaged or not: for showing and for ending, never for working on."""
+        """The run, damaged or not: for showing and for ending, never for executing."""
         return self._one("get_run", run_id)
 
     def get_many(self, run_ids: Sequence[str]) -> dict[str, Run]:
@@ -61,7 +61,7 @@ class Runs:
         return {row[0]: run_from_row(row) for row in found}
 
     def lock(self, run_id: str) -> Run:
-        """The run, damaged or not, to be changed in this transaction."""
+        """The run, damaged or not, locked until this transaction ends."""
         return self._one("lock_run", run_id)
 
     def live_of_task(self, task_id: str) -> Run | None:
@@ -99,7 +99,7 @@ class Runs:
         now: datetime,
         lease: timedelta,
     ) -> list[Run]:
-        """The most urgent ready runs, each with a new fence; `with_token` finds them again."""
+        """Claim the most urgent ready runs, each with a new fence; `with_token` finds them again."""
         params = self._claim_params(boot_id, token, now, lease) | {"limit": limit}
         try:
             if names is None:
@@ -108,12 +108,12 @@ class Runs:
                 found = self._sql.all("claim_named_runs", params | {"names": self._sql.pack(names)})
             runs = sorted((run_from_row(row) for row in found), key=by_urgency)
         except RowDamaged:
-            runs = self.with_token(boot_id, token)  # claimed, but one of them cannot be told: read them again
+            runs = self.with_token(boot_id, token)  # claimed, but a row is damaged: read them again
         self._tx.moved("run", RunStatus.QUEUED, RunStatus.RUNNING, len(runs))
         return runs
 
     def ready_since(self, since: datetime, names: Sequence[str], *, limit: int) -> list[str]:
-        """Ready runs that were created from then on, of these tasks; of all when none is named."""
+        """Ready runs created since then, of tasks with these names; of all tasks when none is given."""
         params = {
             "since": to_micros(since),
             "names": self._sql.pack(names),
@@ -132,12 +132,12 @@ class Runs:
         lease: timedelta,
         status: RunStatus = RunStatus.QUEUED,
     ) -> Run | None:
-        """One run by its id, if it is still in that status."""
+        """Claim one run by its id, if it still has that status."""
         params = self._claim_params(boot_id, token, now, lease) | {"id": run_id, "from": status.value}
         return self.look(run_id) if self._moved_one("claim_run", params, status, RunStatus.RUNNING) else None
 
     def suspects(self, *, limit: int = 1) -> list[tuple[str, str, datetime]]:
-        """Ready runs that must be carried alone: id, task name, since when."""
+        """Ready runs that must execute alone: id, task name, since when."""
         found = self._sql.all("suspects_waiting", {"limit": limit})
         return [(row[0], row[1], from_micros(row[2])) for row in found]
 
@@ -150,7 +150,8 @@ class Runs:
     def renew(
         self, run_ids: Sequence[str], *, boot_id: str, now: datetime, lease: timedelta
     ) -> dict[str, tuple[int, datetime]]:
-        """The new end of each lease that the boot still holds, with its fence; the others are lost."""
+        """Renew leases; returns the fence and new end of each that the boot still holds. The others are
+        lost."""
         params = {
             "ids": self._sql.pack(run_ids),
             "boot_id": boot_id,
@@ -190,14 +191,14 @@ class Runs:
     def end(
         self, run_id: str, fence: int, to: RunStatus, *, failure: Failure | None, now: datetime
     ) -> Run | None:
-        """The holder ends its run; None when the fence is no longer the newest or the run has ended."""
+        """End a run for its holder; None when the fence is no longer the newest or the run has ended."""
         is_ended = self.end_held(run_id, fence, to, failure=failure, now=now)
         return self.look(run_id) if is_ended else None
 
     def end_held(
         self, run_id: str, fence: int, to: RunStatus, *, failure: Failure | None, now: datetime
     ) -> bool:
-        """The same for who has the run already."""
+        """The same for a caller that needs no Run back."""
         params = {
             "id": run_id,
             "fence": fence,
@@ -208,7 +209,7 @@ class Runs:
         return self._moved_one("end_run", params, RunStatus.RUNNING, to)
 
     def succeed(self, claims: Sequence[Claim], *, now: datetime) -> int:
-        """Holders end their runs well, together; returns how many were still held with those fences."""
+        """End several runs with success; returns how many were still held with those fences."""
         params = {
             "ids": self._sql.pack([claim.run_id for claim in claims]),
             "held": self._sql.pack([f"{claim.run_id}:{claim.fence}" for claim in claims]),
@@ -219,7 +220,7 @@ class Runs:
         return ended
 
     def end_idle(self, run: Run, to: RunStatus, *, failure: Failure | None, now: datetime) -> bool:
-        """End a run that nobody holds."""
+        """End a run that no worker holds."""
         params = {
             "id": run.id,
             "from": run.status.value,
@@ -256,28 +257,28 @@ class Runs:
         }
         return self._moved_one("set_run_failed_resume", params, run.status, RunStatus.FAILED_RESUME)
 
-    # --- what is due, and what nobody carries any more
+    # --- due runs, and runs whose lease has lapsed
 
     def ready_due(self, *, now: datetime, limit: int) -> int:
-        """Runs whose time has come join the ready ones."""
+        """Move due runs to the ready queue; returns how many."""
         return len(self._sql.all("ready_due_runs", {"now": to_micros(now), "limit": limit}))
 
     def waits_over(self, *, now: datetime, limit: int) -> list[tuple[str, str]]:
-        """Waiting runs whose due time has come: run and task ids."""
+        """Waiting runs that are due: run and task ids."""
         found = self._sql.all("waits_over", {"now": to_micros(now), "limit": limit})
         return [(row[0], row[1]) for row in found]
 
     def waiting_on(self, waits_on: str) -> list[tuple[str, str]]:
-        """Runs that wait for exactly this: run and task ids. It looks at all that wait."""
+        """Runs that wait for exactly this: run and task ids. It scans all waiting runs."""
         return [(row[0], row[1]) for row in self._sql.all("runs_waiting_on", {"waits_on": waits_on})]
 
     def next_due_at(self) -> datetime | None:
-        """When the next run is due that is not ready yet; None when there is none."""
+        """When the next run that is not ready becomes due; None when there is none."""
         found = self._sql.all("next_due_runs", {})
         return min((from_micros(row[0]) for row in found if row[0] is not None), default=None)
 
     def has_ready(self, names: Sequence[str]) -> bool:
-        """Whether something is there to be claimed by who knows these names."""
+        """Whether there is a ready run of a task with one of these names."""
         return self._sql.one("find_ready_run", {"names": self._sql.pack(names)}) is not None
 
     def ready_of_tree(
@@ -305,12 +306,12 @@ class Runs:
         return [run_from_row(row) for row in found]
 
     def next_lapse(self, *, now: datetime) -> timedelta | None:
-        """How long until the first lease lapses, of claims and of resumes; None when nobody has one."""
+        """How long until the first lease of a claim or a resume lapses; None when there is no lease."""
         found = self._sql.all("next_lapse", {"now": to_micros(now)})
         return min((row[0] * _MICROSECOND for row in found if row[0] is not None), default=None)
 
     def lock_running(self, run_ids: Sequence[str]) -> list[Run]:
-        """Of these, those still running, to be changed in this transaction."""
+        """Those of these runs that are still running, locked until this transaction ends."""
         found = self._sql.all("lock_running", {"ids": self._sql.pack(run_ids)})
         return [run_from_row(row) for row in found]
 
@@ -325,7 +326,7 @@ class Runs:
         return run_from_row(row)
 
     def with_token(self, boot_id: str, token: str) -> list[Run]:
-        """What a claim whose answer was lost has already taken."""
+        """The runs of a claim whose answer was lost."""
         found = self._sql.all("claims_with_token", {"boot_id": boot_id, "token": token})
         return [run_from_row(row) for row in found]
 

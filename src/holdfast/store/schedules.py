@@ -28,19 +28,20 @@ class Firings(Prunable[Firing]):
     to_row = staticmethod(row_from_firing)
 
     def find(self, firing: Firing) -> Firing | None:
-        """The firing that has its id, or is its occurrence."""
+        """The stored firing with the same id or the same occurrence."""
         row = self._sql.one("find_firing", row_from_firing(firing))
         return None if row is None else firing_from_row(row)
 
     def of_message(self, message_id: str) -> Firing | None:
-        """The firing that posted this message; None when none did."""
+        """The firing that posted this message, or None."""
         row = self._sql.one("find_firing_of_message", {"message_id": message_id})
         return None if row is None else firing_from_row(row)
 
     def follow(
         self, message_id: str, to: FiringStatus, *, task_id: str | None, now: datetime
     ) -> Firing | None:
-        """The firing that posted this message goes with it; None when none did, or when it went before."""
+        """Move the firing that posted this message along with it; None when there is none, or it has moved
+        before."""
         params = {
             "message_id": message_id,
             "to": to.value,
@@ -52,7 +53,7 @@ class Firings(Prunable[Firing]):
         return None if row is None else firing_from_row(row)
 
     def repost(self, firing_id: str, message_id: str, *, now: datetime) -> Firing:
-        """It was queued again, and has posted this. Raises IllegalMove unless it was."""
+        """Record the new message of a firing that was queued again. Raises IllegalMove if it was not."""
         params = {"id": firing_id, "message_id": message_id, "now": to_micros(now)}
         row = self._sql.one("repost_firing", params)
         if row is None:
@@ -63,10 +64,10 @@ class Firings(Prunable[Firing]):
     def last_of(
         self, schedule: str, *, until: datetime | None = None, slack: timedelta = timedelta(0)
     ) -> Firing | None:
-        """The latest occurrence that is known; or the latest up to and with a moment.
+        """The latest known occurrence, or the latest until a moment, inclusive.
 
-        One that was missed, and written down more than `slack` after that moment, is left out: the clock of
-        whoever wrote it was ahead, and it may still fire.
+        A missed occurrence that was recorded more than `slack` after that moment is left out: the clock of
+        the gateway that recorded it was ahead, and it may still fire.
         """
         params = {
             "schedule": schedule,
@@ -77,7 +78,7 @@ class Firings(Prunable[Firing]):
         return None if row is None else firing_from_row(row)
 
     def page(self, schedule: str, *, before: datetime | None = None, limit: int = 50) -> list[Firing]:
-        """Latest first; the moment of the last one leads to the next page."""
+        """Latest first; the time of the last one is the page token of the next page."""
         params = {
             "schedule": schedule,
             "before": _LAST_MICROS if before is None else to_micros(before),
@@ -86,5 +87,5 @@ class Firings(Prunable[Firing]):
         return [firing_from_row(row) for row in self._sql.all("page_of_firings", params)]
 
     def open(self, *, limit: int) -> list[Firing]:
-        """What is due, running or queued again, oldest first."""
+        """Firings that are due, running or queued again, oldest first."""
         return [firing_from_row(row) for row in self._sql.all("open_firings", {"limit": limit})]

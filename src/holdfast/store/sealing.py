@@ -1,7 +1,7 @@
-"""Seals what holds a secret before it is stored, and opens it again (docs/adr/0021).
+"""Seals (encrypts) values with secrets before they are stored, and opens them again (docs/adr/0021).
 
-A Vault knows the ledger's key. Rows are written and read through a Sealing, which is the vault as one
-transaction sees it, or as everyone outside of transactions does.
+A Vault knows the ledger's key. Rows are written and read through a Sealing, which gives access to the vault
+inside one transaction, or outside of transactions.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 KEY_BYTES: Final = 32
-# How the key of a ledger comes into a file.
+# How to get the ledger's key into the key file.
 BRING: Final = (
-    "put it back, or bring it from a host that has it: `holdfast store key export` there, "
+    "put it back, or copy it from a host that has it: `holdfast store key export` there, "
     "`holdfast store key import` here"
 )
-# The ledger's fact that holds the ledger's key.
+# The fact that holds the ledger's wrapped key.
 FACT: Final = "seal_key"
-# The ledger's fact that names the key before it, if that was lost with its outer key.
+# The fact that holds the previous key, if its outer key was lost.
 LOST: Final = "seal_key_lost"
-# No JSON begins with it, nor does any other form in which something is stored.
+# The first byte of a sealed value; JSON and all other stored forms begin differently.
 MARK: Final = b"\x01"
 
 _ID_BYTES = 4
 _NONCE_BYTES = 24
-# How long the digest of an input is when it is keyed.
+# The length of a keyed digest of an input.
 KEYED_BYTES: Final = len(MARK) + _ID_BYTES + 8
 _HEAD_BYTES = len(MARK) + _ID_BYTES + _NONCE_BYTES
 _WRAPPED = ("ledger_facts", FACT)
@@ -46,7 +46,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class OuterKey(Protocol):
-    """The key outside of the database that wraps the ledger's key: a file, a variable, a command."""
+    """The key outside the database that wraps the ledger's key: in a file, a variable or a command."""
 
     @property
     def where(self) -> str:
@@ -55,29 +55,29 @@ class OuterKey(Protocol):
 
     @property
     def remedy(self) -> str:
-        """For messages: how the right key comes there."""
+        """For messages: how to get the right key there."""
         ...
 
     def load(self, wanted: str | None = None) -> bytes | None:
-        """The key, or None when there is none yet. Raises KeyProblem for one that must not be used.
+        """The key, or None when there is none yet. Raises KeyProblem for a key that must not be used.
 
-        Where several keys may lie, it is the one with the fingerprint that is wanted, if that is there.
+        If there are several keys, it is the one with the wanted fingerprint, if that exists.
         """
         ...
 
     def make(self) -> bytes:
-        """A new key, durable when this returns; the one that is there when another process was first.
+        """A new key, durable when this returns; the existing key if another process made one first.
 
-        Raises KeyMissing when none can be made in this place.
+        Raises KeyMissing when this source cannot make one.
         """
         ...
 
 
 class MemoryKey:
-    """For a ledger in memory: the key ends with it."""
+    """For a ledger in memory: the key exists only in this process."""
 
     where = "the memory of this process"
-    remedy = "a ledger in memory has no other"
+    remedy = "a ledger in memory has no other key"
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(KEY_BYTES)
@@ -90,9 +90,9 @@ class MemoryKey:
 
 
 class WrappedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """The ledger's key as the ledger keeps it."""
+    """The ledger's key as stored in the ledger, encrypted with the outer key."""
 
-    # Of the ledger's key: sealed values name it.
+    # The id of the ledger's key, which sealed values contain.
     id: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{8}\Z")]
     # The fingerprint of the outer key.
     outer: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{16}\Z")]
@@ -100,7 +100,7 @@ class WrappedKey(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, fact: str) -> WrappedKey:
-        """Raises KeyWrong. The fingerprint becomes a part of a file's name, so it must be one."""
+        """Raises KeyWrong. The fingerprint becomes part of a file name, so its shape is checked."""
         try:
             return msgspec.json.decode(fact, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -111,12 +111,12 @@ class WrappedKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(outer: bytes) -> str:
-    """Tells outer keys apart; they are random, so none is found by it."""
+    """Identifies an outer key. Keys are random, so the fingerprint does not reveal them."""
     return hashlib.blake2b(outer, digest_size=8, person=b"holdfast outer").hexdigest()
 
 
 class LedgerKey:
-    """The ledger's own key, and those derived from it."""
+    """The ledger's own key, and the keys derived from it."""
 
     __slots__ = ("_cipher", "_digests", "_files", "_nonces", "id", "raw")
 
@@ -133,7 +133,7 @@ class LedgerKey:
         return cls(secrets.token_bytes(KEY_BYTES))
 
     def seal(self, plain: bytes, place: tuple[str, ...]) -> bytes:
-        """Bound to its place. The same value there gives the same bytes, because a write may run twice."""
+        """Seal a value, bound to its place. It is deterministic, because a write may run twice."""
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as encrypt
 
         bound = _pack(place)
@@ -143,7 +143,7 @@ class LedgerKey:
         return b"%b%b%b%b" % (MARK, self.id, nonce, encrypt(plain, bound, nonce, self._cipher))
 
     def open(self, sealed: bytes, place: tuple[str, ...]) -> bytes | None:
-        """None for what was sealed with another key, in another place, or was changed since."""
+        """The value; None if it was sealed with another key or in another place, or was changed since."""
         if sealed[len(MARK) : len(MARK) + _ID_BYTES] != self.id or len(sealed) < _HEAD_BYTES:
             return None
         from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as decrypt
@@ -156,13 +156,13 @@ class LedgerKey:
             return None
 
     def conceal(self, digest: bytes) -> bytes:
-        """One that cannot be made from a guess without the key; it names the key, so that a digest that
-        another key made is not taken for that of another plaintext."""
+        """A keyed digest, so that a guess of the plaintext cannot be checked without the key. It contains the
+        key's id, so that digests of different keys are not compared."""
         concealed = hashlib.blake2b(digest, digest_size=len(digest), key=self._digests).digest()
         return b"%b%b%b" % (MARK, self.id, concealed)
 
     def for_file(self, *place: str) -> bytes:
-        """A key for what a tool keeps in a file of its own; nothing else can be opened with it."""
+        """A derived key for a tool's own file; it opens nothing else."""
         return hashlib.blake2b(_pack(place), digest_size=KEY_BYTES, key=self._files).digest()
 
     def digest(self, payload: bytes, size: int) -> bytes:
@@ -170,13 +170,13 @@ class LedgerKey:
 
 
 def wrap(key: LedgerKey, outer: bytes) -> WrappedKey:
-    """The ledger's key as the ledger keeps it, for a process with the outer key."""
+    """Encrypt the ledger's key with the outer key."""
     wrapped = LedgerKey(outer).seal(key.raw, (*_WRAPPED, key.id.hex()))
     return WrappedKey(id=key.id.hex(), outer=fingerprint(outer), wrapped=base64.b64encode(wrapped).decode())
 
 
 def unwrap(found: WrappedKey, outer: bytes | None, source: OuterKey) -> LedgerKey:
-    """Raises KeyMissing without an outer key, KeyWrong with another one."""
+    """The ledger's key. Raises KeyMissing without an outer key, KeyWrong with a wrong one."""
     if outer is None:
         raise KeyMissing(
             f"this ledger is sealed with the key {found.outer} (its fingerprint), which is not in "
@@ -184,7 +184,7 @@ def unwrap(found: WrappedKey, outer: bytes | None, source: OuterKey) -> LedgerKe
         )
     if fingerprint(outer) != found.outer:
         raise KeyWrong(
-            f"this ledger is sealed with the key {found.outer} (its fingerprint), and the one in "
+            f"this ledger is sealed with the key {found.outer} (its fingerprint), but the one in "
             f"{source.where} is {fingerprint(outer)}; {source.remedy}"
         )
     try:
@@ -193,33 +193,33 @@ def unwrap(found: WrappedKey, outer: bytes | None, source: OuterKey) -> LedgerKe
         sealed = b""
     raw = LedgerKey(outer).open(sealed, (*_WRAPPED, found.id))
     if raw is None:
-        raise KeyWrong(f"the ledger's {FACT} is damaged: its own key does not open it; restore a backup")
+        raise KeyWrong(f"the ledger's {FACT} is damaged: the right key does not open it; restore a backup")
     return LedgerKey(raw)
 
 
 class Vault:
-    """The ledger's key of one ledger, as far as this process knows it."""
+    """The key of one ledger, loaded when this process first needs it."""
 
     def __init__(
         self, outer: OuterKey, mode: SealMode = SealMode.SECRETS, *, is_lenient: bool = False
     ) -> None:
         self.outer = outer
         self.mode = mode
-        # Only looks: it shows [sealed] for what it has no key for.
+        # A reader that shows [sealed] for values that it cannot open, instead of raising.
         self.is_lenient = is_lenient
-        # Finds the key outside of a transaction; the store says how.
+        # Finds the key outside of a transaction; set by the store.
         self.ask: Callable[[], LedgerKey] | None = None
-        # The same for a comparison: None when the ledger has none.
+        # The same for comparisons: None when the ledger has no key.
         self.look: Callable[[], LedgerKey | None] = lambda: None
-        # The key could not be fetched: a command that only looks does not ask again for each value.
+        # The key could not be fetched; a reader does not retry for each value.
         self.is_away = False
-        # The key, once this process has had to do with a sealed value.
+        # The key, once this process has sealed or opened a value.
         self.known: LedgerKey | None = None
-        # What opens it, as it was at the start: the outer key may be changed while this process works.
+        # The wrapped key and its outer key at the start: the outer key may be replaced while this runs.
         self._begun: tuple[WrappedKey, bytes] | None = None
 
     def begin(self, tx: Tx) -> None:
-        """Looks whether the key here is the ledger's, when there is one. Raises KeyMissing, KeyWrong."""
+        """If the ledger has a key, check that the available one opens it. Raises KeyMissing, KeyWrong."""
         fact = tx.boots.fact(FACT)
         if fact is not None and not self.is_lenient:
             found = WrappedKey.read(fact)
@@ -231,11 +231,11 @@ class Vault:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the ledger has a key, and the one here opens it."""
+        """Whether the ledger has a key and the available one opens it."""
         return self._begun is not None
 
     def _outer_for(self, found: WrappedKey) -> bytes | None:
-        """Raises KeyProblem, which names the key that the ledger needs: another one does not help."""
+        """Raises KeyProblem, which names the key that the ledger needs."""
         try:
             return self.outer.load(found.outer)
         except KeyProblem as problem:
@@ -245,8 +245,8 @@ class Vault:
             ) from problem
 
     def key(self, tx: Tx | None) -> LedgerKey:
-        """The ledger's key. Raises KeyNeeded in a transaction when there is none: the writer makes it, in
-        a transaction of its own, and runs the write again."""
+        """The ledger's key. In a transaction, raises KeyNeeded when there is none: the writer then makes it
+        in a transaction of its own, and runs the write again."""
         if self.known is not None:
             return self.known
         if tx is None:
@@ -258,7 +258,7 @@ class Vault:
         return found
 
     def find(self, tx: Tx) -> LedgerKey | None:
-        """The ledger's key, to open something with; None when it has none. Raises KeyMissing, KeyWrong."""
+        """The ledger's key for opening; None when the ledger has none. Raises KeyMissing, KeyWrong."""
         if self.known is not None:
             return self.known
         if self._begun is not None:
@@ -271,19 +271,19 @@ class Vault:
         return self.known
 
     def make(self, tx: Tx) -> None:
-        """Gives the ledger a key unless it has one; nothing may be sealed with it before this commits."""
+        """Give the ledger a key unless it has one; nothing may be sealed with it before this commits."""
         if tx.boots.fact(FACT) is None:
             outer = self.outer.load() or self.outer.make()
             tx.boots.add_fact(FACT, wrap(LedgerKey.new(), outer).write())
 
 
 def has_lost_key(tx: Tx) -> bool:
-    """Whether the ledger may have values that no key opens any more."""
+    """Whether the ledger may have values that no key opens, because a key was lost."""
     return tx.boots.fact(LOST) is not None
 
 
 class KeyNeeded(Exception):
-    """A write has to seal something, and the ledger has no key yet."""
+    """A write must seal a value, and the ledger has no key yet."""
 
     def __init__(self, vault: Vault) -> None:
         super().__init__("the ledger has no key yet")
@@ -291,7 +291,7 @@ class KeyNeeded(Exception):
 
 
 class Sealing:
-    """A vault as one transaction sees it, or as code outside of transactions does."""
+    """Access to a vault inside one transaction, or outside of transactions."""
 
     __slots__ = ("_is_all", "_is_never", "_tx", "vault")
 
@@ -302,29 +302,29 @@ class Sealing:
         self._is_never = vault.mode is SealMode.NEVER
 
     def _key(self) -> LedgerKey:
-        """To seal with. Raises CannotSeal when there is none and none can be made."""
+        """The key for sealing. Raises CannotSeal when there is none and none can be made."""
         try:
             return self.vault.key(self._tx)
         except KeyProblem as error:
             raise CannotSeal(str(error)) from error
 
     def seal(self, plain: bytes, *place: str, of_secret: bool = False) -> bytes:
-        """The value as it is stored: itself, or sealed in its place. What was made of a secret is sealed,
-        too: it may be a digest of it."""
+        """The value as it is stored: unchanged, or sealed in its place. With `of_secret` it is sealed even if
+        it holds no secret itself: it may be a digest of one."""
         if self._is_never or not (of_secret or self._is_all or holds_secret(plain)):
             return plain
         return self._key().seal(plain, place)
 
     def seal_beside(self, plain: bytes, *place: str) -> bytes:
-        """The same for what tells something about sealed values, such as digests of several of them.
+        """The same for information about sealed values, such as digests of several of them.
 
-        In a ledger that has a key it is sealed; a process that has sealed one of those values has the key.
+        It is sealed if the ledger has a key; a process that has sealed one of those values has the key.
         """
         key = None if self._is_never else self.vault.known
         return self.seal(plain, *place) if key is None else key.seal(plain, place)
 
     def key_for(self, plain: bytes) -> LedgerKey | None:
-        """What to seal a value with; None when it is stored as it is."""
+        """The key to seal a value with; None when the value is stored unsealed."""
         if self._is_never or not (self._is_all or holds_secret(plain)):
             return None
         return self._key()
@@ -333,7 +333,7 @@ class Sealing:
         return None if plain is None else self.seal(plain, *place, of_secret=of_secret)
 
     def open(self, stored: bytes, *place: str) -> bytes:
-        """The value itself. Raises KeyLost; who only looks gets SEALED instead."""
+        """The value itself. Raises KeyLost; a lenient reader gets SEALED instead."""
         if stored[:1] != MARK:
             return stored
         return self._open(stored, place)
@@ -346,7 +346,7 @@ class Sealing:
         if vault.is_lenient and vault.is_away:
             return SEALED
         try:
-            # Rows are read in transactions; what was sealed before its transaction began has a key already.
+            # Rows are read in transactions; outside, only values that this process has sealed are opened.
             key = vault.known if self._tx is None else vault.find(self._tx)
         except KeyProblem:
             if not vault.is_lenient:
@@ -363,20 +363,21 @@ class Sealing:
 
     @property
     def opener(self) -> LedgerKey | None:
-        """The key that has just opened something."""
+        """The key that has just opened a value."""
         return self.vault.known
 
     def file_key(self, *place: str) -> bytes | None:
-        """What a tool seals a file of its own with, such as a receipt; None when nothing is to be sealed."""
+        """The key for sealing a tool's own file, such as a receipt; None when nothing is to be sealed."""
         return None if self._is_never else self._key().for_file(*place)
 
     def key_of_file(self, *place: str) -> bytes | None:
-        """What such a file is opened with, whatever is to be sealed now; None when nothing ever was."""
+        """The key for opening such a file, whatever the mode is now; None when the ledger has no key."""
         key = self.vault.known or (self.vault.look() if self._tx is None else self.vault.find(self._tx))
         return None if key is None else key.for_file(*place)
 
     def leave_loop(self) -> None:
-        """Raises Busy in a transaction on the thread of an event loop: another thread then does it."""
+        """Raises Busy in a transaction on the thread of an event loop: the write then runs on another
+        thread."""
         if self._tx is not None and self._tx.is_inline:
             raise Busy
 
@@ -384,7 +385,7 @@ class Sealing:
 
     def conceal(self, digest: bytes, *, of_secret: bool = False) -> bytes:
         """A digest of plaintext as it is stored: keyed if the plaintext holds a secret, or if the ledger has
-        a key anyway. `is_same` tells either form from the digest of another plaintext."""
+        a key anyway. `is_same` compares either form."""
         if self._is_never:
             return digest
         key = self._key() if of_secret else self.vault.known
@@ -392,7 +393,7 @@ class Sealing:
 
     def is_same(self, stored: bytes, digest: bytes, noun: str = "digest", record_id: str = "") -> bool:
         """Whether a stored digest, keyed or not, is that of the same plaintext. Raises KeyLost, with the
-        record, when only another key could tell."""
+        record, when that needs another key."""
         if len(stored) != len(MARK) + _ID_BYTES + len(digest):
             return stored == digest
         vault = self.vault
@@ -403,24 +404,24 @@ class Sealing:
 
 
 def is_keyed(digest: bytes | None) -> bool:
-    """Whether a stored digest of an input says that there was a secret in it."""
+    """Whether a stored digest of an input is keyed, which means that the input held a secret."""
     return digest is not None and len(digest) == KEYED_BYTES and digest[:1] == MARK
 
 
 class NoKey:
-    """For a vault that opens nothing."""
+    """For a vault without a key."""
 
     where = "this place"
-    remedy = "open the ledger with one"
+    remedy = "open the ledger with a key"
 
     def load(self, wanted: str | None = None) -> None:  # noqa: ARG002 - there is none
         return None
 
     def make(self) -> bytes:
-        raise KeyMissing("no key can be made here; open the ledger with one")
+        raise KeyMissing("no key can be made here; open the ledger with a key")
 
 
-# Reads what is not sealed, and raises KeyLost for what is.
+# Returns values that are not sealed, and raises KeyLost for those that are.
 CLOSED: Final = Sealing(Vault(NoKey()))
 
 

@@ -39,12 +39,12 @@ class Sessions(Prunable[Session]):
         return session
 
     def hold(self, key: str) -> Session | None:
-        """The session of a key; nobody else adds to it, takes it or frees it until the transaction ends."""
+        """The session of a key, locked until the transaction ends."""
         row = self._sql.one("hold_session", {"key": key})
         return None if row is None else session_from_row(row)
 
     def append(self, key: str, *, is_queued: bool, origin: Origin | None, now: datetime) -> Session:
-        """The next place in its transcript is given away: `last_position` of what is returned."""
+        """Reserve the next position in its transcript: `last_position` of the returned session."""
         params = {
             "key": key,
             "queued": int(is_queued),
@@ -57,37 +57,38 @@ class Sessions(Prunable[Session]):
         return session_from_row(row)
 
     def take(self, session_id: str, task_id: str, *, now: datetime) -> Session | None:
-        """A task answers its first message; None when another does, or when nothing waits."""
+        """Assign the session to a task that answers its first message; None when another task has it, or no
+        message is queued."""
         params = {"id": session_id, "task_id": task_id, "now": to_micros(now)}
         row = self._sql.one("take_session", params)
         return None if row is None else session_from_row(row)
 
     def free(self, session_id: str, task_id: str, *, now: datetime) -> Session | None:
-        """That task answers no longer; None when it did not before."""
+        """Release the session from this task; None when the task does not have it."""
         params = {"id": session_id, "task_id": task_id, "now": to_micros(now)}
         row = self._sql.one("free_session", params)
         return None if row is None else session_from_row(row)
 
     def drop_queued(self, key: str, *, now: datetime) -> Session | None:
-        """One message fewer waits for its turn; None when none did."""
+        """Count one queued message less; None when none is queued."""
         row = self._sql.one("drop_queued", {"key": key, "now": to_micros(now)})
         return None if row is None else session_from_row(row)
 
     def ready(self, agents: Collection[str], *, limit: int) -> list[Session]:
-        """In which a message can be answered now by one of these agents, longest waiting first."""
+        """Sessions with a message that one of these agents can answer now, longest waiting first."""
         params = {"agents": self._sql.pack(sorted(agents)), "limit": limit}
         return _readable(self._sql.all("ready_sessions", params))
 
     def waiting_agents(self, *, limit: int) -> list[str]:
-        """Whose sessions wait, among the first that do."""
+        """The agents of the first sessions that wait."""
         return sorted({str(row[0]) for row in self._sql.all("agents_of_ready_sessions", {"limit": limit})})
 
     def busy(self, *, limit: int, after: str = "") -> list[Session]:
-        """In which something is being answered; the last task id is the page token of the next page."""
+        """Sessions that a task is answering; the last task id is the page token of the next page."""
         return _readable(self._sql.all("busy_sessions", {"after": after, "limit": limit}))
 
     def ended(self, *, limit: int) -> list[Session]:
-        """Whose task has ended, and which nobody has freed yet."""
+        """Sessions whose task has ended and that have not been released yet."""
         return _readable(self._sql.all("ended_sessions", {"limit": limit}))
 
     def page(
@@ -98,7 +99,7 @@ class Sessions(Prunable[Session]):
         before: str | None = None,
         limit: int = 50,
     ) -> list[Session]:
-        """Last spoken in first; `page_token` of the last one leads to the next page."""
+        """Most recently active first; `page_token` of the last one gives the next page."""
         before_at, before_id = _position_of(before)
         params = {
             "before_at": before_at,
@@ -113,12 +114,12 @@ class Sessions(Prunable[Session]):
         return _readable(found)
 
     def old(self, *, older_than: datetime, after: Place, limit: int) -> Walked:
-        """Idle ones in which nobody has spoken since, and of whose transcript nothing is left."""
+        """Idle sessions without a message since then and with an empty transcript."""
         return self._walk(older_than=older_than, after=after, limit=limit)
 
 
 def _readable(found: Sequence[Row]) -> list[Session]:
-    """Without those that are damaged, which `store verify` names: one must not keep the others waiting."""
+    """The readable sessions: a damaged one must not block the others, and `store verify` names it."""
     sessions = []
     for row in found:
         with contextlib.suppress(RowDamaged):
@@ -138,6 +139,6 @@ def _position_of(token: str | None) -> tuple[int, str]:
         from_micros(int(micros))
     except (ValueError, OverflowError) as error:
         raise BadInput(
-            "before", "it is no page token; take it from the last page, or leave it out"
+            "before", "this is not a page token; take it from the last page, or leave it out"
         ) from error
     return int(micros), session_id

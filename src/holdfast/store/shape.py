@@ -1,4 +1,4 @@
-"""Which columns and indexes the migrations make, and what a database lacks of them."""
+"""Which columns and indexes the migrations create, and which of them a database lacks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast.core.errors import SchemaMismatch
 if TYPE_CHECKING:
     from holdfast.store.migrations import Migration
 
-RESTORES = "stop every process that uses the ledger, then `holdfast store migrate` restores it"
+RESTORES = "stop every process that uses the ledger, then run `holdfast store migrate` to restore it"
 
 _COMMENT = re.compile(r"--[^\n]*")
 _TABLE = re.compile(r"\bCREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?(\w+)\s*\(")
 _ADDED = re.compile(r"\bALTER TABLE (\w+) ADD COLUMN (\w+)")
 _INDEX = re.compile(r"\bCREATE (UNIQUE )?INDEX (?:IF NOT EXISTS )?(\w+) ON [^;]+")
-# A text between quotes is taken whole: what looks like a sign in it is none.
+# Quoted text is matched as a whole, so that its signs do not count.
 _SIGN = re.compile(r"'[^']*'|[(),]")
 _NO_COLUMN = frozenset({"CHECK", "UNIQUE", "PRIMARY", "FOREIGN", "CONSTRAINT", "EXCLUDE", "LIKE"})
 
 
 class Index(msgspec.Struct, frozen=True, kw_only=True):
-    """One index, and the statement that makes it. A unique one also forbids something."""
+    """One index, and the statement that creates it. A unique index is also a constraint."""
 
     name: str
     sql: str
@@ -34,13 +34,13 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """What migrations make: columns by their table, and indexes."""
+    """What migrations create: columns by table, and indexes."""
 
     columns: frozenset[tuple[str, str]]
     indexes: tuple[Index, ...]
 
     def check_columns(self, found: Iterable[tuple[str, str]]) -> None:
-        """Raises SchemaMismatch with a column that is not there; more than these may be."""
+        """Raises SchemaMismatch if a column is missing; additional columns are allowed."""
         missing = sorted(self.columns - set(found))
         if missing:
             table, column = missing[0]

@@ -46,7 +46,8 @@ T = TypeVar("T")
 
 MARK_EVERY_S = 5.0
 READERS = 2
-# How long a close waits for other processes that read: the next one to open the file empties the -wal, too.
+# How long a close waits for readers in other processes: the next process that opens the file also empties the
+# -wal.
 TIDY_TIMEOUT_MS = 100
 
 
@@ -84,8 +85,8 @@ class SqliteSession:
 
     def commit(self) -> None:
         self._cursor.execute("COMMIT")
-        # Checked after the commit and before anyone is told: a commit into a file that has been
-        # deleted or replaced is no commit.
+        # Checked after the commit and before it is acknowledged: a commit into a file that was deleted or
+        # replaced is lost.
         self._check()
 
     def rollback(self) -> None:
@@ -109,7 +110,7 @@ class SqliteSession:
         if may_wait is not self._waits:
             self._set_patience(may_wait=may_wait)
         try:
-            # Without a frame more: every step comes by here.
+            # Inlined, because every step runs this and a call would cost one more frame.
             self._execute(self._queries[write.statement], write.row)
             answer = write.when_done if self._changes() == 1 else write(self.tx)
         except apsw.BusyError as error:
@@ -140,8 +141,8 @@ class SqliteSession:
         return False
 
     def close(self) -> None:
-        # The guard's lock keeps SQLite from tidying up at the last close, so it is asked to do so here.
-        # If another process was frozen in the middle of a read, waiting for it does not help.
+        # The guard's lock keeps SQLite from emptying the -wal at the last close, so do it here. The timeout
+        # is short: if another process was frozen during a read, waiting does not help.
         self.connection.set_busy_timeout(TIDY_TIMEOUT_MS)
         with contextlib.suppress(apsw.Error):
             self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
@@ -158,7 +159,7 @@ class _Migrating:
             "CREATE TABLE IF NOT EXISTS schema_migrations "
             "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL) STRICT"
         )
-        # As bytes: a digest that lost a bit must be found wrong, not break the reading.
+        # As bytes: a digest with a flipped bit must be reported as wrong, not fail to decode.
         found = self._connection.execute(
             "SELECT number, CAST(digest AS BLOB) FROM schema_migrations ORDER BY number"
         )
@@ -189,7 +190,7 @@ class _Migrating:
 def migrate_file(
     connection: apsw.Connection, *, may_upgrade: bool, known: Sequence[Migration] | None = None
 ) -> list[Migration]:
-    """Set the schema up or upgrade it, whole or not at all; a second process waits and finds it done."""
+    """Create or upgrade the schema atomically; a second process waits and finds it done."""
     try:
         with _exclusive(connection):
             applied = migrate(
@@ -208,14 +209,14 @@ def migrate_file(
 
 
 def _note_checksums(connection: apsw.Connection) -> None:
-    """Write down that the file has them: a flipped bit in its header could deny it."""
+    """Record in the ledger that the file has checksums: a flipped bit in its header could deny it."""
     if checksums.has(connection):
         connection.execute("INSERT INTO ledger_facts VALUES ('page_checksums', 'on') ON CONFLICT DO NOTHING")
     elif connection.execute("SELECT 1 FROM ledger_facts WHERE name = 'page_checksums'").fetchall():
         raise StoreUnavailable(
-            "SQLite: the ledger was made with page checksums, and the header of its file denies it: "
-            "it is damaged, restore a backup; or it was copied by a tool that drops them, then "
-            "`holdfast store migrate` adds them again"
+            "SQLite: the ledger was created with page checksums, but the header of its file says that it has "
+            "none: if the file is damaged, restore a backup; if a tool dropped them in a copy, run "
+            "`holdfast store migrate` to add them again"
         )
 
 
@@ -237,12 +238,12 @@ class SqliteStore:
     def __init__(
         self, path: Path | None, *, clock: Clock, may_upgrade: bool = False, vault: Vault | None = None
     ) -> None:
-        """Raises KeyMissing or KeyWrong when the ledger has a key and the vault has not the same."""
+        """Raises KeyMissing or KeyWrong when the ledger has a key and the vault does not have the same."""
         self.path = path
-        # Without a vault nothing can be sealed in a file: a key that ends with the process would lose it.
+        # Without a vault nothing can be sealed in a file: values would be lost with a key in memory.
         self.vault = vault or Vault(MemoryKey() if path is None else NoKey())
         self.sealing = Sealing(self.vault)
-        # Whoever shares the file is on this machine, and has the same.
+        # All processes that share the file are on this machine and have the same clock.
         self.clock = clock
         self._hints = Hints()
         self._queries = load_queries("sqlite")
@@ -275,7 +276,7 @@ class SqliteStore:
         self._writer = Writer([session], on_commit=self._committed)
         self.vault.ask = partial(self.write_now, self.vault.key)
         self.vault.look = partial(self.read_now, self.vault.find)
-        # Every step writes: without a frame more.
+        # Bound directly, because every step writes and a method would cost one more frame.
         self.write = self._writer.write  # type: ignore[method-assign]
         self._marker = threading.Thread(target=self._keep_marking, name="holdfast-marker", daemon=True)
         if path is not None:
@@ -313,7 +314,7 @@ class SqliteStore:
                 self._readers.put(reader)
 
     def _look(self, read: Callable[[Tx], T]) -> T:
-        """In memory the writer's connection is the only one, so a read has it with its hands tied."""
+        """In memory the writer's connection is the only one, so a read uses it in read-only mode."""
         self._only.connection.execute("PRAGMA query_only = ON")
         try:
             return self._only.run(read)
@@ -340,7 +341,7 @@ class SqliteStore:
         self.save_mark()
 
     def save_mark(self) -> None:
-        """Raise the mark in the database first, beside it second: the file never runs ahead."""
+        """Raise the mark in the database first, then in the file, so that the file is never ahead."""
         if self.path is None or self._held is not None:
             return
         now = self.clock.now()
@@ -353,17 +354,17 @@ class SqliteStore:
         watermark.write(watermark.mark_path(self.path), self.write_now(raise_mark))
 
     def _mark_ahead(self, path: Path) -> None:
-        """Of a database that has lost commits: it is older than its mark until a person accepts it."""
+        """Set the mark ahead of a database that lost commits, so that resumes are held."""
         beside, now = watermark.mark_path(path), to_micros(self.clock.now())
         if self._only.run(partial(why_held, path)) is None:
             mark, ledger_id = self._only.run(lambda tx: (mark_in(tx) + 1, tx.boots.fact("ledger_id") or ""))
             watermark.write(beside, Watermark(ledger_id=ledger_id, mark=mark, written_at=now))
-        # What SQLite does not see goes away: it would be found again at the next start, accepted or not.
+        # Remove the frames that SQLite does not see; otherwise the next start would find them again.
         with contextlib.suppress(apsw.Error):
             self._only.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
     def _keep_marking(self) -> None:
-        """At intervals, and only when something was written since."""
+        """Save the mark at intervals, if something was written since."""
         while not self._is_over.wait(MARK_EVERY_S):
             self._look_around()
             if self._has_news:
@@ -371,20 +372,20 @@ class SqliteStore:
                 self._has_news = False
 
     def _look_around(self) -> None:
-        # What it finds, the next commit raises.
+        # If it finds a problem, the next commit raises.
         if self._guard is not None:
             with contextlib.suppress(HoldfastError):
                 self._guard.look()
 
     def _try_to_mark(self) -> None:
-        # Best effort: the mark is a second pair of eyes, and closing must work on a full disk.
+        # Best effort: the mark is an additional check, and closing must work on a full disk.
         with contextlib.suppress(HoldfastError, OSError, apsw.Error):
             self.save_mark()
 
     # --- operations
 
     def backup(self, target: str) -> None:
-        """A consistent copy through SQLite's own backup, page by page, while writers go on."""
+        """A consistent copy with SQLite's own backup, page by page, while other processes write."""
         if self.path is None:
             self._writer.exclusively(lambda session: copy_whole(session.connection, Path(target)))  # type: ignore[attr-defined]
             return
@@ -398,7 +399,7 @@ class SqliteStore:
 
     def verify(self) -> list[str]:
         """SQLite's own check of every page and index, then every digest and every count."""
-        # It knows the rows of every table, which nobody needs to start.
+        # Imported here, because it needs the row modules of all tables, which slows down starting.
         from holdfast.store.verify import verify
 
         try:
@@ -430,15 +431,15 @@ class SqliteStore:
 
 
 def _no_file() -> None:
-    """In memory there is nothing that anybody could delete or replace."""
+    """The check of a ledger in memory, which has no file to delete or replace."""
 
 
 def _has_lost_commits(path: Path, connection: apsw.Connection) -> bool:
-    """Whether the -wal was damaged since a process died: SQLite sees no commit behind the damage."""
+    """Whether the -wal was damaged after a process died, which hides the commits after the damage."""
     try:
         if not wal.is_filled(connection):
             return False
-        # Nobody else writes while we look. Only another connection can count the frames that SQLite sees.
+        # No other process writes meanwhile. Only another connection can count the frames that SQLite sees.
         with _exclusive(connection), contextlib.closing(connect(path, is_reader=True)) as other:
             seen, _ = other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
             return wal.has_lost_commits(connection, seen)
@@ -451,15 +452,15 @@ def _give_checksums(path: Path) -> None:
         checksums.give(path)
     except apsw.BusyError as error:
         raise StoreUnavailable(
-            f"another process has {path} open, and page checksums are added only while none has; "
-            "stop it, then run `holdfast store migrate`"
+            f"another process has {path} open, and page checksums can be added only while none has; "
+            "stop that process, then run `holdfast store migrate`"
         ) from error
     except apsw.Error as error:
         raise failed(error) from error
 
 
 def _create(path: Path | None) -> apsw.Connection:
-    """Open the file, made under a private umask; its directory is made, too."""
+    """Open the file, created with a private umask; its directory is created, too."""
     if path is None:
         return connect(None)
     try:
@@ -469,5 +470,5 @@ def _create(path: Path | None) -> apsw.Connection:
         # By path, never through a descriptor: closing one would drop SQLite's locks.
         path.chmod(0o600)
     except OSError as error:
-        raise StoreUnavailable(f"{path}: {error.strerror}; choose a place that can be written") from error
+        raise StoreUnavailable(f"{path}: {error.strerror}; choose a path that you can write to") from error
     return connection

@@ -1,4 +1,4 @@
-"""One SQLite file: connections whose every pragma was seen to hold, named queries on them, whole copies."""
+"""One SQLite file: connections with verified pragmas, named queries on them, whole copies."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ BUSY_TIMEOUT_MS = 20_000
 BACKUP_PAGES = 1000
 MAX_PAGES_NAMED = 100
 _WAL_PAUSE_S = 0.01
-# The second one sees the checksums of a file that another process made or changed during the first.
+# A second attempt sees the checksums of a file that another process created or changed during the first.
 _OPENINGS = 3
 _DAMAGED = frozenset({apsw.SQLITE_IOERR_DATA, apsw.SQLITE_IOERR_CORRUPTFS})
 
-# Each is set, read back and compared: a pragma that silently did nothing has cost others their work.
+# Each is set, read back and compared, because a pragma can silently have no effect.
 _PRAGMAS: tuple[tuple[str, str, object], ...] = (
     ("synchronous", "FULL", 2),
     ("foreign_keys", "ON", 1),
-    # Pages, 4 MB: as long as the -wal grows, each flush makes its new length durable, too, and takes twice as
-    # long; from then on it is written over. A larger one is no quicker, not even for a crowd.
+    # Pages, 4 MB: while the -wal grows, each flush must also make its new length durable and takes twice as
+    # long; afterwards the -wal is overwritten. A larger one is not faster, not even for batches.
     ("wal_autocheckpoint", "1000", 1000),
     ("trusted_schema", "OFF", 0),
     ("cell_size_check", "ON", 1),
     ("recursive_triggers", "OFF", 0),
-    # macOS flushes the drive's own cache only when asked.
+    # macOS flushes the drive's own cache only on request.
     ("fullfsync", "ON", 1),
     ("checkpoint_fullfsync", "ON", 1),
 )
@@ -61,12 +61,12 @@ _READER_PRAGMAS: tuple[tuple[str, str, object], ...] = (
 
 
 def library_version() -> str:
-    """Of SQLite itself."""
+    """The version of SQLite itself."""
     return apsw.sqlite_lib_version()
 
 
 def connect(path: Path | None, *, is_reader: bool = False) -> apsw.Connection:
-    """A connection whose every pragma was seen to hold, and which keeps the page checksums of its file."""
+    """A connection with verified pragmas that maintains the page checksums of its file."""
     for _ in range(_OPENINGS):
         connection = _connect(path, is_reader=is_reader)
         try:
@@ -79,11 +79,11 @@ def connect(path: Path | None, *, is_reader: bool = False) -> apsw.Connection:
             connection.close()
             raise
         connection.close()
-    raise StoreUnavailable("SQLite does not see that the ledger has page checksums; try again")
+    raise StoreUnavailable("SQLite does not notice the ledger's page checksums; try again")
 
 
 def _connect(path: Path | None, *, is_reader: bool) -> apsw.Connection:
-    # A reader makes no file: a ledger that was deleted must not come back empty.
+    # A reader creates no file: a deleted ledger must not come back empty.
     creating = 0 if is_reader else apsw.SQLITE_OPEN_CREATE
     flags = apsw.SQLITE_OPEN_READWRITE | creating | apsw.SQLITE_OPEN_EXRESCODE
     try:
@@ -107,7 +107,7 @@ def _connect(path: Path | None, *, is_reader: bool) -> apsw.Connection:
 
 
 def _enter_wal(connection: apsw.Connection) -> None:
-    """Of several processes that open a new file one changes its mode. SQLite does not wait for it; we do."""
+    """When several processes open a new file, one switches it to WAL. SQLite does not wait for it; we do."""
     give_up_at = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -121,10 +121,10 @@ def _enter_wal(connection: apsw.Connection) -> None:
 
 
 def connect_beside(path: Path) -> apsw.Connection:
-    """A connection for someone who only looks: it makes no file and leaves every write to others.
+    """A read-only connection: it creates no database and writes nothing.
 
-    SQLite itself may make an empty -wal and a -shm, which any reader of a ledger in WAL mode needs. Such a
-    connection cannot fold the -wal into the database and delete it, as the last one to write would.
+    SQLite itself may create an empty -wal and a -shm, which every reader of a ledger in WAL mode needs. This
+    connection cannot copy the -wal into the database and delete it, as the last writer would.
     """
     try:
         connection = apsw.Connection(
@@ -145,24 +145,26 @@ def _set_pragma(connection: apsw.Connection, name: str, value: str, expected: ob
     connection.pragma(name, value)
     found = connection.pragma(name)
     if found != expected:
-        raise StoreUnavailable(f"SQLite answered {found!r} to PRAGMA {name}={value}; {expected!r} is needed")
+        raise StoreUnavailable(
+            f"SQLite answered {found!r} to PRAGMA {name}={value}; Holdfast needs {expected!r}"
+        )
 
 
 def failed(error: Exception) -> HoldfastError:
-    """The database's failure in words for the person who must mend it.
+    """The database's failure in words for the operator who must fix it.
 
-    StoreUnavailable, unless it is damaged: that does not pass, and what cannot be read is not absent.
+    StoreUnavailable, which may be retried, unless the database is damaged: then PageDamaged.
     """
     problem = _damage(error)
     if problem is not None:
         return PageDamaged(problem)
     remedy = {
-        apsw.FullError: "the disk is full; free some space, work goes on by itself",
+        apsw.FullError: "the disk is full; free some space, work then continues by itself",
         apsw.ReadOnlyError: "the database or its directory is read-only; make it writable",
-        apsw.CantOpenError: "the file cannot be opened; check that its directory exists and is yours",
+        apsw.CantOpenError: "the file cannot be opened; check that its directory exists and that you own it",
         apsw.PermissionsError: "no permission; check the owner of the file and its directory",
         apsw.BusyError: "another process has been writing for too long",
-        apsw.NotADBError: "the file is not a database of Holdfast's",
+        apsw.NotADBError: "the file is not a Holdfast database",
         apsw.IOError: "the disk failed to read or write",
         apsw.NoMemError: "no memory is left",
     }
@@ -179,7 +181,7 @@ def _damage(error: Exception) -> str | None:
 
 
 class NotAllSaved(Exception):
-    """Some of a crowd of steps were there already or had lost their claim; each alone will find out."""
+    """Some steps of a batch existed already or had lost their claim; save each alone to find out which."""
 
 
 class SqliteStatements:
@@ -198,10 +200,10 @@ class SqliteStatements:
 
     def all(self, query: str, params: Params) -> list[Row]:
         try:
-            # All rows are fetched: a statement left open would keep the transaction from committing.
+            # Fetch all rows: an open statement would keep the transaction from committing.
             return list(self._cursor.execute(self._queries[query], params).fetchall())
         except UnicodeDecodeError as error:
-            # A statement that is left half read would hold its snapshot, and every wal_checkpoint up.
+            # A statement that is not read to its end would hold its snapshot and block every wal_checkpoint.
             self._cursor.close(True)
             self._cursor = self._connection.cursor()
             sql = self._queries[query]
@@ -212,15 +214,15 @@ class SqliteStatements:
             return self._read_as_bytes(sql, params)
 
     def _read_as_bytes(self, sql: str, params: Params) -> list[Row]:
-        """Rows with a text that has lost a bit: readable, so that their digests can tell which are damaged.
+        """Reads rows with invalid text as bytes, so that their digests show which are damaged.
 
         One such row must not keep the others from being shown, claimed or rescued.
         """
         cursor = self._connection.cursor()
         names = [column[0] for column in cursor.execute(sql, params).get_description()]
-        cursor.close(True)  # although rows are left
+        cursor.close(True)  # even if it has more rows
         columns = ", ".join(f'typeof("{name}"), CAST("{name}" AS BLOB)' for name in names)
-        # Composed of our own query and its own column names, nothing else.
+        # Safe: composed only of our own query and its column names.
         found = self._connection.execute(f"SELECT {columns} FROM ({sql})", params)  # noqa: S608
         return [
             [_value(kind, stored) for kind, stored in zip(row[::2], row[1::2], strict=True)] for row in found
@@ -230,7 +232,7 @@ class SqliteStatements:
         self._cursor.execute(self._queries[query], params).fetchall()
 
     def many(self, query: str, rows: Iterable[Params]) -> None:
-        # Row by row in any case, but some return nothing when there are many.
+        # Row by row in both cases, but the `_many` form of some queries returns nothing.
         sql = self._queries.get(f"{query}_many") or self._queries[query]
         self._cursor.executemany(sql, rows).fetchall()
 
@@ -239,7 +241,7 @@ class SqliteStatements:
         return self._changes() == 1
 
     def save_steps(self, rows: Sequence[Row]) -> list[bool]:
-        """In one statement: between two, this thread would wait for others until Python lets it go on."""
+        """In one statement: between two, this thread would have to wait for the GIL."""
         text = _encode(
             [
                 (*row[:6], digest and digest.hex(), result.hex(), *row[8:10], row[10].hex(), row[11])
@@ -261,7 +263,7 @@ class SqliteStatements:
         return self._guest.use(act)
 
 
-# What SQLite says when a program's own statement is wrong; everything else is a failure of the database.
+# SQLite's errors for a wrong statement of a program; all others are failures of the database.
 _OF_THE_PROGRAM = (
     apsw.ConstraintError,
     apsw.SQLError,
@@ -270,7 +272,7 @@ _OF_THE_PROGRAM = (
     apsw.TooBigError,
     apsw.BindingsError,
 )
-# Of tables that are no table of anybody's: page by page, or where everything stands.
+# SQLite's own tables, which list the schema or expose the pages.
 _INTERNAL = frozenset({"sqlite_master", "sqlite_schema"})
 _HIDDEN = frozenset({"dbstat"})
 _FORBIDDEN = frozenset(
@@ -282,14 +284,14 @@ _FORBIDDEN = frozenset(
         apsw.SQLITE_SAVEPOINT,
         apsw.SQLITE_ANALYZE,
         apsw.SQLITE_REINDEX,
-        # A temporary table would stand in front of one of ours with the same name.
+        # A temporary table would hide one of ours with the same name.
         apsw.SQLITE_CREATE_TEMP_INDEX,
         apsw.SQLITE_CREATE_TEMP_TABLE,
         apsw.SQLITE_CREATE_TEMP_TRIGGER,
         apsw.SQLITE_CREATE_TEMP_VIEW,
     }
 )
-# The table that each of these is about is named second; by all others that are about one, first.
+# These operations name their table in the second argument; all others in the first.
 _NAMED_SECOND = frozenset(
     {
         apsw.SQLITE_CREATE_INDEX,
@@ -316,13 +318,13 @@ _NAMED_FIRST = frozenset(
 
 
 class Guest:
-    """A program's own statements on the connection that writes: SQLite itself is asked what each touches."""
+    """Runs a program's own statements on the writing connection; SQLite's authorizer checks each."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
         self._ours = {name.lower() for name in our_tables("sqlite")}
         self._is_inside = False
-        # For good: to set it anew each time would have every prepared statement of ours prepared again.
+        # Set once: setting it each time would make SQLite prepare all our statements again.
         connection.authorizer = self._authorize
 
     def use(self, act: Callable[[Execute], T]) -> T:
@@ -332,7 +334,7 @@ class Guest:
         finally:
             self._is_inside = False
         if not self._connection.in_transaction:
-            raise SqlFailed("RollbackError", "a statement ended the transaction and the step went on")
+            raise SqlFailed("RollbackError", "a statement ended the transaction and the step continued")
         return answer
 
     def _say(self, sql: str, params: Params) -> list[Row]:
@@ -346,7 +348,7 @@ class Guest:
 
         cursor.exec_trace = only_one
         try:
-            # From no cache: what was prepared for us was not asked about.
+            # Not from the cache, because the authorizer only checks a statement when it is prepared.
             return list(cursor.execute(sql, params, can_cache=False).fetchall())
         except apsw.AuthError as error:
             raise refused(str(error)) from error
@@ -377,7 +379,7 @@ class Guest:
 
 
 def _value(kind: str, stored: bytes | None) -> object:
-    """A value that was cast to bytes, as it was; what cannot be decoded of a text is marked."""
+    """A value that was cast to bytes, converted back; invalid text is marked."""
     if stored is None or kind == "blob":
         return stored
     text = stored.decode("utf-8", "replace")
@@ -392,7 +394,7 @@ def name_damaged_pages(connection: apsw.Connection) -> list[str]:
         return [damage.finding if isinstance(damage, RowDamaged) else str(damage)]
     named = [f"SQLite: page {page} does not match its checksum" for page in found[:MAX_PAGES_NAMED]]
     more = len(found) - len(named)
-    return [*named, f"SQLite: {more:,} more pages do not match theirs"] if more else named
+    return [*named, f"SQLite: {more:,} more pages do not match their checksums"] if more else named
 
 
 def problems_of_pages(tx: Tx) -> Iterator[str]:
@@ -415,13 +417,13 @@ class Snapshots:
             try:
                 answer = read(self._tx)
             finally:
-                # SQLite has ended it already when a page could not be read.
+                # SQLite has ended the transaction itself if a page could not be read.
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
         except apsw.Error as error:
             raise failed(error) from error
         finally:
-            self._tx.forget()  # a read that emits or counts has nobody to tell
+            self._tx.forget()  # events and counts of a read are not written
         return answer
 
     def close(self) -> None:
@@ -429,14 +431,14 @@ class Snapshots:
 
 
 def mark_in(tx: Tx) -> int:
-    """How far the database has counted; a damaged number counts as nothing, so that somebody will look."""
+    """The database's own mark; a damaged one counts as 0, so that resumes are held."""
     mark = tx.boots.fact("mark") or ""
     return int(mark) if mark.isdecimal() else 0
 
 
 def why_held(path: Path, tx: Tx) -> str | None:
-    """What the mark beside the database has against it; None when nothing."""
-    # Only whoever asks pays for the import: a listing does not.
+    """Why the mark beside the database holds resumes; None when it does not."""
+    # Imported here, because commands that only list do not need it.
     from holdfast.store import watermark
     from holdfast.store.watermark import Verdict
 
@@ -447,8 +449,8 @@ def why_held(path: Path, tx: Tx) -> str | None:
             return None
         case Verdict.OLDER:
             return (
-                "the database is older than its mark: it is an older copy, or its WAL was cut or damaged "
-                "and commits are missing"
+                "the database is older than its mark: it is an older copy, or its WAL was truncated or "
+                "damaged and commits are missing"
             )
         case Verdict.FOREIGN:
             return "the mark beside the database belongs to another ledger"
@@ -459,13 +461,13 @@ def why_held(path: Path, tx: Tx) -> str | None:
 def copy_whole(
     source: apsw.Connection, target: Path, *, on_pages: Callable[[int, int], None] = lambda _done, _all: None
 ) -> None:
-    """A copy through SQLite's own backup while writers go on; under its name only once it is whole.
+    """A copy with SQLite's own backup while other processes write; it gets its name once it is complete.
 
-    Raises StoreUnavailable when the target exists or cannot be made; then nothing of it stays.
+    Raises StoreUnavailable when the target exists or cannot be created; then nothing of it remains.
     """
     try:
         with made_whole(target) as unfinished:
-            # Without links: between the making of the file and its opening another one may take its name.
+            # Follow no link: another file may take its name between creating and opening it.
             flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW | apsw.SQLITE_OPEN_EXRESCODE
             copy = apsw.Connection(str(unfinished), flags=flags, vfs=checksums.vfs())
             try:
@@ -477,12 +479,12 @@ def copy_whole(
     except apsw.Error as error:
         raise failed(error) from error
     except OSError as error:
-        raise StoreUnavailable(f"{target}: {error.strerror}; choose another place") from error
+        raise StoreUnavailable(f"{target}: {error.strerror}; choose another path") from error
 
 
 def _copy_pages(source: apsw.Connection, copy: apsw.Connection, on_pages: Callable[[int, int], None]) -> None:
-    # Inside one snapshot: otherwise each commit of another connection would begin the copy anew, and beside
-    # a busy writer it would never end.
+    # In one snapshot: otherwise each commit of another connection would restart the copy, and with a busy
+    # writer it would never end.
     with contextlib.ExitStack() as snapshot:
         if not source.in_transaction:
             snapshot.enter_context(source)

@@ -1,4 +1,4 @@
-"""Reads a ledger's file beside whoever writes it: makes, migrates, locks and guards nothing."""
+"""Reads a ledger's file while other processes write it; creates, migrates, locks and guards nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALLEST_BYTES = 512
 
 
 class SqliteReader:
-    """One connection that cannot write. For a command that looks and goes; not for the gateway's process."""
+    """One read-only connection, for a command that reads and exits; not for the gateway's process."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class SqliteReader:
         may_be_damaged: bool = False,
         vault: Vault | None = None,
     ) -> None:
-        """Raises NoLedger where there is none, and SchemaMismatch for one that this Holdfast cannot read.
+        """Raises NoLedger if there is none, and SchemaMismatch if this Holdfast cannot read it.
 
-        With `may_be_damaged` one that cannot even say its schema is opened all the same, to be verified.
+        With `may_be_damaged`, a ledger whose schema cannot be read is opened all the same, to be verified.
         """
         self.path = path
         self.clock = SystemClock()
@@ -69,45 +69,45 @@ class SqliteReader:
         return self._snapshots.run(read)
 
     def applied_migrations(self) -> list[tuple[int, str]]:
-        """Number and digest of each. A file that SQLite made and nobody filled is no ledger yet."""
+        """Number and digest of each migration. An empty file that SQLite created is not a ledger yet."""
 
         def read(tx: Tx) -> list[tuple[int, str]]:
             if self._snapshots.connection.table_exists("main", "schema_migrations"):
                 return [(row[0], row[1]) for row in tx.statements.all("applied_migrations", {})]
             if self._snapshots.connection.pragma("schema_version") == 0:
-                # SQLite takes a file that was cut to less than a page for a new one.
+                # SQLite treats a file that was truncated to less than a page as a new one.
                 if 0 < self.path.stat().st_size < SMALLEST_BYTES:
-                    raise StoreUnavailable(f"SQLite: {self.path} is not a database of Holdfast's, or was cut")
+                    raise StoreUnavailable(f"SQLite: {self.path} is not a Holdfast database, or is truncated")
                 raise NoLedger(str(self.path))
-            raise SchemaMismatch(f"{self.path} is a database of something else; choose another --store")
+            raise SchemaMismatch(f"{self.path} is not a Holdfast database; choose another --store")
 
         return self.read_now(read)
 
     def missing_indexes(self) -> list[Index]:
-        """Those that its migrations made, and that it has not any more."""
+        """The indexes that its migrations created and that are missing now."""
         found = self.read_now(lambda tx: [str(row[0]) for row in tx.statements.all("schema_indexes", {})])
         return missing_indexes(self.applied_migrations(), load_migrations("sqlite"), found)
 
     def held_why(self) -> str | None:
-        """Why resumes are held, or would be by the next gateway; None when they are not."""
+        """Why resumes are held, or the next gateway would hold them; None when they are not."""
         return self.read_now(lambda tx: why_held(self.path, tx))
 
     def verify(self, *, on_rows: Callable[[int], None] = lambda _rows: None) -> list[str]:
         """SQLite's own check of every page and index, then every digest and every count."""
         try:
             named = name_damaged_pages(self._snapshots.connection)
-            with contextlib.suppress(PageDamaged):  # then the tables below cannot be read, either
+            with contextlib.suppress(PageDamaged):  # then the check of the tables below reports it
                 named += problems_of_indexes(self.missing_indexes())
             return named + verify(self.read_now, problems_of_pages, on_rows=on_rows)
         except StoreUnavailable as error:
             return [str(error)]
 
     def backup(self, target: str, *, on_pages: Callable[[int, int], None] = lambda _done, _all: None) -> None:
-        """A whole copy, page by page, while writers go on."""
+        """A whole copy, page by page, while other processes write."""
         copy_whole(self._snapshots.connection, Path(target), on_pages=on_pages)
 
     def facts(self) -> dict[str, object]:
-        """What SQLite says about the file, for whoever looks after it."""
+        """What SQLite reports about the file, for operators."""
         connection = self._snapshots.connection
         names = ("journal_mode", "page_count", "page_size", "freelist_count")
         facts: dict[str, object] = {name: connection.pragma(name) for name in names}

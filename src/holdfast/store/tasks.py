@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 # Sorts after every id.
 LAST = "~"
 TOMBSTONE_DAYS = 90
-# Of what was asked for. In a key, the digest of the goal follows it; older releases have not written that.
+# The length of the digest of the arguments. The digest of the goal follows it, except in older rows.
 _DIGEST_BYTES = 8
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for under a dedup key, as it was said: to tell it from another with the same key."""
+    """The request of a dedup key in the caller's words, to compare it with others under the same key."""
 
-    # None when the goal was made up: the next release may make it up otherwise.
+    # None when Holdfast generated the goal: another release may generate a different one.
     goal: str | None = None
     key: str | None = None
 
@@ -47,10 +47,10 @@ class Tasks:
         self._sealing = tx.sealing
 
     def create(self, task: Task, asked: Asked | None = None) -> tuple[Task, bool]:
-        """The task and whether it is new. With a dedup key that is taken, it is the task that has the key.
+        """The task and whether it is new. If its dedup key is taken, it is the task that has the key.
 
-        Its arguments are given as they are; large ones become a blob. Raises KeyConflict when the other one
-        has another name or other arguments; another goal, too, if this one's was said by the caller.
+        Large arguments become a blob. Raises KeyConflict when the task that has the key has another name or
+        other arguments, or another goal if the caller gave one.
         """
         if task.dedup_key is not None:
             first = self._take_key(task, task.dedup_key, Asked() if asked is None else asked)
@@ -65,7 +65,7 @@ class Tasks:
         return task, True
 
     def create_many(self, tasks: Sequence[Task]) -> None:
-        """Tasks without dedup keys, of which the caller knows that none is there already."""
+        """Store tasks without dedup keys; the caller knows that none of them exists already."""
         packed = [pack(task.arguments, self._sealing) for task in tasks]
         stored = [
             msgspec.structs.replace(task, arguments=one.stored)
@@ -77,18 +77,18 @@ class Tasks:
             self._tx.count("task", task.status, 1)
 
     def get(self, task_id: str) -> Task:
-        """Raises RowDamaged rather than hand out what was not written, KeyLost for what no key opens."""
+        """Raises RowDamaged for a damaged task, KeyLost for one that no key opens."""
         return self.look(task_id).checked()
 
     def look(self, task_id: str) -> Task:
-        """The task as it stands, damaged or not: for showing, never for working on."""
+        """The task, damaged or not: for showing, never for executing."""
         row = self._sql.one("get_task", {"id": task_id})
         if row is None:
             raise NotFound("task", task_id)
         return task_from_row(row, self._sealing)
 
     def lock(self, task_id: str) -> Task:
-        """The task, to be changed in this transaction."""
+        """The task, locked until this transaction ends."""
         row = self._sql.one("lock_task", {"id": task_id})
         if row is None:
             raise NotFound("task", task_id)
@@ -103,17 +103,17 @@ class Tasks:
         return [row[0] for row in self._sql.all("ended_tasks", {"ids": self._sql.pack(task_ids)})]
 
     def children(self, task_id: str, *, only_alive: bool = False) -> list[Task]:
-        """The tasks that this one started, oldest first; all of them, because all must hear of its end."""
+        """The tasks that this one started, oldest first; without a limit, because its end affects all."""
         query = "children_of_task_alive" if only_alive else "children_of_task"
         return [task_from_row(row, self._sealing) for row in self._sql.all(query, {"task_id": task_id})]
 
     def newest_children(self, task_id: str, *, limit: int) -> list[Task]:
-        """Newest first; for showing a task that may have started a great many."""
+        """Newest first, for displaying a task that may have started very many."""
         found = self._sql.all("newest_children_of_task", {"task_id": task_id, "limit": limit})
         return [task_from_row(row, self._sealing) for row in found]
 
     def resolve(self, prefix: str, *, owner: str | None = None) -> TaskId:
-        """The one id that begins so; of an owner's tasks alone, when one is given."""
+        """The one id with this prefix; only among an owner's tasks, if one is given."""
         if owner is None:
             return TaskId(resolve(self._tx, "task", "find_tasks", prefix))
         return TaskId(resolve(self._tx, "task", "find_tasks_of_owner", prefix, owner=redact_name(owner)))
@@ -127,10 +127,10 @@ class Tasks:
         before: str = LAST,
         limit: int = 50,
     ) -> list[Task]:
-        """Newest first; the last id of a page is the page token of the next. Of an owner, and with one of
-        these names, where they are given."""
+        """Newest first; the last id of a page is the page token of the next. Optionally only of an owner and
+        with one of these names."""
         name = "page_of_tasks" if owner is None else "page_of_tasks_of_owner"
-        # As it was stored: a name in which something was redacted must find itself again.
+        # The stored forms: a name that was redacted when it was stored must be found.
         params: dict[str, object] = {
             "owner": None if owner is None else redact_name(owner),
             "before": before,
@@ -154,13 +154,13 @@ class Tasks:
         return [task_from_row(row, self._sealing) for row, _ in zip(found, range(limit), strict=False)]
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
-        """Those that have ended, last ended first, each with its place; the last place leads on."""
+        """Ended tasks, last ended first, each with its page token; the last one gives the next page."""
         params = {"cleanup_after": before[0], "before": before[1], "limit": limit}
         found = [task_from_row(row, self._sealing) for row in self._sql.all("page_of_tasks_by_end", params)]
         return [(task, (to_micros(task.cleanup_after), task.id)) for task in found if task.cleanup_after]
 
     def move(self, task: Task, to: TaskStatus, *, now: datetime, waits_on: str | None = None) -> None:
-        """Follow the run. The caller holds the task or its run, so the guard must hold."""
+        """Move the task as its run moved. The caller holds the task or its run, so the guard must match."""
         if task.status == to:
             return
         params = {
@@ -183,7 +183,7 @@ class Tasks:
         now: datetime,
         waits_on: str | None = None,
     ) -> int:
-        """Several tasks follow their runs; returns how many did."""
+        """Move several tasks as their runs moved; returns how many."""
         params = {
             "ids": self._sql.pack(task_ids),
             "from": status.value,
@@ -199,7 +199,7 @@ class Tasks:
     def end(
         self, task: Task, to: TaskStatus, outcome: Outcome, *, now: datetime, cleanup_after: datetime
     ) -> bool:
-        """Reach the end, once."""
+        """End the task; False if it has ended before."""
         guard = {"from": task.status.value, "sources": self._sql.pack(sources_of(to))}
         params = self._end_params(task.id, to, outcome, now, cleanup_after)
         if self._sql.one("end_task", params | guard) is None:
@@ -218,7 +218,7 @@ class Tasks:
         return True
 
     def succeed(self, results: Mapping[str, bytes], *, now: datetime, cleanup_after: datetime) -> bool:
-        """The same for many that have succeeded, each with its result; False when one is not running."""
+        """The same for several tasks that succeeded, each with its result; False when one is not running."""
         if len(self._sql.all("lock_running_tasks", {"ids": self._sql.pack(list(results))})) != len(results):
             return False
         ended_at, cleanup_at = to_micros(now), to_micros(cleanup_after)
@@ -248,19 +248,19 @@ class Tasks:
         return True
 
     def go_on(self, task: Task, *, now: datetime) -> bool:
-        """A task that ended without success is to be carried again; its time is counted anew."""
+        """Reopen a task that ended without success; its time limit starts again."""
         if self._sql.one("go_on_with_task", {"id": task.id, "now": to_micros(now)}) is None:
             return False
         self._tx.moved("task", task.status, TaskStatus.QUEUED)
         return True
 
     def request_cancel(self, task_id: str, reason: str, *, now: datetime) -> bool:
-        """True if this is the first request."""
+        """Record the request; True if it is the first."""
         params = {"id": task_id, "reason": reason, "now": to_micros(now)}
         return self._sql.one("request_cancel", params) is not None
 
     def cancels_requested(self, task_ids: Sequence[str]) -> set[str]:
-        """Which of these somebody wants to end."""
+        """Which of these have a request to cancel."""
         return {row[0] for row in self._sql.all("cancels_requested", {"ids": self._sql.pack(task_ids)})}
 
     def save_progress(
@@ -281,7 +281,7 @@ class Tasks:
         return [(row[0], TaskStatus(row[1]), row[2]) for row in found]
 
     def delete(self, ended: Sequence[tuple[str, TaskStatus, str]], *, keys_expire_at: datetime) -> None:
-        """Remove them, with their effects, deliveries and wakes; their dedup keys stay as tombstones."""
+        """Delete them with their effects, deliveries and wakes; their dedup keys stay as tombstones."""
         ids = self._sql.pack([task_id for task_id, _, _ in ended])
         self._sql.run("bury_keys", {"ids": ids, "expires_at": to_micros(keys_expire_at)})
         self._sql.run("delete_effects_of_tasks", {"ids": ids})
@@ -294,8 +294,8 @@ class Tasks:
         self._sql.run("delete_expired_keys", {"now": to_micros(now)})
 
     def _take_key(self, task: Task, key: str, asked: Asked) -> Task | None:
-        """None when the key is this task's; else the task that had it first."""
-        # A key has two forms; another process may have found a secret in it, or none.
+        """None when this task got the key; otherwise the task that had it first."""
+        # A key has two forms: another process may have found a secret in it, or may not.
         for other in () if asked.key is None else {asked.key, hide_name(asked.key)} - {key}:
             row = self._sql.one("get_key", {"owner": task.owner, "key": other})
             if row is not None and row[0] != task.id:
@@ -316,7 +316,7 @@ class Tasks:
         return None if row[0] == task.id else self._first(task, key, row, asked)
 
     def _first(self, task: Task, key: str, row: Row, asked: Asked) -> Task:
-        """The task that has the key. Raises KeyConflict when it is another one that was asked for."""
+        """The task that has the key. Raises KeyConflict when it was requested differently."""
         if not self._is_same(row, task):
             raise KeyConflict(redact_name(key), row[0])
         found = self._sql.one("get_task", {"id": row[0]})
@@ -326,7 +326,7 @@ class Tasks:
         return _from_tombstone(task, row) if first is None else first
 
     def _is_same(self, row: Row, task: Task) -> bool:
-        """Whether the task that has the key was asked for with the same name and arguments."""
+        """Whether the task that has the key was requested with the same name and arguments."""
         told, _ = _told(row)
         if self._sealing.is_same(told, _arguments_digest(task), "task", row[0]):
             return True
@@ -335,21 +335,22 @@ class Tasks:
         return told == digest_of(task.runtime.value, task.name, redacted)
 
     def _stored_digest(self, task: Task) -> bytes:
-        """Keyed only if the arguments hold a secret: others can be compared although the key is lost."""
+        """Keyed only if the arguments hold a secret: others can be compared even if the key is lost."""
         digest = _arguments_digest(task)
         if self._sealing.key_for(task.arguments) is None:
             return digest
         return self._sealing.conceal(digest, of_secret=True)
 
     def _goal_digest(self, said: str) -> bytes:
-        """For the key of a task. A goal with a secret has a keyed one; the goal itself is stored redacted."""
+        """The digest of a goal for the dedup key; keyed if the goal holds a secret, because the goal itself
+        is stored redacted."""
         key = self._sealing.key_for(said.encode())
         return digest_of(said) if key is None else key.digest(said.encode(), _DIGEST_BYTES)
 
     def _is_same_goal(self, row: Row, first: Task | None, task: Task, said: str) -> bool:
-        """Whether it was asked for with the same goal; True when nothing can tell any more."""
+        """Whether it was requested with the same goal; True when that is no longer known."""
         _, told = _told(row)
-        if not told:  # an older release, which redacts less
+        if not told:  # written by an older release, which redacts less
             return first is None or task.goal in (first.goal, redact_text(first.goal))
         key = self._sealing.vault.find(self._tx)
         keyed = None if key is None else key.digest(said.encode(), _DIGEST_BYTES)
@@ -371,7 +372,7 @@ class Tasks:
 
 
 def _from_tombstone(task: Task, row: Row) -> Task:
-    """What a dedup key still knows of its task after retention removed it."""
+    """What a dedup key still records of its task after retention deleted it."""
     pruned = Failure(kind="pruned", message="the task ended and its retention is over; its result is gone")
     return msgspec.structs.replace(
         task,
@@ -387,7 +388,7 @@ def _arguments_digest(task: Task) -> bytes:
 
 
 def _told(row: Row) -> tuple[bytes, bytes]:
-    """The digest of the arguments, keyed or not, and behind it that of the goal, which older rows lack."""
+    """The digest of the arguments, keyed or not, and the digest of the goal, which older rows lack."""
     digests = bytes(row[1])
     if len(digests) <= _DIGEST_BYTES:
         return digests, b""

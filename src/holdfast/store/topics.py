@@ -1,7 +1,7 @@
-"""LISTEN and NOTIFY: hints between processes, on one connection and one thread of their own.
+"""LISTEN and NOTIFY: notifications between processes, on one connection and one thread of their own.
 
-PostgreSQL calls a place to listen at a channel; for us that is a place where people talk, so these are
-topics. All topics travel over one of PostgreSQL's channels, named `holdfast`.
+PostgreSQL calls what you listen to a channel; here that word means a place where people talk, so these are
+topics. All topics go through one PostgreSQL channel, named `holdfast`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.store.contract import Statements
 from holdfast.store.hints import Hints
 from holdfast.store.postgres_connection import PostgresConnection
 
-# Hints of so long are told as one: inside the writers' transactions NOTIFY halved the rate of commits.
+# Hints within this time are sent as one NOTIFY. Inside the writers' transactions it halved the commit rate.
 COALESCE_S = 0.02
 ERRAND_EVERY_S = 1.0
 _FIRST_PAUSE_S = 0.1
@@ -31,10 +31,10 @@ _TOPIC = re.compile(r"[a-z_]{1,40}")
 
 
 class Topics:
-    """Tells other processes what was hinted at here, and gives hints here for what they tell.
+    """Sends the hints of this process to other processes, and theirs to the waiters here.
 
     Never needed for correctness, so nothing here raises: while the connection is lost there are no hints.
-    Since its connection is idle most of the time, it also runs an errand now and then after commits.
+    Because its connection is mostly idle, it also runs a maintenance job now and then after commits.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Topics:
         self._pause_s = _FIRST_PAUSE_S
 
     def tell(self, topics: set[str]) -> None:
-        """Something was committed; whoever listens elsewhere hears of its topics soon."""
+        """Notify listeners in other processes of these topics, soon."""
         tellable = {topic for topic in topics if _TOPIC.fullmatch(topic)}
         with self._lock:
             is_asleep = not self._has_errand or not tellable <= self._pending
@@ -72,7 +72,7 @@ class Topics:
                 self._rouse()
 
     def listen(self) -> None:
-        """From now on, give hints for what other processes tell."""
+        """From now on, pass on the hints of other processes."""
         if self._wants_to_listen:
             return
         with self._lock:
@@ -80,7 +80,7 @@ class Topics:
             self._rouse()
 
     def close(self) -> None:
-        """Tell what is left if that takes no waiting, and end the thread. Safe twice."""
+        """Send pending hints if that does not block, and end the thread. It is safe to call twice."""
         with self._lock:
             if self._is_closed:
                 return
@@ -93,7 +93,7 @@ class Topics:
         self._link.close()
 
     def _rouse(self) -> None:
-        """Wake the thread, which is started when it is first needed."""
+        """Wake the thread, which starts on first use."""
         if self._thread is None and not self._is_closed:
             self._bell = socket.socketpair()
             for end in self._bell:
@@ -101,7 +101,7 @@ class Topics:
             self._thread = threading.Thread(target=self._serve, name="holdfast-topics", daemon=True)
             self._thread.start()
         if self._bell is not None:
-            with contextlib.suppress(BlockingIOError):  # it has been rung often enough
+            with contextlib.suppress(BlockingIOError):  # the thread has enough wake-ups pending
                 self._bell[1].send(b"!")
 
     # --- the thread
@@ -121,7 +121,7 @@ class Topics:
         try:
             self._exchange()
         except (psycopg.Error, HoldfastError, OSError):
-            # Only hints are lost; whoever waits looks again by itself.
+            # Only hints are lost; waiters look again by themselves.
             self._link.close()
             self._connect_at = time.monotonic() + self._pause_s
             self._pause_s = min(_MAX_PAUSE_S, self._pause_s * 2)
@@ -129,9 +129,9 @@ class Topics:
             self._pause_s = _FIRST_PAUSE_S
 
     def _sleep(self) -> None:
-        """Until the bell rings, a notification comes, or something is due."""
+        """Wait until the thread is woken, a notification comes, or something is due."""
         assert self._bell is not None
-        sources = select.poll()  # unlike select(), also good for a gateway with thousands of descriptors
+        sources = select.poll()  # unlike select(), it works with thousands of descriptors
         sources.register(self._bell[0], select.POLLIN)
         if self._listens and self._link.is_open:
             sources.register(self._link.pgconn.socket, select.POLLIN)
@@ -173,7 +173,7 @@ class Topics:
         pgconn.consume_input()
         topics: set[str] = set()
         while (heard := pgconn.notifies()) is not None:
-            # Our own hints were given at once, when the transaction committed.
+            # Our own waiters were notified at once, when the transaction committed.
             if heard.be_pid != pgconn.backend_pid:
                 topics.update(_TOPIC.findall(heard.extra.decode("ascii", "replace")))
         self._hints.give(topics)

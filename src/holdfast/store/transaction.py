@@ -1,4 +1,4 @@
-"""Tx: one open transaction, its nouns, and what it will tell others once it has committed."""
+"""Tx: one open transaction, its nouns, and the hints that it gives after its commit."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Tx:
-    """What a write is given. Events, counts and hints are collected and written once, before the commit."""
+    """The argument of every write. It collects events, counts and hints; events and counts are written once,
+    before the commit, and hints are given after it."""
 
     def __init__(self, statements: Statements, vault: Vault) -> None:
         self.statements = statements
         self.sealing = Sealing(vault, self)
-        # Run on the thread of an event loop, so that nothing in it may take long.
+        # Whether it runs on the thread of an event loop, so that nothing in it may take long.
         self.is_inline = False
         self._events: list[Params] = []
         self._counts: list[tuple[str, str, int]] = []
@@ -67,7 +68,7 @@ class Tx:
         self.effects = Effects(self)
         self.fork_history = ForkHistory(self)
 
-    # --- nouns of a gateway: a script that knows none of them starts sooner without them
+    # --- nouns of a gateway, imported lazily: a script that uses none of them starts faster
 
     @cached_property
     def deliveries(self) -> Deliveries:
@@ -117,10 +118,10 @@ class Tx:
 
         return Restarts(self)
 
-    # --- what it collects
+    # --- collected events, counts and hints
 
     def seen_through(self, statements: Statements) -> Tx:
-        """This transaction with its statements watched; what either collects is collected once."""
+        """This transaction with other statements; both share what they collect."""
         other = Tx(statements, self.sealing.vault)
         other.is_inline = self.is_inline
         other._events, other._counts, other._topics = self._events, self._counts, self._topics
@@ -135,7 +136,7 @@ class Tx:
         task_id: str | None = None,
         **facts: object,
     ) -> None:
-        """Note that something happened; it enters the feed with this transaction, or not at all."""
+        """Add an event; it enters the feed if this transaction commits."""
         self._events.append(
             {
                 "at": to_micros(at),
@@ -147,21 +148,21 @@ class Tx:
         )
 
     def count(self, noun: str, status: StrEnum | None, by: int) -> None:
-        """Keep the count of records in a status."""
+        """Change the count of records in a status."""
         if status is not None and by:
             self._counts.append((noun, status._value_, by))
 
     def moved(self, noun: str, status: StrEnum | None, to: StrEnum | None, by: int = 1) -> None:
-        """`by` records left one status for another."""
+        """Count that `by` records moved from one status to another."""
         self.count(noun, status, -by)
         self.count(noun, to, by)
 
     def hint(self, topic: str) -> None:
-        """Tell whoever waits for a topic, after the commit."""
+        """Wake the waiters of a topic after the commit."""
         self._topics.append(topic)
 
     def mark(self) -> tuple[int, int, int]:
-        """Where one write of a group begins, so that `forget` can drop what a failed one collected."""
+        """The position before one write of a group; `forget` drops what a failed write collected since."""
         return len(self._events), len(self._counts), len(self._topics)
 
     def forget(self, mark: tuple[int, int, int] = (0, 0, 0)) -> None:
@@ -191,7 +192,7 @@ class Tx:
             )
 
     def take_topics(self) -> set[str]:
-        """What to hint at now that the transaction has committed; forgets everything collected."""
+        """The topics to notify after the commit; clears everything collected."""
         topics = set(self._topics)
         if self._events:
             topics.add("events")

@@ -13,7 +13,7 @@ from holdfast.store.rows.journal import loop_from_row, row_from_loop, row_from_t
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
-# What lies inside a scope begins with it and a slash; so it sorts before the scope and the next character.
+# Scopes inside a scope begin with its name and "/", so they sort before its name and "0", the next character.
 _INSIDE, _AFTER = "/", "0"
 
 
@@ -23,7 +23,7 @@ class Turns:
         self._sealing = tx.sealing
 
     def loops(self, task_ids: Sequence[str]) -> dict[str, dict[str, Loop]]:
-        """How far each loop of each task is; tasks without loops are missing."""
+        """The position of each loop of each task; tasks without loops are left out."""
         found: dict[str, dict[str, Loop]] = {}
         for row in self._sql.all("loops_of_tasks", {"ids": self._sql.pack(task_ids)}):
             loop = loop_from_row(row)
@@ -31,12 +31,10 @@ class Turns:
         return found
 
     def commit(self, turn: FinishedTurn, scope: str, *, is_over: bool, has_loops: bool = True) -> None:
-        """Keep the turn, move its loop on, and forget what only an open turn needs: all in its scope.
+        """Store the turn, advance its loop, and delete what only an open turn needs: all in its scope.
 
-        Who knows that it has no loops inside saves the look for them.
-
-        The same turn again changes nothing. Raises Conflict when another one has its place. The caller holds
-        the run.
+        Pass `has_loops=False` if it has no loops inside, which saves looking for them. It is idempotent.
+        Raises Conflict when another turn has its number. The caller holds the run.
         """
         inside = {"task_id": turn.task_id, "low": scope + _INSIDE, "high": scope + _AFTER}
         counted = self._sql.one("steps_below", inside) if has_loops else None
@@ -46,7 +44,8 @@ class Turns:
             found = self._sql.one("get_turn", row)
             if found is None or turn_from_row(found, self._sealing) != turn:
                 raise Conflict(
-                    f"turn {turn.seq} of loop {turn.loop!r} of {turn.task_id} was committed before"
+                    f"turn {turn.seq} of loop {turn.loop!r} of {turn.task_id} was committed before, with "
+                    "other contents"
                 )
             return
         loop = Loop(loop=turn.loop, turns_done=turn.seq, is_over=is_over)
@@ -56,7 +55,7 @@ class Turns:
     def finished(
         self, task_id: str, loop: str | None = None, after: int = 0, limit: int = 1000
     ) -> list[FinishedTurn]:
-        """The finished turns whose number is higher than `after`: of one loop, or of all, loop by loop."""
+        """The finished turns with a number above `after`: of one loop, or of all loops, one after another."""
         params = {"task_id": task_id, "loop": loop, "after": after, "limit": limit}
         found = self._sql.all("turns_of_task" if loop is None else "turns_of_loop", params)
         return [turn_from_row(row, self._sealing) for row in found]

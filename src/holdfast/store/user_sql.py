@@ -1,4 +1,4 @@
-"""What a program may say to the database that holds the ledger: one statement of its own at a time."""
+"""The SQL that a program may execute in the ledger's database: one statement of its own at a time."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from holdfast.store.migrations import load_migrations
 
 T = TypeVar("T")
 
-# All others control transactions, settings, other files or the server.
+# All other statements control transactions, settings, other files or the server.
 _ALLOWED = frozenset({"select", "values", "with", "insert", "replace", "update", "delete", "merge"}) | {
     "create",
     "alter",
     "drop",
     "truncate",
 }
-# Compiled when a program first says a statement of its own.
+# Compiled when a program first executes a statement.
 _CREATED_TABLE = r"(?m)^CREATE\s+TABLE\s+(\w+)"
 _COMMENTS_FIRST = r"(?s)(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*"
-# Whatever is no parameter though it may hold a colon; a parameter is what is left.
+# Skips text that may hold a colon (quoted text, comments, casts) and matches parameters.
 _PARAMETER = r"""(?xs)
     '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/ | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$ | ::
     | (?<!\w):(?P<name>[A-Za-z_]\w*)"""
 
 _REMEDY = (
-    "a transactional step says SELECT, INSERT, UPDATE, DELETE and the like, about tables of its own; "
-    "the ledger's tables, transactions, settings and other files are not its"
+    "a transactional step may SELECT, INSERT, UPDATE, DELETE and the like on tables of its own; "
+    "the ledger's tables, transactions, settings and other files are off limits"
 )
 
 
 class DatabaseFailed(BaseException):
-    """The database itself failed. No `except Exception` of a program's keeps it from whoever must know."""
+    """The database itself failed. A BaseException, so that no `except Exception` of a program hides it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -54,7 +54,7 @@ def refused(why: str) -> BadInput:
 
 
 def check_statement(sql: object) -> str:
-    """The statement, if it begins as one that a program may say. Raises BadInput."""
+    """The statement, if it begins like one that a program may execute. Raises BadInput."""
     if not isinstance(sql, str):
         raise BadInput("sql", f"text is needed, not {type(sql).__name__}")
     begins_at = re.match(_COMMENTS_FIRST, sql)
@@ -62,7 +62,7 @@ def check_statement(sql: object) -> str:
     word = re.match(r"\w*", sql[begins_at.end() :])
     assert word is not None
     if word[0].lower() not in _ALLOWED:
-        raise refused(f"{word[0].upper() or 'nothing'} is no statement for a program")
+        raise refused(f"{word[0].upper() or 'an empty statement'} is not allowed here")
     return sql
 
 
@@ -78,7 +78,7 @@ def numbered_for_user(sql: str) -> tuple[str, tuple[str, ...]]:
 
 
 class Lent:
-    """The right to say statements, for as long as one function of a program's runs."""
+    """Executes statements while one function of a program runs."""
 
     def __init__(self, say: Callable[[str, Params], list[Row]]) -> None:
         self._say = say
@@ -87,7 +87,7 @@ class Lent:
 
     def execute(self, sql: str, params: Params | None = None) -> list[Row]:
         if self._is_over:
-            raise BadInput("sql", "the transaction is over; keep no `tx` longer than the step's own function")
+            raise BadInput("sql", "the transaction has ended; do not use `tx` after the step has returned")
         try:
             return self._say(check_statement(sql), {} if params is None else params)
         except DatabaseFailed as failed:
@@ -95,7 +95,7 @@ class Lent:
             raise
 
     def use(self, act: Callable[[Execute], T]) -> T:
-        """What the function gives; what the database failed with, even if the function swallowed it."""
+        """The function's result. Raises the failure of the database, even if the function caught it."""
         try:
             answer = act(self.execute)
         except DatabaseFailed as failed:
@@ -108,6 +108,6 @@ class Lent:
 
 
 def sql_failed(error: Exception) -> SqlFailed:
-    """A program's own mistake, or a constraint of its own tables."""
+    """The error for a program's own mistake, or for a constraint of its own tables."""
     said: Any = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return SqlFailed(type(error).__name__, said)

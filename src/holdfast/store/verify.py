@@ -1,4 +1,4 @@
-"""Reads every record back: digests, blobs and counts must agree with what was written."""
+"""Reads every record: digests, blobs and counts must match what was written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from holdfast.store.transaction import Tx
 PAGE = 500
 MAX_PROBLEMS = 200
 
-# Each noun with the width of its key, by which it is read page by page.
+# Each noun with the number of columns of its key, by which it is read page by page.
 _NOUNS: tuple[tuple[str, int, Callable[..., object]], ...] = (
     ("tasks", 1, task_from_row),
     ("runs", 1, run_from_row),
@@ -70,7 +70,7 @@ _NOUNS: tuple[tuple[str, int, Callable[..., object]], ...] = (
     ("audit_log", 1, audit_entry_from_row),
 )
 
-# Those in which nothing is ever sealed.
+# Nouns in which nothing is ever sealed.
 _CLEAR = frozenset(
     {
         "runs",
@@ -85,9 +85,9 @@ _CLEAR = frozenset(
         "audit_log",
     }
 )
-# Which columns of a key are numbers; all others are text.
+# The columns of a key that are numbers; all others are text.
 _NUMBERED = {"notes": {1}, "turns": {2}, "list_deltas": {2}, "mail": {1}, "effects": {1, 5}}
-# Where in a row its key stands, unless it is at the beginning.
+# The columns of a key in a row, unless they are the first ones.
 _PLACES = {"effects": (1, 20, 3, 4, 5, 8)}
 
 
@@ -100,9 +100,9 @@ def verify(
     *,
     on_rows: Callable[[int], None] = lambda _rows: None,
 ) -> list[str]:
-    """What is wrong, in sentences; empty when nothing is. The caller may count the rows that were read.
+    """What is wrong, in sentences; empty when nothing is. `on_rows` reports progress.
 
-    Each part is a read of its own: a page that cannot be read ends the search in its table, and in no other.
+    Each part is a read of its own: an unreadable page ends the check of its own table only.
     """
     problems: list[str] = []
     unread: list[str] = []
@@ -125,7 +125,7 @@ def _collect(problems: list[str], part: Callable[[Tx], Iterator[str]], tx: Tx) -
 
 
 def problems_of_catalog(tx: Tx) -> Iterator[str]:
-    """What PostgreSQL's catalog says is wrong."""
+    """Problems that PostgreSQL's catalog shows."""
     for row in tx.statements.all("integrity_check", {}):
         yield f"PostgreSQL: {row[0]}"
 
@@ -163,12 +163,12 @@ def _problems_of_blobs(on_rows: Callable[[int], None], tx: Tx) -> Iterator[str]:
 
 
 def _finding(error: HoldfastError) -> str:
-    """Without the advice to run what finds it."""
+    """The message without the advice to run this check."""
     return error.finding if isinstance(error, RowDamaged) else str(error)
 
 
 def _problems_of_events(on_rows: Callable[[int], None], tx: Tx) -> Iterator[str]:
-    """Events have no digest; but whoever follows the feed must be able to read it."""
+    """Events have no digest, but followers of the feed must be able to read them."""
     page = tx.events.after(START, limit=PAGE)
     while page:
         on_rows(len(page))
@@ -180,7 +180,7 @@ def _problems_of_counts(noun: str, tx: Tx) -> Iterator[str]:
     counted = {row[0]: int(row[1]) for row in tx.statements.all(f"count_{noun}s", {})}
     kept = tx.events.counts(noun)
     if counted != kept:
-        yield f"the counts of {noun}s say {kept}, there are {counted}"
+        yield f"the counts of {noun}s say {kept}, but there are {counted}"
 
 
 def scan(tx: Tx, noun: str, width: int, on_rows: Callable[[int], None] = lambda _rows: None) -> Iterator[Row]:

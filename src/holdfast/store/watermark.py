@@ -1,12 +1,12 @@
-"""A mark beside the database that shows when an older one was put in its place.
+"""A mark beside the database that detects that the database was replaced by an older copy.
 
-The ledger counts upwards in a number of its own, the mark. Now and then it is written into a small file
-beside the database. A database that has counted less than its file says was restored from a copy, or has lost
-part of its -wal: what it calls unfinished may have been done since, so nothing is resumed without a person's
-word.
+The mark is a number in the ledger that only increases. From time to time it is written to a small file beside
+the database. If the database's mark is lower than the file's, the database was restored from a copy or lost
+part of its -wal. Work that it shows as unfinished may have been done since, so nothing is resumed until an
+operator accepts it.
 
-The file may lag behind the database, and then shows less. It must never run ahead of it: write only a mark
-that is committed. The one exception is a database of which commits are known to be lost (see wal.py).
+The file may lag behind the database, and then detects less. It must never be ahead: write only a committed
+mark. The one exception is a database that is known to have lost commits (see wal.py).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_BYTES: Final = 4096
 
 
 class Watermark(msgspec.Struct, frozen=True, kw_only=True):
-    """How far which ledger had counted, and when that was written down (microseconds)."""
+    """The mark of a ledger, and when it was written (microseconds)."""
 
     ledger_id: str
     mark: int
@@ -35,31 +35,29 @@ class Watermark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    """There is a mark, and it cannot be believed. It must neither stop a start nor pass in silence."""
+    """There is a mark file, but it is damaged. That must neither prevent a start nor go unnoticed."""
 
     reason: str
 
 
 class Verdict(StrEnum):
-    """What the mark says about the database that was found."""
+    """The result of comparing a database with the mark file beside it."""
 
     FRESH = "fresh"  # no mark was ever written
-    CURRENT = "current"  # the database has counted at least as far as its mark
-    OLDER = "older"  # an older database, or a cut -wal
+    CURRENT = "current"  # the database's mark is at least that of the file
+    OLDER = "older"  # an older database, or a truncated -wal
     FOREIGN = "foreign"  # the mark of another ledger
     UNREADABLE = "unreadable"
 
 
 def mark_path(database: Path) -> Path:
-    """Where the mark of a database lies: `ledger.db-mark` beside `ledger.db`."""
+    """The path of a database's mark: `ledger.db-mark` beside `ledger.db`."""
     return database.with_name(f"{database.name}-mark")
 
 
 def write(path: Path, watermark: Watermark) -> None:
-    """Replace the mark, durably and whole: after a crash the file holds the old mark or the new one.
-
-    So too when it raises StoreUnavailable.
-    """
+    """Replace the mark durably and atomically: after a crash, and when this raises StoreUnavailable, the file
+    holds the old mark or the new one."""
     try:
         _replace(path, _encode(watermark))
     except OSError as error:
@@ -67,7 +65,7 @@ def write(path: Path, watermark: Watermark) -> None:
 
 
 def read(path: Path) -> Watermark | Unreadable | None:
-    """The mark that was written last; None when there never was one."""
+    """The last mark that was written; None when there never was one."""
     try:
         with path.open("rb") as file:
             return _decode(file.read(_MAX_BYTES))
@@ -80,7 +78,7 @@ def read(path: Path) -> Watermark | Unreadable | None:
 
 
 def compare(file: Watermark | Unreadable | None, *, ledger_id: str, mark: int) -> Verdict:
-    """Judge a database, by its ledger id and its own mark, against the file beside it."""
+    """Compare a database, by its ledger id and its own mark, with the file beside it."""
     match file:
         case None:
             return Verdict.FRESH
@@ -95,7 +93,7 @@ def compare(file: Watermark | Unreadable | None, *, ledger_id: str, mark: int) -
 
 
 def _encode(watermark: Watermark) -> bytes:
-    """One line of JSON and one with its digest: a flipped bit in a number is still a number."""
+    """A line of JSON and a line with its digest, which detects a flipped bit in a number."""
     line = msgspec.json.encode(watermark)
     return b"%s\n%s\n" % (line, _digest(line))
 
@@ -103,7 +101,7 @@ def _encode(watermark: Watermark) -> bytes:
 def _decode(content: bytes) -> Watermark:
     line, _, rest = content.partition(b"\n")
     if rest != _digest(line) + b"\n":
-        raise ValueError("it is damaged or cut short: its digest does not match")
+        raise ValueError("it is damaged or truncated: its digest does not match")
     return msgspec.json.decode(line, type=Watermark)
 
 
@@ -113,7 +111,7 @@ def _digest(line: bytes) -> bytes:
 
 def _replace(path: Path, content: bytes) -> None:
     unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    # Readable by us alone.
+    # Readable only by this user.
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

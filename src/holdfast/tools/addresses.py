@@ -11,6 +11,8 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 # Everything else of IPv6 is local, reserved, or stands for an IPv4 address.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Private since RFC 8215; older releases of Python take it for reserved.
+_LOCAL_NAT64 = ipaddress.IPv6Network("64:ff9b:1::/48")
 # Public by their number, and yet a part of the network that the machine is in: the platform of Azure, which
 # hands out credentials, and the relays of 6to4.
 _NOT_PUBLIC = (ipaddress.IPv4Network("168.63.129.16/32"), ipaddress.IPv4Network("192.88.99.0/24"))
@@ -63,7 +65,7 @@ def _kind(ip: IPAddress) -> str | None:
         ("loopback", ip.is_loopback),
         ("link-local", ip.is_link_local),
         ("multicast", ip.is_multicast),
-        ("private", ip.is_private),
+        ("private", ip.is_private or ip in _LOCAL_NAT64),
         ("reserved", ip.is_reserved or not ip.is_global),
     )
     for kind, is_so in kinds:

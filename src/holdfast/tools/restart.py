@@ -1,7 +1,10 @@
-"""A tool with which an agent asks its own gateway to restart, and learns who would be interrupted."""
+"""A tool with which an agent asks its own gateway to restart, and learns what that would interrupt."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Protocol
 
 import msgspec
@@ -14,8 +17,8 @@ from holdfast.tools.inputs import current_key
 
 
 class RestartAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of asking. Refused: who else would be interrupted, so that the agent can decide; each by the
-    key of its session, or by the id of its task if it has no session of its own."""
+    """The answer. If it was refused, it lists what else would be interrupted, so that the agent can decide:
+    each by the key of its session, or by the id of its task if it has no session of its own."""
 
     is_accepted: bool
     why: str | None = None
@@ -23,31 +26,36 @@ class RestartAsked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class RestartDoor(Protocol):
-    """The gateway that carries this run, as the tool sees it."""
+    """The gateway that runs this task, as the tool sees it."""
 
     async def ask(
         self, key: str, reason: str, *, force: bool, session_key: str | None, continuation: str | None
     ) -> RestartAsked: ...
 
     async def asked(self, key: str) -> RestartAsked | None:
-        """What came of an earlier call with that key; None when there was none."""
+        """The answer to an earlier call with this key; None when there was none."""
 
 
-class _Here:
-    """The one gateway of this process; None where there is none."""
+# The gateway that runs the present task; asyncio tasks and threads inherit it, so two gateways in one process
+# do not meet.
+_gateway: ContextVar[RestartDoor | None] = ContextVar("holdfast_gateway", default=None)
 
-    door: RestartDoor | None = None
 
-
-def set_door(door: RestartDoor | None) -> None:
-    """From now on runs of this process ask this gateway."""
-    _Here.door = door
+@contextlib.contextmanager
+def restarting_through(door: RestartDoor) -> Iterator[None]:
+    """Runs that start inside the block, also in other asyncio tasks, ask this gateway to restart."""
+    token = _gateway.set(door)
+    try:
+        yield
+    finally:
+        _gateway.reset(token)
 
 
 def _door() -> RestartDoor:
-    if _Here.door is None:
-        raise NotInRun("restart_gateway", "a gateway carries the run: start it with `holdfast up`")
-    return _Here.door
+    door = _gateway.get()
+    if door is None:
+        raise NotInRun("restart_gateway", "a run of a gateway: start one with `holdfast up`")
+    return door
 
 
 async def _verify_restart(
@@ -66,9 +74,9 @@ async def _verify_restart(
 async def restart_gateway(
     reason: str, force: bool = False, session_key: str | None = None, continuation: str | None = None
 ) -> RestartAsked:
-    """Ask the gateway that carries this run to restart, once for each effect.
+    """Ask the gateway that runs this task to restart, once for each effect.
 
-    The readiness gate may refuse: then the answer lists who else would be interrupted, and the agent decides
+    The readiness gate may refuse: then the answer lists what else would be interrupted, and the agent decides
     whether to ask again with `force`. Once accepted, this run is paused at its next call and goes on after
     the restart; a `continuation` comes back as the next message of `session_key`.
     """
@@ -78,7 +86,7 @@ async def restart_gateway(
         if session_key is None:
             raise BadInput("session_key", "name the session that the continuation goes to")
     if session_key is not None:
-        agent_of(session_key)  # or the continuation could never be said
+        agent_of(session_key)  # raises for a key without an agent: no agent would get the continuation
     return await _door().ask(
         current_key(), reason, force=force, session_key=session_key, continuation=continuation
     )

@@ -55,7 +55,7 @@ def stage() -> Stage:
     return Stage()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, quick_path: Path) -> Iterator[str]:
     """A ledger that can be opened again."""
     if request.param == "sqlite":

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import copy
 import logging
+import types
+from collections.abc import Coroutine, Generator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -232,7 +234,7 @@ async def test_a_run_that_is_over_takes_no_more_calls(quick: Stage, kept: Kept) 
     await quick.open(short)
     await quick.run(short())
 
-    with pytest.raises(hf.RunOver, match="is over; keep no run, turn or list longer than"):
+    with pytest.raises(hf.RunOver, match="has ended; do not use a run, turn or list after"):
         await kept.run.step(add, 1)
     with pytest.raises(hf.RunOver):
         kept.run.list("items")
@@ -303,7 +305,7 @@ async def test_a_result_of_a_task_that_cannot_be_stored_names_the_task(quick: St
 
 @pytest.mark.parametrize("budget", [5, "5m", {"steps": 5}])
 def test_a_budget_that_is_none_is_refused_when_the_task_is_declared(budget: Any) -> None:
-    with pytest.raises(hf.BadInput, match=r"budget: .*hf\.budget\(steps=…, time=…, cost=…\) makes one"):
+    with pytest.raises(hf.BadInput, match=r"budget: .*use hf\.budget\(steps=…, time=…, cost=…\), with any"):
 
         @hf.task(budget=budget)
         async def spends(run: hf.Run) -> None: ...
@@ -529,7 +531,7 @@ async def test_a_loop_over_the_plan_inside_a_loop_over_the_plan_is_refused(quick
         (lambda run: run.tool(add, {}, id="x" * 201), "id: a name is one line of at most 200 characters"),
         (lambda run: run.tool(add, {}, id="  "), "id: is empty"),
         (lambda run: run.tool(add, {}, id=7), "id: "),
-        (lambda run: run.step(lambda: 1), "a lambda has no name to be remembered by"),
+        (lambda run: run.step(lambda: 1), "a lambda has no name for the journal"),
         (lambda run: run.step(7), "step: a function is needed, not int"),
     ],
 )
@@ -1242,6 +1244,20 @@ async def test_a_provider_that_asks_for_patience_gets_it_without_an_attempt(stag
 # --- how a loop is left
 
 
+@types.coroutine
+def pauses() -> Generator[str, None, None]:
+    yield "paused"
+
+
+@types.coroutine
+def paused(body: Coroutine[Any, Any, int]) -> Generator[Any, Any, Any]:
+    """That coroutine, gone on until it pauses itself. Nothing here holds it afterwards."""
+    heard = None
+    while (asked := body.send(heard)) != "paused":
+        heard = yield asked
+    return body
+
+
 @pytest.mark.parametrize(
     ("way", "is_done"),
     [
@@ -1258,6 +1274,8 @@ async def test_a_provider_that_asks_for_patience_gets_it_without_an_attempt(stag
         ("a step that fails", False),
         ("a step that fails in with", False),
         ("another asyncio task", False),
+        ("the coroutine is closed", False),
+        ("the coroutine is dropped", False),
     ],
 )
 async def test_an_item_is_done_when_its_loop_is_left_unless_an_exception_left_it(
@@ -1313,10 +1331,18 @@ async def test_an_item_is_done_when_its_loop_is_left_unless_an_exception_left_it
                             await item.step(fail, way)
                     case "another asyncio task":
                         await asyncio.wait_for(asyncio.Event().wait(), 0.001)
+                    case "the coroutine is closed" | "the coroutine is dropped":
+                        await pauses()
             return 0
 
         with contextlib.suppress(KeyError, ValueError, TimeoutError):
-            await loop()
+            if way == "the coroutine is closed":
+                (await paused(loop())).close()
+            elif way == "the coroutine is dropped":
+                # An expression statement: the instruction that drops it is the one that `break` has, too.
+                await paused(loop())
+            else:
+                await loop()
         await run.step(add, 9)
         return [item.is_done for item in plan.items]
 

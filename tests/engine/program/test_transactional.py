@@ -457,7 +457,7 @@ def test_the_right_ends_with_the_function(store: Store) -> None:
     kept: list[Execute] = []
     store.write_now(lambda tx: tx.statements.lend(kept.append))
 
-    with pytest.raises(hf.BadInput, match="over"):
+    with pytest.raises(hf.BadInput, match="the transaction has ended"):
         kept[0]("SELECT 1", None)
 
 

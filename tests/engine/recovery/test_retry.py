@@ -586,7 +586,7 @@ def test_a_task_that_retention_has_removed_is_refused_with_the_reason(store: Sto
     task = stored(store, TaskStatus.FAILED, cleanup_after=later())
     store.write_now(pruning(now=NOW, events_kept=timedelta(days=1)))
 
-    with pytest.raises(Pruned, match="retention has removed it"):
+    with pytest.raises(Pruned, match="retention removed it"):
         store.write_now(retrying_task(task.id, now=NOW))
     with pytest.raises(NotFound) as never_there:
         store.write_now(retrying_task("task_none", now=NOW))
@@ -733,7 +733,7 @@ print("still alive")
 """
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'ledger.db'}"

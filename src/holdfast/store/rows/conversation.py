@@ -30,7 +30,7 @@ def delivery_from_row(row: Row, sealing: Sealing = CLOSED) -> Delivery:
         raise RowDamaged("delivery", row[0])
     origin = None if row[3] is None else read_origin(row[3])
     if channel_of(origin) != row[14]:
-        # It would be taken by somebody who does not have its channel.
+        # A gateway that does not have its channel would claim it.
         raise RowDamaged("delivery", row[0])
     return Delivery(
         id=row[0],
@@ -161,7 +161,7 @@ def row_from_session(session: Session) -> Params:
 
 @reads("message")
 def message_from_row(row: Row, sealing: Sealing = CLOSED) -> Message:
-    """The message; `is_sealed` when its key is lost: a session goes on, and its other messages are shown."""
+    """The message; `is_sealed` when its key is lost, so that its session continues without it."""
     if digest_of(*row[:11]) != row[11]:
         raise RowDamaged("message", row[0])
     is_sealed = False

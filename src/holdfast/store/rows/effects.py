@@ -1,4 +1,4 @@
-"""Rows of effects, and the order of values in statements that guard themselves."""
+"""Rows of effects, and the order of values in guarded statements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def effect_from_row(row: Row, sealing: Sealing = CLOSED) -> Effect:
         or digest_of_late(row[0], row[16]) != row[17]
     ):
         raise RowDamaged("effect", row[0])
-    # No digest covers these two. What no clock can have said is damage, too, and raises here.
+    # No digest covers these two. A time that no clock can have is damage, too, and raises here.
     for micros in (row[18], row[19]):
         moment_of(micros)
     return Effect(
@@ -49,7 +49,7 @@ def effect_from_row(row: Row, sealing: Sealing = CLOSED) -> Effect:
     )
 
 
-# What is said once an effect is done.
+# The columns that are written when an effect is done.
 FINISH_COLUMNS = (
     *("outcome", "outcome_digest", "now"),
     *("task_id", "scope", "name", "occurrence", "generation", "run_id", "fence"),
@@ -58,19 +58,19 @@ FINISH_COLUMNS = (
 
 @reads("effect")
 def step_from_effect_row(row: Row, sealing: Sealing = CLOSED) -> Step:
-    """The step that an effect is once it is done. Raises RowDamaged."""
+    """The step that a finished effect stands for. Raises RowDamaged."""
     return effect_from_row(row, sealing).as_step()
 
 
-# What is said when an effect is begun.
+# The columns that are written when an effect begins.
 INTENT_COLUMNS = (
     *("id", "task_id", "run_id", "scope", "name", "occurrence", "effect_class", "idempotency_key"),
     *("generation", "request", "created_at", "digest", "fence", "settle_after"),
 )
 
 
-# The statements that every step and every effect is, with the order in which their values are given: each is
-# written often enough for that to matter.
+# The statements of every step and every effect, with the order of their values: they are frequent enough for
+# positional values to matter.
 IN_ORDER = {
     "save_step": (*STEP_COLUMNS, "fence"),
     "begin_effect": INTENT_COLUMNS,
@@ -98,7 +98,7 @@ def intent_from_effect(effect: Effect, sealing: Sealing) -> tuple[Any, ...]:
 
 
 def sealed_outcome(effect: Effect, outcome: bytes | None, sealing: Sealing) -> bytes | None:
-    """What came of an effect, as it is stored."""
+    """The outcome of an effect, as it is stored."""
     return sealing.maybe(outcome, "effects.outcome", effect.id, of_secret=_was_given_secret(effect))
 
 
@@ -106,7 +106,7 @@ def _was_given_secret(effect: Effect) -> bool:
     try:
         return len(decode_request(effect.request).input_digest) == 2 * KEYED_BYTES
     except msgspec.DecodeError:
-        return False  # the reader of the row is told
+        return False  # reading the row raises the error
 
 
 def row_from_effect(effect: Effect, sealing: Sealing) -> Params:

@@ -1,4 +1,4 @@
-"""Rows of what a gateway keeps for itself: firings of schedules, wakes, restarts, the audit log."""
+"""Rows of a gateway's own records: firings of schedules, wakes, restarts, the audit log."""
 
 from __future__ import annotations
 

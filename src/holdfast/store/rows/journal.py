@@ -1,4 +1,4 @@
-"""Rows of what a program has done: steps, plans, artifacts, notes, turns, lists, mail and questions."""
+"""Rows of what a program did: steps, plans, artifacts, notes, turns, lists, mail and questions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SEALED_PLAN = Plan(items=(PlanItem(id="[sealed]", title="[sealed]"),))
 
 @reads("step")
 def step_from_row(row: Row, sealing: Sealing = CLOSED) -> Step:
-    """The step; raises RowDamaged, because a wrong result must never be remembered."""
+    """The step. Raises RowDamaged, because a wrong result must never be replayed."""
     if digest_of(*row[:10]) != row[10]:
         raise RowDamaged("step", f"{row[0]}/{row[1]}/{row[2]}/{shown_occurrence(str(row[3]))}")
     return Step(
@@ -186,9 +186,9 @@ def turn_from_row(row: Row, sealing: Sealing = CLOSED) -> FinishedTurn:
 
 
 def row_from_turn(turn: FinishedTurn, sealing: Sealing, *, steps_inside: int = 0) -> Params:
-    """How many steps there were and the last one's name are columns of their own, for whoever only counts.
+    """The number of steps and the name of the last one have their own columns, for queries that only count.
 
-    Those of turns inside this one are counted, too, though not summed up: they may be many.
+    Steps of turns inside this one are counted, too, but not listed: they may be many.
     """
     place = (turn.task_id, turn.loop, str(turn.seq))
     has_secret = any(len(step.digest) == 2 * KEYED_BYTES for step in turn.steps)
@@ -204,21 +204,21 @@ def row_from_turn(turn: FinishedTurn, sealing: Sealing, *, steps_inside: int = 0
         "last_step": turn.steps[-1].name if turn.steps else None,
         "began_at": to_micros(turn.began_at),
         "ended_at": to_micros(turn.ended_at),
-        # It holds digests of values.
+        # Sealed, because it holds digests of values.
         "marks": None if marks is None else sealing.seal_beside(marks, "turns.marks", *place),
     }
     return row | {"digest": digest_of(*row.values())}
 
 
 def turn_row_of(row: Row, task_id: str, sealing: Sealing) -> Params:
-    """The row of a turn as another task's: a fork shares the turns of its source."""
+    """The row of a turn, copied to another task: a fork shares the turns of its source."""
     turn = msgspec.structs.replace(turn_from_row(row, sealing), task_id=TaskId(task_id))
     return row_from_turn(turn, sealing, steps_inside=row[6] - len(turn.steps))
 
 
 @reads("list delta")
 def delta_from_row(row: Row, sealing: Sealing = CLOSED) -> ListDelta:
-    """The delta with its items as they are stored: themselves, or a reference to a blob."""
+    """The delta with its items as stored: inline, or a reference to a blob."""
     if digest_of(*row[:8]) != row[8]:
         raise RowDamaged("list delta", f"{row[0]}/{row[1]}/{row[2]}")
     return ListDelta(
@@ -234,7 +234,7 @@ def delta_from_row(row: Row, sealing: Sealing = CLOSED) -> ListDelta:
 
 
 def row_from_delta(delta: ListDelta, sealing: Sealing) -> Params:
-    """Its chain tells whether a write that runs again brings the same items."""
+    """Its chain shows whether a repeated write has the same items."""
     items = sealing.seal(delta.items, "list_deltas.items", delta.task_id, delta.name, str(delta.start))
     row: Params = {
         "task_id": delta.task_id,
@@ -269,7 +269,7 @@ def row_from_value(value: StoredValue, sealing: Sealing) -> Params:
 
 @reads("operations")
 def ops_from_row(row: Row, sealing: Sealing = CLOSED) -> tuple[str, bytes]:
-    """The scope, and what it has had applied."""
+    """The scope, and the operations that it applied."""
     if digest_of(*row[:3]) != row[3]:
         raise RowDamaged("operations", f"{row[0]}/{row[1]}")
     return row[1], sealing.open(row[2], "scope_ops.ops", row[0], row[1])

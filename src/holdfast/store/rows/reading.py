@@ -1,4 +1,4 @@
-"""What all rows have in common: moments, digests, and what to do about a row that is damaged."""
+"""What all rows have in common: times, digests, and the treatment of damaged rows."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _LAST_MICROS = 253_402_300_799_999_999
 def reads(
     noun: str, mend: Callable[[Row], Row] | None = None
 ) -> Callable[[Callable[Concatenate[Row, P], R]], Callable[Concatenate[Row, P], R]]:
-    """What does not decode is damaged, whatever the digest says: a status may have lost a bit, too.
+    """Treats a row that does not decode as damaged, even if its digest matches: it may not cover the status.
 
-    Nouns of which many are read at once say how such a row is mended: then it is handed out as damaged,
-    because one bad row must not keep the others from being shown, claimed or resumed.
+    A noun of which many rows are read at once passes `mend`: the row is then repaired and returned as damaged
+    instead of raising, because one bad row must not keep the others from being shown, claimed or resumed.
     """
 
     def wrap(read: Callable[Concatenate[Row, P], R]) -> Callable[Concatenate[Row, P], R]:
@@ -58,7 +58,7 @@ def reads(
 def mend_with(
     choices: dict[int, type[StrEnum]], dropped: tuple[int, ...], times: tuple[int, ...]
 ) -> Callable[[Row], Row]:
-    """Makes a row readable: the first of its kind for a word that is none, nothing for what is optional."""
+    """Makes a row readable: an invalid word becomes the first of its enumeration, an optional value None."""
 
     def mend(row: Row) -> Row:
         mended = list(row)
@@ -88,5 +88,5 @@ def json_of(value: msgspec.Struct | None) -> bytes | None:
 
 
 def digest_of_late(record_id: str, payload: bytes | None) -> bytes | None:
-    """The digest of what is added to a record later, such as an outcome: it has a column of its own."""
+    """The digest of a value that is added to a record later, such as an outcome; it has its own column."""
     return None if payload is None else digest_of(record_id, payload)

@@ -31,7 +31,7 @@ from holdfast.store.sealing import CLOSED, MARK, Sealing
 _progress = msgspec.json.Decoder(Progress).decode
 _facts = msgspec.json.Decoder(dict[str, object]).decode
 
-# Words to statuses: much quicker than to call the enumeration, and rows are read all the time.
+# Text to statuses: much faster than calling the enumeration, and rows are read all the time.
 _RUNTIMES = {one.value: one for one in RuntimeName}
 _POLICIES = {one.value: one for one in NotifyPolicy}
 _TASK_STATUSES = {one.value: one for one in TaskStatus}
@@ -44,8 +44,8 @@ _QUEUES = {one.value: one for one in Queue}
     mend_with({2: RuntimeName, 11: NotifyPolicy, 14: TaskStatus}, (6, 17, 20), (12, 21, 23, 24, 25, 26)),
 )
 def task_from_row(row: Row, sealing: Sealing = CLOSED) -> Task:
-    """The task; `is_damaged` when what was written once is no longer what stands there, and `is_sealed` when
-    no key opens it: one bad row must not keep the others from being shown."""
+    """The task; `is_damaged` when its bytes do not match its digest, and `is_sealed` when no key opens it:
+    one bad row must not keep the others from being shown."""
     arguments, result, is_sealed = row[5], row[18], False
     if arguments[:1] == MARK or (result is not None and result[:1] == MARK):
         try:
@@ -123,7 +123,7 @@ def row_from_task(task: Task, sealing: Sealing) -> Params:
 
 @reads("run", mend_with({9: RunStatus, 12: Queue}, (21,), (7, 11, 18, 19, 22, 23, 24)))
 def run_from_row(row: Row) -> Run:
-    """The run; `is_damaged` instead of an exception, because one bad row must not stop the work of all."""
+    """The run; `is_damaged` instead of an exception, because one bad row must not stop all work."""
     return Run(
         id=row[0],
         task_id=row[1],
@@ -263,7 +263,7 @@ def row_from_boot(boot: Boot) -> Params:
 
 @reads("event")
 def event_from_row(row: Row) -> Event:
-    """Its position is the transaction and the place: on PostgreSQL places alone appear out of order."""
+    """Its position is the transaction and the sequence number: on PostgreSQL the latter is not in order."""
     return Event(
         position=f"{row[0]}.{row[1]}",
         at=from_micros(row[2]),

@@ -1,28 +1,28 @@
 -- name: insert_audit_entry
--- One act; the same id again changes nothing.
+-- One audit entry; the same id again changes nothing.
 INSERT INTO audit_log
 VALUES (:id, :at, :who, :door, :address, :action, :subject, :outcome, :why, :times, :digest)
 ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: audit_page
--- Newest first, from before an id on.
+-- Before an id, newest first.
 SELECT * FROM audit_log WHERE id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: audit_page_of_who
--- The same of one actor.
+-- The same for one actor.
 SELECT * FROM audit_log WHERE who = :value AND id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: audit_page_of_action
--- The same of one action.
+-- The same for one action.
 SELECT * FROM audit_log WHERE action = :value AND id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: audit_page_of_subject
--- The same about one record.
+-- The same for one record.
 SELECT * FROM audit_log WHERE subject = :value AND id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: audit_to_prune
--- Entries that are old enough to be forgotten, oldest first; ids sort by time.
+-- Entries that are old enough to be deleted, oldest first; ids sort by time.
 SELECT id FROM audit_log WHERE id < :before ORDER BY id LIMIT :limit;
 
 -- name: delete_audit_entries

@@ -10,7 +10,7 @@ ON CONFLICT (id) DO NOTHING;
 SELECT * FROM run_checkpoints WHERE id = :id;
 
 -- name: lock_checkpoint
--- One checkpoint, to be changed in this transaction.
+-- One checkpoint, locked until this transaction ends.
 SELECT * FROM run_checkpoints WHERE id = :id;
 
 -- name: find_checkpoints
@@ -22,35 +22,35 @@ SELECT id, task_id FROM run_checkpoints WHERE id >= :low AND id < :high ORDER BY
 SELECT * FROM run_checkpoints WHERE id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_checkpoints_in_status
--- Newest first among those in one status.
+-- Those in one status, newest first.
 SELECT * FROM run_checkpoints WHERE status = :status AND id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_checkpoints_of_task
--- Newest first among one task's.
+-- Those of one task, newest first.
 SELECT * FROM run_checkpoints WHERE task_id = :task_id AND id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_checkpoints_of_task_in_status
--- Newest first among one task's in one status; COALESCE keeps the planner to the index by task.
+-- Those of one task in one status, newest first; COALESCE keeps the planner to the index by task.
 SELECT * FROM run_checkpoints
  WHERE task_id = :task_id AND COALESCE(status, '') = :status AND id < :before
  ORDER BY id DESC LIMIT :limit;
 
 -- name: open_checkpoint_of_run
--- The checkpoint by which a run is paused now, if there is one.
+-- The checkpoint that pauses a run now, if there is one.
 SELECT * FROM run_checkpoints WHERE run_id = :run_id AND status IN ('paused_for_restart', 'resuming');
 
 -- name: checkpoint_that_retries
--- The checkpoint that a person's retry of this one wrote.
+-- The checkpoint that an operator's retry of this one wrote.
 SELECT * FROM run_checkpoints WHERE retry_of = :id;
 
 -- name: resumes_with_token
--- What a resumer that may have lost the answer already holds.
+-- What a resumer holds already, if the answer to its claim was lost.
 SELECT * FROM run_checkpoints
  WHERE claimed_by = :boot_id AND token = :token AND status = 'resuming'
  ORDER BY priority, created_at, id;
 
 -- name: claim_checkpoints
--- Hand the most urgent paused checkpoints to one resumer; what waits for its own end is not for it.
+-- Claim the most urgent paused checkpoints, except those that wait until this boot has ended.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
    SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,
@@ -65,8 +65,8 @@ UPDATE run_checkpoints
 RETURNING *;
 
 -- name: paused_checkpoints_of_tree
--- Of a task that has not ended and of those that it started, at whatever depth, the most urgent paused ones.
--- CROSS JOIN keeps the planner of SQLite to that order: the few tasks first, then the checkpoints of each.
+-- The most urgent paused checkpoints of a task that has not ended and of its descendants.
+-- CROSS JOIN makes SQLite's planner read the few tasks first, then the checkpoints of each.
 WITH RECURSIVE tree (id) AS (
        SELECT id FROM tasks WHERE id = :task_id AND ended_at IS NULL
         UNION
@@ -77,7 +77,7 @@ SELECT run_checkpoints.id FROM tree CROSS JOIN run_checkpoints
  ORDER BY run_checkpoints.priority, run_checkpoints.created_at, run_checkpoints.id LIMIT :limit;
 
 -- name: claim_checkpoint
--- Hand one paused checkpoint to one resumer, unless it waits for that resumer's own end.
+-- Claim one paused checkpoint, unless it waits until this boot has ended.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
    SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,
@@ -86,7 +86,7 @@ UPDATE run_checkpoints
 RETURNING *;
 
 -- name: set_checkpoint_resumed
--- The follow-up run exists; its resumer still held the checkpoint.
+-- The follow-up run exists; the resumer still holds the checkpoint.
 -- moves: checkpoint resuming -> resumed
 UPDATE run_checkpoints
    SET status = 'resumed', resumed_run_id = :resumed_run_id, diagnostic = :diagnostic, lease_until = NULL,
@@ -95,11 +95,11 @@ UPDATE run_checkpoints
 RETURNING id;
 
 -- name: hold_checkpoints
--- Of these checkpoints, those this resumer still holds; keeps them so until the transaction ends.
+-- Those of these checkpoints that this resumer still holds, locked until the transaction ends.
 SELECT id FROM run_checkpoints WHERE id IN :ids[] AND token = :token AND status = 'resuming' ORDER BY id;
 
 -- name: set_checkpoint_failed
--- It will not be resumed, and says why.
+-- It will not be resumed; the diagnostic says why.
 -- moves: checkpoint paused_for_restart|resuming -> failed_resume
 UPDATE run_checkpoints
    SET status = 'failed_resume', diagnostic = :diagnostic, lease_until = NULL, updated_at = :now
@@ -107,7 +107,7 @@ UPDATE run_checkpoints
 RETURNING id;
 
 -- name: return_checkpoints
--- Their resumer died or was late before it created the follow-up runs.
+-- Their resumer died or let the lease lapse before it created the follow-up runs.
 -- moves: checkpoint resuming -> paused_for_restart
 UPDATE run_checkpoints
    SET status = 'paused_for_restart', token = NULL, claimed_by = NULL, lease_until = NULL, updated_at = :now
@@ -115,13 +115,13 @@ UPDATE run_checkpoints
 RETURNING id, run_id, task_id;
 
 -- name: renew_resumes
--- A resumer that needs longer says that it is alive.
+-- A resumer that needs more time renews its leases.
 UPDATE run_checkpoints SET lease_until = :now + :lease
  WHERE id IN :ids[] AND token = :token AND status = 'resuming'
 RETURNING id;
 
 -- name: resuming_of_boot
--- What a boot is resuming.
+-- The checkpoints that a boot is resuming.
 SELECT * FROM run_checkpoints
  WHERE claimed_by = :boot_id AND status = 'resuming'
  ORDER BY priority, created_at, id LIMIT :limit;
@@ -133,7 +133,7 @@ SELECT * FROM run_checkpoints
  ORDER BY priority, created_at, id LIMIT :limit;
 
 -- name: lock_resuming
--- Of these checkpoints, those still being resumed, to be changed in this transaction.
+-- Those of these checkpoints that are still being resumed, locked until this transaction ends.
 SELECT * FROM run_checkpoints WHERE id IN :ids[] AND status = 'resuming' ORDER BY id;
 
 -- name: checkpoints_to_prune

@@ -1,5 +1,5 @@
 -- name: insert_delivery
--- An update that is owed.
+-- A new delivery.
 INSERT INTO deliveries
 VALUES (:id, :task_id, :idempotency_key, :origin, :target, :message, :created_at, :digest, :status, :attempts,
         :due_at, :failure, :claimed_by, :updated_at, :channel)
@@ -7,7 +7,7 @@ ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: find_delivery
--- The delivery that has this id, or else this key.
+-- The delivery with this id or this key.
 SELECT * FROM deliveries WHERE id = :id OR idempotency_key = :idempotency_key
  ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
 
@@ -27,8 +27,8 @@ RETURNING *;
 DELETE FROM deliveries WHERE task_id IN :ids[];
 
 -- name: due_deliveries
--- What may be sent now through a channel: nothing older is still owed to the same target.
--- A page of what is due is cut first, so that a target that is owed much does not make every look long.
+-- Deliveries that may be sent now through a channel: no older one to the same target is open.
+-- A page of due ones is selected first, so that a target with many deliveries does not slow down every query.
 SELECT * FROM (
          SELECT * FROM deliveries
           WHERE channel = :channel AND status = 'pending' AND due_at <= :now
@@ -43,7 +43,7 @@ SELECT * FROM (
  ORDER BY due_at, id;
 
 -- name: oldest_owed
--- The oldest that is owed to each target of a page of them; a look from target to target, past all the rest.
+-- The oldest open delivery of each target, for a page of targets; it skips from target to target in the index.
 WITH RECURSIVE owed (target, number) AS (
   SELECT MIN(target), 1 FROM deliveries
    WHERE channel = :channel AND status IN ('pending', 'attempting') AND target > :after
@@ -61,7 +61,7 @@ SELECT deliveries.* FROM owed JOIN deliveries
                          ORDER BY oldest.created_at, oldest.id LIMIT 1);
 
 -- name: waiting_channels
--- Through which something is to be sent, now or later; a look from name to name.
+-- The channels with deliveries to send, now or later; it skips from name to name in the index.
 WITH RECURSIVE waiting (channel, number) AS (
   SELECT MIN(channel), 1 FROM deliveries WHERE status = 'pending'
   UNION ALL
@@ -73,7 +73,7 @@ WITH RECURSIVE waiting (channel, number) AS (
 SELECT channel FROM waiting WHERE channel IS NOT NULL;
 
 -- name: attempt_delivery
--- One boot attempts it; whoever comes second does not.
+-- One boot claims it for sending.
 -- moves: delivery pending -> attempting
 UPDATE deliveries
    SET status = 'attempting', attempts = attempts + 1, claimed_by = :boot_id, due_at = :lease_until,
@@ -82,8 +82,8 @@ UPDATE deliveries
 RETURNING *;
 
 -- name: lapsed_deliveries
--- Attempts of which nobody will tell how they ended: their boot has ended, or took too long.
--- (The name is joined with nothing, so that they are found among what is attempted, in order.)
+-- Attempts without an outcome whose boot has ended or took too long.
+-- (|| '' keeps the planner to the index of attempts, which has the right order.)
 SELECT * FROM deliveries
  WHERE status = 'attempting' AND channel || '' IN :channels[]
    AND (due_at <= :now
@@ -91,14 +91,14 @@ SELECT * FROM deliveries
  ORDER BY due_at, id LIMIT :limit;
 
 -- name: reclaim_delivery
--- Another boot finds out how an attempt ended; the number of attempts is its fence.
+-- Another boot claims a lapsed attempt to find out how it ended; the number of attempts is the fence.
 UPDATE deliveries
    SET attempts = attempts + 1, claimed_by = :boot_id, due_at = :lease_until, updated_at = :now
  WHERE id = :id AND status = 'attempting' AND attempts = :attempts
 RETURNING *;
 
 -- name: settle_delivery
--- How an attempt ended, unless another one has begun since.
+-- Record how an attempt ended, unless another one has begun since.
 -- moves: delivery attempting -> pending|delivered|session_queued|failed|parent_missing
 UPDATE deliveries
    SET status = :to, failure = :failure, due_at = :due_at, claimed_by = NULL, updated_at = :now
@@ -106,11 +106,11 @@ UPDATE deliveries
 RETURNING *;
 
 -- name: failed_deliveries
--- What was given up, oldest first.
+-- Failed deliveries, oldest first.
 SELECT * FROM deliveries WHERE status = 'failed' AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: owed_deliveries
--- What is still to be sent, oldest first.
+-- Deliveries still to be sent, oldest first.
 SELECT * FROM deliveries WHERE status IN ('pending', 'attempting') AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: find_deliveries
@@ -118,7 +118,7 @@ SELECT * FROM deliveries WHERE status IN ('pending', 'attempting') AND id > :aft
 SELECT id, task_id FROM deliveries WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
 
 -- name: retry_delivery
--- A person wants it sent after all. Its attempts go on counting: they are the fence of whoever sent it before.
+-- An operator retries it. Its attempts keep counting, because they are the fence against an earlier sender.
 -- moves: delivery failed -> pending
 UPDATE deliveries
    SET status = 'pending', due_at = :now, claimed_by = NULL, updated_at = :now
@@ -126,11 +126,11 @@ UPDATE deliveries
 RETURNING *;
 
 -- name: deliveries_of_task
--- What is or was owed because of a task.
+-- All deliveries of a task.
 SELECT * FROM deliveries WHERE task_id = :task_id ORDER BY id;
 
 -- name: deliveries_to_prune
--- Old deliveries that nobody will send any more and whose task is gone, oldest first; others go with their task.
+-- Old settled deliveries whose task is gone, oldest first; others are deleted with their task.
 SELECT id FROM deliveries
  WHERE status IN ('delivered', 'failed', 'parent_missing', 'not_applicable', 'dismissed')
    AND updated_at <= :older_than

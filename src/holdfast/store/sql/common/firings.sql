@@ -1,5 +1,5 @@
 -- name: insert_firing
--- One occurrence of a schedule; whoever comes second finds it.
+-- One occurrence of a schedule; a second insert finds the first.
 INSERT INTO firings
 VALUES (:id, :schedule, :occurrence_at, :session_key, :created_at, :digest, :status, :message_id, :task_id,
         :is_retry, :updated_at)
@@ -7,7 +7,7 @@ ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: find_firing
--- The firing that has this id, or else is this occurrence.
+-- The firing with this id or this occurrence.
 SELECT * FROM firings WHERE id = :id OR (schedule = :schedule AND occurrence_at = :occurrence_at)
  ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
 
@@ -27,13 +27,13 @@ UPDATE firings
 RETURNING *;
 
 -- name: repost_firing
--- What it posted first came to nothing; it has posted again.
+-- Its first message was not answered; it has posted another one.
 UPDATE firings SET message_id = :message_id, task_id = NULL, updated_at = :now
  WHERE id = :id AND status = 'requeued'
 RETURNING *;
 
 -- name: move_firing_of_message
--- The firing that posted this message goes with it.
+-- Move the firing that posted this message along with it.
 UPDATE firings
    SET status = :to, task_id = :task_id, updated_at = :now,
        is_retry = CASE WHEN :to = 'requeued' THEN 1 ELSE is_retry END
@@ -41,8 +41,8 @@ UPDATE firings
 RETURNING *;
 
 -- name: last_firing
--- The latest occurrence of a schedule that is known, up to a moment.
--- One that a clock which was ahead wrote down as missed may still fire, and is left out.
+-- The latest known occurrence of a schedule, up to a moment.
+-- Leaves out one that was recorded as missed by a clock that was ahead: it may still fire.
 SELECT * FROM firings
  WHERE schedule = :schedule AND occurrence_at <= :until AND (status <> 'missed' OR created_at <= :missed_by)
  ORDER BY occurrence_at DESC LIMIT 1;
@@ -54,12 +54,12 @@ SELECT * FROM firings
  ORDER BY occurrence_at DESC LIMIT :limit;
 
 -- name: open_firings
--- What is due, running or queued again, oldest first.
+-- Firings that are due, running or queued again, oldest first.
 SELECT * FROM firings WHERE status IN ('due', 'running', 'requeued') ORDER BY occurrence_at, id LIMIT :limit;
 
 -- name: firings_to_prune
--- Old firings that have come to their end, oldest first.
--- Never the last of a schedule, from which the next ones are counted.
+-- Old firings that have ended, oldest first.
+-- Never the last of a schedule: the next ones are computed from it.
 SELECT id FROM firings
  WHERE status IN ('done', 'failed', 'missed') AND updated_at <= :older_than
    AND EXISTS (SELECT 1 FROM firings AS next

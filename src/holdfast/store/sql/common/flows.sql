@@ -11,7 +11,7 @@ RETURNING id;
 SELECT * FROM flows WHERE id = :id;
 
 -- name: move_flow
--- To another status, from any that the table allows, if nobody moved it since it was read.
+-- To another status, from any that the table allows, if it has not changed since it was read.
 UPDATE flows
    SET status = :to, revision = revision + 1, updated_at = :now,
        ended_at = CASE WHEN :to IN ('succeeded', 'failed', 'cancelled', 'lost') THEN :now ELSE ended_at END

@@ -1,12 +1,12 @@
 -- name: put_step
--- A step's result without a guard, for a write that has looked itself; the first result stays.
+-- A step's result without a guard, for a write that has checked the claim; the first result stays.
 INSERT INTO steps
 VALUES (:task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest)
 ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
 RETURNING seq;
 
 -- name: delete_step
--- A step whose result does not belong to its key any more.
+-- Delete a step whose result no longer belongs to its key.
 DELETE FROM steps
  WHERE task_id = :task_id AND scope = :scope AND name = :name AND occurrence = :occurrence;
 
@@ -20,7 +20,7 @@ SELECT * FROM steps
 SELECT * FROM steps WHERE task_id = :task_id ORDER BY seq, scope, name, occurrence LIMIT :limit;
 
 -- name: newest_steps_of_task
--- The end of a task's journal, newest first, for whoever looks.
+-- The end of a task's journal, newest first, for display.
 SELECT * FROM steps WHERE task_id = :task_id ORDER BY seq DESC, scope DESC, name DESC, occurrence DESC LIMIT :limit;
 
 -- name: steps_of_tasks
@@ -43,7 +43,7 @@ SELECT task_id, run_id, CAST(SUM(step_count) AS BIGINT) FROM turns
  WHERE task_id IN :ids[] GROUP BY task_id, run_id;
 
 -- name: last_steps
--- Of each task, the step and the effect that were saved last and the last one of its newest turn, with their ends.
+-- The last step, the last effect and the last step of the newest turn of each task, with their end times.
 SELECT task_id, part, name, ended_at
   FROM (SELECT task_id, 0 AS part, name, ended_at,
                ROW_NUMBER() OVER (PARTITION BY task_id ORDER BY seq DESC, scope DESC, name DESC, occurrence DESC)
@@ -62,11 +62,11 @@ SELECT task_id, part, name, ended_at
  ORDER BY task_id, part;
 
 -- name: hold_run
--- Whether the run is still held with this fence; keeps it so until the transaction ends.
+-- Whether the run is still held with this fence; if so, it is locked until the transaction ends.
 SELECT 1 FROM runs WHERE id = :run_id AND fence = :fence AND status = 'running' AND task_id = :task_id;
 
 -- name: save_plan
--- The plan of a task as it stands now.
+-- The current plan of a task.
 INSERT INTO plans VALUES (:task_id, :run_id, :items, :now, :digest)
 ON CONFLICT (task_id) DO UPDATE
    SET run_id = excluded.run_id, items = excluded.items, updated_at = excluded.updated_at, digest = excluded.digest;
@@ -76,7 +76,7 @@ ON CONFLICT (task_id) DO UPDATE
 SELECT * FROM plans WHERE task_id IN :ids[] ORDER BY task_id;
 
 -- name: save_artifact
--- What a step left behind; recording it again under its name replaces the record.
+-- An artifact of a step; recording it again under its name replaces the record.
 INSERT INTO artifacts VALUES (:task_id, :name, :run_id, :body, :now, :digest)
 ON CONFLICT (task_id, name) DO UPDATE
    SET run_id = excluded.run_id, body = excluded.body, recorded_at = excluded.recorded_at, digest = excluded.digest;
@@ -86,13 +86,13 @@ ON CONFLICT (task_id, name) DO UPDATE
 SELECT * FROM artifacts WHERE task_id IN :ids[] ORDER BY task_id, name;
 
 -- name: save_note
--- A decision or a reference; the same place again changes nothing.
+-- A decision or a reference; the same number again changes nothing.
 INSERT INTO notes VALUES (:task_id, :seq, :run_id, :kind, :text, :now, :digest)
 ON CONFLICT (task_id, seq) DO NOTHING
 RETURNING seq;
 
 -- name: get_note
--- One note by its place.
+-- One note by its number.
 SELECT * FROM notes WHERE task_id = :task_id AND seq = :seq;
 
 -- name: notes_of_tasks

@@ -1,16 +1,16 @@
 -- name: insert_event
--- One thing that happened.
+-- One event.
 INSERT INTO ledger_events (at, kind, task_id, subject_id, facts)
 VALUES (:at, :kind, :task_id, :subject_id, :facts);
 
 -- name: feed
--- What happened after a position, in the order of the commits.
+-- The events after a position, in the order of the commits.
 SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
  WHERE position > :position
  ORDER BY position LIMIT :limit;
 
 -- name: feed_of_task
--- What happened to one task, in order.
+-- The events of one task, in order.
 SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
  WHERE task_id = :task_id AND position > :position
  ORDER BY position LIMIT :limit;
@@ -21,7 +21,7 @@ SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
  ORDER BY position DESC LIMIT :limit;
 
 -- name: oldest_event
--- Where the feed begins now.
+-- The oldest event in the feed.
 SELECT 0, position FROM ledger_events ORDER BY position LIMIT 1;
 
 -- name: prune_events
@@ -31,32 +31,32 @@ DELETE FROM ledger_events
 RETURNING 0, position;
 
 -- name: add_to_counter
--- Counts are maintained, not scanned.
+-- Counts are updated with each write, so that reading them needs no scan.
 INSERT INTO counters VALUES (:noun, :status, :amount)
 ON CONFLICT (noun, status) DO UPDATE SET amount = counters.amount + excluded.amount;
 
 -- name: counts
--- How many records of a noun there are in each status.
+-- How many records of a noun have each status.
 SELECT status, amount FROM counters WHERE noun = :noun ORDER BY status;
 
 -- name: get_fact
--- Something the ledger knows about itself.
+-- A fact of the ledger.
 SELECT value FROM ledger_facts WHERE name = :name;
 
 -- name: get_facts
--- Several things the ledger knows about itself.
+-- Several facts of the ledger.
 SELECT name, value FROM ledger_facts WHERE name IN :names[] ORDER BY name;
 
 -- name: set_fact
--- Something the ledger knows about itself.
+-- A fact of the ledger.
 INSERT INTO ledger_facts VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value;
 
 -- name: add_fact
--- Something that the first process to know it says once and for all.
+-- A fact that the first writer sets for good.
 INSERT INTO ledger_facts VALUES (:name, :value) ON CONFLICT (name) DO NOTHING;
 
 -- name: replace_fact
--- Something that the ledger knows differently from now on, unless another process changed it first.
+-- Compare and set a fact.
 UPDATE ledger_facts SET value = :value WHERE name = :name AND value = :old RETURNING name;
 
 -- name: insert_boot
@@ -65,7 +65,7 @@ INSERT INTO boots VALUES (:id, :host, :pid, :role, :started_at, NULL) ON CONFLIC
 RETURNING id;
 
 -- name: end_boot
--- A boot is over: it said so itself, or its death was proved.
+-- A boot has ended: it recorded that itself, or its death was proved.
 UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL RETURNING id;
 
 -- name: get_boot
@@ -73,7 +73,7 @@ UPDATE boots SET ended_at = :now WHERE id = :id AND ended_at IS NULL RETURNING i
 SELECT * FROM boots WHERE id = :id;
 
 -- name: lock_boot
--- One boot, whose end nobody notes before this transaction is over.
+-- One boot, locked: no other transaction can record its end before this one ends.
 SELECT * FROM boots WHERE id = :id;
 
 -- name: boots_alive
@@ -81,13 +81,13 @@ SELECT * FROM boots WHERE id = :id;
 SELECT * FROM boots WHERE ended_at IS NULL ORDER BY id LIMIT :limit;
 
 -- name: boots_alive_at
--- Those of them whose host begins so.
+-- Those of them whose host begins with this text.
 SELECT * FROM boots
  WHERE ended_at IS NULL AND substr(host, 1, length(CAST(:beginning AS text))) = CAST(:beginning AS text)
  ORDER BY id LIMIT :limit;
 
 -- name: forget_boot
--- A boot that never ended as far as the ledger knows, and that no claim names.
+-- A boot without a recorded end that no claim names.
 DELETE FROM boots
  WHERE id = :id AND ended_at IS NULL
    AND NOT EXISTS (SELECT 1 FROM runs WHERE claimed_by = :id AND status = 'running')
@@ -99,7 +99,7 @@ RETURNING id;
 DELETE FROM boots WHERE ended_at <= :older_than;
 
 -- name: insert_blob
--- A large payload under its digest; the same bytes are kept once.
+-- A large payload under its digest; the same bytes are stored once.
 INSERT INTO blobs VALUES (:digest, :size_bytes, :body) ON CONFLICT (digest) DO NOTHING;
 
 -- name: use_blob
@@ -115,6 +115,6 @@ SELECT body, size_bytes FROM blobs WHERE digest = :digest;
 DELETE FROM blob_uses WHERE task_id IN :ids[] RETURNING digest;
 
 -- name: delete_unused_blobs
--- Retention: of these blobs, those that no task needs any more.
+-- Retention: those of these blobs that no task needs any more.
 DELETE FROM blobs
  WHERE digest IN :digests[] AND NOT EXISTS (SELECT 1 FROM blob_uses WHERE blob_uses.digest = blobs.digest);

@@ -1,5 +1,5 @@
 -- name: insert_message
--- An entry of a transcript; what has the same id, or the same name in its channel, was posted before.
+-- A new entry of a transcript; the same id, or the same id in its channel, changes nothing.
 INSERT INTO messages
 VALUES (:id, :session_key, :position, :role, :channel, :account_id, :channel_message_id, :origin, :body,
         :reply_to, :created_at, :digest, :status, :task_id, :updated_at)
@@ -7,7 +7,7 @@ ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: find_message
--- The message that has this id, or else this name in its channel.
+-- The message with this id, or with this id in its channel.
 SELECT * FROM messages
  WHERE id = :id
     OR (channel = :channel AND account_id = :account_id AND channel_message_id = :channel_message_id)
@@ -24,43 +24,42 @@ UPDATE messages SET status = :to, updated_at = :now
 RETURNING *;
 
 -- name: take_message
--- A task answers it from now on.
+-- Assign it to a task that answers it.
 -- moves: message queued -> taken
 UPDATE messages SET status = 'taken', task_id = :task_id, updated_at = :now
  WHERE id = :id AND status = 'queued'
 RETURNING *;
 
 -- name: next_message
--- The first of a session that waits for its turn.
+-- The first queued message of a session.
 SELECT * FROM messages WHERE session_key = :session_key AND status = 'queued' ORDER BY position LIMIT 1;
 
 -- name: message_of_task
--- What a task was to answer, and has not answered yet.
+-- The message that a task must answer and has not answered yet.
 SELECT * FROM messages WHERE task_id = :task_id AND status = 'taken';
 
 -- name: messages_after
--- The transcript from a place on, oldest first.
+-- The transcript after a position, oldest first.
 SELECT * FROM messages
  WHERE session_key = :session_key AND position > :after
  ORDER BY position LIMIT :limit;
 
 -- name: messages_before
--- The transcript up to a place, newest first.
+-- The transcript before a position, newest first.
 SELECT * FROM messages
  WHERE session_key = :session_key AND position < :before
  ORDER BY position DESC LIMIT :limit;
 
 -- name: messages_heard
--- The transcript up to a place without what still waits for its turn, newest first.
+-- The transcript up to a position without queued messages, newest first.
 SELECT * FROM messages
  WHERE session_key = :session_key AND position <= :until AND status <> 'queued'
  ORDER BY position DESC LIMIT :limit;
 
 -- name: messages_to_prune
--- Old messages that nobody has to answer, from a place on, oldest first, each with whether it may go.
--- It may when it stands far enough from the end of its transcript and from what is being answered there, or when
--- nobody has spoken in the session for as long; and when neither its task nor a firing that may be queued again
--- needs it.
+-- A page of old messages that need no answer, oldest first, each with whether it may be deleted.
+-- It may if it is far enough from the end of its transcript and from the messages being answered there, or if the
+-- session has been inactive for as long; and if neither its task nor a firing that may be queued again needs it.
 SELECT messages.id, messages.updated_at,
        CASE WHEN (messages.position <= sessions.last_position - :kept
                   OR (sessions.updated_at <= :older_than AND sessions.status = 'idle' AND sessions.queued = 0))

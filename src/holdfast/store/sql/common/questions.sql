@@ -22,11 +22,11 @@ UPDATE questions
 RETURNING id;
 
 -- name: open_questions
--- What nobody has answered yet, oldest first.
+-- Unanswered questions, oldest first.
 SELECT * FROM questions WHERE answered_at IS NULL AND id > :after ORDER BY id LIMIT :limit;
 
 -- name: open_questions_of_task
--- What a task has asked and nobody has answered, oldest first.
+-- The unanswered questions of a task, oldest first.
 SELECT * FROM questions WHERE task_id = :task_id AND answered_at IS NULL ORDER BY id LIMIT :limit;
 
 -- name: delete_questions_of_tasks

@@ -1,5 +1,5 @@
 -- name: insert_restart
--- A gateway is about to stop, or was found to have stopped; the same id again changes nothing.
+-- A gateway is about to stop, or was found stopped; the same id again changes nothing.
 INSERT INTO restarts
 VALUES (:id, :boot_id, :place, :requested_at, :manifest, :digest, :status, :triggers, :outcome, :recovered_by,
         :updated_at)
@@ -17,33 +17,33 @@ UPDATE restarts SET status = :to, updated_at = :now
 RETURNING *;
 
 -- name: save_outcome
--- What came of it.
+-- The outcome of a restart.
 UPDATE restarts SET outcome = :outcome, recovered_by = :recovered_by, updated_at = :now
  WHERE id = :id
 RETURNING *;
 
 -- name: save_triggers
--- One more reason for a restart that is on its way.
+-- Another reason for a restart that has begun.
 UPDATE restarts SET triggers = :triggers, updated_at = :now
  WHERE id = :id AND status = 'draining'
 RETURNING *;
 
 -- name: save_manifest
--- More was interrupted; only if nobody has changed it since it was read, and nobody has recovered from it.
+-- A manifest with more interruptions, if the restart has not changed since it was read.
 UPDATE restarts SET manifest = :manifest, digest = :digest, updated_at = :updated_at
  WHERE id = :id AND digest = :digest_before AND status = 'draining'
 RETURNING *;
 
 -- name: open_restarts
--- What some gateway has still to recover from, oldest first.
+-- Restarts from which some gateway must still recover, oldest first.
 SELECT * FROM restarts WHERE status IN ('draining', 'drained') ORDER BY id LIMIT :limit;
 
 -- name: restarts_page
--- Newest first, from before an id on.
+-- Before an id, newest first.
 SELECT * FROM restarts WHERE id < :before ORDER BY id DESC LIMIT :limit;
 
 -- name: restarts_to_prune
--- Old restarts of which everything has become something, oldest first; never the last one, which people ask for.
+-- Old settled restarts, oldest first; never the last one, which operators look at.
 SELECT id FROM restarts
  WHERE status IN ('blocked', 'recovered') AND updated_at <= :older_than
    AND id < (SELECT MAX(newest.id) FROM restarts AS newest)

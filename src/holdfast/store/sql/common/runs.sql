@@ -16,7 +16,7 @@ SELECT * FROM runs WHERE id = :id;
 SELECT * FROM runs WHERE id IN :ids[] ORDER BY id;
 
 -- name: lock_run
--- One run, to be changed in this transaction.
+-- One run, locked until this transaction ends.
 SELECT * FROM runs WHERE id = :id;
 
 -- name: live_run_of_task
@@ -25,11 +25,11 @@ SELECT * FROM runs
  WHERE task_id = :task_id AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming');
 
 -- name: runs_of_task
--- The lineage of a task, first to last.
+-- The runs of a task, first to last.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;
 
 -- name: last_run_of_task
--- The newest of a task.
+-- The newest run of a task.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1;
 
 -- name: count_failed_runs
@@ -41,13 +41,13 @@ SELECT COUNT(*) FROM runs WHERE task_id = :task_id AND status = 'failed';
 SELECT COALESCE(MAX(number), 0) FROM runs WHERE task_id = :task_id;
 
 -- name: claims_with_token
--- What a claimant that may have lost the answer already holds.
+-- What a worker holds already, if the answer to its claim was lost.
 SELECT * FROM runs
  WHERE claimed_by = :boot_id AND claim_token = :token AND status = 'running'
  ORDER BY priority, due_at, id;
 
 -- name: claim_ready_runs
--- Hand the most urgent ready runs to one claimant, each with a new fence.
+-- Claim the most urgent ready runs, each with a new fence.
 -- moves: run queued -> running
 UPDATE runs
    SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
@@ -62,7 +62,7 @@ UPDATE runs
 RETURNING *;
 
 -- name: ready_runs_since
--- Ready runs that were created from a moment on.
+-- Ready runs created since a moment.
 SELECT id FROM runs
  WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0 AND created_at >= :since
    AND (CAST(:is_any AS bigint) = 1 OR task_name IN :names[])
@@ -70,7 +70,7 @@ SELECT id FROM runs
  LIMIT :limit;
 
 -- name: claim_named_runs
--- The same among the task names that the claimant knows how to carry out.
+-- The same among the task names that the worker can execute.
 -- moves: run queued -> running
 UPDATE runs
    SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
@@ -91,15 +91,15 @@ SELECT id, task_name, due_at FROM runs
  ORDER BY priority, due_at, id LIMIT :limit;
 
 -- name: boot_carries_suspect
--- Whether a boot carries a suspect that must be alone.
+-- Whether a boot executes a suspect that must be alone.
 SELECT 1 FROM runs WHERE claimed_by = :boot_id AND status = 'running' AND is_alone = 1 LIMIT 1;
 
 -- name: boot_carries_any
--- Whether a boot carries anything at all.
+-- Whether a boot executes any run.
 SELECT 1 FROM runs WHERE claimed_by = :boot_id AND status = 'running' LIMIT 1;
 
 -- name: claim_run
--- Hand one run to one claimant, with a new fence.
+-- Claim one run, with a new fence.
 -- moves: run queued|waiting -> running
 UPDATE runs
    SET status = 'running', claimed_by = :boot_id, claim_token = :token, fence = fence + 1,
@@ -109,20 +109,20 @@ UPDATE runs
 RETURNING id;
 
 -- name: renew_claims
--- The holder says that it is alive; only claims that it still holds are renewed.
+-- The holder renews its leases; only claims that it still holds are renewed.
 UPDATE runs
    SET lease_until = :now + :lease, beat_at = :now
  WHERE id IN :ids[] AND claimed_by = :boot_id AND status = 'running'
 RETURNING id, fence, lease_until;
 
 -- name: exonerate_run
--- A suspect that made progress, or lived long enough, no longer needs to be alone.
+-- A suspect that made progress, or ran long enough, no longer needs to be alone.
 UPDATE runs SET is_alone = 0, updated_at = :now
  WHERE id = :id AND fence = :fence AND status = 'running' AND is_alone = 1
 RETURNING id;
 
 -- name: release_run
--- The holder gives the run back, untouched, for anyone to claim; recorded work stays its producer's.
+-- The holder releases the run, so that any worker can claim it; recorded work stays with its producer.
 -- moves: run running -> queued
 UPDATE runs
    SET status = 'queued', claimed_by = NULL, claim_token = NULL, lease_until = NULL, due_at = :due_at,
@@ -140,7 +140,7 @@ UPDATE runs
 RETURNING id;
 
 -- name: wake_run
--- What the run waited for has come: it is the same run, ready to be claimed again.
+-- The wait is over: the same run becomes ready to be claimed again.
 -- moves: run waiting -> queued
 UPDATE runs
    SET status = 'queued', queue = CASE WHEN queue = 'producer' THEN queue ELSE 'ready' END, waits_on = NULL,
@@ -158,7 +158,7 @@ UPDATE runs
 RETURNING id;
 
 -- name: succeed_runs
--- Holders end their runs well, together; the guard is the fence of each.
+-- Several holders end their runs with success; the guard is the fence of each.
 -- moves: run running -> succeeded
 UPDATE runs
    SET status = 'succeeded', failure = NULL, lease_until = NULL, updated_at = :now, ended_at = :now
@@ -166,7 +166,7 @@ UPDATE runs
 RETURNING id;
 
 -- name: end_idle_run
--- A run that nobody holds is ended from outside; the guard is the status it was read in.
+-- End a run that no worker holds; the guard is the status it was read in.
 -- moves: run queued|waiting -> failed|timed_out|cancelled|lost
 -- moves: run paused_for_restart|resuming -> cancelled
 UPDATE runs
@@ -178,7 +178,7 @@ UPDATE runs
 RETURNING id;
 
 -- name: pause_runs
--- Runs become paused by their checkpoints; the raised fence refuses what their holder may still try.
+-- Pause runs that have a checkpoint; the higher fence refuses later writes of their holder.
 -- moves: run running -> paused_for_restart
 UPDATE runs
    SET status = 'paused_for_restart', fence = fence + 1, lease_until = NULL, updated_at = :now
@@ -214,7 +214,7 @@ UPDATE runs SET status = 'failed_resume', failure = :failure, updated_at = :now,
 RETURNING id;
 
 -- name: ready_due_runs
--- The mover: runs whose time has come join the ready ones.
+-- Move due runs to the ready queue.
 UPDATE runs SET queue = 'ready', updated_at = :now
  WHERE id IN (
          SELECT id FROM runs
@@ -225,23 +225,23 @@ UPDATE runs SET queue = 'ready', updated_at = :now
 RETURNING id;
 
 -- name: waits_over
--- Waiting runs whose due time has come.
+-- Waiting runs that are due.
 SELECT id, task_id FROM runs
  WHERE status = 'waiting' AND due_at <= :now
  ORDER BY due_at, id LIMIT :limit;
 
 -- name: runs_waiting_on
--- Waiting runs that wait for exactly this. It walks through all that wait: for what seldom happens.
+-- Runs that wait for exactly this. It scans all waiting runs, so use it for rare events only.
 SELECT id, task_id FROM runs WHERE status = 'waiting' AND waits_on = :waits_on ORDER BY due_at, id;
 
 -- name: next_due_runs
--- When the next run that waits for its time is due: one that was asked for later, and one that sleeps.
+-- When the next run becomes due: the first queued for later, and the first that sleeps.
 SELECT MIN(due_at) FROM runs WHERE status = 'queued' AND queue = 'later'
  UNION ALL
 SELECT MIN(due_at) FROM runs WHERE status = 'waiting' AND waits_on IS NOT NULL;
 
 -- name: find_ready_run
--- Whether a run of these names is ready: one of many, or a suspect.
+-- Whether a run of these names is ready: an ordinary one, or a suspect.
 SELECT 1 FROM runs
  WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0 AND task_name IN :names[]
  UNION ALL
@@ -250,8 +250,8 @@ SELECT 1 FROM runs
  LIMIT 1;
 
 -- name: ready_runs_of_tree
--- Of a task that has not ended and of those that it started, at whatever depth, the most urgent ready runs.
--- CROSS JOIN keeps the planner of SQLite to that order: the few tasks first, then the runs of each.
+-- The most urgent ready runs of a task that has not ended and of its descendants.
+-- CROSS JOIN makes SQLite's planner read the few tasks first, then the runs of each.
 WITH RECURSIVE tree (id) AS (
        SELECT id FROM tasks WHERE id = :task_id AND ended_at IS NULL
         UNION
@@ -262,20 +262,20 @@ SELECT runs.id, runs.is_alone, runs.due_at FROM tree CROSS JOIN runs
  ORDER BY runs.priority, runs.due_at, runs.id LIMIT :limit;
 
 -- name: names_of_ready_runs
--- Which tasks have runs that are ready.
+-- The names of tasks with ready runs.
 SELECT task_name FROM runs WHERE status = 'queued' AND queue = 'ready' AND is_alone = 0
  UNION
 SELECT task_name FROM runs WHERE status = 'queued' AND queue = 'ready' AND is_alone = 1
  ORDER BY task_name LIMIT :limit;
 
 -- name: runs_of_boot
--- What a boot carries, by priority.
+-- The runs that a boot executes, by priority.
 SELECT * FROM runs
  WHERE claimed_by = :boot_id AND status = 'running'
  ORDER BY priority, due_at, id LIMIT :limit;
 
 -- name: count_of_boot
--- How many runs a boot carries.
+-- How many runs a boot executes.
 SELECT COUNT(*) FROM runs WHERE claimed_by = :boot_id AND status = 'running';
 
 -- name: lapsed_runs
@@ -285,13 +285,13 @@ SELECT * FROM runs
  ORDER BY lease_until, id LIMIT :limit;
 
 -- name: next_lapse
--- How long the first lease has left, of those who carry runs and of those who resume them, in microseconds.
+-- How long the first lease of a run and of a resume has left, in microseconds.
 SELECT MIN(lease_until) - :now FROM runs WHERE status = 'running'
  UNION ALL
 SELECT MIN(lease_until) - :now FROM run_checkpoints WHERE status = 'resuming';
 
 -- name: lock_running
--- Of these runs, those still running under the same boot, to be changed in this transaction.
+-- Those of these runs that are still running under the same boot, locked until this transaction ends.
 SELECT * FROM runs
  WHERE id IN :ids[] AND status = 'running'
  ORDER BY id;

@@ -7,7 +7,7 @@ ON CONFLICT DO NOTHING
 RETURNING id;
 
 -- name: find_session
--- The session that has this id, or else this key.
+-- The session with this id or this key.
 SELECT * FROM sessions WHERE id = :id OR key = :key
  ORDER BY CASE WHEN id = :id THEN 0 ELSE 1 END LIMIT 1;
 
@@ -22,15 +22,15 @@ UPDATE sessions SET status = :to, updated_at = :now
 RETURNING *;
 
 -- name: session_of_key
--- The session that is known under a key.
+-- The session with this key.
 SELECT * FROM sessions WHERE key = :key;
 
 -- name: hold_session
--- The session of a key; keeps its messages in order until the transaction ends.
+-- The session of a key, locked until the transaction ends, so that its messages have one order.
 SELECT * FROM sessions WHERE key = :key;
 
 -- name: append_to_session
--- The next place in the transcript is given away, perhaps to a message that waits for its turn.
+-- Reserve the next position in the transcript; the message may be queued.
 UPDATE sessions
    SET last_position = last_position + 1, queued = queued + :queued, origin = COALESCE(:origin, origin),
        ready_at = CASE WHEN task_id IS NULL AND queued + :queued > 0 THEN COALESCE(ready_at, :now) END,
@@ -39,7 +39,7 @@ UPDATE sessions
 RETURNING *;
 
 -- name: take_session
--- A task answers the first message that waits; nobody else does meanwhile.
+-- Assign the session to a task that answers its first queued message.
 -- moves: session idle|interrupted|waiting -> processing
 UPDATE sessions
    SET status = 'processing', task_id = :task_id, waits_on = NULL, queued = queued - 1, ready_at = NULL,
@@ -57,49 +57,49 @@ UPDATE sessions
 RETURNING *;
 
 -- name: drop_queued
--- A message that waited will not be answered: it no longer counts as one that waits.
+-- A queued message will not be answered, so it is no longer counted.
 UPDATE sessions
    SET queued = queued - 1, ready_at = CASE WHEN queued > 1 THEN ready_at END, updated_at = :now
  WHERE key = :key AND queued > 0
 RETURNING *;
 
 -- name: ready_sessions
--- Sessions of these agents in which a message can be answered now, longest waiting first.
--- (The words are joined with nothing, so that no index over all sessions is taken for the one of those that wait.)
+-- Sessions of these agents with a message that can be answered now, longest waiting first.
+-- (|| '' keeps the planner to the index of waiting sessions.)
 SELECT * FROM sessions
  WHERE ready_at IS NOT NULL AND agent || '' IN :agents[]
    AND status || '' IN ('idle', 'interrupted', 'waiting')
  ORDER BY ready_at, id LIMIT :limit;
 
 -- name: agents_of_ready_sessions
--- Whose sessions wait, longest first.
+-- The agents of waiting sessions, longest waiting first.
 SELECT agent FROM sessions WHERE ready_at IS NOT NULL ORDER BY ready_at, id LIMIT :limit;
 
 -- name: busy_sessions
--- Sessions in which something is being answered.
+-- Sessions that a task is answering.
 SELECT * FROM sessions WHERE task_id IS NOT NULL AND task_id > :after ORDER BY task_id LIMIT :limit;
 
 -- name: ended_sessions
--- Sessions whose task has ended, or is gone altogether.
+-- Sessions whose task has ended or was deleted.
 SELECT sessions.* FROM sessions LEFT JOIN tasks ON tasks.id = sessions.task_id
  WHERE sessions.task_id IS NOT NULL AND (tasks.id IS NULL OR tasks.ended_at IS NOT NULL)
  ORDER BY sessions.task_id LIMIT :limit;
 
 -- name: page_of_sessions
--- Last spoken in first.
+-- Most recently active first.
 SELECT * FROM sessions
  WHERE (updated_at, id) < (:before_at, :before_id) AND updated_at >= :since
  ORDER BY updated_at DESC, id DESC LIMIT :limit;
 
 -- name: page_of_sessions_of_agent
--- Of one agent, last spoken in first.
+-- Sessions of one agent, most recently active first.
 SELECT * FROM sessions
  WHERE agent = :agent AND (updated_at, id) < (:before_at, :before_id) AND updated_at >= :since
  ORDER BY updated_at DESC, id DESC LIMIT :limit;
 
 -- name: sessions_to_prune
--- Sessions in which nobody has spoken for long, from a place on, each with whether it may go.
--- It may when it is idle and nothing of its transcript is left.
+-- A page of inactive sessions, each with whether it may be deleted.
+-- It may if it is idle and its transcript is empty.
 SELECT id, updated_at,
        CASE WHEN status = 'idle' AND queued = 0
              AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_key = sessions.key)

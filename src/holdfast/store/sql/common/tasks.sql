@@ -17,11 +17,11 @@ SELECT * FROM tasks WHERE id = :id;
 SELECT * FROM tasks WHERE id IN :ids[] ORDER BY id;
 
 -- name: ended_tasks
--- Which of several tasks have ended, for whoever waits for them.
+-- Which of several tasks have ended.
 SELECT id FROM tasks WHERE id IN :ids[] AND ended_at IS NOT NULL;
 
 -- name: lock_task
--- One task, to be changed in this transaction.
+-- One task, locked until this transaction ends.
 SELECT * FROM tasks WHERE id = :id;
 
 -- name: find_tasks
@@ -29,7 +29,7 @@ SELECT * FROM tasks WHERE id = :id;
 SELECT id, owner FROM tasks WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
 
 -- name: find_tasks_of_owner
--- The same among one owner's: whose else there are is no concern of theirs.
+-- The same among one owner's tasks; those of others must not show.
 SELECT id, owner FROM tasks WHERE owner = :owner AND id >= :low AND id < :high ORDER BY id LIMIT 3;
 
 -- name: page_of_tasks
@@ -39,25 +39,25 @@ SELECT * FROM tasks
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_in_status
--- Newest first among those in one status.
+-- Those in one status, newest first.
 SELECT * FROM tasks
  WHERE status = :status AND id < :before
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_of_owner
--- Newest first among one owner's.
+-- Those of one owner, newest first.
 SELECT * FROM tasks
  WHERE owner = :owner AND id < :before
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_of_owner_in_status
--- Newest first among one owner's in one status.
+-- Those of one owner in one status, newest first.
 SELECT * FROM tasks
  WHERE owner = :owner AND status = :status AND id < :before
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_named_tasks
--- Newest first among those with one of these names; of an owner or in a status, where one is given.
+-- Those with one of these names, newest first; optionally only of an owner or in a status.
 SELECT * FROM tasks
  WHERE name IN :names[] AND id < :before
    AND (CAST(:owner AS TEXT) IS NULL OR owner = :owner)
@@ -65,7 +65,7 @@ SELECT * FROM tasks
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_by_end
--- Those that have ended, last ended first: every end stamps its task for clean-up after the same time.
+-- Ended tasks, last ended first. All ends set cleanup_after by the same time span, so it sorts by end.
 SELECT * FROM tasks
  WHERE cleanup_after IS NOT NULL AND (cleanup_after, id) < (:cleanup_after, :before)
  ORDER BY cleanup_after DESC, id DESC LIMIT :limit;
@@ -75,15 +75,15 @@ SELECT * FROM tasks
 SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id;
 
 -- name: children_of_task_alive
--- Of the tasks that a task started, those that have not ended.
+-- Those tasks that a task started and that have not ended.
 SELECT * FROM tasks WHERE parent_task_id = :task_id AND ended_at IS NULL ORDER BY id;
 
 -- name: newest_children_of_task
--- The tasks that a task started last, for whoever looks.
+-- The tasks that a task started last, for display.
 SELECT * FROM tasks WHERE parent_task_id = :task_id ORDER BY id DESC LIMIT :limit;
 
 -- name: move_task
--- A task follows its run to another status; the guard names the status it was read in.
+-- Move a task as its run moved; the guard is the status it was read in.
 UPDATE tasks
    SET status = :to, waits_on = :waits_on, updated_at = :now,
        started_at = CASE WHEN :to = 'running' THEN COALESCE(started_at, :now) ELSE started_at END
@@ -91,7 +91,7 @@ UPDATE tasks
 RETURNING id;
 
 -- name: move_tasks
--- Several tasks follow their runs from one status to another.
+-- Move several tasks as their runs moved.
 UPDATE tasks
    SET status = :to, waits_on = :waits_on, updated_at = :now,
        started_at = CASE WHEN :to = 'running' THEN COALESCE(started_at, :now) ELSE started_at END
@@ -99,7 +99,7 @@ UPDATE tasks
 RETURNING id;
 
 -- name: end_task
--- A task reaches its end, with a result or a failure, and is stamped for clean-up.
+-- End a task with a result or a failure, and set when to clean it up.
 UPDATE tasks
    SET status = :to, waits_on = NULL, result = :result, result_digest = :result_digest, failure = :failure,
        updated_at = :now, ended_at = :now, cleanup_after = :cleanup_after
@@ -107,7 +107,7 @@ UPDATE tasks
 RETURNING id;
 
 -- name: end_running_task
--- The same for a task whose run was carried to its end.
+-- The same for a task whose run has just ended.
 -- moves: task running -> succeeded|failed|timed_out|cancelled|lost
 UPDATE tasks
    SET status = :to, waits_on = NULL, result = :result, result_digest = :result_digest, failure = :failure,
@@ -116,11 +116,11 @@ UPDATE tasks
 RETURNING id;
 
 -- name: lock_running_tasks
--- Of these tasks, those that are running, to be changed in this transaction.
+-- Those of these tasks that are running, locked until this transaction ends.
 SELECT id FROM tasks WHERE id IN :ids[] AND status = 'running';
 
 -- name: succeed_task
--- One of many that were carried to a good end; it was found to be running in the same transaction.
+-- One of many tasks that succeeded; this transaction has checked that it is running.
 -- moves: task running -> succeeded
 UPDATE tasks
    SET status = 'succeeded', waits_on = NULL, result = :result, result_digest = :result_digest, failure = NULL,
@@ -128,7 +128,7 @@ UPDATE tasks
  WHERE id = :id AND status = 'running';
 
 -- name: reopen_task
--- A person opens the way back from a failed resume; the time of the task is counted anew.
+-- An operator retries a failed resume; the time limit of the task starts again.
 -- moves: task failed -> paused (reopen)
 UPDATE tasks
    SET status = 'paused', waits_on = :waits_on, failure = NULL, updated_at = :now, started_at = NULL, ended_at = NULL,
@@ -137,8 +137,8 @@ UPDATE tasks
 RETURNING id;
 
 -- name: go_on_with_task
--- A task that ended without success goes on, because a person or its parent wants it.
--- Its time is counted anew, and a cancel of before is over.
+-- An operator or the parent retries a task that ended without success.
+-- Its time limit starts again, and an earlier cancel no longer counts.
 -- moves: task failed|timed_out|cancelled|lost -> queued (reopen)
 UPDATE tasks
    SET status = 'queued', waits_on = NULL, failure = NULL, updated_at = :now, started_at = NULL, ended_at = NULL,
@@ -154,11 +154,11 @@ UPDATE tasks
 RETURNING id;
 
 -- name: cancels_requested
--- Which of these tasks somebody wants to end.
+-- Which of these tasks have a request to cancel.
 SELECT id FROM tasks WHERE id IN :ids[] AND cancel_requested_at IS NOT NULL;
 
 -- name: save_progress
--- How far a running task says it is; only the holder of its run may say so.
+-- The progress of a running task; only the holder of its run may report it.
 UPDATE tasks
    SET progress = :progress, updated_at = :now
  WHERE id = :task_id
@@ -167,7 +167,7 @@ UPDATE tasks
 RETURNING id;
 
 -- name: tasks_to_prune
--- Ended tasks whose retention is over, oldest first; not while an effect or a delivery of theirs is open.
+-- Ended tasks whose retention is over, oldest first; not while one of their effects or deliveries is open.
 SELECT id, status, owner FROM tasks
  WHERE cleanup_after <= :now
    AND NOT EXISTS (SELECT 1 FROM effects
@@ -177,7 +177,7 @@ SELECT id, status, owner FROM tasks
  ORDER BY cleanup_after, id LIMIT :limit;
 
 -- name: delete_tasks
--- The last trace but the tombstone of its dedup key.
+-- Retention; the tombstones of their dedup keys stay.
 DELETE FROM tasks WHERE id IN :ids[] RETURNING status;
 
 -- name: insert_key
@@ -188,15 +188,15 @@ ON CONFLICT (owner, key) DO NOTHING
 RETURNING task_id;
 
 -- name: get_key
--- Who has that key.
+-- The task that has this dedup key.
 SELECT task_id, arguments_digest, ended_as FROM dedup_keys WHERE owner = :owner AND key = :key;
 
 -- name: bury_keys
--- The keys of pruned tasks become tombstones with an end; they still know how the task ended.
+-- The keys of pruned tasks become tombstones that expire; they still record how the task ended.
 UPDATE dedup_keys
    SET expires_at = :expires_at, ended_as = (SELECT status FROM tasks WHERE tasks.id = dedup_keys.task_id)
  WHERE task_id IN :ids[] AND EXISTS (SELECT 1 FROM tasks WHERE tasks.id = dedup_keys.task_id);
 
 -- name: delete_expired_keys
--- Tombstones whose time is over.
+-- Expired tombstones.
 DELETE FROM dedup_keys WHERE expires_at <= :now;

@@ -1,5 +1,5 @@
 -- name: insert_turn
--- What is left of a turn that has committed; the first one stays.
+-- A finished turn; the first one stays.
 INSERT INTO turns
 VALUES (:task_id, :loop, :seq, :turn, :run_id, :steps, :step_count, :last_step, :began_at, :ended_at,
         :marks, :digest)
@@ -7,7 +7,7 @@ ON CONFLICT (task_id, loop, seq) DO NOTHING
 RETURNING seq;
 
 -- name: get_turn
--- One finished turn by its place.
+-- One finished turn by its number.
 SELECT * FROM turns WHERE task_id = :task_id AND loop = :loop AND seq = :seq;
 
 -- name: turns_of_task
@@ -23,23 +23,23 @@ SELECT * FROM turns
  ORDER BY seq LIMIT :limit;
 
 -- name: save_loop
--- How far a loop is now.
+-- The position of a loop.
 INSERT INTO loops VALUES (:task_id, :loop, :turns_done, :is_over, :now, :digest)
 ON CONFLICT (task_id, loop) DO UPDATE
    SET turns_done = excluded.turns_done, is_over = excluded.is_over, updated_at = excluded.updated_at,
        digest = excluded.digest;
 
 -- name: loops_of_tasks
--- How far the loops of several tasks are.
+-- The positions of the loops of several tasks.
 SELECT * FROM loops WHERE task_id IN :ids[] ORDER BY task_id, loop;
 
 -- name: delete_steps_of_scope
--- The steps of a scope and of all below it: one range of the key, without the scopes that only look alike.
+-- The steps of a scope and of all scopes inside it: one range of the key, without scopes with a similar name.
 DELETE FROM steps
  WHERE task_id = :task_id AND scope >= :scope AND scope < :high AND (scope = :scope OR scope >= :low);
 
 -- name: delete_scope_ops_of_scope
--- The counts of a scope and of all below it.
+-- The operations of a scope and of all scopes inside it.
 DELETE FROM scope_ops
  WHERE task_id = :task_id AND scope >= :scope AND scope < :high AND (scope = :scope OR scope >= :low);
 

@@ -98,13 +98,13 @@ SELECT * FROM audit_log WHERE id > :after0 ORDER BY id LIMIT :limit;
 SELECT digest FROM blobs WHERE digest > :after0 ORDER BY digest LIMIT :limit;
 
 -- name: count_tasks
--- What the counters should say; a scan, only for verification.
+-- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM tasks GROUP BY status ORDER BY status;
 
 -- name: count_runs
--- What the counters should say; a scan, only for verification.
+-- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status;
 
 -- name: count_checkpoints
--- What the counters should say; a scan, only for verification.
+-- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM run_checkpoints WHERE status IS NOT NULL GROUP BY status ORDER BY status;

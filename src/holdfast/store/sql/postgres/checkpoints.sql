@@ -1,27 +1,27 @@
 -- name: lock_checkpoint
--- One checkpoint, to be changed in this transaction.
--- Differs: other writers are not kept out by the transaction itself, so the row is locked.
+-- One checkpoint, locked until this transaction ends.
+-- Differs: the transaction itself does not exclude other writers, so the row is locked.
 SELECT * FROM run_checkpoints WHERE id = :id FOR UPDATE;
 
 -- name: open_checkpoint_of_run
--- The checkpoint by which a run is paused now, if there is one.
--- Differs: it says what its index says, see the schema.
+-- The checkpoint that pauses a run now, if there is one.
+-- Differs: it repeats the condition of its partial index, see the schema.
 SELECT * FROM run_checkpoints
  WHERE run_id = :run_id AND status IN ('paused_for_restart', 'resuming') AND resumed_run_id IS NULL;
 
 -- name: lock_resuming
--- Of these checkpoints, those still being resumed, to be changed in this transaction.
+-- Those of these checkpoints that are still being resumed, locked until this transaction ends.
 -- Differs: the rows are locked, in the order of their ids, so that two sweeps cannot deadlock.
 SELECT * FROM run_checkpoints WHERE id IN :ids[] AND status = 'resuming' ORDER BY id FOR UPDATE;
 
 -- name: hold_checkpoints
--- Of these checkpoints, those this resumer still holds; keeps them so until the transaction ends.
--- Differs: the rows are locked, in the order of their ids; a lock to be shared would have to grow later.
+-- Those of these checkpoints that this resumer still holds, locked until the transaction ends.
+-- Differs: the rows are locked, in the order of their ids; exclusively, because a shared lock would be upgraded later.
 SELECT id FROM run_checkpoints WHERE id IN :ids[] AND token = :token AND status = 'resuming' ORDER BY id FOR UPDATE;
 
 -- name: claim_checkpoints
--- Hand the most urgent paused checkpoints to one resumer; what waits for its own end is not for it.
--- Differs: rows that another resumer is taking are skipped, not waited for; leases follow the database's clock.
+-- Claim the most urgent paused checkpoints, except those that wait until this boot has ended.
+-- Differs: rows that another resumer is claiming are skipped; leases follow the database's clock.
 -- moves: checkpoint paused_for_restart -> resuming
 WITH picked AS MATERIALIZED (
        SELECT id FROM run_checkpoints
@@ -39,7 +39,7 @@ UPDATE run_checkpoints
 RETURNING *;
 
 -- name: claim_checkpoint
--- Hand one paused checkpoint to one resumer, unless it waits for that resumer's own end.
+-- Claim one paused checkpoint, unless it waits until this boot has ended.
 -- Differs: leases follow the database's clock.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
@@ -49,7 +49,7 @@ UPDATE run_checkpoints
 RETURNING *;
 
 -- name: return_checkpoints
--- Their resumer died or was late before it created the follow-up runs.
+-- Their resumer died or let the lease lapse before it created the follow-up runs.
 -- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
 -- moves: checkpoint resuming -> paused_for_restart
 WITH held AS MATERIALIZED (
@@ -61,22 +61,22 @@ UPDATE run_checkpoints
 RETURNING id, run_id, task_id;
 
 -- name: renew_resumes
--- A resumer that needs longer says that it is alive.
--- Differs: leases follow the database's clock, asked once.
+-- A resumer that needs more time renews its leases.
+-- Differs: leases follow the database's clock, read once.
 UPDATE run_checkpoints SET lease_until = (SELECT holdfast_now()) + CAST(:lease AS bigint)
  WHERE id IN :ids[] AND token = :token AND status = 'resuming'
 RETURNING id;
 
 -- name: lapsed_resumes
 -- Checkpoints whose resumer let the lease lapse.
--- Differs: leases follow the database's clock, asked once.
+-- Differs: leases follow the database's clock, read once.
 SELECT * FROM run_checkpoints
  WHERE status = 'resuming' AND lease_until <= (SELECT holdfast_now())
  ORDER BY priority, created_at, id LIMIT :limit;
 
 -- name: insert_checkpoint_many
--- Many new checkpoints; those whose id is there already change nothing.
--- Only: one statement for all rows is five times as quick here as one statement for each.
+-- Many new checkpoints; existing ids change nothing.
+-- Only: one statement for all rows is five times as fast here as one statement for each.
 INSERT INTO run_checkpoints
 SELECT * FROM unnest(
          CAST(:id AS text[]), CAST(:task_id AS text[]), CAST(:run_id AS text[]), CAST(:kind AS text[]),
@@ -88,8 +88,8 @@ SELECT * FROM unnest(
 ON CONFLICT (id) DO NOTHING;
 
 -- name: set_checkpoint_resumed_many
--- The follow-up runs exist; their resumer still held the checkpoints.
--- Only: one statement for all rows is five times as quick here as one statement for each.
+-- The follow-up runs exist; the resumer still holds the checkpoints.
+-- Only: one statement for all rows is five times as fast here as one statement for each.
 -- moves: checkpoint resuming -> resumed
 UPDATE run_checkpoints
    SET status = 'resumed', resumed_run_id = given.resumed_run_id, diagnostic = given.diagnostic,

@@ -1,6 +1,6 @@
 -- name: deliveries_to_prune
--- Old deliveries that nobody will send any more and whose task is gone, oldest first; others go with their task.
--- Differs: they are locked, so that two of us do not wait for each other; busy ones are skipped.
+-- Old settled deliveries whose task is gone, oldest first; others are deleted with their task.
+-- Differs: they are locked, and rows that are locked already are skipped, so that two processes cannot deadlock.
 SELECT id FROM deliveries
  WHERE status IN ('delivered', 'failed', 'parent_missing', 'not_applicable', 'dismissed')
    AND updated_at <= :older_than

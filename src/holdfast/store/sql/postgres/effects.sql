@@ -1,6 +1,6 @@
 -- name: begin_effect
--- The same note, if the run is still held with this fence; the first note stays.
--- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.
+-- Record the intent of an effect, if the run is still held with this fence.
+-- Differs: the run is locked, which waits for a transaction that raises its fence.
 WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 INSERT INTO effects
 SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
@@ -14,8 +14,8 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
 ON CONFLICT DO NOTHING;
 
 -- name: begin_effect_outside
--- The same for an effect outside turns: nothing outside turns ever leaves the journal.
--- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.
+-- The same for an effect outside turns, which never leaves the journal.
+-- Differs: the run is locked, which waits for a transaction that raises its fence.
 WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 INSERT INTO effects
 SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
@@ -25,8 +25,8 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
 ON CONFLICT DO NOTHING;
 
 -- name: finish_effect
--- An effect that is open is done, if the run is still held with this fence.
--- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.
+-- Mark an open effect as done, if the run is still held with this fence.
+-- Differs: the run is locked, which waits for a transaction that raises its fence.
 -- moves: effect intent -> done
 WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 UPDATE effects SET outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now, status = 'done'

@@ -1,7 +1,7 @@
 -- name: firings_to_prune
--- Old firings that have come to their end, oldest first.
--- Never the last of a schedule, from which the next ones are counted.
--- Differs: they are locked, so that two of us do not wait for each other; busy ones are skipped.
+-- Old firings that have ended, oldest first.
+-- Never the last of a schedule: the next ones are computed from it.
+-- Differs: they are locked, and rows that are locked already are skipped, so that two processes cannot deadlock.
 SELECT id FROM firings
  WHERE status IN ('done', 'failed', 'missed') AND updated_at <= :older_than
    AND EXISTS (SELECT 1 FROM firings AS next

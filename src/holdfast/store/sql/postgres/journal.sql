@@ -1,6 +1,6 @@
 -- name: save_step
 -- A step's result, if the run is still held with this fence; the first result stays.
--- Differs: the run is locked, so that a fence which is being raised is waited for and then seen.
+-- Differs: the run is locked, which waits for a transaction that raises its fence.
 WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 INSERT INTO steps
 SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest
@@ -10,8 +10,8 @@ ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING;
 
 -- name: save_steps
 -- Many steps of many runs, each under the fence of its own run; returns those that were saved now.
--- Differs: they come as lists, one for each column. The runs are locked in the order of their ids,
--- a fence that is being raised is waited for and then seen, and the steps go in by their keys: no deadlocks.
+-- Differs: they are passed as lists, one for each column. The runs are locked in the order of their ids, which waits
+-- for transactions that raise their fences, and the steps are inserted in the order of their keys: no deadlocks.
 WITH given AS MATERIALIZED (
        SELECT * FROM unnest(
          CAST(:task_id AS text[]), CAST(:scope AS text[]), CAST(:name AS text[]), CAST(:occurrence AS text[]),
@@ -37,7 +37,7 @@ ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
 RETURNING task_id, scope, name, occurrence, digest;
 
 -- name: hold_run
--- Whether the run is still held with this fence; keeps it so until the transaction ends.
--- Differs: the row is locked, together with others who hold it: a fence cannot rise before we commit.
+-- Whether the run is still held with this fence; if so, it is locked until the transaction ends.
+-- Differs: the row gets a shared lock, so that its fence cannot be raised before this transaction commits.
 WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 SELECT 1 FROM held WHERE fence = :fence AND status = 'running' AND task_id = :task_id;

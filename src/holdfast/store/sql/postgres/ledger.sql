@@ -1,8 +1,8 @@
 -- name: feed
--- What happened after a position, in the order of the transactions.
--- Differs: positions appear out of order, so only what no open transaction can precede is read. A position
--- of a transaction yet to come was given by another server, before a dump was restored: begin again.
--- (The order names its table, or PostgreSQL would sort by the text in the first column.)
+-- The events after a position, in the order of the transactions.
+-- Differs: positions appear out of order, so only events that no open transaction can precede are read. If a
+-- position is of a future transaction, another server issued it before a dump was restored: begin again.
+-- (ORDER BY names the table; otherwise PostgreSQL would sort by the text in the first column.)
 SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM ledger_events
  WHERE (txid, position) > (
          CASE WHEN CAST(CAST(:txid AS text) AS xid8) < pg_snapshot_xmax(pg_current_snapshot())
@@ -12,9 +12,9 @@ SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM l
  ORDER BY ledger_events.txid, position LIMIT :limit;
 
 -- name: feed_of_task
--- What happened to one task, in order.
--- Differs: as in feed, nothing is told before all that may still come before it; but whoever changes a task
--- holds its row until the end, so here the order of positions is that in which things happened.
+-- The events of one task, in order.
+-- Differs: as in feed, an event is read only when no earlier one can still appear; but a transaction that changes a
+-- task locks its row until it ends, so the order of positions is the order of events here.
 SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM ledger_events
  WHERE task_id = :task_id AND position > :position
    AND txid < pg_snapshot_xmin(pg_current_snapshot())
@@ -22,20 +22,20 @@ SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM l
 
 -- name: newest_events
 -- The end of the feed.
--- Differs: as in feed, so that whoever follows from here misses nothing.
+-- Differs: as in feed, so that a follower that begins here misses nothing.
 SELECT CAST(txid AS text), position, at, kind, task_id, subject_id, facts FROM ledger_events
  WHERE txid < pg_snapshot_xmin(pg_current_snapshot())
  ORDER BY ledger_events.txid DESC, position DESC LIMIT :limit;
 
 -- name: oldest_event
--- Where the feed begins now.
--- Differs: the order is that of the transactions.
+-- The oldest event in the feed.
+-- Differs: the order is by transaction.
 SELECT CAST(txid AS text), position FROM ledger_events ORDER BY ledger_events.txid, position LIMIT 1;
 
 -- name: prune_events
 -- Events older than a moment, a bounded number at a time.
--- Differs: one pruner at a time, because the fact that it writes next must not go backwards; and nothing
--- that the feed has not shown yet.
+-- Differs: one pruner at a time, because the fact that it writes next must not go backwards; and no events that
+-- the feed does not show yet.
 WITH pruner AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(7525352680829580150) AS is_alone)
 DELETE FROM ledger_events
  WHERE position IN (
@@ -47,8 +47,8 @@ DELETE FROM ledger_events
 RETURNING CAST(txid AS text), position;
 
 -- name: rebase_events
--- Events of transactions that this server has yet to number: they came with a dump from another one.
--- Only: SQLite numbers no transactions.
+-- Events with future transaction ids: they came with a dump from another server.
+-- Only: SQLite has no transaction ids.
 WITH moved AS (
        UPDATE ledger_events SET txid = pg_current_xact_id()
         WHERE txid >= pg_snapshot_xmax(pg_current_snapshot())
@@ -58,8 +58,8 @@ UPDATE ledger_facts SET value = '0.0'
    AND CAST(split_part(value, '.', 1) AS xid8) >= pg_snapshot_xmax(pg_current_snapshot());
 
 -- name: insert_event_many
--- Many things that happened, in order.
--- Only: one statement for all rows is five times as quick here as one statement for each.
+-- Many events, in order.
+-- Only: one statement for all rows is five times as fast here as one statement for each.
 INSERT INTO ledger_events (at, kind, task_id, subject_id, facts)
 SELECT at, kind, task_id, subject_id, facts
   FROM unnest(
@@ -69,19 +69,19 @@ SELECT at, kind, task_id, subject_id, facts
  ORDER BY place;
 
 -- name: add_to_counter
--- Counts are maintained, not scanned.
--- Differs: writers append, because a row that all of them update would let only one commit at a time.
+-- Counts are updated with each write, so that reading them needs no scan.
+-- Differs: writers append rows, because a row that all of them update would serialise their commits.
 INSERT INTO counter_deltas (noun, status, amount) VALUES (:noun, :status, :amount);
 
 -- name: add_to_counter_many
 -- Several counts at once.
--- Only: one statement for all rows is quicker here.
+-- Only: one statement for all rows is faster here.
 INSERT INTO counter_deltas (noun, status, amount)
 SELECT * FROM unnest(CAST(:noun AS text[]), CAST(:status AS text[]), CAST(:amount AS bigint[]));
 
 -- name: counts
--- How many records of a noun there are in each status.
--- Differs: what was folded plus what was appended since.
+-- How many records of a noun have each status.
+-- Differs: the folded counts plus the rows appended since.
 SELECT status, CAST(SUM(amount) AS bigint)
   FROM (SELECT status, amount FROM counters WHERE noun = :noun
          UNION ALL
@@ -89,7 +89,7 @@ SELECT status, CAST(SUM(amount) AS bigint)
  GROUP BY status ORDER BY status;
 
 -- name: fold_counters
--- Move what was appended into the counters, if nobody else is at it.
+-- Fold the appended rows into the counters, unless another process is doing so.
 -- Only: SQLite has one writer, which updates its counters at once.
 WITH leader AS MATERIALIZED (SELECT pg_try_advisory_xact_lock(7525352680829580149) AS is_alone),
      folded AS (
@@ -100,18 +100,18 @@ SELECT noun, status, CAST(SUM(amount) AS bigint) FROM folded GROUP BY noun, stat
 ON CONFLICT (noun, status) DO UPDATE SET amount = counters.amount + excluded.amount;
 
 -- name: insert_blob
--- A large payload under its digest; the same bytes are kept once.
--- Differs: a blob that is there already is locked, so that retention cannot remove it before its use is noted.
+-- A large payload under its digest; the same bytes are stored once.
+-- Differs: an existing blob is locked, so that retention cannot delete it before its use is recorded.
 INSERT INTO blobs VALUES (:digest, :size_bytes, :body)
 ON CONFLICT (digest) DO UPDATE SET size_bytes = excluded.size_bytes;
 
 -- name: insert_receipt
--- Where a session will note which of its transactions committed last.
--- Only: SQLite answers in the same process, so no answer is ever lost.
+-- The row in which a session records its last committed transaction.
+-- Only: SQLite runs in this process, so the answer to a commit cannot be lost.
 INSERT INTO commit_receipts VALUES (:id, 0, holdfast_now()) ON CONFLICT (id) DO NOTHING;
 
 -- name: write_receipt
--- The first statement of every transaction, run with EXECUTE: so the number comes first. It tells the time.
+-- The first statement of every transaction, run with EXECUTE, so that the number comes first. It returns the time.
 -- Only: see insert_receipt.
 UPDATE commit_receipts SET number = :number, written_at = holdfast_now() WHERE id = :id RETURNING written_at;
 
@@ -121,21 +121,21 @@ UPDATE commit_receipts SET number = :number, written_at = holdfast_now() WHERE i
 SELECT number FROM commit_receipts WHERE id = :id FOR UPDATE;
 
 -- name: delete_receipt
--- The session ends, and nobody waits for an answer.
+-- The session ends and no longer needs its receipt.
 -- Only: see insert_receipt.
 DELETE FROM commit_receipts WHERE id = :id;
 
 -- name: delete_old_receipts
--- Those of sessions that died a week ago or earlier.
+-- The receipts of sessions that died a week ago or earlier.
 -- Only: see insert_receipt.
 DELETE FROM commit_receipts WHERE written_at <= (SELECT holdfast_now()) - 604800000000;
 
 -- name: notify
--- Hint at topics, to whoever listens.
+-- Notify listeners of topics.
 -- Only: SQLite's processes poll.
 SELECT pg_notify('holdfast', :topics);
 
 -- name: lock_boot
--- One boot, whose end nobody notes before this transaction is over.
--- Differs: other writers are not kept out by the transaction itself, so the row is locked.
+-- One boot, locked: no other transaction can record its end before this one ends.
+-- Differs: the transaction itself does not exclude other writers, so the row is locked.
 SELECT * FROM boots WHERE id = :id FOR SHARE;

@@ -1,9 +1,8 @@
 -- name: messages_to_prune
--- Old messages that nobody has to answer, from a place on, oldest first, each with whether it may go.
--- It may when it stands far enough from the end of its transcript and from what is being answered there, or when
--- nobody has spoken in the session for as long; and when neither its task nor a firing that may be queued again
--- needs it.
--- Differs: they and their sessions are locked, so that nobody speaks there meanwhile; busy ones are skipped.
+-- A page of old messages that need no answer, oldest first, each with whether it may be deleted.
+-- It may if it is far enough from the end of its transcript and from the messages being answered there, or if the
+-- session has been inactive for as long; and if neither its task nor a firing that may be queued again needs it.
+-- Differs: they and their sessions are locked, so that no message is added meanwhile; locked ones are skipped.
 SELECT messages.id, messages.updated_at,
        CASE WHEN (messages.position <= sessions.last_position - :kept
                   OR (sessions.updated_at <= :older_than AND sessions.status = 'idle' AND sessions.queued = 0))

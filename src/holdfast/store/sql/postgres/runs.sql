@@ -1,31 +1,31 @@
 -- name: lock_run
--- One run, to be changed in this transaction.
--- Differs: other writers are not kept out by the transaction itself, so the row is locked.
+-- One run, locked until this transaction ends.
+-- Differs: the transaction itself does not exclude other writers, so the row is locked.
 SELECT * FROM runs WHERE id = :id FOR NO KEY UPDATE;
 
 -- name: live_run_of_task
 -- The one run of a task that has not ended, if there is one.
--- Differs: it says what its index says, see the schema.
+-- Differs: it repeats the condition of its partial index, see the schema.
 SELECT * FROM runs
  WHERE task_id = :task_id AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming')
    AND ended_at IS NULL;
 
 -- name: waits_over
--- Waiting runs whose due time has come.
--- Differs: it says what its index says, see the schema.
+-- Waiting runs that are due.
+-- Differs: it repeats the condition of its partial index, see the schema.
 SELECT id, task_id FROM runs
  WHERE status = 'waiting' AND waits_on IS NOT NULL AND due_at <= :now
  ORDER BY due_at, id LIMIT :limit;
 
 -- name: boots_in_flight
 -- Every boot that some running run or resuming checkpoint names.
--- Differs: it says what its indexes say, see the schema.
+-- Differs: it repeats the conditions of its partial indexes, see the schema.
 SELECT DISTINCT claimed_by FROM runs WHERE status = 'running' AND claimed_by IS NOT NULL
  UNION
 SELECT DISTINCT claimed_by FROM run_checkpoints WHERE status = 'resuming' AND claimed_by IS NOT NULL;
 
 -- name: lock_running
--- Of these runs, those still running under the same boot, to be changed in this transaction.
+-- Those of these runs that are still running under the same boot, locked until this transaction ends.
 -- Differs: the rows are locked, in the order of their ids, so that two sweeps cannot deadlock.
 SELECT * FROM runs
  WHERE id IN :ids[] AND status = 'running'
@@ -33,8 +33,8 @@ SELECT * FROM runs
    FOR NO KEY UPDATE;
 
 -- name: claim_ready_runs
--- Hand the most urgent ready runs to one claimant, each with a new fence.
--- Differs: rows that another claimant is taking are skipped, not waited for; leases follow the database's clock.
+-- Claim the most urgent ready runs, each with a new fence.
+-- Differs: rows that another worker is claiming are skipped; leases follow the database's clock.
 -- moves: run queued -> running
 WITH picked AS MATERIALIZED (
        SELECT id FROM runs
@@ -52,8 +52,8 @@ UPDATE runs
 RETURNING *;
 
 -- name: claim_named_runs
--- The same among the task names that the claimant knows how to carry out.
--- Differs: rows that another claimant is taking are skipped, not waited for; leases follow the database's clock.
+-- The same among the task names that the worker can execute.
+-- Differs: rows that another worker is claiming are skipped; leases follow the database's clock.
 -- moves: run queued -> running
 WITH picked AS MATERIALIZED (
        SELECT id FROM runs
@@ -71,7 +71,7 @@ UPDATE runs
 RETURNING *;
 
 -- name: claim_run
--- Hand one run to one claimant, with a new fence.
+-- Claim one run, with a new fence.
 -- Differs: leases follow the database's clock, which all gateways share.
 -- moves: run queued|waiting -> running
 UPDATE runs
@@ -82,8 +82,8 @@ UPDATE runs
 RETURNING id;
 
 -- name: renew_claims
--- The holder says that it is alive; only claims that it still holds are renewed.
--- Differs: leases follow the database's clock; the rows are locked in the order of their ids, against deadlocks.
+-- The holder renews its leases; only claims that it still holds are renewed.
+-- Differs: leases follow the database's clock; the rows are locked in the order of their ids, to avoid deadlocks.
 WITH held AS MATERIALIZED (
        SELECT id FROM runs
         WHERE id IN :ids[] AND claimed_by = :boot_id AND status = 'running'
@@ -96,7 +96,7 @@ UPDATE runs
 RETURNING id, fence, lease_until;
 
 -- name: succeed_runs
--- Holders end their runs well, together; the guard is the fence of each.
+-- Several holders end their runs with success; the guard is the fence of each.
 -- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
 -- moves: run running -> succeeded
 WITH held AS MATERIALIZED (
@@ -112,21 +112,21 @@ RETURNING id;
 
 -- name: lapsed_runs
 -- Runs whose holder let the lease lapse.
--- Differs: leases follow the database's clock, asked once (a volatile function is no bound for an index).
+-- Differs: leases follow the database's clock, read once (an index cannot use a volatile function as a bound).
 SELECT * FROM runs
  WHERE status = 'running' AND lease_until <= (SELECT holdfast_now())
  ORDER BY lease_until, id LIMIT :limit;
 
 -- name: next_lapse
--- How long the first lease has left, of those who carry runs and of those who resume them, in microseconds.
--- Differs: leases follow the database's clock; it says what its indexes say, see the schema.
+-- How long the first lease of a run and of a resume has left, in microseconds.
+-- Differs: leases follow the database's clock; it repeats the conditions of its partial indexes, see the schema.
 SELECT MIN(lease_until) - (SELECT holdfast_now()) FROM runs WHERE status = 'running' AND lease_until IS NOT NULL
  UNION ALL
 SELECT MIN(lease_until) - (SELECT holdfast_now()) FROM run_checkpoints
  WHERE status = 'resuming' AND claimed_by IS NOT NULL;
 
 -- name: pause_runs
--- Runs become paused by their checkpoints; the raised fence refuses what their holder may still try.
+-- Pause runs that have a checkpoint; the higher fence refuses later writes of their holder.
 -- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
 -- moves: run running -> paused_for_restart
 WITH held AS MATERIALIZED (
@@ -171,8 +171,8 @@ UPDATE runs SET status = 'resumed', updated_at = :now, ended_at = :now
 RETURNING id;
 
 -- name: ready_due_runs
--- The mover: runs whose time has come join the ready ones.
--- Differs: rows that another mover or a cancel holds are skipped; they are looked at again at the next pass.
+-- Move due runs to the ready queue.
+-- Differs: rows that another transaction has locked are skipped until the next pass.
 WITH picked AS MATERIALIZED (
        SELECT id FROM runs
         WHERE status = 'queued' AND queue = 'later' AND due_at <= :now
@@ -185,8 +185,8 @@ UPDATE runs SET queue = 'ready', updated_at = :now
 RETURNING id;
 
 -- name: insert_run_many
--- Many new runs; those whose id is there already change nothing.
--- Differs: one statement for all rows is five times as quick here as one statement for each.
+-- Many new runs; existing ids change nothing.
+-- Differs: one statement for all rows is five times as fast here as one statement for each.
 INSERT INTO runs
 SELECT * FROM unnest(
          CAST(:id AS text[]), CAST(:task_id AS text[]), CAST(:task_name AS text[]), CAST(:number AS bigint[]),

@@ -1,12 +1,12 @@
 -- name: hold_session
--- The session of a key; keeps its messages in order until the transaction ends.
--- Differs: the row is locked, so that two posters cannot be given the same place.
+-- The session of a key, locked until the transaction ends, so that its messages have one order.
+-- Differs: the row is locked, so that two messages cannot get the same position.
 SELECT * FROM sessions WHERE key = :key FOR NO KEY UPDATE;
 
 -- name: sessions_to_prune
--- Sessions in which nobody has spoken for long, from a place on, each with whether it may go.
--- It may when it is idle and nothing of its transcript is left.
--- Differs: they are locked, so that nobody speaks there meanwhile; busy ones are skipped.
+-- A page of inactive sessions, each with whether it may be deleted.
+-- It may if it is idle and its transcript is empty.
+-- Differs: they are locked, so that no message is added meanwhile; locked ones are skipped.
 SELECT id, updated_at,
        CASE WHEN status = 'idle' AND queued = 0
              AND NOT EXISTS (SELECT 1 FROM messages WHERE messages.session_key = sessions.key)

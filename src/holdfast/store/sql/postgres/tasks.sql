@@ -1,16 +1,16 @@
 -- name: lock_task
--- One task, to be changed in this transaction.
--- Differs: other writers are not kept out by the transaction itself, so the row is locked.
+-- One task, locked until this transaction ends.
+-- Differs: the transaction itself does not exclude other writers, so the row is locked.
 SELECT * FROM tasks WHERE id = :id FOR NO KEY UPDATE;
 
 -- name: lock_running_tasks
--- Of these tasks, those that are running, to be changed in this transaction.
+-- Those of these tasks that are running, locked until this transaction ends.
 -- Differs: they are locked, in the order of their ids, so that two sweeps cannot deadlock.
 SELECT id FROM tasks WHERE id IN :ids[] AND status = 'running' ORDER BY id FOR NO KEY UPDATE;
 
 -- name: succeed_task_many
--- Many that were carried to a good end; they were found to be running in the same transaction.
--- Only: one statement for all rows is several times as quick here as one statement for each.
+-- Many tasks that succeeded; this transaction has checked that they are running.
+-- Only: one statement for all rows is several times as fast here as one statement for each.
 -- moves: task running -> succeeded
 UPDATE tasks
    SET status = 'succeeded', waits_on = NULL, result = given.result, result_digest = given.result_digest,
@@ -21,7 +21,7 @@ UPDATE tasks
  WHERE tasks.id = given.id AND tasks.status = 'running';
 
 -- name: move_tasks
--- Several tasks follow their runs from one status to another.
+-- Move several tasks as their runs moved.
 -- Differs: the rows are locked in the order of their ids, so that two sweeps cannot deadlock.
 WITH held AS MATERIALIZED (
        SELECT id FROM tasks WHERE id IN :ids[] AND status = :from ORDER BY id FOR NO KEY UPDATE
@@ -33,8 +33,8 @@ UPDATE tasks
 RETURNING id;
 
 -- name: save_progress
--- How far a running task says it is; only the holder of its run may say so.
--- Differs: the run is locked first, so that a fence which is being raised is waited for and then seen.
+-- The progress of a running task; only the holder of its run may report it.
+-- Differs: the run is locked first, which waits for a transaction that raises its fence.
 WITH held AS MATERIALIZED (
        SELECT task_id FROM runs WHERE id = :run_id AND fence = :fence AND status = 'running' FOR SHARE
      )
@@ -45,8 +45,8 @@ UPDATE tasks
 RETURNING tasks.id;
 
 -- name: tasks_to_prune
--- Ended tasks whose retention is over, oldest first; not while an effect or a delivery of theirs is open.
--- Differs: they are locked, so that nobody opens one again while it is being removed; busy ones are skipped.
+-- Ended tasks whose retention is over, oldest first; not while one of their effects or deliveries is open.
+-- Differs: they are locked, so that none is reopened while it is being deleted; locked ones are skipped.
 SELECT id, status, owner FROM tasks
  WHERE cleanup_after <= :now
    AND NOT EXISTS (SELECT 1 FROM effects
@@ -57,8 +57,8 @@ SELECT id, status, owner FROM tasks
    FOR UPDATE SKIP LOCKED;
 
 -- name: insert_task_many
--- Many new tasks; those whose id is there already change nothing.
--- Differs: one statement for all rows is five times as quick here as one statement for each.
+-- Many new tasks; existing ids change nothing.
+-- Differs: one statement for all rows is five times as fast here as one statement for each.
 INSERT INTO tasks
 SELECT * FROM unnest(
          CAST(:id AS text[]), CAST(:owner AS text[]), CAST(:runtime AS text[]), CAST(:name AS text[]),

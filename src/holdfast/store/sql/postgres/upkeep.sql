@@ -1,6 +1,6 @@
 -- name: integrity_check
--- What the catalog knows to be unfinished or not enforced.
--- Differs: PostgreSQL checks its pages when it reads them (initdb --data-checksums); only this is left to ask.
+-- Indexes and constraints that the catalog reports as invalid.
+-- Differs: PostgreSQL checks its pages itself when it reads them (initdb --data-checksums), so this is all to check.
 SELECT 'index ' || indexrelid::regclass || ' is not valid; REINDEX it'
   FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
  WHERE pg_class.relnamespace = CAST('holdfast' AS regnamespace) AND NOT (indisvalid AND indisready)
@@ -12,15 +12,15 @@ SELECT 'constraint ' || conname || ' of ' || conrelid::regclass || ' is not vali
  LIMIT 100;
 
 -- name: schema_columns
--- Every column that there is, by its table.
--- Differs: PostgreSQL tells of its schema in its catalog.
+-- Every existing column, with its table.
+-- Differs: PostgreSQL lists its schema in its catalog.
 SELECT CAST(pg_class.relname AS text), CAST(attname AS text)
   FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
  WHERE pg_class.relnamespace = CAST('holdfast' AS regnamespace) AND pg_class.relkind IN ('r', 'p')
    AND attnum > 0 AND NOT attisdropped;
 
 -- name: schema_indexes
--- Every index that there is.
--- Differs: PostgreSQL tells of its schema in its catalog.
+-- Every existing index.
+-- Differs: PostgreSQL lists its schema in its catalog.
 SELECT CAST(relname AS text) FROM pg_class
  WHERE relnamespace = CAST('holdfast' AS regnamespace) AND relkind IN ('i', 'I');

@@ -1,6 +1,6 @@
 -- name: claim_checkpoints
--- Hand the most urgent paused checkpoints to one resumer; what waits for its own end is not for it.
--- Differs: SQLite would take the index by status and sort all that are paused for every batch.
+-- Claim the most urgent paused checkpoints, except those that wait until this boot has ended.
+-- Differs: SQLite would use the index by status and sort all paused checkpoints for every batch.
 -- moves: checkpoint paused_for_restart -> resuming
 UPDATE run_checkpoints
    SET status = 'resuming', token = :token, claimed_by = :boot_id, lease_until = :now + :lease,

@@ -1,6 +1,6 @@
 -- name: begin_effect
--- The durable note that an effect is about to happen, if the run is still held with this fence.
--- Differs: it returns nothing, because to count the changes is half as dear here as to return a row.
+-- Record the intent of an effect, if the run is still held with this fence.
+-- Differs: it returns nothing, because counting the changes costs half as much here as returning a row.
 INSERT INTO effects
 SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
        :created_at, :digest, 'intent', :fence, NULL, NULL, NULL, NULL, :settle_after, :created_at, 1
@@ -13,8 +13,8 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
 ON CONFLICT DO NOTHING;
 
 -- name: begin_effect_outside
--- The same for an effect outside turns: nothing outside turns ever leaves the journal.
--- Differs: it returns nothing, because to count the changes is half as dear here as to return a row.
+-- The same for an effect outside turns, which never leaves the journal.
+-- Differs: it returns nothing, because counting the changes costs half as much here as returning a row.
 INSERT INTO effects
 SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idempotency_key, :generation, :request,
        :created_at, :digest, 'intent', :fence, NULL, NULL, NULL, NULL, :settle_after, :created_at, 1
@@ -23,8 +23,8 @@ SELECT :id, :task_id, :run_id, :scope, :name, :occurrence, :effect_class, :idemp
 ON CONFLICT DO NOTHING;
 
 -- name: finish_effect
--- An effect that is open is done, if the run is still held with this fence.
--- Differs: it returns nothing, because to count the changes is half as dear here as to return a row.
+-- Mark an open effect as done, if the run is still held with this fence.
+-- Differs: it returns nothing, because counting the changes costs half as much here as returning a row.
 -- moves: effect intent -> done
 UPDATE effects SET outcome = :outcome, outcome_digest = :outcome_digest, updated_at = :now, status = 'done'
  WHERE task_id = :task_id AND in_journal = 1 AND scope = :scope AND name = :name AND occurrence = :occurrence

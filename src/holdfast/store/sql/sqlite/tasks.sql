@@ -1,6 +1,6 @@
 -- name: insert_task_many
--- One of many new tasks; one whose id is there already changes nothing.
--- Differs: here it is run row by row; and it returns nothing, which is quicker.
+-- One of many new tasks; an existing id changes nothing.
+-- Differs: here it is run row by row; and it returns nothing, which is faster.
 INSERT INTO tasks
 VALUES (:id, :owner, :runtime, :name, :goal, :arguments, :origin, :session_key, :parent_task_id, :flow_id,
         :dedup_key, :notify, :created_at, :digest, :status, :priority, :waits_on, :progress, :result,

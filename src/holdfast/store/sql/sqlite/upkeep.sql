@@ -4,13 +4,13 @@
 PRAGMA integrity_check(100);
 
 -- name: schema_columns
--- Every column that there is, by its table.
--- Differs: SQLite tells of its schema in a table of its own.
+-- Every existing column, with its table.
+-- Differs: SQLite lists its schema in a table of its own.
 SELECT sqlite_schema.name, columns.name
   FROM sqlite_schema JOIN pragma_table_xinfo(sqlite_schema.name) AS columns
  WHERE sqlite_schema.type = 'table';
 
 -- name: schema_indexes
--- Every index that there is.
--- Differs: SQLite tells of its schema in a table of its own.
+-- Every existing index.
+-- Differs: SQLite lists its schema in a table of its own.
 SELECT name FROM sqlite_schema WHERE type = 'index';

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import child
+from holdfast.app import trial
 
 
-def trial_of(script: str, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    monkeypatch.setattr(child, "COMMAND", ("-c", script))
-    return asyncio.run(child._try_next())
+def trial_of(script: str) -> str | None:
+    return asyncio.run(trial.try_next(("-c", script)))
 
 
 @pytest.mark.parametrize(
@@ -25,19 +24,17 @@ def trial_of(script: str, monkeypatch: pytest.MonkeyPatch) -> str | None:
         ("import os; os.kill(os.getpid(), 9)", "exit status -9"),
     ],
 )
-def test_why_the_next_gateway_could_not_start(
-    monkeypatch: pytest.MonkeyPatch, script: str, why: str | None
-) -> None:
-    assert trial_of(script, monkeypatch) == why
+def test_why_the_next_gateway_could_not_start(script: str, why: str | None) -> None:
+    assert trial_of(script) == why
 
 
 def test_one_that_takes_too_long_is_ended_and_blocks_no_restart(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(child, "TRIAL_S", 0.05)
+    monkeypatch.setattr(trial, "TRIAL_S", 0.05)
 
-    assert trial_of("import time; time.sleep(3600)", monkeypatch) is None
-    assert "is not known after 0.05 s" in caplog.text
+    assert trial_of("import time; time.sleep(3600)") is None
+    assert "could not check within 0.05 s" in caplog.text
 
 
 def test_one_that_cannot_be_begun_ends_no_gateway(
@@ -48,5 +45,5 @@ def test_one_that_cannot_be_begun_ends_no_gateway(
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
 
-    assert trial_of("", monkeypatch) is None
+    assert trial_of("") is None
     assert "Too many open files" in caplog.text

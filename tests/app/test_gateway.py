@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import app
-from holdfast.api.tokens import Tokens
-from holdfast.cli import child
+from holdfast.app.gateway import build_gateway
+from holdfast.app.startup import prepare
 from holdfast.config import read_settings
-from holdfast.config.files import load
 from holdfast.engine.aio.service import Service
 from holdfast.engine.ledger.retention import Pruner
 from holdfast.gateway import gateway
@@ -36,7 +35,7 @@ async def test_whatever_deletes_or_fires_goes_by_one_watch_over_the_clock(
     supervised = Supervised(tcp_fds=[], unix_fd=None, life_fd=reads, tell_fd=writes)
 
     async with app.open_parts(settings) as parts:
-        child._wire(settings, load(tmp_path, {}), parts, {}, supervised, {}, Tokens.of("t" * 64))
+        build_gateway(prepare(settings, {}), parts, supervised, trial_command=())
 
     os.close(reads)
     os.close(writes)

@@ -1,4 +1,4 @@
-"""Where the gateway finds modules: what is installed, then what the settings name, then the home."""
+"""Where the gateway finds modules: installed packages, then gateway.python_path, then the home."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VARIABLE = "PYTHONPATH"
 
 
 def leave_working_directory(environ: MutableMapping[str, str]) -> None:
-    """Take out of our path, and of that of every process we start, what depends on where we were started.
+    """Remove the working directory from our module path and from that of every process we start.
 
-    A relative or empty part of PYTHONPATH means the working directory, where any module may lie.
+    A relative or empty part of PYTHONPATH means the working directory, where anyone may have put a module.
     """
     parts = environ[_VARIABLE].split(os.pathsep) if environ.get(_VARIABLE) else []
     absolute = [part for part in parts if Path(part).is_absolute()]
@@ -31,9 +31,9 @@ def leave_working_directory(environ: MutableMapping[str, str]) -> None:
 
 
 def places_of(config: Config, home: Path) -> list[Path]:
-    """The directories of modules that are not installed, in the order of the search.
+    """The directories to search after installed packages, in order.
 
-    Raises SettingsError for one that is missing, or that another user can write.
+    Raises SettingsError if one is missing, or if another user can write to it.
     """
     named = [
         (f"gateway.python_path names {one!r}", in_home(home, one, key="gateway.python_path"))
@@ -43,16 +43,18 @@ def places_of(config: Config, home: Path) -> list[Path]:
         try:
             problem = trust.why_not_trusted(place)
         except OSError as error:
-            raise SettingsError(f"{what}: {error.strerror}; make it, or name another directory") from error
+            raise SettingsError(f"{what}: {error.strerror}; create it, or name another directory") from error
         if problem is not None:
             raise SettingsError(f"{what}, whose modules are not imported: {problem}")
         if not place.is_dir():
-            raise SettingsError(f"{what}: that is no directory; name the directory of the modules")
+            raise SettingsError(
+                f"{what}: it is not a directory; name the directory that contains the modules"
+            )
     return list(dict.fromkeys([*(place for _, place in named), home]))
 
 
 def search(places: list[Path]) -> None:
-    """Search there from now on, behind what is installed: a module there is never taken for a part of us."""
+    """Append these to the module path: after installed packages, so that no module there replaces ours."""
     for place in map(str, places):
         if place not in sys.path:
             sys.path.append(place)

@@ -1,0 +1,148 @@
+"""Builds the gateway with its services and doors, and runs it from the open ledger to its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.app.homes import take_home
+from holdfast.app.parts import Parts, open_parts
+from holdfast.app.secrets import declared_secrets, is_own_value
+from holdfast.app.startup import Startup, prepare
+from holdfast.app.workers import gateway_worker
+from holdfast.core.clock import SystemClock
+
+if TYPE_CHECKING:
+    from holdfast.config import Settings
+    from holdfast.gateway.gateway import Gateway
+    from holdfast.gateway.supervised import Supervised
+
+
+def run_gateway(
+    settings: Settings, supervised: Supervised, environ: Mapping[str, str], *, trial_command: Sequence[str]
+) -> int:
+    """Be the gateway until it stops; returns the exit status that the supervisor reads.
+
+    `trial_command` are the arguments of Python that try, before a restart, whether the next gateway could
+    start.
+    """
+    from holdfast.gateway.supervisor_link import keep_from_children
+
+    keep_from_children(supervised, os.environ)
+    startup = prepare(settings, environ)
+    lock = take_home(settings.home, role="gateway")
+    try:
+        return asyncio.run(_run(startup, supervised, trial_command))
+    finally:
+        lock.release()
+
+
+async def _run(startup: Startup, supervised: Supervised, trial_command: Sequence[str]) -> int:
+    """The doors answer as soon as the ledger is open, also while the gateway recovers."""
+    from holdfast.app.doors import open_doors
+    from holdfast.gateway.serving import end_soon
+    from holdfast.gateway.signals import StopRequest, heard
+    from holdfast.gateway.supervised import STOPPED, WANTS_RESTART
+    from holdfast.gateway.supervisor_link import stopped_with
+
+    # Signals that arrive before there is a gateway are kept for it.
+    early: list[StopRequest] = []
+    puts: list[Callable[[StopRequest], None]] = [early.append]
+    with heard(lambda request: puts[-1](request), is_gateway=True):
+        names = sorted(startup.tasks)
+        async with open_parts(startup.settings, role="gateway", names=names) as parts:
+            gateway = build_gateway(startup, parts, supervised, trial_command=trial_command)
+            puts.append(gateway.put)
+            for request in early:
+                gateway.put(request)
+            async with stopped_with(supervised, gateway.put), open_doors(gateway, startup, supervised):
+                await gateway.run()
+    # Read only now: a stop may have been requested while the doors closed.
+    status = WANTS_RESTART if gateway.wants_restart else STOPPED
+    end_soon(status)
+    return status
+
+
+def build_gateway(
+    startup: Startup, parts: Parts, supervised: Supervised, *, trial_command: Sequence[str]
+) -> Gateway:
+    """The gateway with its services, over an open ledger; `Gateway.run` starts them."""
+    from holdfast.api.tls import CertificateWatch
+    from holdfast.api.tokens import TokenWatch
+    from holdfast.app.live_settings import LiveSettings
+    from holdfast.app.trial import try_next
+    from holdfast.config import default_home
+    from holdfast.delivery.channels import mouths_of
+    from holdfast.delivery.outbox import Outbox
+    from holdfast.engine.clocks.clock_watch import ClockWatch
+    from holdfast.engine.ledger.retention import Pruner
+    from holdfast.engine.program.secrets import Secrets
+    from holdfast.gateway.conversations import Conversations
+    from holdfast.gateway.gateway import Gateway
+    from holdfast.gateway.inbox import Inbox
+    from holdfast.gateway.reload import Reload
+    from holdfast.gateway.supervisor_link import report_to, why_held
+    from holdfast.schedule.cron import Cron
+    from holdfast.tools.command_cancel import CommandEnder
+    from holdfast.tools.receipt_cleanup import ReceiptPruner
+
+    store, clock, config = parts.store, parts.clock, startup.config
+    home, environ, tokens = startup.settings.home, startup.environ, startup.tokens
+    # Senders of webhooks and files have this machine's time, which may differ from the ledger's.
+    machine = SystemClock()
+    agents = sorted(config.agents)
+    conversations = Conversations(store, clock, agents)
+    outbox = Outbox(
+        store, clock, mouths_of(config, home=home, environ=environ, clock=machine), boot_id=parts.life.id
+    )
+    watch = ClockWatch(store, clock)
+    cron = Cron(store, clock, config.schedules, watch=watch)
+    # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
+    receipts = [place / "receipts" for place in {home, default_home(environ)}]
+    secrets = Secrets(
+        environment=environ,
+        declared=declared_secrets(config),
+        is_gateway=True,
+        is_own=is_own_value(startup.webhook_secrets, environ, tokens),
+    )
+    gateway = Gateway(
+        store,
+        clock,
+        parts.life,
+        config,
+        startup.tasks,
+        home=home,
+        inbox=Inbox(store, clock, agents=lambda: agents),
+        make_worker=gateway_worker(parts, startup.tasks, config, secrets=secrets),
+        services=[
+            conversations,
+            outbox,
+            cron,
+            Pruner(store, clock, watch=watch),
+            ReceiptPruner(store, machine, receipts, watch=watch),
+            CommandEnder(store, clock, parts.life, receipts),
+        ],
+        held=[conversations, cron],
+        why_held=why_held(supervised),
+        tell=report_to(supervised),
+        trial=partial(try_next, trial_command),
+    )
+    live = LiveSettings(gateway, startup, secrets=secrets, cron=cron)
+    gateway.add_service(TokenWatch(tokens, home, on_problem=partial(live.report, "tokens")))
+    gateway.add_service(CertificateWatch(startup.certificates, on_problem=partial(live.report, "tls")))
+    gateway.add_service(
+        Reload(
+            home,
+            environ,
+            startup.loaded,
+            overrides={},
+            on_live=live.apply,
+            on_trial=gateway.try_settings,
+            on_restart=gateway.settings_changed,
+            on_refused=partial(live.report, "settings"),
+        )
+    )
+    return gateway

@@ -1,0 +1,80 @@
+"""Reads and checks everything that a gateway needs to start, besides its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.app.secrets import webhook_secrets
+from holdfast.config import Settings
+from holdfast.core.errors import BadInput, SettingsError
+
+if TYPE_CHECKING:
+    from holdfast.api.tls import Certificates
+    from holdfast.api.tokens import Tokens
+    from holdfast.config.files import Loaded
+    from holdfast.config.gateway import Config
+    from holdfast.engine.program.definitions import TaskDefinition
+
+
+class Startup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gateway starts with; all of it was read without a problem."""
+
+    settings: Settings
+    environ: Mapping[str, str]
+    loaded: Loaded
+    # By their names: those of the settings, and one for each agent.
+    tasks: Mapping[str, TaskDefinition[..., Any]]
+    tokens: Tokens
+    certificates: Certificates
+    # By the names of their channels.
+    webhook_secrets: Mapping[str, Sequence[bytes]]
+
+    @property
+    def config(self) -> Config:
+        """The settings as they were at the start."""
+        return self.loaded.config
+
+
+def prepare(settings: Settings, environ: Mapping[str, str]) -> Startup:
+    """Load the settings, import the tasks, read the certificate, tokens and secrets. Raises SettingsError.
+
+    The directories of modules that the settings name become part of this process's search path.
+    """
+    from holdfast.api.tls import Certificates
+    from holdfast.api.tokens import Tokens
+    from holdfast.app.module_search import places_of, search
+    from holdfast.config.files import load
+
+    loaded = load(settings.home, environ)
+    certificates = Certificates(loaded.config.gateway.tls, settings.home)
+    search(places_of(loaded.config, settings.home))
+    try:
+        tasks = _tasks(loaded.config, settings)
+    except BadInput as error:
+        raise SettingsError(f"tasks: {error}") from error
+    return Startup(
+        settings=settings,
+        environ=environ,
+        loaded=loaded,
+        tasks=tasks,
+        tokens=Tokens.read(loaded.config, settings.home, environ),
+        certificates=certificates,
+        webhook_secrets=webhook_secrets(loaded.config, settings.home, environ),
+    )
+
+
+def _tasks(config: Config, settings: Settings) -> Mapping[str, TaskDefinition[..., Any]]:
+    from holdfast.app.programs import load_installed, split_place
+    from holdfast.engine.program.definitions import by_name
+    from holdfast.runtimes.agents import definitions
+
+    found: dict[str, TaskDefinition[..., Any]] = {}
+    for spec in config.tasks:
+        place, name = split_place(spec)
+        program = load_installed(place)
+        chosen = program.known if name is None else [program.find(name), *program.known]
+        found |= {one.name: one for one in chosen}
+    return by_name([*found.values(), *definitions(config, home=settings.home)])

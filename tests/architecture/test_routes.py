@@ -98,7 +98,7 @@ async def start_the_gateway(home: Path, trail: Trail) -> None:
     os.close(supervisor)
     supervised = Supervised(tcp_fds=[], unix_fd=None, life_fd=life, tell_fd=tell)
     environ = os.environ | {VARIABLE: msgspec.json.encode(supervised).decode()}
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs in this loop
         [sys.executable, "-m", "tests.architecture.trail", "--home", str(home), "gateway", "child"],
         env=environ,
         pass_fds=[life, tell],

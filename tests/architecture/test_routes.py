@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from holdfast.api.rpc import dispatch
 from holdfast.cli.main import main
 from holdfast.config.gateway import Config
 from holdfast.core.clock import SystemClock
+from holdfast.gateway.supervised import VARIABLE, Supervised
 from tests.api.stand_in import StandIn
 from tests.architecture.source import PACKAGE
 from tests.architecture.test_architecture import QUERY_NAME, routes
@@ -87,7 +91,31 @@ async def list_tasks(home: Path, trail: Trail) -> None:
         assert main(["--home", str(home), "tasks", "list"]) == 0
 
 
+async def start_the_gateway(home: Path, trail: Trail) -> None:
+    """In a process of its own, whose supervisor is dead: so the gateway stops as soon as it has started."""
+    life, supervisor = os.pipe()
+    told, tell = os.pipe()
+    os.close(supervisor)
+    supervised = Supervised(tcp_fds=[], unix_fd=None, life_fd=life, tell_fd=tell)
+    environ = os.environ | {VARIABLE: msgspec.json.encode(supervised).decode()}
+    process = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs in this loop
+        [sys.executable, "-m", "tests.architecture.trail", "--home", str(home), "gateway", "child"],
+        env=environ,
+        pass_fds=[life, tell],
+        stdout=subprocess.PIPE,
+    )
+    os.close(life)
+    os.close(tell)
+    try:
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        os.close(told)
+    trail.files = out.decode().split()
+
+
 REQUESTS: dict[str, Callable[[Path, Trail], object]] = {
+    "The gateway starts": start_the_gateway,
     "A run is claimed": run_a_task,
     "A step is saved once": run_a_task,
     "A crashed run is resumed": resume_a_crashed_run,

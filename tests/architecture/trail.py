@@ -50,3 +50,20 @@ class Trail:
             given = frame.f_locals
             self.queries.add(str(given.get("query")))
             self.queries.add(str(getattr(given.get("write"), "statement", None)))
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the program, and prints the files that it went through."""
+    from holdfast.cli.main import main as program
+    from holdfast.gateway import serving
+
+    trail = Trail()
+    # The gateway's process ends itself soon after it has stopped; it must print first.
+    serving.end_soon = lambda status: None  # noqa: ARG005 - as the real one
+    with trail.recorded():
+        program(arguments)
+    print("\n".join(trail.files))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

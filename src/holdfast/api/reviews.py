@@ -123,7 +123,7 @@ def resolving_effect(
     NotFound for one that never was, and BadInput for a result that its step cannot have returned.
     """
     from holdfast.core.effect import Decision
-    from holdfast.engine.program.effects import resolving
+    from holdfast.engine.program.effect_reviews import resolving
 
     has_result = asked.result is not msgspec.UNSET
     if has_result and asked.decision != "done":

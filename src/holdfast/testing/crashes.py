@@ -31,7 +31,8 @@ from holdfast.engine.conversation.questions import answering
 from holdfast.engine.journal.scopes import Key, Past, load_pasts
 from holdfast.engine.ledger.ledger import NewTask, creating, opened
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
-from holdfast.engine.program.effects import idempotency_key, resolving
+from holdfast.engine.program.effect_reviews import resolving
+from holdfast.engine.program.effects import idempotency_key
 from holdfast.engine.program.live_run import DRAINING, Place, nanos_of
 from holdfast.engine.program.restart_requests import RestartAsk
 from holdfast.engine.program.steps import FREE, Doing, StepRunner

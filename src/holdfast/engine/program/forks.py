@@ -22,7 +22,8 @@ from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.journal.scopes import SPENT, Marks, digest_of_values
 from holdfast.engine.ledger.ledger import NewTask, create_prepared, opened, owned, prepare
-from holdfast.engine.program.effects import keyed_by, may_have_happened
+from holdfast.engine.program.effect_reviews import may_have_happened
+from holdfast.engine.program.effects import keyed_by
 from holdfast.engine.recovery.follow_up import FORGIVEN
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack

@@ -37,7 +37,8 @@ from holdfast.engine.journal.scopes import (
     opened_step,
     stored_form,
 )
-from holdfast.engine.program.effects import Effects, doubting, failed_unsurely
+from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
+from holdfast.engine.program.effects import Effects
 from holdfast.engine.program.lists import Memory
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.engine.program.steps import FREE, Doing, StepRunner

@@ -12,13 +12,13 @@ import msgspec
 
 from holdfast.core.errors import RestartRefused
 from holdfast.core.payload import clean_text, encode_payload
-from holdfast.core.step import Step
+from holdfast.core.step import Step, failed_payload, failure_in_payload
 from holdfast.core.task import Failure
 from holdfast.engine.conversation.transcripts import tell_refused_restart
 from holdfast.engine.journal.codec import MAX_MESSAGE_CHARS, failure_of
 from holdfast.engine.journal.scopes import Key, Past
 from holdfast.engine.program.live_run import DRAINING, LiveRun
-from holdfast.engine.program.waits import FAILED, Waits
+from holdfast.engine.program.waits import Waits
 from holdfast.store import Tx
 
 # Why a run that no gateway carries is refused, with what helps.
@@ -85,8 +85,7 @@ class Restarting:
                 found = await self._waits.note(key, encode_payload("result", None), lambda _tx: None)
             else:
                 found = await self._refused(key, asked, await self._why_not(asked, why))
-        if found.result.startswith(FAILED):
-            failure = msgspec.json.decode(found.result[len(FAILED) :], type=Failure)
+        if (failure := failure_in_payload(found.result)) is not None:
             refused = RestartRefused(failure.message)
             # A retry of the task asks again.
             refused.__holdfast_keys__ = (key,)  # type: ignore[attr-defined]
@@ -112,7 +111,7 @@ class Restarting:
             if live.task.session_key is not None:
                 tell_refused_restart(tx, live.task.session_key, live.task, why_not, key=asked.key, now=now)
 
-        return await self._waits.note(key, FAILED + msgspec.json.encode(failure), tell)
+        return await self._waits.note(key, failed_payload(failure), tell)
 
     async def _why_not(self, asked: _Asked, why: str) -> str:
         """Why the process does not restart. If it does, the drain pauses the run, and Stopping is raised."""

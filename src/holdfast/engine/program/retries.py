@@ -29,7 +29,7 @@ from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.journal.scopes import Key
 from holdfast.engine.program.author_api import plan_items
 from holdfast.engine.program.definitions import TaskDefinition
-from holdfast.engine.program.effects import COMPENSATED
+from holdfast.engine.program.effect_reviews import COMPENSATED
 from holdfast.engine.program.program import Program
 from holdfast.engine.recovery.follow_up import NOT_RESUMED, follow_up, forgiven_in
 from holdfast.store import Tx, Write

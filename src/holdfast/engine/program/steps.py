@@ -21,7 +21,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ladder import delay
 from holdfast.core.payload import check_code_name, check_line, decode_payload
 from holdfast.core.redaction import holds_secret
-from holdfast.core.step import Step
+from holdfast.core.step import Step, failed_payload, failure_in_payload
 from holdfast.core.task import Failure
 from holdfast.engine.journal.codec import SCALARS, Codec, Exited, codec_of, failure_of, input_digest, revive
 from holdfast.engine.journal.scopes import Called, Key, Past, Scope, inside_step, stored_form, waits_beside
@@ -32,8 +32,6 @@ from holdfast.store.blobs import HEAVY_BYTES, INLINE_BYTES, Packed, pack
 from holdfast.store.journal import saving_step
 from holdfast.store.sealing import Sealing
 
-# No JSON begins with it, so a stored result that does is the failure of a step.
-_FAILED = b"!"
 FREE = frozenset({EffectClass.READ, EffectClass.IDEMPOTENT})
 # How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
 DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
@@ -74,11 +72,6 @@ class Doing(Called, kw_only=True):
     is_effect: bool = True
     # Of its arguments by place, when one of them tells a secret.
     names: tuple[str, ...] = ()
-
-
-def failed_payload(failure: Failure) -> bytes:
-    """What is stored instead of a result."""
-    return _FAILED + msgspec.json.encode(failure)
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -230,8 +223,7 @@ class StepRunner:
         return True, self.result_of(doing, found.result)
 
     def result_of(self, doing: Doing, stored: bytes) -> Any:
-        if stored.startswith(_FAILED):
-            failure = msgspec.json.decode(stored[1:], type=Failure)
+        if (failure := failure_in_payload(stored)) is not None:
             raise self.revived(doing, failure)
         # Whatever it should have returned: a person may have said to skip it.
         return None if stored == b"null" else doing.codec.decode(stored)
@@ -245,8 +237,8 @@ class StepRunner:
     ) -> Any:
         """The value of a journalled payload; a failure among them is raised. Who tries the task again forgets
         what is under the keys."""
-        if payload.startswith(_FAILED):
-            revived = revive(name, msgspec.json.decode(payload[1:], type=Failure), ())
+        if (failure := failure_in_payload(payload)) is not None:
+            revived = revive(name, failure, ())
             revived.__holdfast_keys__ = keys  # type: ignore[attr-defined]
             raise revived
         return decode(payload)

@@ -8,18 +8,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.effect import Effect, EffectClass, Request
+from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, RetryAfter
-from holdfast.core.ids import new_effect_id
-from holdfast.core.payload import encode_payload
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.journal.codec import Exited, preview_of
+from holdfast.engine.journal.codec import Exited
 from holdfast.engine.journal.scopes import inside_step
-from holdfast.engine.program.effects import Effects, key_of
+from holdfast.engine.program.effects import Effects, effect_of
 from holdfast.engine.program.live_run import LiveRun
-from holdfast.engine.program.steps import Doing, StepRunner, stored_digest
+from holdfast.engine.program.steps import Doing, StepRunner
 from holdfast.store import Tx
 from holdfast.store.blobs import Packed
 from holdfast.store.contract import Execute
@@ -131,26 +129,6 @@ class Transactions:
                 f"step {doing.name}",
                 "a transactional effect runs inside a write and cannot await; write `def`",
             )
-        claim, micros = self._live.claim, self._live.place.nanos() // 1000
-        scope, name, occurrence = doing.key
-        key = key_of(claim.task_id, doing, generation)
-        request = Request(
-            boot=claim.boot_id,
-            input_digest=stored_digest(doing, self._live.sealing).hex(),
-            shown=preview_of(doing.args, doing.kwargs, names=doing.names),
-        )
-        return Effect(
-            id=new_effect_id(micros, key),
-            task_id=claim.task_id,
-            run_id=claim.run_id,
-            name=name,
-            scope=scope,
-            occurrence=occurrence,
-            effect_class=EffectClass.TRANSACTIONAL,
-            idempotency_key=key,
-            generation=generation,
-            request=encode_payload(f"request of {name}", msgspec.to_builtins(request)),
-            created_us=micros,
-            fence=claim.fence,
-            updated_us=micros,
-        )
+        live = self._live
+        micros = live.place.nanos() // 1000
+        return effect_of(doing, EffectClass.TRANSACTIONAL, generation, live.claim, live.sealing, micros)

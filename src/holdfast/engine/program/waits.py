@@ -14,7 +14,7 @@ from holdfast.core.ids import check_id, new_question_id
 from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
 from holdfast.core.redaction import redact_text
 from holdfast.core.scope import Question
-from holdfast.core.step import Step
+from holdfast.core.step import Step, failed_payload
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.boots import waits_for_boot
@@ -30,7 +30,6 @@ from holdfast.store.blobs import pack, pack_beside
 
 # A wait that ends sooner than this keeps the program in memory.
 STAY_LOADED = timedelta(seconds=30)
-FAILED = b"!"
 
 
 class Waits:
@@ -324,7 +323,7 @@ class Waits:
 
 def late_failure(what: str) -> bytes:
     failure = Failure(kind="TimeoutError", message=f"{what} did not come in time")
-    return FAILED + msgspec.json.encode(failure)
+    return failed_payload(failure)
 
 
 def ended_as(tx: Tx, task: Task) -> bytes:
@@ -335,7 +334,7 @@ def ended_as(tx: Tx, task: Task) -> bytes:
         return b"null" if result is None else tx.blobs.open(result)
     failure = task.failure or Failure(kind=task.status.value, message=f"{task.id} is {task.status.value}")
     facts = {**failure.facts, "task_id": task.id, "status": task.status.value}
-    return FAILED + msgspec.json.encode(Failure(kind=failure.kind, message=failure.message, facts=facts))
+    return failed_payload(Failure(kind=failure.kind, message=failure.message, facts=facts))
 
 
 def sending(task_id: str, *, topic: str, body: object, sender: str, key: str, now: datetime) -> Write[bool]:

@@ -22,7 +22,8 @@ from holdfast.core.transitions import EffectStatus
 from holdfast.engine.journal.codec import MAX_MESSAGE_CHARS, failure_of
 from holdfast.engine.journal.scopes import Key, Past, opened_step
 from holdfast.engine.program.effect_reviews import certain, doubt
-from holdfast.engine.program.live_run import CANCELLED, LiveRun
+from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.steps import Doing, StepRunner, time_of
 from holdfast.engine.program.stopping import Stopping
 from holdfast.store import Tx
@@ -237,9 +238,8 @@ class EffectSettler:
             if isinstance(verdict, Stopped) and await self._is_cancelled():
                 # The cancel has reached it: nothing of it goes on.
                 await self.fail(doing, effect, Failure(kind="stopped", message=verdict.why))
-                live = self._live
-                live.stop(CANCELLED)
-                raise Stopping(live.why or CANCELLED)
+                self._live.stop(StopReason.CANCELLED)
+                raise Stopping(StopReason.CANCELLED)
             # The author's words, which may quote what was sent.
             why = clean_text(f"{why}; verify says: {verdict.why}", max_chars=MAX_MESSAGE_CHARS)
         await self.ask_person(doing, effect, why)
@@ -298,7 +298,7 @@ class EffectSettler:
         if effect is None or effect.status is not EffectStatus.INTENT:
             return
         if live.is_stopping:
-            if live.why == CANCELLED and not live.is_given_up and spec.is_local:
+            if live.must_cancel and spec.is_local:
                 await self._settle_cancelled(doing, spec, effect)
             return
         self._cut[doing.key] = (doing, spec)

@@ -24,6 +24,7 @@ from holdfast.engine.aio.threads import AtWork
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.journal.codec import Exited
 from holdfast.engine.ledger.batched_ends import BatchedEnds, GoodEnd
+from holdfast.engine.program.run_phase import HELD, PROGRAM_OVER, RunPhase, StopReason, move
 from holdfast.engine.program.secrets import Secrets
 from holdfast.engine.program.stopping import Stopping
 from holdfast.store import Store, Tx, Write
@@ -38,13 +39,6 @@ MOST_DELAYED = 256
 # How often a write that is kept is tried again while the ledger is away, and for how long at most.
 KEEP_EVERY_S = 0.5
 KEPT_FOR_S = 24 * 3600.0
-DRAINING = "draining"
-CANCELLED = "cancelled"
-CLAIM_LOST = "claim lost"
-LEASE_LAPSED = "lease lapsed"
-CANNOT_SEAL = "there is no key to seal with"
-# Why a run stops when its process is about to end: it is paused, and resumed by the next one.
-DRAINING = "draining"
 # What the child of an effect is cancelled with when the program does not wait for it any longer.
 CUT_SHORT = "holdfast: cut short"
 
@@ -131,17 +125,11 @@ class LiveRun:
         self.claim = claim
         self.run = run
         self.task = task
-        # Why it must stop; sticky. None while it may go on.
-        self.why: str | None = None
+        self.phase = RunPhase.RUNNING
+        # Why it must stop; None while it may go on.
+        self.why: StopReason | None = None
         # What the database could not read of it; asking again would not help.
         self.damage: PageDamaged | None = None
-        # The run was given up by a write of its own: it waits, was paused, or has ended.
-        self.is_given_up = False
-        self.is_over = False
-        # Whether the program was told that it must stop: whatever it does from then on is not its end.
-        self._has_told = False
-        # One of both: every call of a program asks, so it is not worked out anew each time.
-        self.is_stopping = False
         # Whether it may have started other tasks: a first run knows.
         self.has_children = run.number > 1 or run.fence > 1
         # Pure steps whose results only this process knows yet.
@@ -164,25 +152,49 @@ class LiveRun:
         # Made for the first who waits: seldom anybody does, and every step would pay for it.
         self.changed: asyncio.Event | None = None
 
+    # --- its phase
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the program must make no more calls."""
+        return self.phase is not RunPhase.RUNNING
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the claim is gone, so that nothing is written any more."""
+        return self.phase not in HELD
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in PROGRAM_OVER
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether the program may still come to its own end although a drain has begun: none of its calls was
+        refused, so its answer and its result are what they would have been without the drain."""
+        return self.phase is RunPhase.STOPPING and self.why is StopReason.DRAINING
+
+    @property
+    def must_cancel(self) -> bool:
+        """Whether its task is cancelled, and the ledger does not know yet that the run ended for that."""
+        return self.why is StopReason.CANCELLED and not self.is_given_up
+
+    def _move(self, to: RunPhase) -> None:
+        self.phase = move(self.run.id, self.phase, to)
+
     def check(self) -> None:
         """Raises Stopping, again and again, once the run must stop; RunOver when it has ended."""
         if self.is_over:
             raise RunOver(self.run.id)
         if self.why is not None and (not self._cleaning or self.is_given_up):
-            self._has_told = True
+            self.tell_stopping()
             raise Stopping(self.why)
 
     def tell_stopping(self) -> bool:
         """Whether the run must stop, for a program that asks and may act on it."""
-        if self.is_stopping:
-            self._has_told = True
+        if self.phase is RunPhase.STOPPING:
+            self._move(RunPhase.TOLD)
         return self.is_stopping
-
-    @property
-    def may_finish(self) -> bool:
-        """Whether the program came to its end by itself although a drain has begun: none of its calls was
-        refused, so its answer and its result are what they would have been without the drain."""
-        return self.why == DRAINING and not self.is_given_up and not self._has_told
 
     async def refuse(self) -> None:
         """Raises what `check` raises, and lets others go on first: a program that swallows it may call again
@@ -190,23 +202,34 @@ class LiveRun:
         await asyncio.sleep(0)
         self.check()
 
-    def stop(self, why: str) -> None:
-        """From now on every call raises Stopping. The first reason stays, but cancel beats the others."""
-        self.is_stopping = True
-        if self.why is None or why == CANCELLED:
-            self.why = why
+    def stop(self, why: StopReason) -> None:
+        """From now on every call raises Stopping. The first reason stays, but a cancel beats the others."""
+        if self.phase is RunPhase.RUNNING:
+            self._move(RunPhase.STOPPING)
+        self.why = why if self.why is None else self.why.then(why)
         if self.changed is not None:
             self.changed.set()
 
-    def close(self) -> None:
-        """Nobody carries it any more: every call raises RunOver."""
-        self.is_over = self.is_stopping = True
+    def let_go(self) -> None:
+        """The claim is gone: whatever the program still does, it writes nothing more. Safe twice."""
+        if not self.is_given_up:
+            self._move(RunPhase.OVER if self.is_over else RunPhase.GIVEN_UP)
 
-    def give_up(self, why: str) -> Stopping:
-        """The claim is gone by our own write; whatever the program still does, it writes nothing more."""
-        self.is_given_up = True
+    def give_up(self, why: StopReason) -> Stopping:
+        """The claim is gone, and the program must stop for that."""
+        self.let_go()
         self.stop(why)
         return Stopping(why)
+
+    def close(self) -> None:
+        """The program is over: every call raises RunOver. Safe twice."""
+        if not self.is_over:
+            self._move(RunPhase.OVER if self.is_given_up else RunPhase.LEFT_OVER)
+
+    def abandon(self) -> None:
+        """The program does not stop, although its claim is gone: every call raises RunOver."""
+        if not self.is_over:
+            self._move(RunPhase.ABANDONED)
 
     @property
     def has_company(self) -> bool:
@@ -220,7 +243,7 @@ class LiveRun:
         try:
             return await self.place.ends.end(good)
         except ClaimLost as error:
-            raise self.give_up(CLAIM_LOST) from error
+            raise self.give_up(StopReason.CLAIM_LOST) from error
         except (StoreUnavailable, PageDamaged) as error:
             raise self.stop_without_ledger(error) from error
         finally:
@@ -243,7 +266,7 @@ class LiveRun:
         try:
             return await self.store.write(write)
         except ClaimLost as error:
-            raise self.give_up(CLAIM_LOST) from error
+            raise self.give_up(StopReason.CLAIM_LOST) from error
         except (StoreUnavailable, PageDamaged) as error:
             if is_kept and self._may_keep(error):
                 return await self._write_later(write, error)
@@ -286,7 +309,7 @@ class LiveRun:
                 try:
                     return await self.store.write(write)
                 except ClaimLost as lost:
-                    raise self.give_up(CLAIM_LOST) from lost
+                    raise self.give_up(StopReason.CLAIM_LOST) from lost
                 except (StoreUnavailable, PageDamaged) as again:
                     error = again
                     if not self._may_keep(error):
@@ -310,14 +333,14 @@ class LiveRun:
             raise self.stop_without_ledger(error) from error
 
     def stop_without_ledger(self, error: StoreUnavailable | PageDamaged) -> Stopping:
-        why = "the ledger is away"
+        why = StopReason.LEDGER_AWAY
         if isinstance(error, CannotSeal):
-            why = CANNOT_SEAL
+            why = StopReason.CANNOT_SEAL
             log.warning("%s is given back and tried again later: %s", self.run.id, error)
         if isinstance(error, PageDamaged):
-            self.damage, why = error, "the ledger is damaged"
-        self._has_told = True
+            self.damage, why = error, StopReason.LEDGER_DAMAGED
         self.stop(why)
+        self.tell_stopping()
         return Stopping(why)
 
     async def delay(self, save: Write[object]) -> None:
@@ -365,9 +388,9 @@ class LiveRun:
 
     def lapsed(self) -> Stopping:
         """Nothing is left of the lease: the run stops here, also while it cleans up."""
-        self._has_told = True
-        self.stop(LEASE_LAPSED)
-        return Stopping(self.why or LEASE_LAPSED)
+        self.stop(StopReason.LEASE_LAPSED)
+        self.tell_stopping()
+        return Stopping(self.why or StopReason.LEASE_LAPSED)
 
     def refuse_late(self, until_ns: int) -> None:
         """The last check before an effect is begun, in the thread that begins it. Raises TooLate.

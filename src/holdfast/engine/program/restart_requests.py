@@ -17,7 +17,8 @@ from holdfast.core.task import Failure
 from holdfast.engine.conversation.transcripts import tell_refused_restart
 from holdfast.engine.journal.codec import MAX_MESSAGE_CHARS, failure_of
 from holdfast.engine.journal.scopes import Key, Past
-from holdfast.engine.program.live_run import DRAINING, LiveRun
+from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.waits import Waits
 from holdfast.store import Tx
 
@@ -155,5 +156,5 @@ class Restarting:
     def _check(self) -> None:
         """A drain is what we wait for: until it has paused the run, it is no reason to unwind."""
         live = self._live
-        if live.is_given_up or live.is_over or live.why not in (None, DRAINING):
+        if live.is_given_up or live.is_over or live.why not in (None, StopReason.DRAINING):
             live.check()

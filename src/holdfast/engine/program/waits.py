@@ -24,6 +24,7 @@ from holdfast.engine.conversation.transcripts import tell_question, tell_review
 from holdfast.engine.journal.scopes import Key, Past
 from holdfast.engine.ledger.ledger import NewTask, creating
 from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.recovery.follow_up import go_on, may_go_on
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import pack, pack_beside
@@ -177,7 +178,7 @@ class Waits:
 
         payload = await live.write(wait)
         if payload is None:
-            raise live.give_up("waiting")
+            raise live.give_up(StopReason.WAITING)
         return payload
 
     def step(self, key: Key, stored: bytes, now: datetime) -> Step:

@@ -16,7 +16,7 @@ from holdfast.core.transitions import RunStatus
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.ledger.ledger import Ledger
-from holdfast.engine.program.live_run import DRAINING
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.engine.worker.in_flight import RunInFlight, RunsInFlight, interrupt
 
@@ -71,7 +71,7 @@ class Drain:
     def tell(self) -> None:
         """From now on the next call of every run raises Stopping."""
         for one in self._in_flight.carried.values():
-            one.tell(DRAINING)
+            one.tell(StopReason.DRAINING)
 
     async def run(self, *, may_go_on: bool = False) -> None:
         """Every run stops at its next call. Effects in flight are waited for before anything else.
@@ -141,7 +141,7 @@ class Drain:
             problem = await self._pause(left)
         finally:
             for one in left:
-                one.give_up(DRAINING)
+                one.give_up(StopReason.DRAINING)
             unwind_s = self.patience.unwind_s
             await interrupt(left, within_s=min(1.0, unwind_s) if self._is_hurried else unwind_s)
             self._in_flight.let_go(left)
@@ -159,7 +159,7 @@ class Drain:
         """Checkpoint and fence in one write. Cancel beats pause: who was to end, ends."""
         try:
             for one in some:
-                if one.is_to_be_cancelled:
+                if one.live.why is StopReason.CANCELLED:
                     await self._end_or_say(one)
                 elif one.trouble is not None:
                     await self.pause_troubled(one)
@@ -172,7 +172,7 @@ class Drain:
         except CheckpointNotSaved as error:
             return error
         for one in paused:
-            one.give_up(DRAINING)
+            one.give_up(StopReason.DRAINING)
         return None
 
     async def _end_or_say(self, one: RunInFlight) -> None:
@@ -189,7 +189,7 @@ class Drain:
         failure = Failure(kind="cancelled", message=one.live.task.cancel_reason or "cancelled")
         with contextlib.suppress(ClaimLost):
             await self._ledger.fail(one.claim, failure, status=RunStatus.CANCELLED)
-        one.give_up("cancelled")
+        one.give_up(StopReason.CANCELLED)
 
     async def pause_troubled(self, one: RunInFlight) -> None:
         """Something went wrong that nobody foresaw: bounded, as a crash is, by attempts without progress."""
@@ -197,7 +197,7 @@ class Drain:
         failure = failure_of(one.trouble)
         note = f"{failure.kind}: {failure.message}"[:2000]
         await self._checkpoints.pause([one.claim], ResumeReason.CRASH, kind=CheckpointKind.CRASH, note=note)
-        one.give_up("crashed")
+        one.give_up(StopReason.CRASHED)
 
 
 def _what_keeps(one: RunInFlight) -> str:

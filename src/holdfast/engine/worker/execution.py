@@ -30,6 +30,7 @@ from holdfast.engine.program.live_run import LiveRun, Place
 from holdfast.engine.program.program import Program
 from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.retries import Retries, SaidFail, keys_in
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.stopping import Stopping
 from holdfast.engine.recovery.follow_up import naming_steps
 from holdfast.store import Tx, Write
@@ -81,7 +82,7 @@ class Execution:
             await self._carry()
         except (ClaimLost, StoreUnavailable, Stopping):
             # Not ours to end: somebody else has it, or the reaper will find it.
-            if not self.live.is_given_up and self.live.why == "cancelled":
+            if self.live.must_cancel:
                 await self._end_cancelled()
             elif not self.live.is_given_up and self.live.damage is not None:
                 await self._end_damaged(self.live.damage)
@@ -91,7 +92,7 @@ class Execution:
     async def _carry(self) -> None:
         live = self.live
         if live.task.cancel_requested_at is not None:
-            live.stop("cancelled")
+            live.stop(StopReason.CANCELLED)
         self._refuse_if_stopped()
         try:
             arguments = await self._arguments()
@@ -191,7 +192,7 @@ class Execution:
         else:
             now = live.clock.now()
             ended_at = now if await live.write(end(now)) else None
-        live.is_given_up = True
+        live.let_go()
         if ended_at is not None and status in _GONE_WRONG and failure is not None:
             _tell_failure(live.task, failure)
         if ended_at is not None and is_small:
@@ -272,7 +273,7 @@ class Execution:
             await self._end(RunStatus.FAILED, failure=failure)
             return
         await self.live.write(again)
-        self.live.is_given_up = True
+        self.live.let_go()
 
     # --- time
 

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core.claim import Claim
 from holdfast.engine.claims.heartbeat import Heartbeat
 from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.worker.execution import Execution
 
 log = logging.getLogger("holdfast")
@@ -28,7 +29,6 @@ class RunInFlight:
         self.execution = execution
         # What kept it from an end that the ledger knows, when that was no fault of the database.
         self.trouble: Exception | None = None
-        self.is_abandoned = False
         self._sleep = sleep
 
     @property
@@ -39,16 +39,12 @@ class RunInFlight:
     def claim(self) -> Claim:
         return self.execution.claimed.claim
 
-    @property
-    def is_to_be_cancelled(self) -> bool:
-        return self.live.why == "cancelled"
-
-    def tell(self, why: str) -> None:
+    def tell(self, why: StopReason) -> None:
         """The next call of the program raises Stopping; a short wait in memory ends now."""
         self.live.stop(why)
         self._sleep.end()
 
-    def give_up(self, why: str) -> None:
+    def give_up(self, why: StopReason) -> None:
         """Its claim is gone, so nothing that the program still does is written."""
         self.live.give_up(why)
         self._sleep.end()
@@ -63,8 +59,7 @@ class RunInFlight:
         A program that swallows even that goes on, and nothing that it does is written.
         """
         log.error("%s does not stop; nothing that it does counts any more", self.claim.run_id)
-        self.is_abandoned = True
-        self.live.close()
+        self.live.abandon()
         coroutine: Any = self.child.get_coro()
         with contextlib.suppress(Exception):
             coroutine.close()

@@ -37,8 +37,9 @@ from holdfast.engine.journal.scopes import Past, load_pasts
 from holdfast.engine.ledger.batched_ends import BatchedEnds
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
 from holdfast.engine.program.definitions import TaskDefinition
-from holdfast.engine.program.live_run import CANNOT_SEAL, LEASE_LAPSED, Place, nanos_of, shielded
+from holdfast.engine.program.live_run import Place, nanos_of, shielded
 from holdfast.engine.program.restart_requests import OnRestart
+from holdfast.engine.program.run_phase import RunPhase, StopReason
 from holdfast.engine.program.secrets import Given, Secrets
 from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
@@ -75,7 +76,7 @@ _TAKING = "no runs were taken"
 # Between two attempts of a run whose lease had lapsed both times before.
 _LAPSED_PAUSE_S = 1.0
 # Why a run is given back to be tried again later, each time after a longer pause.
-_GIVEN_BACK = frozenset({LEASE_LAPSED, CANNOT_SEAL})
+_GIVEN_BACK = frozenset({StopReason.LEASE_LAPSED, StopReason.CANNOT_SEAL})
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -519,7 +520,7 @@ class Worker:
     def _ended(self, one: RunInFlight) -> None:
         """Its child is done, however it went."""
         error = None if one.child.cancelled() else one.child.exception()
-        if error is not None and not one.is_abandoned:
+        if error is not None and one.live.phase is not RunPhase.ABANDONED:
             self._fatal = self._fatal or error
         if self._lapses and one.live.why not in _GIVEN_BACK:
             self._lapses.pop(one.claim.run_id, None)
@@ -589,7 +590,7 @@ class Worker:
 
     def _tell_lapsed(self, some: Sequence[RunInFlight]) -> None:
         """Once for each time that a run gets into this, however often it is tried again."""
-        lapsed = [one.claim.run_id for one in some if one.live.why == LEASE_LAPSED]
+        lapsed = [one.claim.run_id for one in some if one.live.why is StopReason.LEASE_LAPSED]
         new = [run_id for run_id in lapsed if run_id not in self._lapses]
         for one in some:
             if one.live.why in _GIVEN_BACK:
@@ -632,7 +633,7 @@ class Worker:
         one = self._in_flight.carried.get(claim.run_id) or self._in_flight.left_over.get(claim.run_id)
         if one is None:
             return
-        one.give_up("claim lost")
+        one.give_up(StopReason.CLAIM_LOST)
         if one.child.done():
             self._in_flight.let_go([one])
         else:
@@ -642,8 +643,8 @@ class Worker:
     def _cancelled(self, claim: Claim) -> None:
         """Told at its next call first; forced after the grace."""
         one = self._in_flight.carried.get(claim.run_id)
-        if one is not None and not one.is_to_be_cancelled and not one.live.is_given_up:
-            one.tell("cancelled")
+        if one is not None and one.live.why is not StopReason.CANCELLED and not one.live.is_given_up:
+            one.tell(StopReason.CANCELLED)
             self._start(self._force(one, after_s=self._patience.grace_s))
 
     def _tell_cancelled(self, task_ids: frozenset[str]) -> None:

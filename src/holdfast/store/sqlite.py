@@ -275,8 +275,6 @@ class SqliteStore:
         self._writer = Writer([session], on_commit=self._committed)
         self.vault.ask = partial(self.write_now, self.vault.key)
         self.vault.look = partial(self.read_now, self.vault.find)
-        # Every step writes: without a frame more.
-        self.write = self._writer.write  # type: ignore[method-assign]
         self._marker = threading.Thread(target=self._keep_marking, name="holdfast-marker", daemon=True)
         if path is not None:
             self._marker.start()

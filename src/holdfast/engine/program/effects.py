@@ -26,7 +26,6 @@ from holdfast.core.step import failed_payload
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.core.transport import is_transport_error
-from holdfast.engine.aio.eager import begin_silent, nest_here
 from holdfast.engine.journal.codec import failure_of, preview_of
 from holdfast.engine.journal.scopes import Called, Past, inside_step
 from holdfast.engine.program.effect_reviews import certain, doubt, failure_in, follow_review, is_certain
@@ -41,7 +40,7 @@ from holdfast.engine.program.effect_settling import (
     key_forgotten,
     with_other_arguments,
 )
-from holdfast.engine.program.live_run import LiveRun, TooLate, landed, sheltered, shielded
+from holdfast.engine.program.live_run import LiveRun, TooLate, sheltered, shielded
 from holdfast.engine.program.steps import (
     Doing,
     StepRunner,
@@ -156,7 +155,6 @@ class Effects:
         self._stepper = stepper
         self._park = park
         self._settler = EffectSettler(live, past, stepper, park=park, until_ended=until_ended, on_cut=on_cut)
-        self._nest = nest_here()
         # With its present lease; worked out anew when that was renewed.
         self._newest: Claim | None = None
         self._lease_us = 0
@@ -165,19 +163,17 @@ class Effects:
     async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
         """Its result, remembered once it is done. It is never done twice unless its class allows that."""
         past = self._past
-        steps = past.steps.get(doing.key[0])  # without a frame more: every effect comes by here
-        if steps is not None and doing.key in steps:
-            try:
-                is_known, result = self._stepper.remembered(doing)
-            except Drift as drift:
-                is_known, result = await self.beside_drift(doing, spec, drift)
-            except StepFailed as failed:
-                if spec.effect_class is EffectClass.OPAQUE and doing.key not in past.effects:
-                    # A fork has the step of its origin but not the effect, so a retry must not repeat it.
-                    failed.__holdfast_keys__ = ()  # type: ignore[attr-defined]
-                raise
-            if is_known:
-                return result
+        try:
+            is_known, result = self._stepper.remembered(doing)
+        except Drift as drift:
+            is_known, result = await self.beside_drift(doing, spec, drift)
+        except StepFailed as failed:
+            if spec.effect_class is EffectClass.OPAQUE and doing.key not in past.effects:
+                # A fork has the step of its origin but not the effect, so a retry must not repeat it.
+                failed.__holdfast_keys__ = ()  # type: ignore[attr-defined]
+            raise
+        if is_known:
+            return result
         try:
             if not past.is_empty:
                 await self._stepper.go_on_waiting(doing)
@@ -335,16 +331,12 @@ class Effects:
                 raise Drift(f"step {doing.name}", f"another effect has its key {effect.idempotency_key}")
             self._past.effects[doing.key] = effect
             doing.has_landed = False
-            # As `sheltered`, without a frame more for all those that are over at once.
-            child = begin_silent(self._do(doing, effect, is_first=True), self._nest)
-            if child is not None:
-                await landed(child, functools.partial(self._patience, doing))
+            patience = functools.partial(self._patience, doing)
+            await sheltered(self._do(doing, effect, is_first=True), patience=patience)
             outcome: Outcome = doing.outcome
             return outcome
         finally:
-            live.effects -= 1
-            if live.changed is not None:
-                live.changed.set()
+            live.effect_landed()
 
     def _intent(
         self, doing: Doing, spec: EffectSpec, generation: int, micros: int, shared_key: str | None = None
@@ -428,11 +420,9 @@ class Effects:
                 return
             await self._save(doing, effect, value)
         finally:
-            live.effects -= 1
             if live.place.calling.get(key) is live:
                 del live.place.calling[key]
-            if live.changed is not None:
-                live.changed.set()
+            live.effect_landed()
 
     async def _save(self, doing: Doing, effect: Effect, value: Any) -> None:
         """The world has changed, and that must be recorded even if the run is told to stop: the caller

@@ -207,8 +207,7 @@ class LiveRun:
         if self.phase is RunPhase.RUNNING:
             self._move(RunPhase.STOPPING)
         self.why = why if self.why is None else self.why.then(why)
-        if self.changed is not None:
-            self.changed.set()
+        self._note_change()
 
     def let_go(self) -> None:
         """The claim is gone: whatever the program still does, it writes nothing more. Safe twice."""
@@ -276,11 +275,9 @@ class LiveRun:
                 self._delayed = saves + self._delayed
             raise
         finally:
-            self.in_flight -= 1
-            if self._was_in_thread and not self.in_flight:
+            self.landed()
+            if not self.in_flight:
                 self._was_in_thread = False
-            if self.changed is not None:
-                self.changed.set()
 
     def _may_keep(self, error: Exception) -> bool:
         """Whether the ledger is only away: neither damaged nor without its key."""
@@ -371,7 +368,16 @@ class LiveRun:
     # --- what is under way
 
     def landed(self) -> None:
+        """A function of a step, or a write, has ended."""
         self.in_flight -= 1
+        self._note_change()
+
+    def effect_landed(self) -> None:
+        """What came of an effect is recorded, or it is left to others."""
+        self.effects -= 1
+        self._note_change()
+
+    def _note_change(self) -> None:
         if self.changed is not None:
             self.changed.set()
 

@@ -326,7 +326,7 @@ class Program:
             if doing.effect.effect_class is EffectClass.TRANSACTIONAL:
                 transactions = Transactions(self.live, self.stepper, self._effects)
                 return await transactions.carry(doing, doing.effect)
-            return await (self._effects_here or self._effects).carry(doing, doing.effect)
+            return await self._effects.carry(doing, doing.effect)
         finally:
             scope.ended(key)
             scope.running -= 1

@@ -245,15 +245,12 @@ class StepRunner:
 
     async def carry(self, doing: Doing) -> Any:
         """A plain step: run again freely when it was cut short, remembered once it was saved."""
-        past = self._past.steps.get(doing.key[0])  # without a frame more: every step comes by here
-        if past is not None and doing.key in past:
-            try:
-                is_known, result = self.remembered(doing)
-            except Drift as drift:
-                await self._forget(doing, drift)
-            else:
-                if is_known:
-                    return result
+        try:
+            is_known, result = self.remembered(doing)
+            if is_known:
+                return result
+        except Drift as drift:
+            await self._forget(doing, drift)
         live, codec = self._live, doing.codec
         if not self._past.is_empty:
             await self.go_on_waiting(doing)
@@ -349,9 +346,7 @@ class StepRunner:
         finally:
             doing.has_landed = True
             inside_step.reset(token)
-            live.in_flight -= 1
-            if live.changed is not None:
-                live.changed.set()
+            live.landed()
 
     def _calling(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
         live = self._live

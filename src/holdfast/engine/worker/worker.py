@@ -24,7 +24,6 @@ from holdfast.core.errors import (
     StoreUnavailable,
 )
 from holdfast.core.task import Task
-from holdfast.engine.aio.eager import nest_here
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.engine.claims.boots import Life
@@ -216,7 +215,6 @@ class Worker:
             raise errors.exceptions[0] from errors
         finally:
             self._threads.shutdown()
-            nest_here().let_go()
             self.has_ended.set()
             self._is_decided.set()
 

@@ -18,7 +18,6 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from opcode import opmap
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
@@ -49,6 +48,7 @@ from holdfast.engine.journal.scopes import Key, Scope, as_part, here, stored_for
 from holdfast.engine.ledger.ledger import NewTask, checked_progress
 from holdfast.engine.program.definitions import Call, checked_call
 from holdfast.engine.program.lists import DurableList, DurableValue
+from holdfast.engine.program.loop_exit import was_left_on_purpose
 from holdfast.engine.program.program import ENDLESS, Loop, PlanKeeper, Program
 from holdfast.engine.program.restart_requests import OnRestart, Restarting
 from holdfast.engine.program.waits import sending
@@ -59,7 +59,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _NOT_GIVEN: Any = object()
-_POPS = frozenset(opmap[name] for name in ("POP_TOP", "POP_ITER", "END_ASYNC_FOR") if name in opmap)
 
 
 class _Stepping:
@@ -163,7 +162,7 @@ class Turns:
 
     def __aiter__(self) -> AsyncIterator[Turn]:
         loop = self._program.begin_loop(self._name, self._most, None, self._limit)
-        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - who asks
+        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - the program
 
 
 class ProgramPlan:
@@ -189,21 +188,18 @@ class ProgramPlan:
 
     def __aiter__(self) -> AsyncIterator[PlanTurn]:
         loop = self._program.begin_loop("plan", ENDLESS, self._keeper)
-        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - who asks
+        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - the program
 
 
 class _Turning:
-    """The iterator of one loop. Nobody but the loop itself holds it: so when it goes, the loop was left."""
+    """The iterator of one loop. Only the loop holds it, so it is destroyed when the loop is left."""
 
     def __init__(self, program: Program, loop: Loop) -> None:
         self._program = program
         self._loop = loop
 
     def __del__(self) -> None:
-        # What takes it off the stack is `break` or `return`; an exception interrupts something else.
-        frame = sys._getframe().f_back  # noqa: SLF001 - where it went
-        is_turn_done = frame is not None and frame.f_code.co_code[frame.f_lasti] in _POPS
-        self._program.leave_loop(self._loop, is_turn_done=is_turn_done)
+        self._program.leave_loop(self._loop, is_turn_done=was_left_on_purpose())
 
     def __aiter__(self) -> _Turning:
         return self
@@ -221,7 +217,8 @@ class _Turning:
 def _turning(program: Program, loop: Loop, asker: FrameType) -> _Turning:
     turning = _Turning(program, loop)
     if asker.f_code.co_flags & inspect.CO_ASYNC_GENERATOR:
-        # Python ends a generator that nobody iterates any more at some later time, another one in every life.
+        # Python closes an unfinished generator at some later time, which differs from run to run: keep the
+        # iterator, so that the loop does not count as left then.
         loop.iterator = turning
     return turning
 

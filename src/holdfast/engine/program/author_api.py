@@ -1,4 +1,4 @@
-"""What a task's author holds: the run, its turns, its plan and its children."""
+"""The API for authors of tasks: the run, its turns, its plan and its children."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Turn(_Stepping):
 
 
 class PlanTurn(Turn):
-    """The turn that carries one item of the plan."""
+    """The turn for one item of the plan."""
 
     def __init__(
         self, program: Program, scope: Scope, number: int, item: PlanItem, keeper: PlanKeeper
@@ -166,7 +166,7 @@ class Turns:
 
 
 class ProgramPlan:
-    """The ordered steps of a task. `async for item in plan:` carries each that is not done yet."""
+    """The ordered steps of a task. `async for item in plan:` visits each that is not done yet."""
 
     def __init__(self, program: Program, keeper: PlanKeeper) -> None:
         self._program = program
@@ -177,7 +177,7 @@ class ProgramPlan:
         return self._keeper.plan.items
 
     def replan(self, items: Sequence[str | PlanItem]) -> None:
-        """Other items instead of those that have not begun. Durable with the turn."""
+        """Replace the items that have not begun. Durable with the turn."""
 
         def change() -> tuple[PlanItem, ...]:
             begun = self._keeper.begun
@@ -245,14 +245,14 @@ class Child(Generic[T]):
 
 
 class Run(_Stepping):
-    """One incarnation of a task, while it is carried. Every call may raise Stopping: let it pass."""
+    """One execution of a task. Every call may raise Stopping: let it pass."""
 
     def __init__(self, program: Program, *, seed: SeedContext | None, on_restart: OnRestart | None) -> None:
         self._program = program
         self._live = program.live
         self._seed = seed
         self._on_restart = on_restart
-        # What a store refuses stops the program, as for every other write of it.
+        # So that an error of the store stops the program, as in every other write of the run.
         self._store = cast(Store, self._live)
 
     @property
@@ -262,7 +262,7 @@ class Run(_Stepping):
     def _scope_of(self) -> Scope:
         return here.get() or self._program.root
 
-    # --- who am I
+    # --- identity
 
     @property
     def id(self) -> str:
@@ -288,7 +288,7 @@ class Run(_Stepping):
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the run must stop: for a function in a thread, which nothing can interrupt."""
+        """Whether the run must stop: for a function in a thread, which cannot be interrupted."""
         return self._live.tell_stopping()
 
     # --- loops
@@ -396,7 +396,7 @@ class Run(_Stepping):
         await self._program.once(key, None, send)
 
     def _text_of(self, key: Key) -> str:
-        """A key of this task's as one text: for what must happen once, whoever asks for it again."""
+        """A key of this task as one text: for what must happen once, also if another run asks again."""
         text = "|".join((self.task_id, *key))
         if len(text) <= MAX_NAME_CHARS // 2:
             return text
@@ -424,7 +424,7 @@ class Run(_Stepping):
         new = NewTask(
             name=call.name,
             goal=call.goal if goal is None else goal,
-            # Its key is our own. A program that is tried again may say it in other words.
+            # The key is this task's own, so a retry may give other arguments.
             has_own_goal=False,
             owner=task.owner,
             arguments=call.arguments,
@@ -443,7 +443,7 @@ class Run(_Stepping):
     async def progress(
         self, *, done: int = 0, total: int | None = None, failed: int = 0, subtask: str | None = None
     ) -> None:
-        """How far the task is. Inside a turn it is told when the turn commits."""
+        """Report how far the task is. Inside a turn it is saved when the turn commits."""
         progress = checked_progress(Progress(done=done, total=total, failed=failed, subtask=subtask))
         if self._live.is_stopping:
             await self._live.refuse()
@@ -492,7 +492,7 @@ class Run(_Stepping):
         return msgspec.json.decode(found.result, type=Artifact)
 
     async def decide(self, decision: str) -> None:
-        """A decision worth carrying over: it stands in every later checkpoint."""
+        """Record a decision: it stands in every later checkpoint."""
         key = await self._program.key("decide")
         claim, now = self._live.claim, self._live.clock.now()
         note = Note(kind=NoteKind.DECISION, text=check_text("decision", decision), written_at=now)
@@ -508,7 +508,7 @@ class Run(_Stepping):
         await self._program.once(key, None, lambda tx: tx.journal.add_note(claim, note, seq=to_micros(now)))
 
     async def checkpoint(self, name: str) -> None:
-        """A milestone, to be seen and gone back to."""
+        """Record a milestone, to look at and to fork from."""
         key = await self._program.key("checkpoint")
         record = recording(self._live.claim, CheckpointKind.MILESTONE, name, now=self._live.clock.now())
         await self._program.once(key, None, record)

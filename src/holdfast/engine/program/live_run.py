@@ -1,4 +1,4 @@
-"""One run while this process carries it: its claim, whether it must stop, and what is in flight."""
+"""One run in this process: its claim, its phase, its writes, and what is in flight."""
 
 from __future__ import annotations
 
@@ -36,45 +36,45 @@ log = logging.getLogger("holdfast")
 T = TypeVar("T")
 
 MOST_DELAYED = 256
-# How often a write that is kept is tried again while the ledger is away, and for how long at most.
+# How often a kept write is tried again while the ledger is away, and for how long at most.
 KEEP_EVERY_S = 0.5
 KEPT_FOR_S = 24 * 3600.0
-# What the child of an effect is cancelled with when the program does not wait for it any longer.
+# The message of the cancel if the program no longer waits for an effect.
 CUT_SHORT = "holdfast: cut short"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where runs are carried: what all of them share in one process."""
+    """What all runs of one process share."""
 
     store: Store
     clock: Clock
-    # What the clock says: every step asks twice, and needs no datetime.
+    # The clock in nanoseconds: every step reads it twice, and needs no datetime.
     nanos: Callable[[], int]
-    # How much of a lease is left is told by another one, which does not jump.
+    # A clock that does not jump, for leases.
     steady: Callable[[], int]
     life: Life
     threads: Executor
-    # For digests of inputs, so that nobody guesses a short secret from its digest.
+    # Keys the digests of inputs, so that a short secret cannot be guessed from its digest.
     digest_key: bytes
     # The claim with its present lease.
     newest: Callable[[Claim], Claim]
-    # Passes time as the clock does.
+    # Sleeps as the clock passes time.
     sleep: Callable[[float], Awaitable[object]]
-    # How long an effect that its own program has cancelled may take to end: doubt is dearer than patience.
+    # How long to wait for an effect that its own program has cancelled, before its outcome is unknown.
     landing_s: float = 2.0
     secrets: Secrets = msgspec.field(default_factory=Secrets)
-    # For runs that end while others are carried: many may end at once.
+    # Ends many runs in one write.
     ends: BatchedEnds | None = None
-    # By its key, each effect that is being called here, and the run that calls it.
+    # For each effect that is being called here, by its key: the run that calls it.
     calling: dict[str, LiveRun] = msgspec.field(default_factory=dict)
-    # Runs that know what came of an effect and cannot write it, because the ledger is away.
+    # Runs that cannot write the outcome of an effect, because the ledger is away.
     keeping: set[str] = msgspec.field(default_factory=set)
-    # Those that run in threads.
+    # Effects that run in threads.
     at_work: AtWork = msgspec.field(default_factory=AtWork)
 
 
 def nanos_of(clock: Clock) -> Callable[[], int]:
-    """What a clock says, in nanoseconds; of the machine's, as SystemClock reads it."""
+    """A clock in nanoseconds; the machine's clock is read directly."""
     if isinstance(clock, LedgerClock):
         return clock.nanos
     return time.time_ns if type(clock) is SystemClock else lambda: to_micros(clock.now()) * 1000  # noqa: TID251
@@ -89,8 +89,8 @@ class TooLate(Exception):
 
 
 class RunSealing(Sealing):
-    """Seals what a run stores outside of a write. Without a key the run stops, as it does in a write: no
-    `except Exception` of the program may take that for the failure of a step."""
+    """Seals what a run stores outside of a write. Without a key the run stops, as it does in a write, so that
+    no `except Exception` of the program takes that for the failure of a step."""
 
     __slots__ = ("_live",)
 
@@ -106,7 +106,7 @@ class RunSealing(Sealing):
 
 
 class LiveRun:
-    """Every call of a program asks here first: may it go on?"""
+    """One run in the memory of its worker. Every call of its program asks here first whether it may go on."""
 
     def __init__(
         self,
@@ -128,28 +128,28 @@ class LiveRun:
         self.phase = RunPhase.RUNNING
         # Why it must stop; None while it may go on.
         self.why: StopReason | None = None
-        # What the database could not read of it; asking again would not help.
+        # Damage that the database found; a retry would not help.
         self.damage: PageDamaged | None = None
-        # Whether it may have started other tasks: a first run knows.
+        # Whether it may have started other tasks: a later run does not know what earlier runs did.
         self.has_children = run.number > 1 or run.fence > 1
-        # Pure steps whose results only this process knows yet.
+        # Saves of pure steps that wait for the next write.
         self._delayed: tuple[Write[object], ...] = ()
-        # When the whole task must be over; waits end then, too.
+        # The deadline of the whole task; waits end then, too.
         self.deadline: datetime | None = None
-        # Functions of steps and writes that are under way.
+        # How many functions of steps, and writes, are in flight.
         self.in_flight = 0
-        # One of them was in a thread, and what it gave is perhaps not saved yet.
+        # One of them was in a thread, and its result may not be saved yet.
         self._was_in_thread = False
         self._cleaning = 0
-        # Effects whose intent is noted and whose outcome is not.
+        # How many effects have an intent and no outcome yet.
         self.effects = 0
-        # Why an outcome that is known cannot be written now; None when none waits for that.
+        # Why the outcome of an effect cannot be written now; None if none waits.
         self.unwritten: str | None = None
-        # When that was found out last, by the loop's own clock.
+        # When that was last tried, by the loop's own clock.
         self.unwritten_at = 0.0
         # Why the run has asked for a restart, while it waits for one.
         self.restart_why: str | None = None
-        # Made for the first who waits: seldom anybody does, and every step would pay for it.
+        # Made when something waits for it, which is rare.
         self.changed: asyncio.Event | None = None
 
     # --- its phase
@@ -197,8 +197,8 @@ class LiveRun:
         return self.is_stopping
 
     async def refuse(self) -> None:
-        """Raises what `check` raises, and lets others go on first: a program that swallows it may call again
-        at once, for ever. Returns while the run cleans up."""
+        """Raises what `check` raises, after a pass of the loop: a program that swallows it and calls again at
+        once must not block the loop. Returns while the run cleans up."""
         await asyncio.sleep(0)
         self.check()
 
@@ -232,11 +232,11 @@ class LiveRun:
 
     @property
     def has_company(self) -> bool:
-        """Whether others may end together with this run, and nothing of it waits to be saved."""
+        """Whether this run may end in one write with others: there are many, and no pure step waits."""
         return self.place.ends is not None and not self._delayed and self.place.ends.is_crowded()
 
     async def end(self, good: GoodEnd) -> datetime | None:
-        """The good end of this run, perhaps with others. Raises as `write` does."""
+        """End this run successfully, in one write with others. Raises as `write` does."""
         assert self.place.ends is not None
         self.in_flight += 1
         try:
@@ -252,10 +252,10 @@ class LiveRun:
         """A write of this run, with the pure steps before it.
 
         Raises Stopping when the claim is lost or the ledger is away or damaged: no `except Exception` of the
-        program may take that for the failure of a step, and go on another way.
+        program may take that for the failure of a step.
 
-        What `is_kept` is what the world knows already, such as the outcome of an effect: while the ledger is
-        away (a full disk, a database that was stopped) it stays in memory, and is written when that is over.
+        With `is_kept`, the write records what has happened already, such as the outcome of an effect. While
+        the ledger is away (a full disk, a stopped database), it stays in memory and is retried.
         """
         saves: tuple[Write[object], ...] = ()
         if self._delayed:
@@ -285,16 +285,16 @@ class LiveRun:
         return is_away and not self.is_given_up and not self.is_over
 
     async def _write_later(self, write: Write[T], error: Exception) -> T:
-        """Until it is written, the claim is lost, or the run is given up. Raises as `write` does.
+        """Retry until it is written, the claim is lost, or the run is given up. Raises as `write` does.
 
-        Cancelled, it is forgotten: the worker that carries the run next finds the intent and settles it.
+        If it is cancelled, the next worker finds the intent and settles it.
         """
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + KEPT_FOR_S
         if not self.place.keeping:
             log.warning(
-                "%s knows what came of an effect and cannot write it: %s; that is kept in memory, as for all "
-                "others here, and written when the ledger works again",
+                "%s cannot write the outcome of an effect: %s; this process keeps such outcomes in memory "
+                "and writes them when the ledger works again",
                 self.run.id,
                 error,
             )
@@ -318,7 +318,7 @@ class LiveRun:
         raise self.stop_without_ledger(error) from error
 
     def note_progress(self, tx: Tx, now: datetime) -> None:
-        """Part of a write that saves something: a suspect that makes progress is none any longer."""
+        """Part of a write that saves something: progress clears a run that is suspected of crashes."""
         claim = self.claim
         if claim.is_alone and tx.runs.exonerate(claim.run_id, claim.fence, now=now):
             tx.hint("runs")
@@ -333,7 +333,7 @@ class LiveRun:
         why = StopReason.LEDGER_AWAY
         if isinstance(error, CannotSeal):
             why = StopReason.CANNOT_SEAL
-            log.warning("%s is given back and tried again later: %s", self.run.id, error)
+            log.warning("%s is released and tried again later: %s", self.run.id, error)
         if isinstance(error, PageDamaged):
             self.damage, why = error, StopReason.LEDGER_DAMAGED
         self.stop(why)
@@ -341,14 +341,14 @@ class LiveRun:
         return Stopping(why)
 
     async def delay(self, save: Write[object]) -> None:
-        """Save it with the next write, or when many have come together."""
+        """Save it with the next write, or when MOST_DELAYED have come together."""
         self._delayed += (save,)
         if len(self._delayed) >= MOST_DELAYED:
             await self.write(lambda _tx: None)
 
     async def call_in_thread(self, fn: Callable[[], T], limit: asyncio.Timeout | None = None) -> T:
-        """Nobody can interrupt a thread: who is cancelled waits for it, so that nothing goes on unseen.
-        A function that is late, or an effect that is cut short, is left alone."""
+        """Call a function in a thread. A thread cannot be interrupted, so a cancel waits for it; but a
+        function that is late, or an effect that is cut short, is left to itself."""
         self._was_in_thread = True
         future = asyncio.get_running_loop().run_in_executor(self.place.threads, _answer_of, fn)
         cancelled: asyncio.CancelledError | None = None
@@ -365,7 +365,7 @@ class LiveRun:
             raise cancelled
         return future.result()
 
-    # --- what is under way
+    # --- what is in flight
 
     def landed(self) -> None:
         """A function of a step, or a write, has ended."""
@@ -382,18 +382,18 @@ class LiveRun:
             self.changed.set()
 
     async def sleep(self, seconds: float) -> None:
-        """As the clock passes time; who was told to stop does not wait for it, unless it cleans up."""
+        """Sleep as the clock passes time; ends early if the run must stop, unless it cleans up."""
         await (self.place.sleep(seconds) if self._cleaning else self._sleep(seconds))
 
     async def until_idle(self) -> None:
-        """Until nothing is under way beside us: what is unwound in the middle would have to be done again."""
+        """Until nothing is in flight: steps that are interrupted would have to be done again."""
         while self.in_flight or self.effects:
             await self.until_change()
 
     # --- effects in flight
 
     def lapsed(self) -> Stopping:
-        """Nothing is left of the lease: the run stops here, also while it cleans up."""
+        """The lease has lapsed: the run stops here, also while it cleans up."""
         self.stop(StopReason.LEASE_LAPSED)
         self.tell_stopping()
         return Stopping(self.why or StopReason.LEASE_LAPSED)
@@ -411,17 +411,17 @@ class LiveRun:
 
     @property
     def is_ready_to_pause(self) -> bool:
-        """Whether it only waits for the restart that it has asked for: a drain need not wait for it."""
+        """Whether it only waits for the restart that it asked for, so that a drain need not wait for it."""
         return self.restart_why is not None and not self.in_flight and not self.effects
 
     @property
     def must_land(self) -> bool:
-        """Whether something is in flight that nobody should repeat: an effect, or a function that no one can
-        interrupt because it is in a thread, until what it gave is saved."""
+        """Whether something is in flight that must not be repeated: an effect, or a function in a thread
+        (which cannot be interrupted) until its result is saved."""
         return self.effects > 0 or (self._was_in_thread and self.in_flight > 0)
 
     async def until_calm(self) -> None:
-        """Until no effect is in flight: to stop in the middle of one would leave it in doubt."""
+        """Until no effect is in flight: the outcome of one that is interrupted would be unknown."""
         while self.effects:
             await self.until_change()
 
@@ -441,10 +441,8 @@ class LiveRun:
         finally:
             self._cleaning -= 1
 
-    # --- small facts
-
     async def tell_late(self, kind: EventKind, **facts: object) -> None:
-        """Evidence of a run that we have lost; so nothing guards it."""
+        """Record evidence about a run whose claim is lost; no fence guards this write."""
         now = self.clock.now()
         task_id, run_id = self.claim.task_id, self.claim.run_id
 
@@ -467,22 +465,22 @@ def _answer_of(fn: Callable[[], T]) -> T:
     try:
         return fn()
     except StopIteration as error:
-        # As a coroutine does: no future can hold it, and whoever waits would wait for ever.
+        # As a coroutine does: no future can hold StopIteration, so its caller would wait for ever.
         raise RuntimeError("the function raised StopIteration") from error
     except (SystemExit, KeyboardInterrupt) as error:
-        # In a thread it is never the Ctrl-C of a person, and would end the loop of whoever waits.
+        # In a thread it is never the Ctrl-C of a person, and it would end the loop of the caller.
         raise Exited(error) from error
 
 
 async def sheltered(act: Coroutine[Any, Any, T], *, patience: Callable[[], float | None] = lambda: None) -> T:
-    """As `shielded`, but whoever cancels twice means it; and who cancels once, too, when it has not ended
-    within the seconds of `patience`, which is asked then. None says that there is no hurry."""
+    """As `shielded`, but a second cancel reaches the act, and so does the first after `patience()` seconds.
+    None: wait without limit."""
     child, value = begin(act)
     return value if child is None else await landed(child, patience)
 
 
 async def landed(child: asyncio.Task[T], patience: Callable[[], float | None]) -> T:
-    """The rest of `sheltered`, for who has begun it."""
+    """Wait for a child that `sheltered` has begun."""
     limit: float | None = None
     cancelled: asyncio.CancelledError | None = None
     while not child.done():
@@ -500,7 +498,7 @@ async def landed(child: asyncio.Task[T], patience: Callable[[], float | None]) -
 
 
 async def shielded(act: Coroutine[Any, Any, T]) -> T:
-    """Wait for it to the end, also when we are cancelled; then be cancelled."""
+    """Wait for the act to its end, also if the caller is cancelled; then raise the cancel."""
     child, value = begin(act)
     if child is None:
         return value  # type: ignore[no-any-return]
@@ -517,5 +515,5 @@ def _result_of(child: asyncio.Task[T], cancelled: asyncio.CancelledError | None)
     if cancelled is None:
         return child.result()
     if not child.cancelled():
-        child.exception()  # looked at, so that nobody complains
+        child.exception()  # retrieved, so that asyncio does not log it
     raise cancelled

@@ -1,4 +1,4 @@
-"""Transactional effects: a function that says its own SQL inside the write that saves its step."""
+"""Transactional effects: a function that runs its own SQL inside the write that saves its step."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from holdfast.store.contract import Execute
 
 
 class Transaction:
-    """What a transactional step is given first: the database that holds the ledger, and its own tables in it.
+    """The first argument of a transactional step: access to its own tables in the ledger's database.
 
-    What it says is committed together with the step's result, or not at all. The ledger's tables are hidden.
+    Its statements commit together with the step's result, or not at all. The ledger's tables are hidden.
     """
 
     __slots__ = ("_execute",)
@@ -48,7 +48,7 @@ class _Raised(Exception):
 
 
 class Transactions:
-    """The transactional steps of one run. None of them is ever in doubt, but for those that drifted."""
+    """The transactional steps of one run. Their outcome is always known, unless they drifted."""
 
     def __init__(self, live: LiveRun, stepper: StepRunner, effects: Effects) -> None:
         self._live = live
@@ -56,7 +56,7 @@ class Transactions:
         self._effects = effects
 
     async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
-        """Once it is done its result is remembered. What it raises leaves nothing behind."""
+        """Its result, remembered once it is done. If it raises, nothing is committed."""
         generation = 1
         try:
             is_known, result = self._stepper.remembered(doing)
@@ -99,9 +99,9 @@ class Transactions:
             found = tx.journal.find_step(live.claim.task_id, *doing.key)
             if found is not None:  # the write runs a second time after its own commit
                 return found, tx.blobs.open(found.result)
-            # Whatever asks for a key inside is in this transaction: another one would wait for it for ever.
+            # Keys are read in this transaction: another one would wait for this one for ever.
             doing.sealing = tx.sealing
-            # In a copy, because the context of an attempt that was interrupted cannot be entered again.
+            # In a copy: the context of an interrupted attempt cannot be entered again.
             payload = tx.statements.lend(lambda execute: context.copy().run(call, execute))
             step, packed = self._stepper.saving(doing, payload, tx.sealing)
             self._save(tx, step, packed, effect)
@@ -115,7 +115,7 @@ class Transactions:
         claim = self._live.claim
         if packed is not None:
             tx.blobs.keep(claim.task_id, packed)
-        # Done when it is first noted: nobody will have to ask whether it happened. And so it is its own step.
+        # Recorded as done at once, so its outcome is never unknown; a done effect is its own step.
         done = msgspec.structs.replace(
             effect, status=EffectStatus.DONE, outcome=step.result, updated_us=step.ended_us
         )

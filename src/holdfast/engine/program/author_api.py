@@ -49,7 +49,8 @@ from holdfast.engine.ledger.ledger import NewTask, checked_progress
 from holdfast.engine.program.definitions import Call, checked_call
 from holdfast.engine.program.lists import DurableList, DurableValue
 from holdfast.engine.program.loop_exit import was_left_on_purpose
-from holdfast.engine.program.program import ENDLESS, Loop, PlanKeeper, Program
+from holdfast.engine.program.loops import Loop, PlanKeeper
+from holdfast.engine.program.program import ENDLESS, Program
 from holdfast.engine.program.restart_requests import OnRestart, Restarting
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.checkpoints import recording

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,13 +12,12 @@ import msgspec
 
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import check_retry, opaque
-from holdfast.core.errors import BadInput, Drift, Refused
+from holdfast.core.errors import BadInput, Drift
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
 from holdfast.core.payload import encode_payload
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.redaction import holds_secret, redact_json, redact_text
-from holdfast.core.scope import FinishedTurn, TurnMarks, TurnSummary
+from holdfast.core.scope import FinishedTurn, TurnMarks
 from holdfast.core.scope import Loop as LoopRecord
 from holdfast.core.step import Step, occurrence_of
 from holdfast.core.task import Progress
@@ -37,71 +35,20 @@ from holdfast.engine.journal.scopes import (
     opened_step,
     stored_form,
 )
+from holdfast.engine.program.budgets import BudgetKeeper
 from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
 from holdfast.engine.program.effects import Effects
 from holdfast.engine.program.lists import Memory
 from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.loops import Loop, PlanKeeper
 from holdfast.engine.program.steps import FREE, Doing, StepRunner
 from holdfast.engine.program.transactions import Transactions
+from holdfast.engine.program.turn_summaries import summary_of
 from holdfast.engine.program.waits import Waits
 from holdfast.store import Tx
 
 ENDLESS = 2**53
 _FIRST = occurrence_of(1)
-_PREVIEW_BYTES = 120
-# Searched for secrets before it is cut: half of a secret would not be recognised.
-_LOOKED_AT_BYTES = 4096
-
-
-class PlanKeeper:
-    """The plan as the program changes it, until a turn makes the change durable."""
-
-    def __init__(self, plan: Plan, *, is_saved: bool) -> None:
-        self.plan = plan
-        self.is_saved = is_saved
-        self.begun: str | None = None
-        self.shape = plan.shape
-        # The shape whose items a turn of this run has recorded.
-        self.recorded_shape = ""
-
-    def replan(self, items: tuple[PlanItem, ...]) -> None:
-        self.plan, self.is_saved = Plan(items=items), False
-        self.shape = self.plan.shape
-
-    def complete(self, item_id: str) -> None:
-        self.begun = None
-        if any(item.id == item_id and not item.is_done for item in self.plan.items):
-            self.plan, self.is_saved = self.plan.complete(item_id), False
-
-    def next(self) -> PlanItem | None:
-        return next((item for item in self.plan.items if not item.is_done), None)
-
-    def find(self, item_id: str | None) -> PlanItem | None:
-        return next((item for item in self.plan.items if item.id == item_id), None)
-
-
-class Loop:
-    """A loop that has begun, and the turn of it that is open."""
-
-    def __init__(self, path: str, most: int, plan: PlanKeeper | None, around: Scope, marks: Marks) -> None:
-        self.path = path
-        self.most = most
-        self.plan = plan
-        self.around = around
-        self.marks = marks
-        self.limit: timedelta | None = None
-        self.seq = 0
-        self.is_over = False
-        # Of the turn that is open.
-        self.scope: Scope | None = None
-        self.item: PlanItem | None = None
-        self.began_at: datetime | None = None
-        # Kept here if the program is a generator, which Python closes at some later time.
-        self.iterator: object = None
-
-    @property
-    def turn(self) -> str:
-        return str(self.seq) if self.item is None else self.item.id
 
 
 class Program:
@@ -123,9 +70,7 @@ class Program:
         self._child: asyncio.Task[Any] | None = None
         # Made for the first effect: most runs have none in this process, and there may be thousands.
         self._effects_here: Effects | None = None
-        self._budget = budget
-        self._spent = past.spent
-        self._began_at = live.clock.now()
+        self._budget = BudgetKeeper(budget, live, past, self.stepper)
         self._given: tuple[str, ...] = ()
         # Loops that the program is in, and loops that it has left: their last turns stay open.
         self._open: list[Loop] = []
@@ -318,7 +263,7 @@ class Program:
                 self._keep_time(scope, doing)
             if self.live.is_stopping:
                 self.live.check()
-            if self._budget is not None and self.past.find(doing.key) is None:
+            if self._budget.has_limit and self.past.find(doing.key) is None:
                 await self.keep_budget()
             if doing.effect is None or doing.effect.effect_class in FREE:
                 return await self.stepper.carry(doing)
@@ -516,7 +461,7 @@ class Program:
             seq=loop.seq,
             turn=loop.turn,
             run_id=self.live.claim.run_id,
-            steps=tuple(map(_summary_of, self.past.within(loop.scope.path))),
+            steps=tuple(map(summary_of, self.past.within(loop.scope.path))),
             began_at=loop.began_at,
             ended_at=now,
             marks=marks,
@@ -640,73 +585,13 @@ class Program:
             self.plan.replan(change())
             self.memory.note(scope, "plan", msgspec.Raw(b"null"))
 
-    # --- budgets
+    # --- the budget
 
     def spend(self, cost: float) -> float:
         spent = self.memory.value(SPENT, 0.0, float)
-        self._spent = spent.set(spent.get() + cost)
-        return self._spent
+        self._budget.spent = spent.set(spent.get() + cost)
+        return self._budget.spent
 
     async def keep_budget(self) -> None:
         """If the budget is used up, ask a person before the task goes on."""
-        if self._budget is None:
-            return
-        if self.past.steps_done is None:
-            task_id = self.live.task.id
-            heads = await self.live.read(lambda tx: tx.journal.heads([task_id]))
-            saved = heads[task_id].steps_saved if task_id in heads else 0
-            # Notes of waits and questions are not steps of the author.
-            self.past.steps_done = saved - self.past.notes
-        grants = 1
-        while self.past.find(("", "budget", str(grants))) is not None:
-            grants += 1
-        used = self._used_up(self._budget, grants)
-        if used is None:
-            return
-        payload = await self.waits.ask(
-            ("", "budget", str(grants)),
-            f"{self.live.task.name} has used its budget ({used}). Go on?",
-            choices=("go on", "stop"),
-            lasts=None,
-            default=None,
-            has_default=False,
-        )
-        if self.stepper.opened("budget", payload) != "go on":
-            raise Refused(f"the budget is used up ({used}), and a person said stop")
-
-    def _used_up(self, budget: Budget, grants: int) -> str | None:
-        now = self.live.clock.now()
-        since = self.live.task.started_at or self._began_at
-        steps = (self.past.steps_done or 0) + self.stepper.saved
-        if budget.steps is not None and steps >= budget.steps * grants:
-            return f"{budget.steps * grants} steps"
-        if budget.time is not None and now - since >= budget.time * grants:
-            return str(budget.time * grants)
-        if budget.cost is not None and self._spent >= budget.cost * grants:
-            return f"a cost of {self._spent:g}"
-        return None
-
-
-def _summary_of(step: Step) -> TurnSummary:
-    """What is kept of a plain step when its turn has committed."""
-    return TurnSummary(
-        name=step.name,
-        digest="" if step.input_digest is None else step.input_digest.hex(),
-        size_bytes=len(step.result),
-        duration_us=step.ended_us - step.started_us,
-        preview=_preview_of(step.result),
-    )
-
-
-def _preview_of(result: bytes) -> str:
-    """How a result begins, for people. Redacted before it is cut: half of a secret looks like none."""
-    # On an event loop, so only the beginning of a very large result is searched.
-    if not holds_secret(result[: 16 * _LOOKED_AT_BYTES]):
-        return result[:_PREVIEW_BYTES].decode("utf-8", "replace")
-    if len(result) > _LOOKED_AT_BYTES:
-        # Redaction needs the whole structure, which a cut would destroy.
-        return f"[redacted: {len(result):,} bytes]"
-    with suppress(msgspec.DecodeError):  # the mark of a failure is no JSON
-        return redact_json(result)[:_PREVIEW_BYTES].decode("utf-8", "replace")
-    shown = redact_text(result.decode("utf-8", "replace"))
-    return shown.encode()[:_PREVIEW_BYTES].decode("utf-8", "replace")
+        await self._budget.keep(self.waits)

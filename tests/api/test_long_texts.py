@@ -39,8 +39,8 @@ LONG_ANSWERS: list[Any] = [
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every write may take the short cut on the event loop, however slow this machine is."""
-    monkeypatch.setattr("holdfast.store.writer._LONELY_GROUPS", 0)
-    monkeypatch.setattr("holdfast.store.writer.INLINE_COMMIT_S", 1e9)
+    monkeypatch.setattr("holdfast.store.inline_write._LONELY_GROUPS", 0)
+    monkeypatch.setattr("holdfast.store.inline_write.INLINE_COMMIT_S", 1e9)
 
 
 class Searches:

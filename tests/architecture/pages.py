@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
 from holdfast.core.checkpoint import SCHEMA_VERSION, checkpoint_json_schema
-from holdfast.core.transitions import MOVES, TASK_REOPENS, is_terminal
+from holdfast.core.transitions import MOVES, TASK_REOPENS
+from holdfast.engine.program.run_phase import PHASE_MOVES
 from holdfast.views.checkpoints import VIEW_VERSION, checkpoint_view_json_schema
 from tests.architecture.settings import settings_table
 from tests.architecture.source import DOCS, imports_between_parts, modules
@@ -28,6 +29,12 @@ A record moves only along these arrows.
 `move` refuses every other way in memory, and a guarded `UPDATE` refuses it on disk.
 A status is terminal when no arrow leaves it; a weaker update to a terminal record is ignored, and says so.
 """
+
+_IN_MEMORY = (
+    "These phases (`src/holdfast/engine/program/run_phase.py`) are never stored.",
+    "They say what the program may still do, and whether its worker still holds the claim.",
+    "",
+)
 
 
 def diagram() -> str:
@@ -48,12 +55,19 @@ def map_of_modules() -> str:
 
 def states_page() -> str:
     """The tables of moves as diagrams and as tables."""
-    return "\n".join([_STATES_HEAD, *(_states_of(noun, table) for noun, table in MOVES.items())])
+    in_memory: Mapping[StrEnum, frozenset[StrEnum]] = PHASE_MOVES  # type: ignore[assignment]
+    return "\n".join(
+        [
+            _STATES_HEAD,
+            *(_states_of(noun, table) for noun, table in MOVES.items()),
+            _states_of("run in the memory of its worker", in_memory, _IN_MEMORY),
+        ]
+    )
 
 
-def _states_of(noun: str, table: Mapping[StrEnum, frozenset[StrEnum]]) -> str:
+def _states_of(noun: str, table: Mapping[StrEnum, frozenset[StrEnum]], about: Sequence[str] = ()) -> str:
     statuses = list(table)
-    ends = [status.value for status in statuses if is_terminal(status)]
+    ends = [status.value for status in statuses if not table[status]]
     reopens = TASK_REOPENS if noun == "task" else {}
     arrows = [f"    [*] --> {statuses[0]}"]
     arrows += [f"    {status} --> {to}" for status in statuses for to in statuses if to in table[status]]
@@ -63,7 +77,7 @@ def _states_of(noun: str, table: Mapping[StrEnum, frozenset[StrEnum]]) -> str:
         f"| `{status}` | {', '.join(f'`{to}`' for to in statuses if to in table[status]) or 'nothing'} |"
         for status in statuses
     ]
-    lines = [f"## {noun}", "", "```mermaid", "stateDiagram-v2", *arrows, "```", ""]
+    lines = [f"## {noun}", "", *about, "```mermaid", "stateDiagram-v2", *arrows, "```", ""]
     lines += ["| from | may become |", "| --- | --- |", *rows, ""]
     lines.append(f"Terminal: {', '.join(f'`{end}`' for end in ends) or 'none'}.")
     for status, ways in reopens.items():

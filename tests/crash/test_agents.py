@@ -32,7 +32,7 @@ from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
 from holdfast.engine.program.definitions import by_name
 from holdfast.engine.worker.worker import Worker
-from holdfast.store import writer
+from holdfast.store import write_groups
 from tests.crash import invariants
 from tests.crash.agents import (
     AGENTS,
@@ -345,7 +345,7 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
 
 
 def carry_agents(place: Place, kind: Kind, retry_for_s: float, out: Pipe) -> None:
-    writer.RETRY_FOR_S = retry_for_s
+    write_groups.RETRY_FOR_S = retry_for_s
     asyncio.run(Life(place, 1, kind).live(say=out.say))
 
 

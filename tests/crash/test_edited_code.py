@@ -18,7 +18,7 @@ from holdfast.core.effect import Decision
 from holdfast.core.events import Event, EventKind
 from holdfast.core.task import Task
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.program.effects import resolving
+from holdfast.engine.program.effect_reviews import resolving
 from tests.crash.invariants import Contents, assert_ledger_is_whole
 from tests.crash.places import Place
 

@@ -15,7 +15,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.errors import StoreUnavailable
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.ledger.ledger import Finished
-from holdfast.store import Store, writer
+from holdfast.store import Store, write_groups
 from tests.crash.facts import Log, assert_facts_stand, read_facts
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place
@@ -85,7 +85,7 @@ class Callers:
 
 
 async def work_through_crashes(place: Place, out: Pipe, retry_for_s: float) -> None:
-    writer.RETRY_FOR_S = retry_for_s
+    write_groups.RETRY_FOR_S = retry_for_s
     store = place.open()
     parts = await Parts.begin(store, SystemClock(), locks=place.locks)
     callers = Callers(parts, Log(place.home / "facts.jsonl"), out)

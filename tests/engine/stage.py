@@ -23,6 +23,7 @@ from holdfast.engine.journal.scopes import load_pasts
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.program.live_run import Place, nanos_of
 from holdfast.engine.program.restart_requests import RestartAsk
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.secrets import Secrets
 from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
@@ -184,7 +185,7 @@ class Stage:
                 asking = {str(live.run.id): live.restart_why or ""}
                 reason = ResumeReason.EXPLICIT_RESTART
                 await Checkpoints(self._failing, self.clock).pause([live.claim], reason, asking=asking)
-                live.give_up("draining")
+                live.give_up(StopReason.DRAINING)
 
     @contextlib.asynccontextmanager
     async def carrying(self, call: Call[Any]) -> AsyncIterator[Handle[Any]]:
@@ -211,12 +212,12 @@ class Stage:
         )
         for one in carried:
             if one.live.task.id in wanted:
-                one.live.stop("cancelled")
+                one.live.stop(StopReason.CANCELLED)
 
     def tell_to_drain(self) -> None:
         """What is carried stops at its next call."""
         for one in self.executions:
-            one.live.stop("draining")
+            one.live.stop(StopReason.DRAINING)
 
     async def pause(self) -> None:
         """What has stopped is paused."""

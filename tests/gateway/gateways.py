@@ -18,6 +18,7 @@ from holdfast.core.manifest import Restart
 from holdfast.engine.aio.service import Service
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.program.definitions import TaskDefinition, by_name
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.gateway.conversations import Conversations
 from holdfast.gateway.gateway import Gateway, RestartRequest
 from holdfast.gateway.inbox import Inbox
@@ -115,7 +116,7 @@ async def die(one: Hosted) -> None:
     """As a killed process: nothing is written any more, and its lock is free."""
     worker = one.gateway._worker
     for carried in worker._in_flight.everyone():
-        carried.give_up("killed")
+        carried.give_up(StopReason.CRASHED)
     worker._in_flight.let_go(worker._in_flight.everyone())
     one.running.cancel()
     await asyncio.gather(one.running, return_exceptions=True)

@@ -51,7 +51,7 @@ def land(one: Fleet, agent: str) -> None:
     one.wait_for(lambda: not one.call("gateway.status")["is_ready"], "it says that it is ready")
     one.open_door("post")
     if agent == "python":
-        one.wait_for(lambda: "knows what came of an effect" in one.log(), "it keeps nothing")
+        one.wait_for(lambda: "cannot write the outcome of an effect" in one.log(), "it keeps nothing")
     else:  # the witness of the command has begun to write its receipt, which does not fit
         one.wait_for(lambda: any((one.home / "receipts").glob("*.new")), "no receipt was tried")
 

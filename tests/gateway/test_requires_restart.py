@@ -14,6 +14,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.message import Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import RestartStatus
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.gateway.inbox import Inbox
 from holdfast.store import Store, Write
 from holdfast.testing import FakeClock, StoreAround, name_of
@@ -418,7 +419,7 @@ async def test_a_run_that_is_given_back_while_it_waits_asks_once(
         task_id = await ask(one)
         await soon(tried.wait())
         (carried,) = one.gateway._worker._in_flight.carried.values()
-        carried.tell("its lease had lapsed")
+        carried.tell(StopReason.LEASE_LAPSED)
         await until(lambda: carried.child.done())
         await until(lambda: bool(one.gateway._worker._in_flight.carried))
         may_answer.set()

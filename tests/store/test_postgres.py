@@ -28,9 +28,8 @@ from holdfast.core.events import Event, EventKind
 from holdfast.core.step import Step
 from holdfast.core.task import Progress, Task
 from holdfast.core.transitions import RunStatus
-from holdfast.store import Store, Tx
+from holdfast.store import Store, Tx, write_groups
 from holdfast.store import postgres_connection as link_module
-from holdfast.store import writer as writer_module
 from holdfast.store.effects import beginning_effect
 from holdfast.store.journal import SaveStep, saving_step
 from holdfast.store.migrations import load_migrations
@@ -945,7 +944,7 @@ def everything(store: Store) -> list[Event]:
 def test_while_the_server_is_gone_callers_are_told_so_and_later_all_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "RETRY_FOR_S", 0.3)
+    monkeypatch.setattr(write_groups, "RETRY_FOR_S", 0.3)
     with PostgresServer.start(tmp_path) as server:
         store = PostgresStore(server.create_database(), clock=FakeClock())
         run, claim = running_run(store)

@@ -20,7 +20,8 @@ from holdfast.store.contract import Busy
 from holdfast.store.journal import saving_step
 from holdfast.store.sealing import CLOSED
 from holdfast.store.transaction import Tx as RealTx
-from holdfast.store.writer import MAX_GROUP, Session, Writer
+from holdfast.store.write_session import Session
+from holdfast.store.writer import MAX_GROUP, Writer
 from holdfast.testing import FakeClock, contents_of, memory_store
 from tests.builders import START, a_step, a_task, running_run, stored_run
 
@@ -245,7 +246,7 @@ async def turns_beside(work: Callable[[], Awaitable[None]]) -> int:
 def test_a_caller_that_has_had_its_time_on_the_loop_lets_the_others_work(
     store: Store, monkeypatch: pytest.MonkeyPatch, is_child: bool
 ) -> None:
-    monkeypatch.setattr("holdfast.store.writer.INLINE_PASS_S", 0)
+    monkeypatch.setattr("holdfast.store.inline_write.INLINE_PASS_S", 0)
 
     async def work() -> None:
         for number in range(100):
@@ -261,7 +262,7 @@ def test_a_caller_that_has_had_its_time_on_the_loop_lets_the_others_work(
 def test_a_caller_whose_writes_fail_lets_the_others_work_too(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.writer.INLINE_PASS_S", 0)
+    monkeypatch.setattr("holdfast.store.inline_write.INLINE_PASS_S", 0)
 
     async def work() -> None:
         for _ in range(100):
@@ -701,7 +702,7 @@ def test_a_hint_that_fails_takes_nothing_back(caplog: pytest.LogCaptureFixture) 
     def fail(_topics: set[str]) -> None:
         raise OSError("too many open files")
 
-    store._writer._on_commit = fail
+    store._writer._groups._on_commit = fail
     run = stored_run(store)
 
     assert store.read_now(lambda tx: tx.runs.get(run.id)) == run

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.program.effects import Again, Effects
+from holdfast.engine.program.effect_settling import Again, EffectSettler
 from holdfast.engine.program.steps import StepRunner
 from holdfast.store import Store
 from holdfast.store.sqlite import SqliteStore
@@ -233,7 +233,7 @@ async def test_an_engine_that_does_an_opaque_effect_again_is_found(monkeypatch: 
     async def again(*_: Any) -> Again:
         return Again(is_same_key=True)
 
-    monkeypatch.setattr(Effects, "_ask_world", again)
+    monkeypatch.setattr(EffectSettler, "ask_world", again)
 
     with pytest.raises(
         AssertionError, match="whether send happened is unknown, but it is done, not in review"

@@ -125,7 +125,7 @@ def resolving_effect(
     exist; BadInput for a result that the step cannot have returned.
     """
     from holdfast.core.effect import Decision
-    from holdfast.engine.program.effects import resolving
+    from holdfast.engine.program.effect_reviews import resolving
 
     has_result = asked.result is not msgspec.UNSET
     if has_result and asked.decision != "done":

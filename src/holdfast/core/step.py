@@ -9,6 +9,22 @@ import msgspec
 
 from holdfast.core.clock import from_micros
 from holdfast.core.ids import RunId, TaskId
+from holdfast.core.task import Failure
+
+# No JSON begins with it: a stored result that does is the failure of a step.
+_FAILED = b"!"
+
+
+def failed_payload(failure: Failure) -> bytes:
+    """What a step that failed stores instead of a result."""
+    return _FAILED + msgspec.json.encode(failure)
+
+
+def failure_in_payload(payload: bytes) -> Failure | None:
+    """The failure that is stored instead of a result; None for a result. Raises DecodeError if damaged."""
+    if not payload.startswith(_FAILED):
+        return None
+    return msgspec.json.decode(payload[len(_FAILED) :], type=Failure)
 
 
 def occurrence_of(count: int) -> str:

@@ -36,7 +36,8 @@ from holdfast.store.sealing import NoKey, Sealing, Vault
 from holdfast.store.shape import Index, cannot_make
 from holdfast.store.topics import Topics
 from holdfast.store.transaction import Tx
-from holdfast.store.writer import CommitUnknown, Writer
+from holdfast.store.write_session import CommitUnknown
+from holdfast.store.writer import Writer
 
 T = TypeVar("T")
 
@@ -288,8 +289,6 @@ class PostgresStore:
             max_transaction=MAX_TRANSACTION,
             may_run_inline=may_write_inline,
         )
-        # Bound directly, because every step writes and a method would cost one more frame.
-        self.write = self._writer.write  # type: ignore[method-assign]
         self.vault.ask = partial(self.write_now, self.vault.key)
         self.vault.look = partial(self.read_now, self.vault.find)
 

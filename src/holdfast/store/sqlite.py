@@ -276,8 +276,6 @@ class SqliteStore:
         self._writer = Writer([session], on_commit=self._committed)
         self.vault.ask = partial(self.write_now, self.vault.key)
         self.vault.look = partial(self.read_now, self.vault.find)
-        # Bound directly, because every step writes and a method would cost one more frame.
-        self.write = self._writer.write  # type: ignore[method-assign]
         self._marker = threading.Thread(target=self._keep_marking, name="holdfast-marker", daemon=True)
         if path is not None:
             self._marker.start()

@@ -31,9 +31,11 @@ from holdfast.engine.conversation.questions import answering
 from holdfast.engine.journal.scopes import Key, Past, load_pasts
 from holdfast.engine.ledger.ledger import NewTask, creating, opened
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
-from holdfast.engine.program.effects import idempotency_key, resolving
-from holdfast.engine.program.live_run import DRAINING, Place, nanos_of
+from holdfast.engine.program.effect_reviews import resolving
+from holdfast.engine.program.effects import idempotency_key
+from holdfast.engine.program.live_run import Place, nanos_of
 from holdfast.engine.program.restart_requests import RestartAsk
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.steps import FREE, Doing, StepRunner
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.checkpoints import Checkpoints
@@ -465,7 +467,7 @@ class _Process:
         """Stop every run: its next call raises Stopping."""
         self._is_draining = True
         for execution in self._executions:
-            execution.live.stop("draining")
+            execution.live.stop(StopReason.DRAINING)
 
     async def work(self, task_id: str) -> bool:
         """True when the task has ended; False when this process died or stopped before."""
@@ -522,7 +524,7 @@ class _Process:
         asking = {str(one.run.id): one.restart_why for one in paused if one.restart_why is not None}
         await checkpoints.pause([one.claim for one in paused], ResumeReason.EXPLICIT_RESTART, asking=asking)
         for one in paused:
-            one.give_up(DRAINING)
+            one.give_up(StopReason.DRAINING)
         await self.life.end()
 
     def _raise_from(self, done: set[asyncio.Task[None]]) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.core.redaction import holds_secret
 from holdfast.core.sealing import SEALED
+from holdfast.core.step import failure_in_payload
 from holdfast.core.task import Failure
 from holdfast.views.text import MAX_TEXT_CHARS, bounded, clean_json, clip, one_line, safe
 
@@ -19,8 +20,6 @@ MAX_REDACTED_BYTES = 1024 * 1024
 MAX_PREVIEW_CHARS = 2000
 MAX_PLACES = 20
 
-# No JSON begins with it: it marks the stored failure of a step, in place of a result.
-FAILED = b"!"
 # Control characters as JSON writes them.
 _ESCAPED = re.compile(r"\\u(00[0189][0-9a-fA-F]|007[fF])")
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -104,8 +103,7 @@ class FailureView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def failure_in(payload: bytes) -> FailureView | None:
-    """The failure stored in place of a result; None for a result."""
-    if payload.startswith(FAILED):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            return FailureView.of(msgspec.json.decode(payload[len(FAILED) :], type=Failure))
+    """The failure that stands where a result might; None for a result."""
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return FailureView.maybe(failure_in_payload(payload))
     return None

@@ -146,7 +146,7 @@ async def test_a_script_that_cannot_restart_itself_says_so_to_the_run_that_asks(
     async with hf.open(url, tasks=[upgrades]) as holdfast:
         handle = await holdfast.start(upgrades())
 
-        with pytest.raises(hf.TaskFailed, match="this process cannot restart itself: let a gateway carry"):
+        with pytest.raises(hf.TaskFailed, match="this process cannot restart itself: let a gateway run"):
             await soon(handle.result())
 
 

@@ -301,7 +301,7 @@ async def test_a_plan_that_nobody_knows_any_more_is_refused(
         await result_of(process, first)
     source = store.read_now(lambda tx: look_at(tx, first.id, "plan:dig"))
 
-    with pytest.raises(hf.Refused, match="nobody knows any more what it was then; fork at a later turn"):
+    with pytest.raises(hf.Refused, match="it is no longer known what it was then; fork at a later turn"):
         kept_of(msgspec.structs.replace(source, plan=None), CLOSED)
 
 

@@ -18,7 +18,7 @@ from holdfast.core.events import Event, EventKind
 from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.engine.program import live_run
 from holdfast.engine.recovery.checkpoints import Checkpoints
-from holdfast.store import Store, writer
+from holdfast.store import Store, write_groups
 from holdfast.testing import FakeClock
 from tests.engine.workers import Process, WatchedStore, carrying, soon, until
 from tests.servers import PostgresServer
@@ -195,7 +195,9 @@ async def test_a_process_that_ends_while_it_keeps_something_leaves_it_to_a_revie
 async def test_what_came_of_an_effect_outlasts_a_server_that_is_stopped_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "RETRY_FOR_S", 0.1)  # how long the store itself tries before it gives up
+    monkeypatch.setattr(
+        write_groups, "RETRY_FOR_S", 0.1
+    )  # how long the store itself tries before it gives up
     clock, sent = SystemClock(), []
     with PostgresServer.start(tmp_path) as server:
         store = app.open_store(server.create_database(), clock=clock)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.core.redaction import holds_secret
-from holdfast.engine.program.program import _preview_of
+from holdfast.engine.program.turn_summaries import preview_of
 
 SECRET = "hunter2Xy9Zq7"
 
@@ -33,23 +33,23 @@ def test_a_large_result_shows_no_more_than_a_small_one(value: Any, filling: int)
     filler = "tide " * (filling // 5)
     large = [*value, filler] if isinstance(value, list) else value | {"filler": filler}
 
-    shown = _preview_of(msgspec.json.encode(large))
+    shown = preview_of(msgspec.json.encode(large))
 
-    assert (SECRET in shown) <= (SECRET in _preview_of(msgspec.json.encode(value)))
+    assert (SECRET in shown) <= (SECRET in preview_of(msgspec.json.encode(value)))
 
 
 def test_a_large_result_with_a_secret_shows_only_its_size() -> None:
     result = msgspec.json.encode({"tides": "a tide " * 2_000, "password": SECRET})
 
-    assert _preview_of(result) == f"[redacted: {len(result):,} bytes]"
+    assert preview_of(result) == f"[redacted: {len(result):,} bytes]"
 
 
 def test_a_large_result_without_a_secret_shows_how_it_begins() -> None:
-    assert _preview_of(msgspec.json.encode(["a tide"] * 20_000)).startswith('["a tide","a tide"')
+    assert preview_of(msgspec.json.encode(["a tide"] * 20_000)).startswith('["a tide","a tide"')
 
 
 def test_a_failure_is_redacted_as_text() -> None:
-    shown = _preview_of(b'!{"kind":"ValueError","message":"password=' + SECRET.encode() + b'"}')
+    shown = preview_of(b'!{"kind":"ValueError","message":"password=' + SECRET.encode() + b'"}')
 
     assert shown.startswith('!{"kind":"ValueError"')
     assert SECRET not in shown
@@ -63,7 +63,7 @@ def test_of_a_very_large_result_only_the_beginning_is_searched(monkeypatch: pyte
         searched.append(len(encoded))
         return holds_secret(encoded)
 
-    monkeypatch.setattr("holdfast.engine.program.program.holds_secret", noting)
-    _preview_of(msgspec.json.encode(["a tide"] * 1_000_000))
+    monkeypatch.setattr("holdfast.engine.program.turn_summaries.holds_secret", noting)
+    preview_of(msgspec.json.encode(["a tide"] * 1_000_000))
 
     assert sum(searched) <= 64 * 1024

@@ -731,7 +731,7 @@ async def test_a_run_whose_lease_lapses_again_and_again_is_told_once_and_tried_l
 
     assert stage.count("sent") == 1
     (told,) = [one.getMessage() for one in caplog.records if "lapsed" in one.getMessage()]
-    assert told.startswith(f"{run.id} was given back before an effect, because the lease had lapsed")
+    assert told.startswith(f"{run.id} was released before an effect, because the lease had lapsed")
 
 
 async def test_many_runs_whose_leases_lapse_together_are_told_in_one_line(

@@ -1,4 +1,4 @@
-"""Work that goes on beside a body of code, and is brought to its end when that body ends."""
+"""Background work that runs while a body of code runs, and ends with it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Work(Protocol):
 
 @contextlib.asynccontextmanager
 async def beside(work: Work) -> AsyncIterator[None]:
-    """The work is done while the body runs, and stopped when it ends; nothing of it is left afterwards.
+    """Run the work while the body runs, and stop it when the body ends; it is complete on return.
 
-    What the body raises comes out as itself, also when it is cancelled; a second cancel makes the work hurry.
-    When the work itself breaks, the body is cancelled, and what broke comes out.
+    What the body raises is raised, also if it is cancelled; a second cancel makes the work hurry. If the work
+    itself fails, the body is cancelled, and the error of the work is raised.
     """
     body = asyncio.current_task()
     assert body is not None
@@ -60,7 +60,7 @@ async def beside(work: Work) -> AsyncIterator[None]:
             raised = raised or error
     broken = None if working.cancelled() else working.exception()
     if has_broken and body.uncancel() == 0 and isinstance(raised, asyncio.CancelledError | None):
-        raised = None  # it was we who cancelled
+        raised = None  # this function cancelled the body
     if raised is not None:
         if broken is not None:
             log.error("while it was being stopped: %s", broken)

@@ -1,4 +1,4 @@
-"""Base of services that look when somebody hints that there is something, and now and then without a hint."""
+"""Base of services that look for work after each notification, and now and then without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AFTER_ERROR_S = 1.0
 
 
 class PollingService(Service):
-    """`run_once` soon after each hint at a topic, and after `every_s` without one: hints may be lost."""
+    """`run_once` soon after each notification of a topic, and after `every_s` without one: it may be lost."""
 
     def __init__(self, store: Store, topic: str, *, every_s: float) -> None:
         super().__init__(every_s=every_s)
@@ -24,7 +24,7 @@ class PollingService(Service):
 
     async def run(self) -> None:
         listening = asyncio.get_running_loop().create_task(self._listen(), name=f"holdfast {self._topic}")
-        await asyncio.sleep(0)  # it listens before anybody looks
+        await asyncio.sleep(0)  # so that it listens before the first look
         try:
             await super().run()
         finally:
@@ -37,11 +37,11 @@ class PollingService(Service):
         self._news.set()
 
     def look(self) -> None:
-        """There is something to do: do not wait for the next hint."""
+        """There is something to do: do not wait for the next notification."""
         self._news.set()
 
     async def _listen(self) -> None:
-        """All the time, so that a hint which comes while nobody waits for it is not lost."""
+        """Listen all the time, so that a notification between two waits is not lost."""
         while True:
             try:
                 if await self._store.wait_for(self._topic, _LISTEN_S):
@@ -53,5 +53,5 @@ class PollingService(Service):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.every_s):
                 await self._news.wait()
-        # Cleared before we look: what comes while we do is looked for in the next round.
+        # Cleared before the look: what comes during it is found in the next round.
         self._news.clear()

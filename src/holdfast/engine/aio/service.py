@@ -20,7 +20,7 @@ class Service(ABC):
             raise ValueError("every_s must be positive")
         self.every_s = every_s
         self._stop = asyncio.Event()
-        # Replaced by the one of the process, where several services run in it.
+        # Replaced by the process's own log, if several services share one.
         self.troubles = TroubleLog()
 
     @abstractmethod
@@ -28,7 +28,7 @@ class Service(ABC):
         """One pass; what it did, for tests and logs."""
 
     async def run(self) -> None:
-        """Until `stop`. An error of the store is logged and tried again; the ledger decides what is true."""
+        """Until `stop`. Errors are logged, and the next pass tries again."""
         name = type(self).__name__
         while not self._stop.is_set():
             try:

@@ -21,7 +21,7 @@ _Call = tuple["Future[Any]", Callable[[], Any]]
 class AtWork:
     """Effects that threads of this process are doing, by their keys; thread-safe.
 
-    Nobody can interrupt a thread: it goes on when its run was given up.
+    A thread cannot be interrupted: it goes on when its run has lost its claim.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class AtWork:
 
     @contextlib.contextmanager
     def doing(self, key: str | None) -> Iterator[None]:
-        """In the thread that does it; None is no effect."""
+        """Entered in the thread that does the effect; None is no effect."""
         if key is None:
             yield
             return
@@ -70,8 +70,8 @@ class AtWork:
 
 
 class StepThreads(Executor):
-    """At most so many threads. They are daemons: the standard executor joins its threads when Python ends,
-    so that a function that takes an hour would hold up the restart which the drain has just made safe."""
+    """At most so many daemon threads. The standard executor joins its threads when Python ends, so a function
+    that takes an hour would block the restart for which the drain has just paused everything."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -83,7 +83,7 @@ class StepThreads(Executor):
 
     @property
     def busy(self) -> int:
-        """How many functions are at it, or will be."""
+        """How many functions run in a thread, or wait for one."""
         return self._busy
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -100,7 +100,7 @@ class StepThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - as the standard one
-        """No more calls. Those that have begun go on for as long as the process lives. Safe twice."""
+        """Accept no more calls. Those that have begun go on until the process ends. Safe twice."""
         with self._lock:
             self._is_closed = True
             started = self._started
@@ -121,7 +121,7 @@ class StepThreads(Executor):
 def _answer(future: Future[Any], act: Callable[[], Any]) -> None:
     try:
         result = act()
-    except BaseException as error:  # noqa: BLE001 - whatever a step raises goes to whoever awaits it
+    except BaseException as error:  # noqa: BLE001 - whatever a step raises goes to its caller
         future.set_exception(error)
     else:
         future.set_result(result)

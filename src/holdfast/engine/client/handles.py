@@ -23,7 +23,7 @@ from holdfast.engine.conversation.questions import answering
 from holdfast.engine.journal.codec import codec_of
 from holdfast.engine.ledger.ledger import CancelOutcome, Ledger, NewTask, opened
 from holdfast.engine.program.definitions import Call, TaskDefinition, checked_call
-from holdfast.engine.program.effects import resolving
+from holdfast.engine.program.effect_reviews import resolving
 from holdfast.engine.program.forks import Compensate, Effects, fork
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.retry import Retried, retrying_task

@@ -19,7 +19,6 @@ from holdfast.core.redaction import hide_name, redact_name
 from holdfast.core.scope import ListDelta, Loop, StoredValue
 from holdfast.core.step import Step, occurrence_of, shown_occurrence
 from holdfast.store import Tx
-from holdfast.store.running_loop import running
 from holdfast.store.sealing import Sealing
 
 log = logging.getLogger("holdfast")
@@ -288,7 +287,7 @@ class Scope:
                 raise BadInput(f"step {name}", f"{step_id!r} is in flight already; give each its own id")
             self._ids[key] = None
             return key
-        (_, caller), callers = running(), self._callers.get(name)
+        caller, callers = asyncio.current_task(), self._callers.get(name)
         if callers is None:
             self._callers[name] = [caller, 1]
         elif callers[0] is caller:

@@ -1,4 +1,4 @@
-"""What a task's author holds: the run, its turns, its plan and its children."""
+"""The API for authors of tasks: the run, its turns, its plan and its children."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from opcode import opmap
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
@@ -49,7 +48,9 @@ from holdfast.engine.journal.scopes import Key, Scope, as_part, here, stored_for
 from holdfast.engine.ledger.ledger import NewTask, checked_progress
 from holdfast.engine.program.definitions import Call, checked_call
 from holdfast.engine.program.lists import DurableList, DurableValue
-from holdfast.engine.program.program import ENDLESS, Loop, PlanKeeper, Program
+from holdfast.engine.program.loop_exit import was_left_on_purpose
+from holdfast.engine.program.loops import Loop, PlanKeeper
+from holdfast.engine.program.program import ENDLESS, Program
 from holdfast.engine.program.restart_requests import OnRestart, Restarting
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.checkpoints import recording
@@ -59,7 +60,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _NOT_GIVEN: Any = object()
-_POPS = frozenset(opmap[name] for name in ("POP_TOP", "POP_ITER", "END_ASYNC_FOR") if name in opmap)
 
 
 class _Stepping:
@@ -123,7 +123,7 @@ class Turn(_Stepping):
 
 
 class PlanTurn(Turn):
-    """The turn that carries one item of the plan."""
+    """The turn for one item of the plan."""
 
     def __init__(
         self, program: Program, scope: Scope, number: int, item: PlanItem, keeper: PlanKeeper
@@ -163,11 +163,11 @@ class Turns:
 
     def __aiter__(self) -> AsyncIterator[Turn]:
         loop = self._program.begin_loop(self._name, self._most, None, self._limit)
-        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - who asks
+        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - the program
 
 
 class ProgramPlan:
-    """The ordered steps of a task. `async for item in plan:` carries each that is not done yet."""
+    """The ordered steps of a task. `async for item in plan:` visits each that is not done yet."""
 
     def __init__(self, program: Program, keeper: PlanKeeper) -> None:
         self._program = program
@@ -178,7 +178,7 @@ class ProgramPlan:
         return self._keeper.plan.items
 
     def replan(self, items: Sequence[str | PlanItem]) -> None:
-        """Other items instead of those that have not begun. Durable with the turn."""
+        """Replace the items that have not begun. Durable with the turn."""
 
         def change() -> tuple[PlanItem, ...]:
             begun = self._keeper.begun
@@ -189,21 +189,18 @@ class ProgramPlan:
 
     def __aiter__(self) -> AsyncIterator[PlanTurn]:
         loop = self._program.begin_loop("plan", ENDLESS, self._keeper)
-        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - who asks
+        return _turning(self._program, loop, sys._getframe(1))  # noqa: SLF001 - the program
 
 
 class _Turning:
-    """The iterator of one loop. Nobody but the loop itself holds it: so when it goes, the loop was left."""
+    """The iterator of one loop. Only the loop holds it, so it is destroyed when the loop is left."""
 
     def __init__(self, program: Program, loop: Loop) -> None:
         self._program = program
         self._loop = loop
 
     def __del__(self) -> None:
-        # What takes it off the stack is `break` or `return`; an exception interrupts something else.
-        frame = sys._getframe().f_back  # noqa: SLF001 - where it went
-        is_turn_done = frame is not None and frame.f_code.co_code[frame.f_lasti] in _POPS
-        self._program.leave_loop(self._loop, is_turn_done=is_turn_done)
+        self._program.leave_loop(self._loop, is_turn_done=was_left_on_purpose())
 
     def __aiter__(self) -> _Turning:
         return self
@@ -221,7 +218,8 @@ class _Turning:
 def _turning(program: Program, loop: Loop, asker: FrameType) -> _Turning:
     turning = _Turning(program, loop)
     if asker.f_code.co_flags & inspect.CO_ASYNC_GENERATOR:
-        # Python ends a generator that nobody iterates any more at some later time, another one in every life.
+        # Python closes an unfinished generator at some later time, which differs from run to run: keep the
+        # iterator, so that the loop does not count as left then.
         loop.iterator = turning
     return turning
 
@@ -248,14 +246,14 @@ class Child(Generic[T]):
 
 
 class Run(_Stepping):
-    """One incarnation of a task, while it is carried. Every call may raise Stopping: let it pass."""
+    """One execution of a task. Every call may raise Stopping: let it pass."""
 
     def __init__(self, program: Program, *, seed: SeedContext | None, on_restart: OnRestart | None) -> None:
         self._program = program
         self._live = program.live
         self._seed = seed
         self._on_restart = on_restart
-        # What a store refuses stops the program, as for every other write of it.
+        # So that an error of the store stops the program, as in every other write of the run.
         self._store = cast(Store, self._live)
 
     @property
@@ -265,7 +263,7 @@ class Run(_Stepping):
     def _scope_of(self) -> Scope:
         return here.get() or self._program.root
 
-    # --- who am I
+    # --- identity
 
     @property
     def id(self) -> str:
@@ -291,7 +289,7 @@ class Run(_Stepping):
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the run must stop: for a function in a thread, which nothing can interrupt."""
+        """Whether the run must stop: for a function in a thread, which cannot be interrupted."""
         return self._live.tell_stopping()
 
     # --- loops
@@ -399,7 +397,7 @@ class Run(_Stepping):
         await self._program.once(key, None, send)
 
     def _text_of(self, key: Key) -> str:
-        """A key of this task's as one text: for what must happen once, whoever asks for it again."""
+        """A key of this task as one text: for what must happen once, also if another run asks again."""
         text = "|".join((self.task_id, *key))
         if len(text) <= MAX_NAME_CHARS // 2:
             return text
@@ -427,7 +425,7 @@ class Run(_Stepping):
         new = NewTask(
             name=call.name,
             goal=call.goal if goal is None else goal,
-            # Its key is our own. A program that is tried again may say it in other words.
+            # The key is this task's own, so a retry may give other arguments.
             has_own_goal=False,
             owner=task.owner,
             arguments=call.arguments,
@@ -446,7 +444,7 @@ class Run(_Stepping):
     async def progress(
         self, *, done: int = 0, total: int | None = None, failed: int = 0, subtask: str | None = None
     ) -> None:
-        """How far the task is. Inside a turn it is told when the turn commits."""
+        """Report how far the task is. Inside a turn it is saved when the turn commits."""
         progress = checked_progress(Progress(done=done, total=total, failed=failed, subtask=subtask))
         if self._live.is_stopping:
             await self._live.refuse()
@@ -493,7 +491,7 @@ class Run(_Stepping):
         return msgspec.json.decode(found.result, type=Artifact)
 
     async def decide(self, decision: str) -> None:
-        """A decision worth carrying over: it stands in every later checkpoint."""
+        """Record a decision: it stands in every later checkpoint."""
         key = await self._program.key("decide")
         claim, now = self._live.claim, self._live.clock.now()
         note = Note(kind=NoteKind.DECISION, text=check_text("decision", decision), written_at=now)
@@ -509,7 +507,7 @@ class Run(_Stepping):
         await self._program.once(key, None, lambda tx: tx.journal.add_note(claim, note, seq=to_micros(now)))
 
     async def checkpoint(self, name: str) -> None:
-        """A milestone, to be seen and gone back to."""
+        """Record a milestone, to look at and to fork from."""
         key = await self._program.key("checkpoint")
         record = recording(self._live.claim, CheckpointKind.MILESTONE, name, now=self._live.clock.now())
         await self._program.once(key, None, record)

@@ -46,11 +46,11 @@ class Call(Generic[T]):
 
     @property
     def goal(self) -> str:
-        """What it is about, when nobody says it in better words."""
+        """What it is about, if the caller gives no goal."""
         shown = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items() if name != _VERSION)
         return f"{self.name}({shown})"[:500]
 
-    if not TYPE_CHECKING:  # whoever asks mypy knows that it cannot be awaited
+    if not TYPE_CHECKING:  # type checkers must see that it cannot be awaited
 
         def __await__(self) -> NoReturn:
             where = "with `await holdfast.start(…)`, or with `await run.spawn(…)` inside a task"
@@ -61,7 +61,7 @@ class Call(Generic[T]):
 
 
 class TaskDefinition(Generic[P, T]):
-    """A durable function. Calling it gives a call; only a process that carries tasks runs it."""
+    """A durable function. Calling it gives a call; only a worker runs it."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TaskDefinition(Generic[P, T]):
         self.fn = fn
         self.name = check_code_name("task name", fn.__name__ if name is None else name)
         self.timeout = None if timeout is None else parse_duration("timeout", timeout)
-        # None if its author named none: then the settings say how many deaths without progress are enough.
+        # None if its author named none: then the settings limit the deaths without progress.
         self.named_attempts = None if attempts is None else _check_attempts(attempts)
         self.attempts = _check_attempts(default_attempts) if attempts is None else attempts
         self.backoff = parse_duration("backoff", backoff)
@@ -106,7 +106,7 @@ class TaskDefinition(Generic[P, T]):
         except TypeError as error:
             raise BadInput(f"call of {self.name}", f"{error}; its parameters are {signature}") from error
         arguments: dict[str, object] = {
-            # As they will be read back, so that a mistake shows here and not in another process.
+            # Read them back now, so that a mistake shows here and not in another process.
             name: decode_payload(encode_value(f"argument {name} of {self.name}", value))
             for name, value in bound.arguments.items()
         }
@@ -239,7 +239,7 @@ def task(
 
 
 def by_name(tasks: Sequence[TaskDefinition[..., Any]]) -> dict[str, TaskDefinition[..., Any]]:
-    """The tasks that a process knows how to carry. Two of one name are refused."""
+    """The tasks that a process can execute, by name. Refuses two tasks of one name."""
     known: dict[str, TaskDefinition[..., Any]] = {}
     for one in tasks:
         if not isinstance(one, TaskDefinition):

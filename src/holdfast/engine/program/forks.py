@@ -1,4 +1,4 @@
-"""A new task from the past of another, up to the end of one of its turns; no effect is passed silently."""
+"""Forks: a new task with the past of another up to one of its turns; no later effect is passed silently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.journal.scopes import SPENT, Marks, digest_of_values
 from holdfast.engine.ledger.ledger import NewTask, create_prepared, opened, owned, prepare
-from holdfast.engine.program.effects import keyed_by, may_have_happened
+from holdfast.engine.program.effect_reviews import may_have_happened
+from holdfast.engine.program.effects import keyed_by
 from holdfast.engine.recovery.follow_up import FORGIVEN
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
@@ -51,7 +52,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     deltas: list[ListDelta]
     values: dict[str, StoredValue]
     effects: list[Effect]
-    # As it was then; None when there was none, or nobody knows it any more.
+    # The plan as it was then; None if there was none, or if it is no longer known.
     plan: Plan | None
     plan_turns: dict[str, int]
     notes: list[Note]
@@ -87,9 +88,8 @@ async def fork(
 ) -> Task:
     """The new task, durable when this returns. The one that is forked is not changed.
 
-    Raises EffectsInTheWay when it would go back to before effects that have happened and nobody said what
-    becomes of them; Refused when the past up to there is not known any more; BadInput when there is no such
-    turn.
+    Raises EffectsInTheWay if effects happened after that turn and the caller did not say what becomes of
+    them; Refused if the past up to there is no longer known; BadInput if there is no such turn.
     """
     check_id("task", task_id)
     if effects not in _WAYS:
@@ -128,7 +128,7 @@ def fork_now(
     owner: str | None = None,
     now: datetime,
 ) -> Task:
-    """The same for a caller outside of an event loop, who has no function that undoes effects."""
+    """The same for a caller without an event loop, and so without a function that undoes effects."""
     source = store.read_now(lambda tx: look_at(tx, check_id("task", task_id), at, owner=owner))
     kept, happened = _cut(source, effects, store.sealing)
     return store.write_now(forking(source, kept, at=at, way=effects, passed=happened, key=key, now=now))
@@ -232,7 +232,7 @@ def _finished_names(tx: Tx, until: FinishedTurn) -> frozenset[str]:
 
 
 def kept_of(source: Source, sealing: Sealing) -> Kept:
-    """The past of a task as it was when that turn had just committed. Raises Refused when nobody knows it."""
+    """The past of a task as it was when that turn had just committed. Raises Refused if it is not known."""
     turn = source.turn
     if turn is None:
         return Kept()
@@ -259,7 +259,7 @@ def kept_of(source: Source, sealing: Sealing) -> Kept:
 
 
 def _is_around(path: str, turn: FinishedTurn, marks: TurnMarks) -> bool:
-    """Whether a scope or a loop belongs to a loop that the program had left, or been through, before."""
+    """Whether a scope or a loop belongs to a loop that the program had left, or finished, before."""
     loop = path.partition("/")[0].partition(":")[0]
     return loop != turn.loop and loop in marks.loops
 
@@ -282,10 +282,10 @@ def _kept_steps(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[St
     outside = [step for step in source.steps if not step.scope and step.ended_at <= turn.ended_at]
     if len(outside) > marks.steps:
         raise Refused(
-            f"the clock went backwards while {source.task.id} was carried: nobody can tell which of its "
+            f"the clock went backwards while {source.task.id} was running: it is not known which of its "
             "steps outside turns came before that turn; fork at another one, or at the start"
         )
-    # Which failures no longer count is about the runs of the other task.
+    # Forgiven failures are those of the other task's runs.
     outside = [step for step in outside if step.name != FORGIVEN]
     return outside + [step for step in source.steps if step.scope and _is_around(step.scope, turn, marks)]
 
@@ -334,7 +334,7 @@ def _kept_plan(source: Source, marks: TurnMarks) -> Plan | None:
         return None
     if source.plan is None:
         raise Refused(
-            f"the plan of {source.task.id} was changed after that turn, and nobody knows any more what it "
+            f"the plan of {source.task.id} was changed after that turn, and it is no longer known what it "
             "was then; fork at a later turn, or at the start"
         )
     done, _ = marks.loops.get("plan", (0, False))
@@ -351,7 +351,7 @@ def _was_in_mailbox(mail: Mail, moment: datetime) -> bool:
 
 
 def _refuse_living_children(source: Source, steps: Iterable[Step]) -> None:
-    """A child knows one parent; a fork that awaited it would never hear of its end."""
+    """A child has one parent; a fork that awaited it would never be woken at its end."""
     spawned = {decode_payload(step.result) for step in steps if step.name.startswith("spawn ")}
     living = sorted(child for child in spawned if child in source.living_children)
     if living:
@@ -376,7 +376,7 @@ def is_in_past(source: Source, kept: Kept, effect: Effect) -> bool:
 
 
 def settle_passed(source: Source, passed: Sequence[Effect], way: Effects) -> list[Effect]:
-    """Those that have happened after that point. Raises EffectsInTheWay unless somebody said what to do."""
+    """Those that have happened after that point. Raises EffectsInTheWay unless the caller said what to do."""
     happened = [effect for effect in passed if effect.status in _HAPPENED]
     in_doubt = [effect for effect in passed if effect.status in _OPEN or may_have_happened(effect)]
     if way == "acknowledge":
@@ -434,7 +434,7 @@ def forking(
         priority=old.priority,
     )
     task, run = prepare(new, now)
-    # Its first claim finds a past: that of a task which nobody has carried yet is empty.
+    # With fence 0 its first claim would look like that of a new task, whose journal is empty.
     run = msgspec.structs.replace(run, fence=1)
 
     def fork_it(tx: Tx) -> Task:

@@ -50,7 +50,7 @@ class DurableList(list[T]):
         return f"{self._log.name}:{len(self)}:{self._log.chain.hex()}"
 
     def __holdfast_name__(self) -> str:
-        """For people who look at the input of a step."""
+        """How the input of a step shows it."""
         return f"list {self._log.name}: {len(self)} items"
 
     def __holdfast_secret__(self) -> bool:
@@ -115,7 +115,7 @@ class ListLog:
         self._memory = memory
         self._codec = codec_for(self._op, of)
         self._is_typed = of is not Any
-        # Stored by earlier lives, and not reached yet by the replay: the program must not see it so early.
+        # Stored by earlier runs, and not reached yet by the replay: the program must not see it yet.
         self._ahead: list[bytes] = []
         for delta in deltas:
             if delta.start != len(self._ahead):
@@ -145,12 +145,12 @@ class ListLog:
         self._unsaved.append(encoded)
 
     def reach(self, length: int) -> None:
-        """The replay has come so far."""
+        """The replay has come this far."""
         while self._ahead and len(self.items) < length:
             self._put(self._ahead.pop())
 
     def reach_all(self) -> bool:
-        """Nothing that is stored can come after what is new; False when there was nothing."""
+        """Drop what is stored but not reached: it cannot come after new items. False if there was nothing."""
         is_behind = bool(self._ahead)
         self.reach(len(self.items) + len(self._ahead))
         return is_behind
@@ -181,9 +181,9 @@ class ListLog:
         self.has_secret = self.has_secret or holds_secret(encoded)
 
     def _check_kept(self) -> None:
-        """What was appended must not have been changed in place since: after a restart it would not be.
+        """Refuse an item that was changed in place since it was appended: a restart would lose the change.
 
-        Only what was appended lately is looked at: that is what programs change, and all would be too much.
+        Only items that were appended lately are checked: programs change those, and to check all is slow.
         """
         recent = [*self._saved_last, *self._unsaved]
         first = self._saved + len(self._unsaved) - len(recent)
@@ -265,7 +265,7 @@ class ValueCell:
 
 
 class Flush(msgspec.Struct, kw_only=True):
-    """What became of lists and values since they were last durable, ready for one write."""
+    """The changes of lists and values that are not durable yet, ready for one write."""
 
     deltas: list[tuple[ListLog, ListDelta]] = []
     values: list[StoredValue] = []
@@ -285,9 +285,9 @@ class Flush(msgspec.Struct, kw_only=True):
 class Memory:
     """All lists and values of one run, always as they were at the place where the program is.
 
-    A replay goes through the open scopes again. What it does there to a list or a value was pinned by an
-    earlier life when something else made it durable, and is done again as it was then. What finished turns
-    did is done when the replay passes their loop. So the program never sees an item that comes later.
+    A replay goes through the open scopes again. What it does there to a list or a value may have been made
+    durable by an earlier run (pinned); then it is done again as it was. What finished turns did is applied
+    when the replay passes their loop. So the program never sees an item that comes later.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class Memory:
         self._scope_now = scope_now
         self._lists: dict[str, ListLog] = {}
         self._values: dict[str, ValueCell] = {}
-        # What finished turns have left, of which the program has not asked yet.
+        # What finished turns have left and the program has not asked for yet.
         self._reached = Marks()
         self._stored_lengths = {delta.name: delta.start + delta.count for delta in past.deltas}
         # Scopes with operations that are not durable yet.
@@ -367,21 +367,21 @@ class Memory:
         return any(form in names for names in known) or self._is_next(f"value {form}")
 
     def _is_next(self, op: str) -> bool:
-        """Whether an earlier life pinned this operation for the place where the program is."""
+        """Whether an earlier run pinned this operation for the place where the program is."""
         scope = self._scope_now()
         return scope.ops_done < len(scope.ops) and scope.ops[scope.ops_done].name == op
 
     def _load_list(self, name: str, of: Any) -> ListLog:
         deltas = [delta for delta in self._past.deltas if delta.name == name]
         log = self._lists[name] = ListLog(self, name, of, deltas)
-        # Once read they would only take up memory beside the list.
+        # Free the memory: from now on the list holds them.
         self._past.deltas = [delta for delta in self._past.deltas if delta.name != name]
         return log
 
     # --- operations
 
     def begin_op(self, name: str) -> tuple[Scope, msgspec.Raw | None]:
-        """The scope that the operation belongs to, and what an earlier life pinned for it, if it did."""
+        """The scope that the operation belongs to, and what an earlier run pinned for it, if anything."""
         if (step := inside_step.get()) is not None:
             raise BadInput(
                 name,
@@ -407,13 +407,13 @@ class Memory:
         self._touched[scope.path] = scope
 
     def touch(self, scope: Scope) -> None:
-        """What is pinned of it must be stored again."""
+        """The operations that are pinned for the scope must be stored again."""
         self._touched[scope.path] = scope
 
     # --- loops
 
     def pass_loop(self, marks: Marks, around: Scope) -> None:
-        """The replay passes finished turns: what they did is done."""
+        """The replay passes finished turns: apply what they did."""
         for name, length in marks.lists.items():
             log = self._lists.get(name)
             if log is None:
@@ -441,7 +441,7 @@ class Memory:
         )
 
     def standing(self) -> tuple[dict[str, int], str]:
-        """How long every list is, and a digest of all values: with what this life has not asked for."""
+        """The length of every list, and a digest of all values, also of those this run has not asked for."""
         lengths = {**self._stored_lengths, **{name: len(log.items) for name, log in self._lists.items()}}
         values = {name: stored.value for name, stored in self._past.values.items()}
         values |= {name: cell.encoded for name, cell in self._values.items()}
@@ -478,7 +478,7 @@ class Memory:
         )
 
     def flushed(self, flush: Flush) -> None:
-        """It is durable now; what has come since is not."""
+        """This flush is durable now; later changes are not."""
         for log, delta in flush.deltas:
             log.saved(delta.count)
         stored = {value.name: value.value for value in flush.values}

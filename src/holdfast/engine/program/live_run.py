@@ -1,4 +1,4 @@
-"""One run while this process carries it: its claim, whether it must stop, and what is in flight."""
+"""One run in this process: its claim, its phase, its writes, and what is in flight."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import exonerate
 from holdfast.engine.journal.codec import Exited
 from holdfast.engine.ledger.batched_ends import BatchedEnds, GoodEnd
+from holdfast.engine.program.run_phase import HELD, PROGRAM_OVER, RunPhase, StopReason, move
 from holdfast.engine.program.secrets import Secrets
 from holdfast.engine.program.stopping import Stopping
 from holdfast.store import Store, Tx, Write
@@ -36,52 +37,45 @@ log = logging.getLogger("holdfast")
 T = TypeVar("T")
 
 MOST_DELAYED = 256
-# How often a write that is kept is tried again while the ledger is away, and for how long at most.
+# How often a kept write is tried again while the ledger is away, and for how long at most.
 KEEP_EVERY_S = 0.5
 KEPT_FOR_S = 24 * 3600.0
-DRAINING = "draining"
-CANCELLED = "cancelled"
-CLAIM_LOST = "claim lost"
-LEASE_LAPSED = "lease lapsed"
-CANNOT_SEAL = "there is no key to seal with"
-# Why a run stops when its process is about to end: it is paused, and resumed by the next one.
-DRAINING = "draining"
-# What the child of an effect is cancelled with when the program does not wait for it any longer.
+# The message of the cancel if the program no longer waits for an effect.
 CUT_SHORT = "holdfast: cut short"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where runs are carried: what all of them share in one process."""
+    """What all runs of one process share."""
 
     store: Store
     clock: Clock
-    # What the clock says: every step asks twice, and needs no datetime.
+    # The clock in nanoseconds: every step reads it twice, and needs no datetime.
     nanos: Callable[[], int]
-    # How much of a lease is left is told by another one, which does not jump.
+    # A clock that does not jump, for leases.
     steady: Callable[[], int]
     life: Life
     threads: Executor
-    # For digests of inputs, so that nobody guesses a short secret from its digest.
+    # Keys the digests of inputs, so that a short secret cannot be guessed from its digest.
     digest_key: bytes
     # The claim with its present lease.
     newest: Callable[[Claim], Claim]
-    # Passes time as the clock does.
+    # Sleeps as the clock passes time.
     sleep: Callable[[float], Awaitable[object]]
-    # How long an effect that its own program has cancelled may take to end: doubt is dearer than patience.
+    # How long to wait for an effect that its own program has cancelled, before its outcome is unknown.
     landing_s: float = 2.0
     secrets: Secrets = msgspec.field(default_factory=Secrets)
-    # For runs that end while others are carried: many may end at once.
+    # Ends many runs in one write.
     ends: BatchedEnds | None = None
-    # By its key, each effect that is being called here, and the run that calls it.
+    # For each effect that is being called here, by its key: the run that calls it.
     calling: dict[str, LiveRun] = msgspec.field(default_factory=dict)
-    # Runs that know what came of an effect and cannot write it, because the ledger is away.
+    # Runs that cannot write the outcome of an effect, because the ledger is away.
     keeping: set[str] = msgspec.field(default_factory=set)
-    # Those that run in threads.
+    # Effects that run in threads.
     at_work: AtWork = msgspec.field(default_factory=AtWork)
 
 
 def nanos_of(clock: Clock) -> Callable[[], int]:
-    """What a clock says, in nanoseconds; of the machine's, as SystemClock reads it."""
+    """A clock in nanoseconds; the machine's clock is read directly."""
     if isinstance(clock, LedgerClock):
         return clock.nanos
     return time.time_ns if type(clock) is SystemClock else lambda: to_micros(clock.now()) * 1000  # noqa: TID251
@@ -96,8 +90,8 @@ class TooLate(Exception):
 
 
 class RunSealing(Sealing):
-    """Seals what a run stores outside of a write. Without a key the run stops, as it does in a write: no
-    `except Exception` of the program may take that for the failure of a step."""
+    """Seals what a run stores outside of a write. Without a key the run stops, as it does in a write, so that
+    no `except Exception` of the program takes that for the failure of a step."""
 
     __slots__ = ("_live",)
 
@@ -113,7 +107,7 @@ class RunSealing(Sealing):
 
 
 class LiveRun:
-    """Every call of a program asks here first: may it go on?"""
+    """One run in the memory of its worker. Every call of its program asks here first whether it may go on."""
 
     def __init__(
         self,
@@ -132,96 +126,124 @@ class LiveRun:
         self.claim = claim
         self.run = run
         self.task = task
-        # Why it must stop; sticky. None while it may go on.
-        self.why: str | None = None
-        # What the database could not read of it; asking again would not help.
+        self.phase = RunPhase.RUNNING
+        # Why it must stop; None while it may go on.
+        self.why: StopReason | None = None
+        # Damage that the database found; a retry would not help.
         self.damage: PageDamaged | None = None
-        # The run was given up by a write of its own: it waits, was paused, or has ended.
-        self.is_given_up = False
-        self.is_over = False
-        # Whether the program was told that it must stop: whatever it does from then on is not its end.
-        self._has_told = False
-        # One of both: every call of a program asks, so it is not worked out anew each time.
-        self.is_stopping = False
-        # Whether it may have started other tasks: a first run knows.
+        # Whether it may have started other tasks: a later run does not know what earlier runs did.
         self.has_children = run.number > 1 or run.fence > 1
-        # Pure steps whose results only this process knows yet.
+        # Saves of pure steps that wait for the next write.
         self._delayed: tuple[Write[object], ...] = ()
-        # When the whole task must be over; waits end then, too.
+        # The deadline of the whole task; waits end then, too.
         self.deadline: datetime | None = None
-        # Functions of steps and writes that are under way.
+        # How many functions of steps, and writes, are in flight.
         self.in_flight = 0
-        # One of them was in a thread, and what it gave is perhaps not saved yet.
+        # One of them was in a thread, and its result may not be saved yet.
         self._was_in_thread = False
         self._cleaning = 0
-        # Effects whose intent is noted and whose outcome is not.
+        # How many effects have an intent and no outcome yet.
         self.effects = 0
-        # Why an outcome that is known cannot be written now; None when none waits for that.
+        # Why the outcome of an effect cannot be written now; None if none waits.
         self.unwritten: str | None = None
-        # When that was found out last, by the loop's own clock.
+        # When that was last tried, by the loop's own clock.
         self.unwritten_at = 0.0
         # Why the run has asked for a restart, while it waits for one.
         self.restart_why: str | None = None
-        # Made for the first who waits: seldom anybody does, and every step would pay for it.
+        # Made when something waits for it, which is rare.
         self.changed: asyncio.Event | None = None
+
+    # --- its phase
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the program must make no more calls."""
+        return self.phase is not RunPhase.RUNNING
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the claim is gone, so that nothing is written any more."""
+        return self.phase not in HELD
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in PROGRAM_OVER
+
+    @property
+    def may_finish(self) -> bool:
+        """Whether the program may still come to its own end although a drain has begun: none of its calls was
+        refused, so its answer and its result are what they would have been without the drain."""
+        return self.phase is RunPhase.STOPPING and self.why is StopReason.DRAINING
+
+    @property
+    def must_cancel(self) -> bool:
+        """Whether its task is cancelled, and the ledger does not know yet that the run ended for that."""
+        return self.why is StopReason.CANCELLED and not self.is_given_up
+
+    def _move(self, to: RunPhase) -> None:
+        self.phase = move(self.run.id, self.phase, to)
 
     def check(self) -> None:
         """Raises Stopping, again and again, once the run must stop; RunOver when it has ended."""
         if self.is_over:
             raise RunOver(self.run.id)
         if self.why is not None and (not self._cleaning or self.is_given_up):
-            self._has_told = True
+            self.tell_stopping()
             raise Stopping(self.why)
 
     def tell_stopping(self) -> bool:
         """Whether the run must stop, for a program that asks and may act on it."""
-        if self.is_stopping:
-            self._has_told = True
+        if self.phase is RunPhase.STOPPING:
+            self._move(RunPhase.TOLD)
         return self.is_stopping
 
-    @property
-    def may_finish(self) -> bool:
-        """Whether the program came to its end by itself although a drain has begun: none of its calls was
-        refused, so its answer and its result are what they would have been without the drain."""
-        return self.why == DRAINING and not self.is_given_up and not self._has_told
-
     async def refuse(self) -> None:
-        """Raises what `check` raises, and lets others go on first: a program that swallows it may call again
-        at once, for ever. Returns while the run cleans up."""
+        """Raises what `check` raises, after a pass of the loop: a program that swallows it and calls again at
+        once must not block the loop. Returns while the run cleans up."""
         await asyncio.sleep(0)
         self.check()
 
-    def stop(self, why: str) -> None:
-        """From now on every call raises Stopping. The first reason stays, but cancel beats the others."""
-        self.is_stopping = True
-        if self.why is None or why == CANCELLED:
-            self.why = why
-        if self.changed is not None:
-            self.changed.set()
+    def stop(self, why: StopReason) -> None:
+        """From now on every call raises Stopping. The first reason stays, but a cancel beats the others."""
+        if self.phase is RunPhase.RUNNING:
+            self._move(RunPhase.STOPPING)
+        self.why = why if self.why is None else self.why.then(why)
+        self._note_change()
 
-    def close(self) -> None:
-        """Nobody carries it any more: every call raises RunOver."""
-        self.is_over = self.is_stopping = True
+    def let_go(self) -> None:
+        """The claim is gone: whatever the program still does, it writes nothing more. Safe twice."""
+        if not self.is_given_up:
+            self._move(RunPhase.OVER if self.is_over else RunPhase.GIVEN_UP)
 
-    def give_up(self, why: str) -> Stopping:
-        """The claim is gone by our own write; whatever the program still does, it writes nothing more."""
-        self.is_given_up = True
+    def give_up(self, why: StopReason) -> Stopping:
+        """The claim is gone, and the program must stop for that."""
+        self.let_go()
         self.stop(why)
         return Stopping(why)
 
+    def close(self) -> None:
+        """The program is over: every call raises RunOver. Safe twice."""
+        if not self.is_over:
+            self._move(RunPhase.OVER if self.is_given_up else RunPhase.LEFT_OVER)
+
+    def abandon(self) -> None:
+        """The program does not stop, although its claim is gone: every call raises RunOver."""
+        if not self.is_over:
+            self._move(RunPhase.ABANDONED)
+
     @property
     def has_company(self) -> bool:
-        """Whether others may end together with this run, and nothing of it waits to be saved."""
+        """Whether this run may end in one write with others: there are many, and no pure step waits."""
         return self.place.ends is not None and not self._delayed and self.place.ends.is_crowded()
 
     async def end(self, good: GoodEnd) -> datetime | None:
-        """The good end of this run, perhaps with others. Raises as `write` does."""
+        """End this run successfully, in one write with others. Raises as `write` does."""
         assert self.place.ends is not None
         self.in_flight += 1
         try:
             return await self.place.ends.end(good)
         except ClaimLost as error:
-            raise self.give_up(CLAIM_LOST) from error
+            raise self.give_up(StopReason.CLAIM_LOST) from error
         except (StoreUnavailable, PageDamaged) as error:
             raise self.stop_without_ledger(error) from error
         finally:
@@ -231,10 +253,10 @@ class LiveRun:
         """A write of this run, with the pure steps before it.
 
         Raises Stopping when the claim is lost or the ledger is away or damaged: no `except Exception` of the
-        program may take that for the failure of a step, and go on another way.
+        program may take that for the failure of a step.
 
-        What `is_kept` is what the world knows already, such as the outcome of an effect: while the ledger is
-        away (a full disk, a database that was stopped) it stays in memory, and is written when that is over.
+        With `is_kept`, the write records what has happened already, such as the outcome of an effect. While
+        the ledger is away (a full disk, a stopped database), it stays in memory and is retried.
         """
         saves: tuple[Write[object], ...] = ()
         if self._delayed:
@@ -244,7 +266,7 @@ class LiveRun:
         try:
             return await self.store.write(write)
         except ClaimLost as error:
-            raise self.give_up(CLAIM_LOST) from error
+            raise self.give_up(StopReason.CLAIM_LOST) from error
         except (StoreUnavailable, PageDamaged) as error:
             if is_kept and self._may_keep(error):
                 return await self._write_later(write, error)
@@ -255,7 +277,7 @@ class LiveRun:
             raise
         finally:
             self.landed()
-            if self._was_in_thread and not self.in_flight:
+            if not self.in_flight:
                 self._was_in_thread = False
 
     def _may_keep(self, error: Exception) -> bool:
@@ -264,16 +286,16 @@ class LiveRun:
         return is_away and not self.is_given_up and not self.is_over
 
     async def _write_later(self, write: Write[T], error: Exception) -> T:
-        """Until it is written, the claim is lost, or the run is given up. Raises as `write` does.
+        """Retry until it is written, the claim is lost, or the run is given up. Raises as `write` does.
 
-        Cancelled, it is forgotten: the worker that carries the run next finds the intent and settles it.
+        If it is cancelled, the next worker finds the intent and settles it.
         """
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + KEPT_FOR_S
         if not self.place.keeping:
             log.warning(
-                "%s knows what came of an effect and cannot write it: %s; that is kept in memory, as for all "
-                "others here, and written when the ledger works again",
+                "%s cannot write the outcome of an effect: %s; this process keeps such outcomes in memory "
+                "and writes them when the ledger works again",
                 self.run.id,
                 error,
             )
@@ -285,7 +307,7 @@ class LiveRun:
                 try:
                     return await self.store.write(write)
                 except ClaimLost as lost:
-                    raise self.give_up(CLAIM_LOST) from lost
+                    raise self.give_up(StopReason.CLAIM_LOST) from lost
                 except (StoreUnavailable, PageDamaged) as again:
                     error = again
                     if not self._may_keep(error):
@@ -297,7 +319,7 @@ class LiveRun:
         raise self.stop_without_ledger(error) from error
 
     def note_progress(self, tx: Tx, now: datetime) -> None:
-        """Part of a write that saves something: a suspect that makes progress is none any longer."""
+        """Part of a write that saves something: progress clears a run that is suspected of crashes."""
         claim = self.claim
         if claim.is_alone:
             exonerate(tx, claim.run_id, claim.fence, now=now)
@@ -309,25 +331,25 @@ class LiveRun:
             raise self.stop_without_ledger(error) from error
 
     def stop_without_ledger(self, error: StoreUnavailable | PageDamaged) -> Stopping:
-        why = "the ledger is away"
+        why = StopReason.LEDGER_AWAY
         if isinstance(error, CannotSeal):
-            why = CANNOT_SEAL
-            log.warning("%s is given back and tried again later: %s", self.run.id, error)
+            why = StopReason.CANNOT_SEAL
+            log.warning("%s is released and tried again later: %s", self.run.id, error)
         if isinstance(error, PageDamaged):
-            self.damage, why = error, "the ledger is damaged"
-        self._has_told = True
+            self.damage, why = error, StopReason.LEDGER_DAMAGED
         self.stop(why)
+        self.tell_stopping()
         return Stopping(why)
 
     async def delay(self, save: Write[object]) -> None:
-        """Save it with the next write, or when many have come together."""
+        """Save it with the next write, or when MOST_DELAYED have come together."""
         self._delayed += (save,)
         if len(self._delayed) >= MOST_DELAYED:
             await self.write(lambda _tx: None)
 
     async def call_in_thread(self, fn: Callable[[], T], limit: asyncio.Timeout | None = None) -> T:
-        """Nobody can interrupt a thread: who is cancelled waits for it, so that nothing goes on unseen.
-        A function that is late, or an effect that is cut short, is left alone."""
+        """Call a function in a thread. A thread cannot be interrupted, so a cancel waits for it; but a
+        function that is late, or an effect that is cut short, is left to itself."""
         self._was_in_thread = True
         future = asyncio.get_running_loop().run_in_executor(self.place.threads, _answer_of, fn)
         cancelled: asyncio.CancelledError | None = None
@@ -344,36 +366,38 @@ class LiveRun:
             raise cancelled
         return future.result()
 
-    # --- what is under way
+    # --- what is in flight
 
     def landed(self) -> None:
-        """A call or a write has ended. Wakes `until_change`."""
+        """A function of a step, or a write, has ended."""
         self.in_flight -= 1
-        if self.changed is not None:
-            self.changed.set()
+        self._note_change()
 
     def effect_landed(self) -> None:
-        """An effect has ended. Wakes `until_change`."""
+        """What came of an effect is recorded, or it is left to others."""
         self.effects -= 1
+        self._note_change()
+
+    def _note_change(self) -> None:
         if self.changed is not None:
             self.changed.set()
 
     async def sleep(self, seconds: float) -> None:
-        """As the clock passes time; who was told to stop does not wait for it, unless it cleans up."""
+        """Sleep as the clock passes time; ends early if the run must stop, unless it cleans up."""
         await (self.place.sleep(seconds) if self._cleaning else self._sleep(seconds))
 
     async def until_idle(self) -> None:
-        """Until nothing is under way beside us: what is unwound in the middle would have to be done again."""
+        """Until nothing is in flight: steps that are interrupted would have to be done again."""
         while self.in_flight or self.effects:
             await self.until_change()
 
     # --- effects in flight
 
     def lapsed(self) -> Stopping:
-        """Nothing is left of the lease: the run stops here, also while it cleans up."""
-        self._has_told = True
-        self.stop(LEASE_LAPSED)
-        return Stopping(self.why or LEASE_LAPSED)
+        """The lease has lapsed: the run stops here, also while it cleans up."""
+        self.stop(StopReason.LEASE_LAPSED)
+        self.tell_stopping()
+        return Stopping(self.why or StopReason.LEASE_LAPSED)
 
     def refuse_late(self, until_ns: int) -> None:
         """The last check before an effect is begun, in the thread that begins it. Raises TooLate.
@@ -388,17 +412,17 @@ class LiveRun:
 
     @property
     def is_ready_to_pause(self) -> bool:
-        """Whether it only waits for the restart that it has asked for: a drain need not wait for it."""
+        """Whether it only waits for the restart that it asked for, so that a drain need not wait for it."""
         return self.restart_why is not None and not self.in_flight and not self.effects
 
     @property
     def must_land(self) -> bool:
-        """Whether something is in flight that nobody should repeat: an effect, or a function that no one can
-        interrupt because it is in a thread, until what it gave is saved."""
+        """Whether something is in flight that must not be repeated: an effect, or a function in a thread
+        (which cannot be interrupted) until its result is saved."""
         return self.effects > 0 or (self._was_in_thread and self.in_flight > 0)
 
     async def until_calm(self) -> None:
-        """Until no effect is in flight: to stop in the middle of one would leave it in doubt."""
+        """Until no effect is in flight: the outcome of one that is interrupted would be unknown."""
         while self.effects:
             await self.until_change()
 
@@ -418,10 +442,8 @@ class LiveRun:
         finally:
             self._cleaning -= 1
 
-    # --- small facts
-
     async def tell_late(self, kind: EventKind, **facts: object) -> None:
-        """Evidence of a run that we have lost; so nothing guards it."""
+        """Record evidence about a run whose claim is lost; no fence guards this write."""
         now = self.clock.now()
         task_id, run_id = self.claim.task_id, self.claim.run_id
 
@@ -444,22 +466,22 @@ def _answer_of(fn: Callable[[], T]) -> T:
     try:
         return fn()
     except StopIteration as error:
-        # As a coroutine does: no future can hold it, and whoever waits would wait for ever.
+        # As a coroutine does: no future can hold StopIteration, so its caller would wait for ever.
         raise RuntimeError("the function raised StopIteration") from error
     except (SystemExit, KeyboardInterrupt) as error:
-        # In a thread it is never the Ctrl-C of a person, and would end the loop of whoever waits.
+        # In a thread it is never the Ctrl-C of a person, and it would end the loop of the caller.
         raise Exited(error) from error
 
 
 async def sheltered(act: Coroutine[Any, Any, T], *, patience: Callable[[], float | None] = lambda: None) -> T:
-    """As `shielded`, but whoever cancels twice means it; and who cancels once, too, when it has not ended
-    within the seconds of `patience`, which is asked then. None says that there is no hurry."""
+    """As `shielded`, but a second cancel reaches the act, and so does the first after `patience()` seconds.
+    None: wait without limit."""
     child, value = begin(act)
     return value if child is None else await landed(child, patience)
 
 
 async def landed(child: asyncio.Task[T], patience: Callable[[], float | None]) -> T:
-    """The rest of `sheltered`, for who has begun it."""
+    """Wait for a child that `sheltered` has begun."""
     limit: float | None = None
     cancelled: asyncio.CancelledError | None = None
     while not child.done():
@@ -477,7 +499,7 @@ async def landed(child: asyncio.Task[T], patience: Callable[[], float | None]) -
 
 
 async def shielded(act: Coroutine[Any, Any, T]) -> T:
-    """Wait for it to the end, also when we are cancelled; then be cancelled."""
+    """Wait for the act to its end, also if the caller is cancelled; then raise the cancel."""
     child, value = begin(act)
     if child is None:
         return value  # type: ignore[no-any-return]
@@ -494,5 +516,5 @@ def _result_of(child: asyncio.Task[T], cancelled: asyncio.CancelledError | None)
     if cancelled is None:
         return child.result()
     if not child.cancelled():
-        child.exception()  # looked at, so that nobody complains
+        child.exception()  # retrieved, so that asyncio does not log it
     raise cancelled

@@ -1,11 +1,10 @@
-"""A program on its way: which scope is open, what is committed when, where each call of its author goes."""
+"""A running program: which scope is open, what is committed when, and where each call of its author goes."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,13 +12,12 @@ import msgspec
 
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import check_retry, opaque
-from holdfast.core.errors import BadInput, Drift, Refused
+from holdfast.core.errors import BadInput, Drift
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
 from holdfast.core.payload import encode_payload
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.redaction import holds_secret, redact_json, redact_text
-from holdfast.core.scope import FinishedTurn, TurnMarks, TurnSummary
+from holdfast.core.scope import FinishedTurn, TurnMarks
 from holdfast.core.scope import Loop as LoopRecord
 from holdfast.core.step import Step, occurrence_of
 from holdfast.core.task import Progress
@@ -37,74 +35,24 @@ from holdfast.engine.journal.scopes import (
     opened_step,
     stored_form,
 )
-from holdfast.engine.program.effects import Effects, doubting, failed_unsurely
+from holdfast.engine.program.budgets import BudgetKeeper
+from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
+from holdfast.engine.program.effects import Effects
 from holdfast.engine.program.lists import Memory
 from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.loops import Loop, PlanKeeper
 from holdfast.engine.program.steps import FREE, Doing, StepRunner
 from holdfast.engine.program.transactions import Transactions
+from holdfast.engine.program.turn_summaries import summary_of
 from holdfast.engine.program.waits import Waits
 from holdfast.store import Tx
 
 ENDLESS = 2**53
 _FIRST = occurrence_of(1)
-_PREVIEW_BYTES = 120
-# Looked at for secrets before it is cut: the half of one would not be known for what it is.
-_LOOKED_AT_BYTES = 4096
-
-
-class PlanKeeper:
-    """The plan as the program changes it, until a turn makes the change durable."""
-
-    def __init__(self, plan: Plan, *, is_saved: bool) -> None:
-        self.plan = plan
-        self.is_saved = is_saved
-        self.begun: str | None = None
-        self.shape = plan.shape
-        # The shape whose items a turn of this run has told.
-        self.told_shape = ""
-
-    def replan(self, items: tuple[PlanItem, ...]) -> None:
-        self.plan, self.is_saved = Plan(items=items), False
-        self.shape = self.plan.shape
-
-    def complete(self, item_id: str) -> None:
-        self.begun = None
-        if any(item.id == item_id and not item.is_done for item in self.plan.items):
-            self.plan, self.is_saved = self.plan.complete(item_id), False
-
-    def next(self) -> PlanItem | None:
-        return next((item for item in self.plan.items if not item.is_done), None)
-
-    def find(self, item_id: str | None) -> PlanItem | None:
-        return next((item for item in self.plan.items if item.id == item_id), None)
-
-
-class Loop:
-    """A loop that has begun, and the turn of it that is open."""
-
-    def __init__(self, path: str, most: int, plan: PlanKeeper | None, around: Scope, marks: Marks) -> None:
-        self.path = path
-        self.most = most
-        self.plan = plan
-        self.around = around
-        self.marks = marks
-        self.limit: timedelta | None = None
-        self.seq = 0
-        self.is_over = False
-        # Of the turn that is open.
-        self.scope: Scope | None = None
-        self.item: PlanItem | None = None
-        self.began_at: datetime | None = None
-        # Held here when nobody can tell when the program will let go of it.
-        self.iterator: object = None
-
-    @property
-    def turn(self) -> str:
-        return str(self.seq) if self.item is None else self.item.id
 
 
 class Program:
-    """One run's program: all that the author's objects share."""
+    """The program of one run: what the author's objects share."""
 
     def __init__(self, live: LiveRun, past: Past, budget: Budget | None) -> None:
         self.live = live
@@ -115,28 +63,26 @@ class Program:
         self.plan: PlanKeeper | None = None
         # Items that a person said to skip.
         self.skipped: tuple[str, ...] = ()
-        # Told with the turn that is open.
+        # Saved with the open turn.
         self.progress: Progress | None = None
         self.root = Scope("", past.ops_of(""))
         self._cleaning_scope: Scope | None = None
         self._child: asyncio.Task[Any] | None = None
-        # Made when the first effect is done: most runs wait for something else, and there may be thousands.
+        # Made for the first effect: most runs have none in this process, and there may be thousands.
         self._effects_here: Effects | None = None
-        self._budget = budget
-        self._spent = past.spent
-        self._began_at = live.clock.now()
+        self._budget = BudgetKeeper(budget, live, past, self.stepper)
         self._given: tuple[str, ...] = ()
-        # Those that the program is in, and those that it has left: their last turns stay open.
+        # Loops that the program is in, and loops that it has left: their last turns stay open.
         self._open: list[Loop] = []
         self._left: list[Loop] = []
         self._drifts: tuple[Drift, ...] = ()
-        # Something is to be made durable, or told, before the next call.
+        # Something must be made durable, or recorded, before the next call.
         self._owes = False
 
     def begin(self) -> None:
         """From here on the program runs, in the present asyncio task."""
         here.set(self.root)
-        inside_step.set(None)  # whoever carries us may be called by a step of another ledger
+        inside_step.set(None)  # the worker itself may run inside a step of another ledger
         self._child = self.root.child = asyncio.current_task()
 
     # --- where we are
@@ -152,7 +98,7 @@ class Program:
 
     @property
     def _cleaning(self) -> Scope:
-        """Where a run that is stopping cleans up."""
+        """The scope in which a stopping run cleans up."""
         if self._cleaning_scope is None:
             path = f"cleanup {self.live.run.id} {self.live.claim.fence}"
             self._cleaning_scope = Scope(path, child=self._child)
@@ -179,19 +125,19 @@ class Program:
 
     @property
     def _is_touched(self) -> bool:
-        """Whether something was done to lists or values that is not durable yet."""
+        """Whether a change of a list or a value is not durable yet."""
         return self._memory is not None and self._memory.is_touched
 
     @property
     def _has_cut(self) -> bool:
-        """Whether the program has cancelled an effect that nobody has settled yet."""
+        """Whether the program has cancelled an effect that is not settled yet."""
         return self._effects_here is not None and self._effects_here.has_cut
 
     def _scope_to_change(self) -> Scope:
         return self._cleaning if self.live.why is not None else self.scope
 
     async def key(self, name: str, step_id: str | None = None) -> Key:
-        """The key of a call that is no step of the author's, but is remembered as one."""
+        """The key of a call that is journalled like a step, such as a sleep."""
         if (step := inside_step.get()) is not None:
             raise BadInput(name, f"was called inside step {step.name}; do that before the step or after it")
         if self.live.is_stopping:
@@ -210,7 +156,7 @@ class Program:
             await self.waits.note(key, encode_payload("result", result), act)
 
     async def settle(self) -> None:
-        """What loops that were left have done is durable from now on, and what does not fit is told."""
+        """Make durable what loops that were left have done, and record drifts."""
         if self._has_cut:
             await self._effects.settle_cut()
         self._owes = False
@@ -235,13 +181,13 @@ class Program:
         self._owes = True
 
     async def settle_cut(self) -> None:
-        """Before the end: nothing that the program itself has cancelled is left in the dark."""
+        """Before the end: settle the effects that the program itself has cancelled."""
         if self._has_cut:
             await self._effects.settle_cut()
 
     async def ask_about(self, failed: Sequence[Key]) -> None:
-        """Before a program that these failed steps ended is tried again, or has failed: if one of them is an
-        opaque effect that may have happened, its task waits for a person's decision. Raises Stopping then."""
+        """Before a program that these failed steps ended is tried again, or fails: if one of them is an
+        opaque effect that may have happened, wait for a person's decision. Raises Stopping then."""
         effects = failed_unsurely(self.past, failed)
         if not effects:
             return
@@ -252,7 +198,7 @@ class Program:
             for put_in_doubt in doubts:
                 put_in_doubt(tx)
 
-        # In the write that gives up the claim: nobody can decide before the run waits for it.
+        # In the write that gives up the claim, so that no decision comes before the run waits for it.
         await self.waits.park(f"review:{effects[0].id}", look)
 
     def _drifted(self, drift: Drift) -> None:
@@ -280,7 +226,6 @@ class Program:
         self, scope: Scope, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Coroutine[Any, Any, Any]:
         if self.live.is_stopping and self.live.tell_stopping():
-            # No function of our own: every call would make the cells for it, and seldom need them.
             return self._last(functools.partial(self.stepper.begin, fn=fn, args=args, kwargs=kwargs))
         return self._carry(scope, self.stepper.begin(scope, fn, args, kwargs))
 
@@ -301,8 +246,8 @@ class Program:
         return self._last(begin) if is_last else self._carry(scope, begin(scope))
 
     async def _last(self, begin: Callable[[Scope], Doing]) -> Any:
-        """The run must stop: refused, unless it cleans up. A scope of its own, because the same cleaning may
-        have to be done again by whoever goes on."""
+        """The run must stop: refuse the call, unless the run cleans up. Cleaning has a scope of its own,
+        because the next run may have to do it again."""
         await self.live.refuse()
         return await self._carry(self._cleaning, begin(self._cleaning))
 
@@ -318,19 +263,19 @@ class Program:
                 self._keep_time(scope, doing)
             if self.live.is_stopping:
                 self.live.check()
-            if self._budget is not None and self.past.find(doing.key) is None:
+            if self._budget.has_limit and self.past.find(doing.key) is None:
                 await self.keep_budget()
             if doing.effect is None or doing.effect.effect_class in FREE:
                 return await self.stepper.carry(doing)
             if doing.effect.effect_class is EffectClass.TRANSACTIONAL:
                 transactions = Transactions(self.live, self.stepper, self._effects)
                 return await transactions.carry(doing, doing.effect)
-            return await (self._effects_here or self._effects).carry(doing, doing.effect)
+            return await self._effects.carry(doing, doing.effect)
         finally:
             scope.ended(key)
 
     def _keep_time(self, scope: Scope, doing: Doing) -> None:
-        """No step of a turn takes longer than the turn may."""
+        """Limit a step to the time that its turn has left."""
         assert scope.due_at is not None
         left = scope.due_at - self.live.clock.now()
         if left <= timedelta(0):
@@ -338,7 +283,7 @@ class Program:
         doing.timeout = left if doing.timeout is None else min(left, doing.timeout)
 
     async def _park(self, effect: Effect) -> None:
-        """Wait for a person's decision about an effect; it is looked at again afterwards."""
+        """Wait for a person's decision about an effect, and read the effect again."""
 
         def is_settled(tx: Tx) -> bytes | None:
             return None if tx.effects.get(effect.id).status is EffectStatus.UNKNOWN else b"null"
@@ -386,14 +331,14 @@ class Program:
         return loop
 
     def _part(self, name: str) -> str:
-        """The name of a loop as it stands in the path of a scope, which has no colon but before a number."""
+        """The name of a loop in the path of a scope, where a colon stands only before a number."""
         prefix = f"{self.scope.path}/" if self.scope.path else ""
         form = stored_form(name, lambda form: self.past.has_scope(prefix + as_part(form)))
         return as_part(form)
 
     def leave_loop(self, loop: Loop, *, is_turn_done: bool) -> None:
-        """The program is not in it any more. Its last turn stays open until what is around it ends: a replay
-        goes through it again, so that what it raised, or left in local variables, is there again."""
+        """The program has left the loop. Its last turn stays open until the turn around it ends: a replay
+        goes through it again, to restore what it raised or left in local variables."""
         if loop not in self._open:
             return
         place = self._open.index(loop)
@@ -411,8 +356,8 @@ class Program:
     async def next_turn(self, loop: Loop) -> bool:
         """Commit the turn that ends here and open the next; False when there is none.
 
-        A turn that has come to its end is committed in a drain, too: where the work stands is then told
-        right, and a program that has no turn left may end.
+        A turn that has come to its end is committed in a drain, too: so the checkpoint shows where the work
+        stands, and a program that has no turn left may end.
         """
         if self.live.is_stopping and not self.live.may_finish:
             await self.live.refuse()
@@ -421,7 +366,7 @@ class Program:
         if loop not in self._open:
             raise BadInput("loop", f"{loop.path} was left; begin a new one")
         for one in self._open[self._open.index(loop) + 1 :]:
-            # Still held, by a name perhaps; its time is over all the same.
+            # The program still holds its iterator, but an outer loop goes on: it is over.
             self.leave_loop(one, is_turn_done=True)
         if self._owes and (loop.scope is None or self._has_cut):
             await self.settle()
@@ -429,7 +374,7 @@ class Program:
             await self._commit(loop)
         if loop.plan is not None and not loop.plan.is_saved:
             await self._save()
-        # One that was left at an item begins with it again, whatever became of the item later.
+        # A loop that was left at an item begins with that item again.
         item = None if loop.plan is None else loop.plan.find(loop.marks.item) or loop.plan.next()
         if loop.seq >= loop.most or (loop.plan is not None and item is None):
             loop.item = item
@@ -455,7 +400,7 @@ class Program:
         loop.scope.due_at = None if loop.limit is None else loop.began_at + loop.limit
 
     async def _commit(self, loop: Loop) -> None:
-        """What the turn did becomes data: its steps are summed up, what it appended is durable."""
+        """Commit a turn: its steps are summed up, and what it appended is durable."""
         live, scope = self.live, loop.scope
         assert scope is not None
         await scope.until_idle()
@@ -475,7 +420,7 @@ class Program:
         await live.write(commit_turn)
         after()
         if self.plan is not None and finished.marks is not None:
-            self.plan.told_shape = finished.marks.plan
+            self.plan.recorded_shape = finished.marks.plan
         scope.is_over = True
         loop.around.changed |= scope.changed
         loop.scope = None
@@ -484,7 +429,7 @@ class Program:
         self.past.close(scope.path)
 
     def _marks_of(self, loop: Loop, *, is_over: bool) -> TurnMarks | None:
-        """Where we stand when the turn has committed, for a fork from there; not for turns inside others."""
+        """Where the program stands when the turn has committed, for a fork; None for turns inside others."""
         if loop.around is not self.root:
             return None
         self.past.loops[loop.path] = LoopRecord(loop=loop.path, turns_done=loop.seq, is_over=is_over)
@@ -501,7 +446,7 @@ class Program:
             steps=self.past.count(""),
             values=values,
             plan="" if keeper is None else keeper.shape,
-            items=() if keeper is None or keeper.told_shape == keeper.shape else keeper.plan.items,
+            items=() if keeper is None or keeper.recorded_shape == keeper.shape else keeper.plan.items,
         )
 
     def _finished(self, loop: Loop, now: datetime, marks: TurnMarks | None = None) -> FinishedTurn:
@@ -513,14 +458,14 @@ class Program:
             seq=loop.seq,
             turn=loop.turn,
             run_id=self.live.claim.run_id,
-            steps=tuple(map(_summary_of, self.past.within(loop.scope.path))),
+            steps=tuple(map(summary_of, self.past.within(loop.scope.path))),
             began_at=loop.began_at,
             ended_at=now,
             marks=marks,
         )
 
     def _saving(self, now: datetime, closing: Loop | None) -> tuple[Callable[[Tx], None], Callable[[], None]]:
-        """The part of a write that makes all durable that is not yet, and what to do in memory afterwards."""
+        """The part of a write that makes everything durable, and what to do in memory after it."""
         claim, keeper, progress = self.live.claim, self.plan, self.progress
         loops: dict[str, Marks] = {}
         for loop in self._left:
@@ -555,7 +500,7 @@ class Program:
     # --- the end
 
     async def until_idle(self) -> None:
-        """Until no step is in flight that the program has begun and not waited for."""
+        """Until no step is in flight: a program may begin steps that it does not await."""
         for loop in (*self._left, *self._open):
             if loop.scope is not None:
                 await loop.scope.until_idle()
@@ -563,7 +508,7 @@ class Program:
 
     @property
     def has_doubts(self) -> bool:
-        """Whether the program has not come by an effect that was cut short, and will not any more."""
+        """Whether an effect is still open, and the program has ended without calling it again."""
         return any(effect.status is EffectStatus.INTENT for effect in self.past.effects.values())
 
     def ending(self) -> Callable[[Tx], None] | None:
@@ -572,7 +517,7 @@ class Program:
         turns = [
             (self._finished(loop, now), loop.scope)
             for loop in (*self._left, *self._open)
-            # What is further in goes with it.
+            # Turns inside of it end with it.
             if loop.scope is not None and loop.around is self.root
         ]
         for loop in self._open:
@@ -590,7 +535,7 @@ class Program:
         return end
 
     def evidence(self) -> Callable[[Tx], None] | None:
-        """What the program had appended, for whoever wants to know why it did not end well."""
+        """What the program had appended, kept as evidence of a bad end."""
         if not self._is_touched:
             return None
         try:
@@ -630,80 +575,20 @@ class Program:
         return keeper
 
     def replan(self, change: Callable[[], tuple[PlanItem, ...]]) -> None:
-        """Change the plan once: what an earlier life has stored holds."""
+        """Change the plan once; a replay does not change it again."""
         assert self.plan is not None
         scope, before = self.memory.begin_op("plan")
         if before is None:
             self.plan.replan(change())
             self.memory.note(scope, "plan", msgspec.Raw(b"null"))
 
-    # --- budgets
+    # --- the budget
 
     def spend(self, cost: float) -> float:
         spent = self.memory.value(SPENT, 0.0, float)
-        self._spent = spent.set(spent.get() + cost)
-        return self._spent
+        self._budget.spent = spent.set(spent.get() + cost)
+        return self._budget.spent
 
     async def keep_budget(self) -> None:
-        """Pause and ask a person, instead of killing."""
-        if self._budget is None:
-            return
-        if self.past.steps_done is None:
-            task_id = self.live.task.id
-            heads = await self.live.read(lambda tx: tx.journal.heads([task_id]))
-            saved = heads[task_id].steps_saved if task_id in heads else 0
-            # What only notes a wait or a question is no step of the author's.
-            self.past.steps_done = saved - self.past.notes
-        grants = 1
-        while self.past.find(("", "budget", str(grants))) is not None:
-            grants += 1
-        used = self._used_up(self._budget, grants)
-        if used is None:
-            return
-        payload = await self.waits.ask(
-            ("", "budget", str(grants)),
-            f"{self.live.task.name} has used its budget ({used}). Go on?",
-            choices=("go on", "stop"),
-            lasts=None,
-            default=None,
-            has_default=False,
-        )
-        if self.stepper.opened("budget", payload) != "go on":
-            raise Refused(f"the budget is used up ({used}), and a person said stop")
-
-    def _used_up(self, budget: Budget, grants: int) -> str | None:
-        now = self.live.clock.now()
-        since = self.live.task.started_at or self._began_at
-        steps = (self.past.steps_done or 0) + self.stepper.saved
-        if budget.steps is not None and steps >= budget.steps * grants:
-            return f"{budget.steps * grants} steps"
-        if budget.time is not None and now - since >= budget.time * grants:
-            return str(budget.time * grants)
-        if budget.cost is not None and self._spent >= budget.cost * grants:
-            return f"a cost of {self._spent:g}"
-        return None
-
-
-def _summary_of(step: Step) -> TurnSummary:
-    """What stays of a plain step when its turn has committed."""
-    return TurnSummary(
-        name=step.name,
-        digest="" if step.input_digest is None else step.input_digest.hex(),
-        size_bytes=len(step.result),
-        duration_us=step.ended_us - step.started_us,
-        preview=_preview_of(step.result),
-    )
-
-
-def _preview_of(result: bytes) -> str:
-    """How a result begins, for people. Redacted before it is cut: half of a secret looks like none."""
-    # On an event loop, so a very large result is not searched whole; the name of a secret stands near it.
-    if not holds_secret(result[: 16 * _LOOKED_AT_BYTES]):
-        return result[:_PREVIEW_BYTES].decode("utf-8", "replace")
-    if len(result) > _LOOKED_AT_BYTES:
-        # Cut before it is redacted, it would lose the structure that tells the secret from other text.
-        return f"[redacted: {len(result):,} bytes]"
-    with suppress(msgspec.DecodeError):  # the mark of a failure is no JSON
-        return redact_json(result)[:_PREVIEW_BYTES].decode("utf-8", "replace")
-    shown = redact_text(result.decode("utf-8", "replace"))
-    return shown.encode()[:_PREVIEW_BYTES].decode("utf-8", "replace")
+        """If the budget is used up, ask a person before the task goes on."""
+        await self._budget.keep(self.waits)

@@ -12,18 +12,19 @@ import msgspec
 
 from holdfast.core.errors import RestartRefused
 from holdfast.core.payload import clean_text, encode_payload
-from holdfast.core.step import Step
+from holdfast.core.step import Step, failed_payload, failure_in_payload
 from holdfast.core.task import Failure
 from holdfast.engine.conversation.transcripts import tell_refused_restart
 from holdfast.engine.journal.codec import MAX_MESSAGE_CHARS, failure_of
 from holdfast.engine.journal.scopes import Key, Past
-from holdfast.engine.program.live_run import DRAINING, LiveRun
-from holdfast.engine.program.waits import FAILED, Waits
+from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.run_phase import StopReason
+from holdfast.engine.program.waits import Waits
 from holdfast.store import Tx
 
-# Why a run that no gateway carries is refused, with what helps.
+# Why a run without a gateway is refused, and what helps.
 CANNOT_RESTART = (
-    "this process cannot restart itself: let a gateway carry the task (`holdfast up`), use hf.serve, or give "
+    "this process cannot restart itself: let a gateway run the task (`holdfast up`), use hf.serve, or give "
     "hf.open an on_restart="
 )
 
@@ -42,7 +43,7 @@ OnRestart: TypeAlias = Callable[[RestartAsk], Coroutine[Any, Any, str | None]]
 
 
 def calling(on_restart: Callable[[str], object]) -> OnRestart:
-    """A user's function as what a run asks: it is called with the reason, and raises to refuse."""
+    """Adapt a user's function, which is called with the reason and raises to refuse."""
 
     async def ask(asked: RestartAsk) -> str | None:
         try:
@@ -60,7 +61,7 @@ def calling(on_restart: Callable[[str], object]) -> OnRestart:
 
 
 class _Asked(msgspec.Struct, frozen=True, array_like=True):
-    """What is journalled of the request, before anything is done about it."""
+    """What is journalled of the request before it is made."""
 
     boot_id: str
     key: str
@@ -81,12 +82,11 @@ class Restarting:
         if found is None:
             asked = await self._asked(key)
             if asked.boot_id != self._live.place.life.id:
-                # The process that was asked is gone, so a restart is what has happened.
+                # The process that was asked is gone, so it has restarted.
                 found = await self._waits.note(key, encode_payload("result", None), lambda _tx: None)
             else:
                 found = await self._refused(key, asked, await self._why_not(asked, why))
-        if found.result.startswith(FAILED):
-            failure = msgspec.json.decode(found.result[len(FAILED) :], type=Failure)
+        if (failure := failure_in_payload(found.result)) is not None:
             refused = RestartRefused(failure.message)
             # A retry of the task asks again.
             refused.__holdfast_keys__ = (key,)  # type: ignore[attr-defined]
@@ -112,14 +112,14 @@ class Restarting:
             if live.task.session_key is not None:
                 tell_refused_restart(tx, live.task.session_key, live.task, why_not, key=asked.key, now=now)
 
-        return await self._waits.note(key, FAILED + msgspec.json.encode(failure), tell)
+        return await self._waits.note(key, failed_payload(failure), tell)
 
     async def _why_not(self, asked: _Asked, why: str) -> str:
         """Why the process does not restart. If it does, the drain pauses the run, and Stopping is raised."""
         live = self._live
         if self._on_restart is None:
             return CANNOT_RESTART
-        # A restart cuts short what runs beside us.
+        # A restart would cut short what else this run does.
         await live.until_idle()
         live.check()
         ask = RestartAsk(key=asked.key, why=why, task_id=live.task.id, session_key=live.task.session_key)
@@ -154,7 +154,7 @@ class Restarting:
         self._check()
 
     def _check(self) -> None:
-        """A drain is what we wait for: until it has paused the run, it is no reason to unwind."""
+        """The run waits for a drain, so a drain is no reason to unwind until it has paused the run."""
         live = self._live
-        if live.is_given_up or live.is_over or live.why not in (None, DRAINING):
+        if live.is_given_up or live.is_over or live.why not in (None, StopReason.DRAINING):
             live.check()

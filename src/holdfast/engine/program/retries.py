@@ -29,19 +29,19 @@ from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.journal.scopes import Key
 from holdfast.engine.program.author_api import plan_items
 from holdfast.engine.program.definitions import TaskDefinition
-from holdfast.engine.program.effects import COMPENSATED
+from holdfast.engine.program.effect_reviews import COMPENSATED
 from holdfast.engine.program.program import Program
 from holdfast.engine.recovery.follow_up import NOT_RESUMED, follow_up, forgiven_in
 from holdfast.store import Tx, Write
 
 MAX_QUESTION_CHARS = 2_000
-# An effect was done, and what it returned cannot be stored; or it is undone.
+# An effect was done and its value cannot be stored, or a person had it undone: never tried again.
 _UNSTORABLE = {f"{kind.__module__}.{kind.__qualname__}" for kind in (BadInput, PayloadTooLarge)}
 _FINAL_KINDS = frozenset({*_UNSTORABLE, COMPENSATED})
 
 
 class SaidFail(BaseException):
-    """A person was asked, and does not want it tried again."""
+    """A person was asked, and chose not to try again."""
 
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
@@ -63,7 +63,7 @@ class Retries:
         """
         live, failure = self._live, failure_of(error)
         failed = 1 + await live.read(lambda tx: tx.runs.count_failed(live.task.id))
-        # Those before a person's retry do not count.
+        # Failures before a person's retry do not count.
         failures = failed - forgiven_in(self._past)
         rung = self._rung(failures)
         if rung is None or _is_final(error):
@@ -79,7 +79,7 @@ class Retries:
             ladder = (Retry(definition.attempts - 1, definition.backoff, most),)
         if not ladder:
             return None
-        # Who is asked once is asked again: a person says when it is enough.
+        # Once a person was asked, ask again at each failure: the person decides when it is enough.
         return next_rung(ladder, failures) or (ladder[-1] if isinstance(ladder[-1], Ask) else None)
 
     @property
@@ -104,7 +104,7 @@ class Retries:
     def _trying_again(
         self, rung: Rung, failures: int, failed: int, failure: Failure, plan: Plan | None, keys: list[Key]
     ) -> Write[None]:
-        """What made it fail is forgotten, so that it is tried. Questions are numbered by all failed runs."""
+        """Forget the failed steps, so that they run again. Questions are numbered by all failed runs."""
         claim, now = self._live.claim, self._live.clock.now()
         due_at = now
         if isinstance(rung, Retry):
@@ -112,7 +112,7 @@ class Retries:
             due_at = now + delay(rung, failures, chance=chance)
         new_id = new_run_id(now)
         ask = self._asking(failed, failure, now) if isinstance(rung, Ask) else None
-        # What a person had undone stays so, however the program wraps its failure.
+        # An effect that a person had undone stays undone, even if the program wraps its failure.
         effects = self._past.effects
         keys = [key for key in keys if key not in effects or not effects[key].is_undone]
         forgotten = [*keys, *(key for one in keys for key in self._past.beside(one))]
@@ -204,7 +204,7 @@ class Retries:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether to try again would only show the same mistake, or go against what a person has said."""
+    """Whether a retry would only fail again, or go against a person's decision."""
     if isinstance(error, ExceptionGroup):
         return any(map(_is_final, error.exceptions))
     return isinstance(error, (BadInput, Drift, Refused)) or (
@@ -213,12 +213,12 @@ def _is_final(error: Exception) -> bool:
 
 
 def _is_given_up(error: StepFailed) -> bool:
-    """Whether it is a child that will not go on because we do: cancelled, or not resumed."""
+    """Whether it is the failure of a child that a retry does not restart: cancelled, or not resumed."""
     return error.kind == NOT_RESUMED or error.facts.get("status") == TaskStatus.CANCELLED.value
 
 
 def keys_in(error: BaseException | None) -> list[Key]:
-    """The steps whose failure this is, or came from: causes, contexts and members of groups."""
+    """The steps whose failure this is, or that caused it: also causes, contexts and members of groups."""
     keys: list[Key] = []
     waiting, seen = [error], set[int]()
     while waiting:

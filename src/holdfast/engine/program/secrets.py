@@ -42,7 +42,7 @@ class Secrets:
     ) -> None:
         """`given` is what a script declares, `declared` what the settings do. In a script a variable
         HOLDFAST_SECRET_NAME declares NAME, too; in a gateway only the settings do. `is_own` knows the values
-        that the process itself is known by, such as its tokens: none of them is ever given out."""
+        that belong to the process itself, such as its tokens: no program ever gets one of them."""
         self._given = checked_secrets(given)
         self._environment = environment
         self._declared = dict(declared or {})
@@ -67,7 +67,7 @@ class Secrets:
             raise _refused(
                 name, task, "it holds a token or a secret that is the gateway's own; give it another value"
             )
-        # Whatever the step returns is sealed if the value stands in it, and what it raises is redacted.
+        # From now on a result with this value in it is sealed, and an error with it is redacted.
         keep_secret(value, is_own=False)
         return value
 

@@ -21,7 +21,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ladder import delay
 from holdfast.core.payload import check_code_name, check_line, decode_payload
 from holdfast.core.redaction import holds_secret
-from holdfast.core.step import Step
+from holdfast.core.step import Step, failed_payload, failure_in_payload
 from holdfast.core.task import Failure
 from holdfast.engine.journal.codec import SCALARS, Codec, Exited, codec_of, failure_of, input_digest, revive
 from holdfast.engine.journal.scopes import Called, Key, Past, Scope, inside_step, stored_form, waits_beside
@@ -32,17 +32,15 @@ from holdfast.store.blobs import HEAVY_BYTES, INLINE_BYTES, Packed, pack
 from holdfast.store.journal import saving_step
 from holdfast.store.sealing import Sealing
 
-# No JSON begins with it, so a stored result that does is the failure of a step.
-_FAILED = b"!"
 FREE = frozenset({EffectClass.READ, EffectClass.IDEMPOTENT})
-# How long an effect may take when nobody says it, for who must wait until a lost holder has surely finished.
+# How long an effect without a timeout may take: the next worker waits so long before it settles it.
 DEFAULT_EFFECT_TIMEOUT = timedelta(minutes=10)
 _MICROSECOND = timedelta(microseconds=1)
 _DEFAULT_NS = DEFAULT_EFFECT_TIMEOUT // _MICROSECOND * 1000
 
 
 class Doing(Called, kw_only=True):
-    """One step on its way."""
+    """One call of a step, until it is done."""
 
     key: Key
     fn: Callable[..., Any]
@@ -53,16 +51,16 @@ class Doing(Called, kw_only=True):
     # Whether all its arguments are scalars.
     is_plain: bool
     digest: bytes
-    # It was called with a secret, so that its digest is not stored as it is.
+    # It was called with a secret, so its digest is stored keyed.
     has_secret: bool
     began_us: int
     effect: EffectSpec | None
     is_coroutine: bool
     timeout: timedelta | None
-    # So far, in earlier lives, too: how often it failed, and how often a provider asked for patience.
+    # How often it failed, and how often a provider asked to come back later; in earlier runs, too.
     failures: int = 0
     pauses: int = 0
-    # Of an effect: the function has returned, so that nothing but to save it is left.
+    # Of an effect: the function has returned, and only the outcome is to be saved.
     has_landed: bool = False
     # Of an effect: what came of its last attempt.
     outcome: Any = None
@@ -70,28 +68,23 @@ class Doing(Called, kw_only=True):
     until_ns: int | None = None
     # Its time was up, by its own timeout, while it was being called.
     is_cut_off: bool = False
-    # It is the effect itself, or what makes it undone; not what only looks at the world for it.
+    # It is the effect itself or its compensation, and not its `verify`.
     is_effect: bool = True
-    # Of its arguments by place, when one of them tells a secret.
+    # The names of its positional arguments, if one of them names a secret.
     names: tuple[str, ...] = ()
 
 
-def failed_payload(failure: Failure) -> bytes:
-    """What is stored instead of a result."""
-    return _FAILED + msgspec.json.encode(failure)
-
-
 class Declared(msgspec.Struct, frozen=True):
-    """What a function says about itself; found out once, because every step asks."""
+    """What a function declares; cached, because every step asks."""
 
     name: str
     fn: Callable[..., Any]
     options: StepOptions
     codec: Codec
     is_coroutine: bool
-    # Of the arguments that are given by place, if one of their names tells a secret.
+    # The names of its positional arguments, if one of them names a secret.
     names: tuple[str, ...] = ()
-    # Its name as it stands in the code, if that is hidden.
+    # Its name as it stands in the code, if the stored name is redacted.
     plain_name: str | None = None
 
 
@@ -110,7 +103,7 @@ def _declared(fn: Callable[..., Any]) -> Declared:
 
 
 def _telling_names(fn: Callable[..., Any], options: StepOptions) -> tuple[str, ...]:
-    """Up to the last that tells a secret: a password is one whether it is given by its name or not."""
+    """Positional names up to the last that names a secret: a password is one even without its name."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some builtins have none
@@ -129,13 +122,13 @@ def _tells_secret(name: str) -> bool:
 
 
 def stored_digest(doing: Doing, sealing: Sealing) -> bytes:
-    """Of what a step is called with, as it is stored. Only that of a secret is keyed: a key that is lost must
-    not take along the tasks that had none."""
+    """The digest of a step's arguments, as it is stored. Only that of a secret is keyed, so that a lost key
+    does not harm tasks without secrets."""
     return sealing.conceal(doing.digest, of_secret=True) if doing.has_secret else doing.digest
 
 
 def digest_in_key(doing: Doing, sealing: Sealing) -> str:
-    """The same as a part of a step's key."""
+    """The same, shortened, as a part of a step's key."""
     stored = stored_digest(doing, sealing).hex()
     return stored[-12:] if doing.has_secret else stored[:12]
 
@@ -208,12 +201,12 @@ class StepRunner:
         )
 
     def _stored_id(self, scope: Scope, name: str, own: str) -> str:
-        """As it is stored. Two that look like secrets stay two, and neither is stored."""
+        """The id as it is stored. Ids that look like secrets are redacted, and stay distinct."""
         past = self._past
         return stored_form(check_line("id", own), lambda form: past.has((scope.path, name, f"id:{form}")))
 
     def _stored_name(self, scope: Scope, declared: Declared) -> str:
-        """An older release, which knew fewer secrets, may have stored the name as it stands."""
+        """The redacted name, unless an older release, which knew fewer secrets, stored the plain one."""
         path, plain = scope.path, declared.plain_name or declared.name
         steps = (*self._past.steps.get(path, ()), *self._past.effects)
         return plain if any(key[0] == path and key[1] == plain for key in steps) else declared.name
@@ -230,10 +223,9 @@ class StepRunner:
         return True, self.result_of(doing, found.result)
 
     def result_of(self, doing: Doing, stored: bytes) -> Any:
-        if stored.startswith(_FAILED):
-            failure = msgspec.json.decode(stored[1:], type=Failure)
+        if (failure := failure_in_payload(stored)) is not None:
             raise self.revived(doing, failure)
-        # Whatever it should have returned: a person may have said to skip it.
+        # Null whatever its type is: a person may have skipped the step.
         return None if stored == b"null" else doing.codec.decode(stored)
 
     def opened(
@@ -243,29 +235,26 @@ class StepRunner:
         *keys: Key,
         decode: Callable[[bytes], Any] = decode_payload,
     ) -> Any:
-        """The value of a journalled payload; a failure among them is raised. Who tries the task again forgets
-        what is under the keys."""
-        if payload.startswith(_FAILED):
-            revived = revive(name, msgspec.json.decode(payload[1:], type=Failure), ())
+        """The value of a journalled payload; a failure is raised. A retry of the task forgets the steps under
+        the keys."""
+        if (failure := failure_in_payload(payload)) is not None:
+            revived = revive(name, failure, ())
             revived.__holdfast_keys__ = keys  # type: ignore[attr-defined]
             raise revived
         return decode(payload)
 
     async def carry(self, doing: Doing) -> Any:
-        """A plain step: run again freely when it was cut short, remembered once it was saved."""
-        past = self._past.steps.get(doing.key[0])  # without a frame more: every step comes by here
-        if past is not None and doing.key in past:
-            try:
-                is_known, result = self.remembered(doing)
-            except Drift as drift:
-                await self._forget(doing, drift)
-            else:
-                if is_known:
-                    return result
+        """A plain step: its saved result, or the result of a call now. It may run again until it is saved."""
+        try:
+            is_known, result = self.remembered(doing)
+            if is_known:
+                return result
+        except Drift as drift:
+            await self._forget(doing, drift)
         live, codec = self._live, doing.codec
         if not self._past.is_empty:
             await self.go_on_waiting(doing)
-        # As often as its retry says. What finally failed is remembered, too.
+        # As often as its retry allows. The final failure is remembered, too.
         while True:
             if live.is_stopping:
                 live.check()
@@ -290,7 +279,7 @@ class StepRunner:
         return codec.decode(payload)
 
     async def go_on_waiting(self, doing: Doing) -> None:
-        """Attempts of an earlier life count, and a wait that was cut short goes on."""
+        """Count the attempts of earlier runs, and go on with a wait that was cut short."""
         waited: list[Key] = []
         while self._past.find(key := pause_key(doing, f"retry-{doing.failures + 1}")) is not None:
             doing.failures += 1
@@ -332,7 +321,7 @@ class StepRunner:
         await self._waits.sleep_until(pause_key(doing, f"pause-{doing.pauses}"), until)
 
     async def call(self, doing: Doing) -> Any:
-        """The function itself: awaited, or in a thread with a copy of this context."""
+        """Call the function: awaited, or in a thread with a copy of this context."""
         live = self._live
         live.in_flight += 1
         token = inside_step.set(doing)
@@ -350,7 +339,7 @@ class StepRunner:
                 try:
                     return await self._calling(doing, limit)
                 finally:
-                    # Known before the timeout is raised: it is ours, and says nothing of what happened.
+                    # Set before TimeoutError is raised: our own timeout does not say whether it happened.
                     doing.is_cut_off = limit.expired()
         except SystemExit as error:
             raise Exited(error) from error
@@ -368,7 +357,7 @@ class StepRunner:
             return doing.fn(*args, **kwargs)  # type: ignore[no-any-return]
         act = functools.partial(doing.fn, *args, **kwargs)
         if doing.until_ns is not None:
-            # There, because all threads may be busy: it may begin much later.
+            # Checked in the thread: all threads may be busy, so it may begin much later.
             key = doing.idempotency_key if doing.is_effect else None
             act = functools.partial(self._begin_in_time, doing.until_ns, key, act)
         return self._call_in_thread(act, limit)
@@ -392,7 +381,7 @@ class StepRunner:
     async def call_instead(
         self, fn: Callable[..., Any], doing: Doing, key: str, *, is_effect: bool = True
     ) -> Any:
-        """Another function with the arguments of a step: one that verifies it (no effect), or undoes it."""
+        """Call another function with the arguments of a step: its `verify` (no effect) or `compensate`."""
         live = self._live
         live.check()
         stand_in = msgspec.structs.replace(
@@ -424,8 +413,8 @@ class StepRunner:
     def saving(
         self, doing: Doing, payload: bytes, sealing: Sealing | None = None
     ) -> tuple[Step, Packed | None]:
-        """The step as it will be stored; and its payload packed, if that is too large for it. Inside a
-        transaction, with what seals there."""
+        """The step as it will be stored, and its payload packed if it is too large to be stored inline.
+        Inside a transaction, pass the transaction's sealing."""
         live = self._live
         sealing = live.sealing if sealing is None else sealing
         micros, claim = live.place.nanos() // 1000, live.claim
@@ -446,7 +435,7 @@ class StepRunner:
         return step, packed
 
     async def saving_beside(self, doing: Doing, payload: bytes) -> tuple[Step, Packed | None]:
-        """The same, in a thread if the payload is large: to look through it and to compress it takes long."""
+        """The same, in a thread if the payload is large: to scan and compress it takes long."""
         if len(payload) < HEAVY_BYTES:
             return self.saving(doing, payload)
         return await asyncio.to_thread(self.saving, doing, payload)
@@ -457,7 +446,7 @@ class StepRunner:
         self.remember(doing, step, payload)
 
     async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed | None) -> None:
-        """With all that may go with it: a large result, a run that is carried alone, a commit that waits."""
+        """The less common saves: a large result, a run under suspicion, a pure step whose commit waits."""
         live, claim = self._live, self._live.claim
         save = saving_step(step, claim.fence, live.sealing)
         if packed is None and not claim.is_alone:
@@ -482,7 +471,7 @@ class StepRunner:
         self._past.put(doing.key, step)
 
     async def _forget(self, doing: Doing, drift: Drift) -> None:
-        """What was remembered under this key does not belong to it any more; the feed says so."""
+        """Forget the result under this key, because the arguments have changed, and record an event."""
         live, now = self._live, self._live.clock.now()
 
         def forget_step(tx: Tx) -> None:
@@ -491,7 +480,7 @@ class StepRunner:
                 return
             tx.journal.forget_step(live.claim, *doing.key)
             is_effect = tx.journal.find_step(live.claim.task_id, *doing.key) is not None
-            # One that was done is not forgotten; that its drift was told is noted beside it.
+            # An effect that was done is kept; a note beside it says that its drift was recorded.
             if not is_effect or tx.journal.put_step(
                 self._waits.step(pause_key(doing, "drift"), b"null", now)
             ):

@@ -1,4 +1,4 @@
-"""Stopping: what every Holdfast call raises once its run must end here, to go on elsewhere or not at all."""
+"""Stopping: what every Holdfast call raises once its run must stop in this process."""
 
 from __future__ import annotations
 

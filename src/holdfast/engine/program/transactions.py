@@ -1,4 +1,4 @@
-"""Transactional effects: a function that says its own SQL inside the write that saves its step."""
+"""Transactional effects: a function that runs its own SQL inside the write that saves its step."""
 
 from __future__ import annotations
 
@@ -8,27 +8,25 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.effect import Effect, EffectClass, Request
+from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, RetryAfter
-from holdfast.core.ids import new_effect_id
-from holdfast.core.payload import encode_payload
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.journal.codec import Exited, preview_of
+from holdfast.engine.journal.codec import Exited
 from holdfast.engine.journal.scopes import inside_step
-from holdfast.engine.program.effects import Effects, key_of
+from holdfast.engine.program.effects import Effects, effect_of
 from holdfast.engine.program.live_run import LiveRun
-from holdfast.engine.program.steps import Doing, StepRunner, stored_digest
+from holdfast.engine.program.steps import Doing, StepRunner
 from holdfast.store import Tx
 from holdfast.store.blobs import Packed
 from holdfast.store.contract import Execute
 
 
 class Transaction:
-    """What a transactional step is given first: the database that holds the ledger, and its own tables in it.
+    """The first argument of a transactional step: access to its own tables in the ledger's database.
 
-    What it says is committed together with the step's result, or not at all. The ledger's tables are hidden.
+    Its statements commit together with the step's result, or not at all. The ledger's tables are hidden.
     """
 
     __slots__ = ("_execute",)
@@ -50,7 +48,7 @@ class _Raised(Exception):
 
 
 class Transactions:
-    """The transactional steps of one run. None of them is ever in doubt, but for those that drifted."""
+    """The transactional steps of one run. Their outcome is always known, unless they drifted."""
 
     def __init__(self, live: LiveRun, stepper: StepRunner, effects: Effects) -> None:
         self._live = live
@@ -58,7 +56,7 @@ class Transactions:
         self._effects = effects
 
     async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
-        """Once it is done its result is remembered. What it raises leaves nothing behind."""
+        """Its result, remembered once it is done. If it raises, nothing is committed."""
         generation = 1
         try:
             is_known, result = self._stepper.remembered(doing)
@@ -101,9 +99,9 @@ class Transactions:
             found = tx.journal.find_step(live.claim.task_id, *doing.key)
             if found is not None:  # the write runs a second time after its own commit
                 return found, tx.blobs.open(found.result)
-            # Whatever asks for a key inside is in this transaction: another one would wait for it for ever.
+            # Keys are read in this transaction: another one would wait for this one for ever.
             doing.sealing = tx.sealing
-            # In a copy, because the context of an attempt that was interrupted cannot be entered again.
+            # In a copy: the context of an interrupted attempt cannot be entered again.
             payload = tx.statements.lend(lambda execute: context.copy().run(call, execute))
             step, packed = self._stepper.saving(doing, payload, tx.sealing)
             self._save(tx, step, packed, effect)
@@ -117,7 +115,7 @@ class Transactions:
         claim = self._live.claim
         if packed is not None:
             tx.blobs.keep(claim.task_id, packed)
-        # Done when it is first noted: nobody will have to ask whether it happened. And so it is its own step.
+        # Recorded as done at once, so its outcome is never unknown; a done effect is its own step.
         done = msgspec.structs.replace(
             effect, status=EffectStatus.DONE, outcome=step.result, updated_us=step.ended_us
         )
@@ -131,26 +129,6 @@ class Transactions:
                 f"step {doing.name}",
                 "a transactional effect runs inside a write and cannot await; write `def`",
             )
-        claim, micros = self._live.claim, self._live.place.nanos() // 1000
-        scope, name, occurrence = doing.key
-        key = key_of(claim.task_id, doing, generation)
-        request = Request(
-            boot=claim.boot_id,
-            input_digest=stored_digest(doing, self._live.sealing).hex(),
-            shown=preview_of(doing.args, doing.kwargs, names=doing.names),
-        )
-        return Effect(
-            id=new_effect_id(micros, key),
-            task_id=claim.task_id,
-            run_id=claim.run_id,
-            name=name,
-            scope=scope,
-            occurrence=occurrence,
-            effect_class=EffectClass.TRANSACTIONAL,
-            idempotency_key=key,
-            generation=generation,
-            request=encode_payload(f"request of {name}", msgspec.to_builtins(request)),
-            created_us=micros,
-            fence=claim.fence,
-            updated_us=micros,
-        )
+        live = self._live
+        micros = live.place.nanos() // 1000
+        return effect_of(doing, EffectClass.TRANSACTIONAL, generation, live.claim, live.sealing, micros)

@@ -1,4 +1,4 @@
-"""Sleep, ask, receive, await children: a run that waits holds no claim, and goes on when its time comes."""
+"""Sleep, ask, receive, await children: a run that waits holds no claim until it is woken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.core.ids import check_id, new_question_id
 from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
 from holdfast.core.redaction import redact_text
 from holdfast.core.scope import Question
-from holdfast.core.step import Step
+from holdfast.core.step import Step, failed_payload
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.boots import waits_for_boot
@@ -24,17 +24,17 @@ from holdfast.engine.conversation.transcripts import tell_question, tell_review
 from holdfast.engine.journal.scopes import Key, Past
 from holdfast.engine.ledger.ledger import NewTask, creating
 from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.recovery.follow_up import go_on, may_go_on
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import pack, pack_beside
 
 # A wait that ends sooner than this keeps the program in memory.
 STAY_LOADED = timedelta(seconds=30)
-FAILED = b"!"
 
 
 class Waits:
-    """The waits of one run. What was waited for is consumed in the write that journals it."""
+    """The waits of one run. What arrives is consumed in the write that journals it."""
 
     def __init__(self, live: LiveRun, past: Past) -> None:
         self._live = live
@@ -43,7 +43,7 @@ class Waits:
     async def sleep_until(
         self, key: Key, until: datetime, act: Callable[[Tx], object] = lambda _tx: None
     ) -> None:
-        """Until then, counted from the first time it was asked for: a restart does not begin it anew."""
+        """Sleep until then, counted from the first call: a restart does not begin it anew."""
         found = self._past.find(key)
         if found is None:
             payload = encode_payload("until", until.isoformat())
@@ -51,7 +51,7 @@ class Waits:
         await self.pass_time(datetime.fromisoformat(str(decode_payload(found.result))))
 
     async def pass_time(self, until: datetime) -> None:
-        """Short in memory, long without a claim."""
+        """A short sleep stays in memory; a long one gives up the claim."""
         while (remaining := until - self._live.clock.now()) > timedelta(0):
             self._live.check()
             if remaining > STAY_LOADED:
@@ -93,7 +93,7 @@ class Waits:
     async def note(self, key: Key, payload: bytes, act: Callable[[Tx], object]) -> Step:
         """Do something in the ledger and remember under the key that it was done, in one commit.
 
-        Somebody beside us in this run may have done it first: then that holds.
+        If another coroutine of this run was first, its result counts.
         """
         live, now = self._live, self._live.clock.now()
         packed = await pack_beside(payload, live.sealing)
@@ -101,7 +101,7 @@ class Waits:
 
         def note(tx: Tx) -> bytes:
             tx.journal.require(live.claim)
-            # First, because this is where whoever comes second waits for the other.
+            # First, because a second writer waits for the first one here.
             if not tx.journal.put_step(step):
                 before = tx.journal.find_step(live.claim.task_id, *key)
                 assert before is not None
@@ -116,15 +116,15 @@ class Waits:
         return step
 
     async def park(self, waits_on: str, look: Callable[[Tx], bytes | None]) -> None:
-        """Wait for a person's review: the task says so."""
+        """Wait for a person's review; the task becomes `needs_review`."""
         await self._give_up(waits_on, None, TaskStatus.NEEDS_REVIEW, look=look)
 
     async def boot_end(self, boot_id: str, until: datetime) -> None:
-        """Until the ledger knows that a boot has ended; until then at the latest."""
+        """Until the ledger knows that a boot has ended, or until the given time."""
         now = self._live.clock.now()
 
         def look(tx: Tx) -> bytes | None:
-            # Locked, so that an end which is being noted is waited for, and a later one finds us waiting.
+            # Locked, so that an end that is being recorded is seen, and a later one finds this run waiting.
             boot = tx.boots.lock(boot_id)
             has_ended = boot is not None and boot.ended_at is not None
             return b"null" if has_ended or now >= until else None
@@ -140,10 +140,10 @@ class Waits:
         look: Callable[[Tx], bytes | None],
         key: Key | None = None,
     ) -> bytes:
-        """What it waits for, if it is there; else give the claim up and unwind. Both in one write, so that
-        nothing can come in between and be missed."""
+        """What it waits for, if it is there; otherwise give up the claim and unwind. Both in one write, so
+        that nothing can arrive in between and be missed."""
         live = self._live
-        # To unwind cuts short what runs beside us; an effect in the middle would be left in doubt.
+        # To unwind cuts short what else this run does; the outcome of an effect would be unknown.
         await live.until_idle()
         live.check()
         now, waits_on = live.clock.now(), check_name("waits_on", waits_on)
@@ -157,7 +157,7 @@ class Waits:
                 if was_given_up(tx, claim):
                     return None
                 raise ClaimLost(claim.run_id, claim.fence)
-            # Whoever brings what we wait for locks the task: it comes before we look, or finds us waiting.
+            # A sender locks the task, too: what it sends comes before this look, or finds the run waiting.
             tx.tasks.lock(claim.task_id)
             payload = look(tx)
             if payload is not None:
@@ -178,7 +178,7 @@ class Waits:
 
         payload = await live.write(wait)
         if payload is None:
-            raise live.give_up("waiting")
+            raise live.give_up(StopReason.WAITING)
         return payload
 
     def step(self, key: Key, stored: bytes, now: datetime) -> Step:
@@ -241,7 +241,7 @@ class Waits:
         )
 
         def close(tx: Tx) -> None:
-            # Nobody needs to answer it any more.
+            # Close the question: an answer would come too late.
             tx.questions.answer(question_id, default_answer, by="timeout", now=live.clock.now())
 
         return await self.until(
@@ -292,8 +292,8 @@ class Waits:
                 return str(decode_payload(before.result))
             (child,) = creating([new], now=now)(tx)
             if may_go_on(child):
-                # The step was forgotten because the child failed, and all is tried again: so is the child,
-                # from where it was, because what it has done must not be done twice.
+                # The step was forgotten because the child failed, and the task is retried: retry the child
+                # from where it was, because its steps must not be done twice.
                 go_on(tx, tx.tasks.lock(child.id), now=now)
             tx.journal.put_step(self.step(key, msgspec.json.encode(child.id), now))
             return child.id
@@ -306,7 +306,7 @@ class Waits:
         """The stored result of a child that has ended, or its failure."""
 
         def look(tx: Tx) -> bytes | None:
-            child = tx.tasks.lock(child_id)  # it ends before we look, or finds us waiting
+            child = tx.tasks.lock(child_id)  # its end comes before this look, or finds this run waiting
             return ended_as(tx, child) if child.has_ended else None
 
         return await self.until(key, waits_on=f"child:{child_id}", look=look)
@@ -324,22 +324,22 @@ class Waits:
 
 def late_failure(what: str) -> bytes:
     failure = Failure(kind="TimeoutError", message=f"{what} did not come in time")
-    return FAILED + msgspec.json.encode(failure)
+    return failed_payload(failure)
 
 
 def ended_as(tx: Tx, task: Task) -> bytes:
     """How a task ended, as its parent journals it."""
     if task.status is TaskStatus.SUCCEEDED:
-        # Raises rather than hand out what stands for a result that no key opens.
+        # Raises if no key opens the result.
         result = task.checked().result
         return b"null" if result is None else tx.blobs.open(result)
     failure = task.failure or Failure(kind=task.status.value, message=f"{task.id} is {task.status.value}")
     facts = {**failure.facts, "task_id": task.id, "status": task.status.value}
-    return FAILED + msgspec.json.encode(Failure(kind=failure.kind, message=failure.message, facts=facts))
+    return failed_payload(Failure(kind=failure.kind, message=failure.message, facts=facts))
 
 
 def sending(task_id: str, *, topic: str, body: object, sender: str, key: str, now: datetime) -> Write[bool]:
-    """The write that puts a message into a task's mailbox once per key, and wakes who waits for it."""
+    """The write that puts a message into a task's mailbox once per key, and wakes its run."""
     check_id("task", task_id)
     topic, sender, key = check_name("topic", topic), check_name("sender", sender), check_name("key", key)
     encoded = encode_payload("body", body)

@@ -16,7 +16,7 @@ from holdfast.core.transitions import RunStatus
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.ledger.ledger import Ledger
-from holdfast.engine.program.live_run import DRAINING
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.engine.worker.in_flight import RunInFlight, RunsInFlight, interrupt
 
@@ -24,7 +24,7 @@ log = logging.getLogger("holdfast")
 
 # Between two looks at what is still in flight.
 _LOOK_EVERY_S = 0.05
-# Between two words about what is waited for, and how many are named.
+# Between two log lines about what the drain waits for, and how many runs a line names.
 _SAY_EVERY_S = 5.0
 _NAMED = 3
 
@@ -32,18 +32,18 @@ _NAMED = 3
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """How long a stop waits, in seconds, and for what."""
 
-    # For effects in flight, and for functions in threads, which nobody can interrupt.
+    # For effects in flight, and for functions in threads, which cannot be interrupted.
     effects_s: float
-    # For other steps: what was not saved is done again.
+    # For other steps: they are done again if they were not saved.
     steps_s: float
-    # For a program that was told to end by itself, because its task is cancelled.
+    # For a program whose task is cancelled, until it is interrupted.
     grace_s: float
-    # For programs that were interrupted at the deadline: everything is saved, and only they are in the way.
+    # For programs that were interrupted at the deadline, when everything is saved.
     unwind_s: float
 
 
 class Drain:
-    """Stops everything that a process carries."""
+    """Stops every run of a process."""
 
     def __init__(
         self,
@@ -59,27 +59,27 @@ class Drain:
         self._threads = threads
         self.patience = patience
         self._is_hurried = False
-        # A child has ended, or somebody is in a hurry.
+        # A child has ended, or the drain must hurry.
         self.news = asyncio.Event()
         self.reason = ResumeReason.EXPLICIT_RESTART
 
     def hurry(self) -> None:
-        """Wait for nothing any more."""
+        """Wait no longer."""
         self._is_hurried = True
         self.news.set()
 
     def tell(self) -> None:
         """From now on the next call of every run raises Stopping."""
         for one in self._in_flight.carried.values():
-            one.tell(DRAINING)
+            one.tell(StopReason.DRAINING)
 
     async def run(self, *, may_go_on: bool = False) -> None:
-        """Every run stops at its next call. Effects in flight are waited for before anything else.
+        """Stop every run at its next call, and wait for effects in flight.
 
-        At the deadline a checkpoint of each is saved and its fence raised, in one write; only then are they
-        interrupted, so that whatever a program does while it unwinds is not written. Raises
-        CheckpointNotSaved when one could not be saved; everything has stopped all the same, unless we may
-        go on: then nothing is interrupted that was not paused.
+        At the deadline, save a checkpoint of each run and raise its fence, in one write. Only then interrupt
+        the programs, so that nothing they do while they unwind is written. Raises CheckpointNotSaved if a
+        checkpoint could not be saved. Every run has stopped then, too; with `may_go_on` no run is interrupted
+        that was not paused.
         """
         self.tell()
         began_at = said_at = _now()
@@ -94,7 +94,7 @@ class Drain:
                     await self.news.wait()
             problem = await self._pause_left_over() or problem
             if may_go_on:
-                # Nothing can be paused in a ledger that cannot be written: to wait for it would be in vain.
+                # The ledger cannot be written, so no run can be paused: do not wait.
                 problem = problem or self._why_unwritten(began_at)
                 if problem is not None:
                     raise problem
@@ -107,27 +107,27 @@ class Drain:
             raise problem
 
     def _why_unwritten(self, since: float) -> CheckpointNotSaved | None:
-        """Why one of them cannot even write what came of an effect that is done. What was so before the drain
-        began may be over."""
+        """Why a run cannot write the outcome of an effect. Only if it failed since the drain began: an
+        earlier problem may be over."""
         for one in self._in_flight.carried.values():
             if one.live.unwritten is not None and one.live.unwritten_at >= since:
                 return CheckpointNotSaved(one.claim.run_id, one.live.unwritten)
         return None
 
     def _is_worth_waiting(self) -> bool:
-        """Whether a run still works. One that has asked for this restart waits for us, and is paused last:
-        so it goes on where it is if the drain is taken back."""
+        """Whether a run still works. A run that asked for this restart only waits for it. It is paused last,
+        so that it goes on where it is if the drain is taken back."""
         return any(not one.live.is_ready_to_pause for one in self._in_flight.carried.values())
 
     def _time_left(self, began_at: float) -> float:
         if self._is_hurried:
             return 0.0
-        # A function in a thread that was left alone would go on beside whoever repeats it.
+        # A function that is left in its thread would go on while the next process repeats it.
         is_busy = self._threads.busy or any(one.live.must_land for one in self._in_flight.carried.values())
         return began_at + (self.patience.effects_s if is_busy else self.patience.steps_s) - _now()
 
     def _waited_for(self) -> str:
-        """For whoever wonders why it takes so long."""
+        """The runs that the drain waits for, and why, for the log."""
         carried = sorted(self._in_flight.carried.values(), key=lambda one: not one.live.must_land)
         named = ", ".join(
             f"{one.live.task.name} ({one.claim.task_id}) {_what_keeps(one)}" for one in carried[:_NAMED]
@@ -135,20 +135,20 @@ class Drain:
         return named if len(carried) <= _NAMED else f"{named}, and {len(carried) - _NAMED} more"
 
     async def stop_now(self) -> CheckpointNotSaved | None:
-        """Pause everything where it is, then interrupt it. What could not be paused is rescued by others."""
+        """Pause every run where it is, then interrupt it. Other processes rescue what was not paused."""
         left = self._in_flight.everyone()
         try:
             problem = await self._pause(left)
         finally:
             for one in left:
-                one.give_up(DRAINING)
+                one.give_up(StopReason.DRAINING)
             unwind_s = self.patience.unwind_s
             await interrupt(left, within_s=min(1.0, unwind_s) if self._is_hurried else unwind_s)
             self._in_flight.let_go(left)
         return problem
 
     async def _pause_left_over(self) -> CheckpointNotSaved | None:
-        """Those that have stopped already need not wait for the others."""
+        """Pause the runs that have stopped already; they need not wait for the others."""
         some = list(self._in_flight.left_over.values())
         problem = await self._pause(some)
         if problem is None:
@@ -156,10 +156,10 @@ class Drain:
         return problem
 
     async def _pause(self, some: Sequence[RunInFlight]) -> CheckpointNotSaved | None:
-        """Checkpoint and fence in one write. Cancel beats pause: who was to end, ends."""
+        """Checkpoint and fence in one write. Cancel beats pause: a run of a cancelled task ends."""
         try:
             for one in some:
-                if one.is_to_be_cancelled:
+                if one.live.why is StopReason.CANCELLED:
                     await self._end_or_say(one)
                 elif one.trouble is not None:
                     await self.pause_troubled(one)
@@ -172,37 +172,37 @@ class Drain:
         except CheckpointNotSaved as error:
             return error
         for one in paused:
-            one.give_up(DRAINING)
+            one.give_up(StopReason.DRAINING)
         return None
 
     async def _end_or_say(self, one: RunInFlight) -> None:
-        """Raises CheckpointNotSaved, which names this very run."""
+        """Raises CheckpointNotSaved, which names this run."""
         try:
             await self.end_cancelled(one)
         except StoreUnavailable as error:
             raise CheckpointNotSaved(one.claim.run_id, str(error)) from error
 
     async def end_cancelled(self, one: RunInFlight) -> None:
-        """The ledger does not wait for a program: its task ends, and its later writes are refused."""
+        """End a cancelled task without waiting for its program, whose later writes are refused."""
         if one.live.is_given_up:
             return
         failure = Failure(kind="cancelled", message=one.live.task.cancel_reason or "cancelled")
         with contextlib.suppress(ClaimLost):
             await self._ledger.fail(one.claim, failure, status=RunStatus.CANCELLED)
-        one.give_up("cancelled")
+        one.give_up(StopReason.CANCELLED)
 
     async def pause_troubled(self, one: RunInFlight) -> None:
-        """Something went wrong that nobody foresaw: bounded, as a crash is, by attempts without progress."""
+        """Pause a run after an unexpected error; like crashes, attempts without progress are limited."""
         assert one.trouble is not None
         failure = failure_of(one.trouble)
         note = f"{failure.kind}: {failure.message}"[:2000]
         await self._checkpoints.pause([one.claim], ResumeReason.CRASH, kind=CheckpointKind.CRASH, note=note)
-        one.give_up("crashed")
+        one.give_up(StopReason.CRASHED)
 
 
 def _what_keeps(one: RunInFlight) -> str:
     if one.live.unwritten is not None:
-        return "knows what came of an effect and cannot write it"
+        return "cannot write the outcome of an effect"
     if one.live.effects:
         return "has an effect in flight"
     return "has a function in a thread" if one.live.must_land else "is in a step"

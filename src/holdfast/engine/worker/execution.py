@@ -1,4 +1,4 @@
-"""One claimed run from start to end: called, watched, ended, tried again or given up."""
+"""One claimed run from start to end: called, ended, tried again or released."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from holdfast.engine.program.live_run import LiveRun, Place
 from holdfast.engine.program.program import Program
 from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.retries import Retries, SaidFail, keys_in
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.stopping import Stopping
 from holdfast.engine.recovery.follow_up import naming_steps
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
 
-# One line for each task that fails for good, and nothing else: whoever shows it anyway may want it silent.
+# Only one line for each task that fails for good: a program that shows failures itself can silence it.
 log = logging.getLogger("holdfast.tasks")
 
 
 def _as_planned(seed: SeedContext, plan: Plan | None) -> SeedContext:
-    """What the program is told, with the titles that it gave itself: in the checkpoint they are redacted."""
+    """The seed with the titles that the program gave its items: in the checkpoint they are redacted."""
     if seed.plan is None or plan is None:
         return seed
     titles = {item.id: item.title for item in plan.items}
@@ -49,7 +50,7 @@ def _as_planned(seed: SeedContext, plan: Plan | None) -> SeedContext:
 
 
 class Execution:
-    """One run of one task, carried by this process."""
+    """One run of one task, in this process."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Execution:
     ) -> None:
         self.claimed = claimed
         self.live = LiveRun(place, claimed.claim, claimed.run, claimed.task, sleep=sleep)
-        # The task as it ended here, for whoever waits for it in this process.
+        # The task as it ended here, for callers in this process that wait for it.
         self.ended: Task | None = None
         self._definition = definition
         self._past = past
@@ -76,12 +77,12 @@ class Execution:
         return Retries(self.program, self._definition)
 
     async def carry(self) -> None:
-        """Returns when the ledger knows how it went: ended, waiting, paused, tried again, or not ours."""
+        """Returns when the ledger knows how it went, or when another worker has the run."""
         try:
             await self._carry()
         except (ClaimLost, StoreUnavailable, Stopping):
-            # Not ours to end: somebody else has it, or the reaper will find it.
-            if not self.live.is_given_up and self.live.why == "cancelled":
+            # Not ours to end: another worker has it, or the reaper will find it.
+            if self.live.must_cancel:
                 await self._end_cancelled()
             elif not self.live.is_given_up and self.live.damage is not None:
                 await self._end_damaged(self.live.damage)
@@ -91,7 +92,7 @@ class Execution:
     async def _carry(self) -> None:
         live = self.live
         if live.task.cancel_requested_at is not None:
-            live.stop("cancelled")
+            live.stop(StopReason.CANCELLED)
         self._refuse_if_stopped()
         try:
             arguments = await self._arguments()
@@ -111,14 +112,14 @@ class Execution:
                 raise Stopping(live.why) from None
             child = asyncio.current_task()
             if child is None or child.cancelling():
-                raise  # somebody ends the whole process's work, not this run
+                raise  # the worker itself is being cancelled, not this run
             await self._try_again(RuntimeError("the program let a CancelledError of its own pass"))
         except _TaskTimeout:
             await self._end(RunStatus.TIMED_OUT, failure=self._timed_out())
         except SaidFail as said:
             await self._end(RunStatus.FAILED, failure=said.failure)
         except BaseExceptionGroup as group:
-            # A task group knows a CancelledError only by its very class, and takes ours for an error.
+            # A task group tests for exactly CancelledError, and takes Stopping for an error.
             self._refuse_if_stopped()
             if not isinstance(group, Exception):
                 raise
@@ -130,7 +131,7 @@ class Execution:
         except Exception as error:  # noqa: BLE001 - the user's own work
             await self._try_again(error)
         else:
-            # A program that swallowed the stop does not escape it; one that came to its end may end.
+            # A program that swallowed Stopping is stopped here; one that came to its end may end.
             if not live.may_finish:
                 self._refuse_if_stopped()
             await self._finish(result)
@@ -191,7 +192,7 @@ class Execution:
         else:
             now = live.clock.now()
             ended_at = now if await live.write(end(now)) else None
-        live.is_given_up = True
+        live.let_go()
         if ended_at is not None and status in _GONE_WRONG and failure is not None:
             _tell_failure(live.task, failure)
         if ended_at is not None and is_small:
@@ -232,13 +233,13 @@ class Execution:
         live = self.live
         await live.until_calm()
         with contextlib.suppress(ClaimLost, StoreUnavailable):
-            # Asked for since it was claimed, as a rule.
+            # The task as it is now: as a rule the cancel came after the claim.
             asked = await live.store.read(lambda tx: tx.tasks.look(live.task.id))
             reason = asked.cancel_reason or "cancelled"
             await self._end(RunStatus.CANCELLED, failure=Failure(kind="cancelled", message=reason))
 
     async def _end_damaged(self, damage: PageDamaged) -> None:
-        """To replay it would find the same page. Raises it when not even the end can be written."""
+        """A replay would find the same page, so the run fails. Raises the damage if it cannot be written."""
         await self.live.until_calm()
         with contextlib.suppress(ClaimLost, StoreUnavailable, Stopping):
             await self._end(RunStatus.FAILED, failure=Failure(kind=damage.code, message=str(damage)))
@@ -246,7 +247,7 @@ class Execution:
             raise damage
 
     async def _end_unreadable(self, damage: RowDamaged) -> None:
-        """What it was to go on with is damaged, or its key is lost: to try again would find the same."""
+        """Its past is damaged, or its key is lost: a retry would find the same, so the run fails."""
         await self.live.until_idle()
         self._refuse_if_stopped()
         await self.program.settle_cut()
@@ -272,7 +273,7 @@ class Execution:
             await self._end(RunStatus.FAILED, failure=failure)
             return
         await self.live.write(again)
-        self.live.is_given_up = True
+        self.live.let_go()
 
     # --- time
 

@@ -1,4 +1,4 @@
-"""Runs in the hands of a process: each with the child that carries it, told, interrupted, put down."""
+"""Runs in flight in this process: each with the child that executes it; stopped, interrupted, released."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.core.claim import Claim
 from holdfast.engine.claims.heartbeat import Heartbeat
 from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.worker.execution import Execution
 
 log = logging.getLogger("holdfast")
@@ -20,15 +21,14 @@ FORCE_EVERY_S = 1.0
 
 
 class RunInFlight:
-    """One run that this process carries."""
+    """One run that this process executes."""
 
     child: asyncio.Task[None]
 
     def __init__(self, execution: Execution, sleep: Sleep) -> None:
         self.execution = execution
-        # What kept it from an end that the ledger knows, when that was no fault of the database.
+        # An unexpected error that kept it from ending properly; not one of the database.
         self.trouble: Exception | None = None
-        self.is_abandoned = False
         self._sleep = sleep
 
     @property
@@ -39,16 +39,12 @@ class RunInFlight:
     def claim(self) -> Claim:
         return self.execution.claimed.claim
 
-    @property
-    def is_to_be_cancelled(self) -> bool:
-        return self.live.why == "cancelled"
-
-    def tell(self, why: str) -> None:
-        """The next call of the program raises Stopping; a short wait in memory ends now."""
+    def tell(self, why: StopReason) -> None:
+        """The next call of the program raises Stopping; a short sleep in memory ends now."""
         self.live.stop(why)
         self._sleep.end()
 
-    def give_up(self, why: str) -> None:
+    def give_up(self, why: StopReason) -> None:
         """Its claim is gone, so nothing that the program still does is written."""
         self.live.give_up(why)
         self._sleep.end()
@@ -58,13 +54,12 @@ class RunInFlight:
         return self.child.done()
 
     def abandon(self) -> None:
-        """It swallows every interrupt, so it is closed as a generator is.
+        """Close a program that swallows every interrupt, as a generator is closed.
 
-        A program that swallows even that goes on, and nothing that it does is written.
+        If it swallows even that, it goes on, and nothing that it does is written.
         """
-        log.error("%s does not stop; nothing that it does counts any more", self.claim.run_id)
-        self.is_abandoned = True
-        self.live.close()
+        log.error("%s does not stop; nothing that it still does is written", self.claim.run_id)
+        self.live.abandon()
         coroutine: Any = self.child.get_coro()
         with contextlib.suppress(Exception):
             coroutine.close()
@@ -72,12 +67,12 @@ class RunInFlight:
 
 
 class RunsInFlight:
-    """All that a process holds: runs with a child, and runs whose child has left them unfinished."""
+    """All runs of a process: those with a child, and those whose child left them unfinished."""
 
     def __init__(self, heartbeat: Heartbeat) -> None:
         self._heartbeat = heartbeat
         self.carried: dict[str, RunInFlight] = {}
-        # Their children ended without a word to the ledger: the database was away, or we drain.
+        # Their children ended and left no record in the ledger: the database was away, or we drain.
         self.left_over: dict[str, RunInFlight] = {}
 
     def __len__(self) -> int:
@@ -93,7 +88,7 @@ class RunsInFlight:
         self.carried[one.claim.run_id] = one
 
     def put_down(self, one: RunInFlight) -> None:
-        """Its child has ended. A claim that was not given up stays ours, and is renewed, until it is."""
+        """Its child has ended. A claim that is still held is renewed until it is released."""
         if self.carried.pop(one.claim.run_id, None) is None:
             return
         if one.live.is_given_up:
@@ -109,9 +104,9 @@ class RunsInFlight:
 
 
 async def interrupt(some: Sequence[RunInFlight], *, within_s: float) -> None:
-    """Cancel the children until they have ended; those that do not want to are abandoned."""
+    """Cancel the children until they have ended; abandon those that do not end."""
     until = _now() + within_s
-    # However short the time is, who swallows one interrupt gets another.
+    # Even if the time is short, interrupt a program that swallows one more than once.
     every_s = min(FORCE_EVERY_S, within_s / 4)
     while (alive := [one.child for one in some if not one.child.done()]) and _now() < until:
         for child in alive:
@@ -125,7 +120,7 @@ async def interrupt(some: Sequence[RunInFlight], *, within_s: float) -> None:
 
 
 class Sleep:
-    """Passes time as the clock does, unless the run is told to stop: then its next call says so."""
+    """Sleeps as the clock does, until the run is told to stop: then its next call raises Stopping."""
 
     def __init__(self, sleep: Callable[[float], Awaitable[object]]) -> None:
         self._sleep = sleep
@@ -133,14 +128,14 @@ class Sleep:
         self._told: asyncio.Event | None = None
 
     def end(self) -> None:
-        """From now on nobody sleeps here."""
+        """End every sleep of this run, from now on."""
         self._is_over = True
         if self._told is not None:
             self._told.set()
 
     async def __call__(self, seconds: float) -> None:
         if self._is_over:
-            await asyncio.sleep(0)  # whoever calls again at once lets the others have their turn
+            await asyncio.sleep(0)  # a program that calls again at once must not block the loop
             return
         self._told = self._told or asyncio.Event()
         waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.ensure_future(self._told.wait())]

@@ -1,4 +1,4 @@
-"""Claims runs of the tasks that this process knows, and carries each as a child; many at once."""
+"""Claims runs of the tasks that this process knows, and executes many of them at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from holdfast.core.errors import (
     StoreUnavailable,
 )
 from holdfast.core.task import Task
-from holdfast.engine.aio.eager import nest_here
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.engine.claims.boots import Life
@@ -37,8 +36,9 @@ from holdfast.engine.journal.scopes import Past, load_pasts
 from holdfast.engine.ledger.batched_ends import BatchedEnds
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
 from holdfast.engine.program.definitions import TaskDefinition
-from holdfast.engine.program.live_run import CANNOT_SEAL, LEASE_LAPSED, Place, nanos_of, shielded
+from holdfast.engine.program.live_run import Place, nanos_of, shielded
 from holdfast.engine.program.restart_requests import OnRestart
+from holdfast.engine.program.run_phase import RunPhase, StopReason
 from holdfast.engine.program.secrets import Given, Secrets
 from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
@@ -56,12 +56,12 @@ log = logging.getLogger("holdfast")
 
 # How long a program may take to stop by itself, after it was told.
 GRACE = timedelta(seconds=10)
-# How long a drain waits for effects in flight, and for other steps, when nobody says it.
+# How long a drain waits for effects in flight, and for other steps, by default.
 DRAIN_TIMEOUT = timedelta(seconds=30)
 STEP_PATIENCE = timedelta(seconds=1)
-# Without a hint, how often the ledger is asked for work; it is only read, unless there is some.
+# How often the worker looks for work without a notification; a look only reads.
 ASK_EVERY_S = 0.5
-# From so many runs on, those that end at once are ended together.
+# From so many runs on, runs that end at the same time are ended in one write.
 CROWD = 16
 BATCH = 256
 THREADS = 64
@@ -70,12 +70,12 @@ _LISTEN_S = 60.0
 # How long a pass of the reaper may hold up a drain.
 _REAPER_S = 2.0
 _FORCE_TIMES = 5
-# Under which name the loop that takes runs has its troubles.
+# The name of the loop that claims runs, in the log of troubles.
 _TAKING = "no runs were taken"
 # Between two attempts of a run whose lease had lapsed both times before.
 _LAPSED_PAUSE_S = 1.0
-# Why a run is given back to be tried again later, each time after a longer pause.
-_GIVEN_BACK = frozenset({LEASE_LAPSED, CANNOT_SEAL})
+# Reasons to release a run and try it again later, each time after a longer pause.
+_GIVEN_BACK = frozenset({StopReason.LEASE_LAPSED, StopReason.CANNOT_SEAL})
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    """Works until it is told to stop. What it carries then is paused, and resumed by whoever comes next."""
+    """Executes runs until it is stopped; then it pauses those in flight for the next process."""
 
     def __init__(
         self,
@@ -111,10 +111,9 @@ class Worker:
         family: Family | None = None,
         troubles: TroubleLog | None = None,
     ) -> None:
-        """`unwind` is what a drain leaves programs that did not stop by themselves, after its deadline: the
-        grace, when nobody says it. Without `on_restart` every run that asks for a restart is refused. The
-        notary knows of everything that is rescued here; `troubles` is shared with other services of the
-        process."""
+        """`unwind` is the time that programs have after the deadline of a drain to stop by themselves; by
+        default the grace. Without `on_restart` every run that asks for a restart is refused. The notary
+        hears of everything that is rescued here; `troubles` is shared with other services of the process."""
         self._store = store
         self._clock = clock
         self._life = life
@@ -157,30 +156,30 @@ class Worker:
         )
         self._place: Place | None = None
         self._group: asyncio.TaskGroup | None = None
-        # What runs beside the runs, and ends with us.
+        # Background work of this worker; it ends with the worker.
         self._beside: list[asyncio.Task[None]] = []
-        # Something may have changed: a run is ready, a child has ended, somebody wants us to stop.
+        # Something may have changed: a run is ready, a child has ended, the worker must stop.
         self._news = asyncio.Event()
         self._cancels = asyncio.Event()
         self._is_stopping = False
-        # Whether a drain that could not save everything is taken back.
+        # Whether a drain that could not save every run is taken back.
         self._may_go_on = False
         self._blocked: CheckpointNotSaved | None = None
         self._is_decided = asyncio.Event()
         self.has_ended = asyncio.Event()
         self._look_at = 0.0
         self._has_warned = False
-        # Of the ledger's clock, as far as we have renewed our claims since.
+        # Jumps of the ledger's clock after which the claims have been renewed.
         self._jumps = jumps_of(clock)
-        # How often each of these runs found its lease lapsed, one time after another.
+        # How often in a row each of these runs found its lease lapsed.
         self._lapses: dict[str, int] = {}
-        # What is nobody's to raise in a run: it ends the whole process's work.
+        # An error that no run may swallow: it ends the worker.
         self._fatal: BaseException | None = None
 
     async def take_over(self, *, is_allowed: bool = False) -> Resumed:
-        """What a process before us left in flight goes on: rescued, resumed, ready to be claimed.
+        """Rescue and resume what an earlier process left in flight, so that it can be claimed.
 
-        What is held back is only rescued, unless a person has allowed it.
+        Runs that are held after a crash loop are only rescued, unless a person has allowed them.
         """
         await record_attempts(self._store, {name: task.named_attempts for name, task in self._tasks.items()})
         await self._rescuer.rescue()
@@ -191,13 +190,13 @@ class Worker:
             return Resumed()
 
     def hold_resumes(self, why: str | None) -> None:
-        """Resume nothing until this is called with None: what was paused stays so, and says why."""
+        """Resume nothing until this is called with None: paused runs stay paused, and show this reason."""
         self._resumer.held = why
 
     async def run(self) -> None:
-        """Until `stop`; complete when it returns: nothing is carried here any more.
+        """Until `stop`; when it returns, no run is in flight here.
 
-        Raises CheckpointNotSaved when what was in flight could not be paused: others will rescue it.
+        Raises CheckpointNotSaved if a run could not be paused: another process will rescue it.
         """
         self._place = await self._make_place()
         at_work = self._place.at_work
@@ -215,7 +214,6 @@ class Worker:
             raise errors.exceptions[0] from errors
         finally:
             self._threads.shutdown()
-            nest_here().let_go()
             self.has_ended.set()
             self._is_decided.set()
 
@@ -231,12 +229,12 @@ class Worker:
             self._start(act)
         if self._family is not None:
             self._start(self._adopt(self._family))
-        await asyncio.sleep(0)  # they listen before anybody looks
+        await asyncio.sleep(0)  # so that they listen before the first look
         try:
             while True:
                 await self._take_until_stopped()
-                self._drain.tell()  # also those that we were about to begin
-                # What we pause now is for whoever comes next, not for us.
+                self._drain.tell()  # also the runs that were just claimed
+                # The next process resumes what we pause now, not this one.
                 self._reaper.stop()
                 await asyncio.wait([reaping], timeout=_REAPER_S)
                 reaping.cancel()
@@ -250,7 +248,7 @@ class Worker:
                     break
             self._raise_fatal()
         except BaseException:
-            # Somebody ends more than our work. What can be saved at once is saved.
+            # The whole process is being ended: save what can be saved at once.
             self._is_stopping = True
             self._drain.hurry()
             await shielded(self._drain.stop_now())
@@ -264,8 +262,8 @@ class Worker:
         return reaper
 
     def _go_on(self, problem: CheckpointNotSaved, group: asyncio.TaskGroup) -> asyncio.Task[None]:
-        """Not everything could be paused, so nobody stops. Runs that have stopped already are given back
-        when the ledger can be written again, and replayed; those that were paused are resumed."""
+        """Take the drain back, because not every run could be paused. Runs that have stopped already are
+        released when the ledger can be written again, and replayed; those that were paused are resumed."""
         log.error("the drain is taken back: %s", problem)
         self._blocked = problem
         self._is_stopping = self._may_go_on = False
@@ -277,14 +275,15 @@ class Worker:
         return reaping
 
     async def until_decided(self) -> CheckpointNotSaved | None:
-        """After `stop`: None when it has ended; or what kept it from that, and it works again."""
+        """After `stop`: None when the worker has ended; or why the drain was taken back."""
         await self._is_decided.wait()
         return self._blocked
 
     def stop(self, reason: ResumeReason = ResumeReason.EXPLICIT_RESTART, *, may_go_on: bool = False) -> None:
-        """Take nothing new, and drain. Safe before `run` and twice; the first reason stays.
+        """Claim nothing new, and drain. Safe before `run` and twice; the first reason stays.
 
-        With `may_go_on` it works on when not everything can be paused; else that is for others to rescue.
+        With `may_go_on` the drain is taken back if a run cannot be paused; otherwise another process rescues
+        that run.
         """
         if not self._is_stopping:
             self._drain.reason = reason
@@ -297,31 +296,31 @@ class Worker:
         self._news.set()
 
     def hurry(self) -> None:
-        """Stop at once: what is in flight is paused where it is, and nothing is waited for."""
+        """Stop at once: pause the runs in flight where they are, without waiting."""
         self.stop()
         self._drain.hurry()
 
     def be_patient(self, drain_timeout: timedelta) -> None:
-        """From now on a drain waits so long for effects and for steps."""
+        """Set how long a drain waits for effects and for steps."""
         seconds = drain_timeout.total_seconds()
         self._patience = msgspec.structs.replace(self._patience, effects_s=seconds, steps_s=seconds)
         self._drain.patience = self._patience
 
     def resume_side_by_side(self, batches: int) -> None:
-        """From the next pass on so many batches of paused runs are resumed at a time."""
+        """Set how many batches of paused runs are resumed at a time, from the next pass on."""
         self._resumer.concurrency = batches
 
     @property
     def longest_stop_s(self) -> float:
-        """A drain that takes longer is stuck: a program keeps the loop from going on."""
+        """A drain that takes longer is stuck: a program blocks the event loop."""
         return self._patience.effects_s + 2 * self._patience.unwind_s + _REAPER_S
 
     def claims_in_flight(self) -> list[Claim]:
-        """What would have to be paused if the process ended now. Any thread may ask."""
+        """The claims that would have to be paused if the process ended now. Thread-safe."""
         return [one.claim for one in self._in_flight.everyone() if not one.live.is_given_up]
 
     def caller_of(self, idempotency_key: str) -> Task | None:
-        """The task whose run is calling the effect of that key here."""
+        """The task whose run in this process is calling the effect with that key."""
         live = None if self._place is None else self._place.calling.get(idempotency_key)
         return None if live is None else live.task
 
@@ -330,7 +329,7 @@ class Worker:
     async def _take_until_stopped(self) -> None:
         is_hinted = True
         while not self._is_stopping:
-            # Cleared before we look: what comes while we do is looked for in the next round.
+            # Cleared before the look: what comes during it is found in the next round.
             self._news.clear()
             try:
                 await self._take_round(is_hinted=is_hinted)
@@ -343,7 +342,7 @@ class Worker:
             self._raise_fatal()
 
     async def _take_round(self, *, is_hinted: bool) -> None:
-        """Take what is there, as far as there is room."""
+        """Claim what is ready, as far as there is room."""
         is_time = self._look_at <= _now()
         if self._in_flight.left_over:
             await self._put_back()
@@ -357,7 +356,7 @@ class Worker:
             self._troubles.worked(_TAKING)
 
     async def _wait_for_news(self) -> bool:
-        """Until there is some, or until it is time to look; whether there is some."""
+        """Until there is news, or until it is time to look; whether there is news."""
         try:
             async with asyncio.timeout_at(self._look_at):
                 await self._news.wait()
@@ -367,8 +366,8 @@ class Worker:
         return self._news.is_set()
 
     async def _look(self) -> bool:
-        """Whether there is something to take. Only read: an idle process writes nothing."""
-        # Also when it fails: a database that is away is not asked all the time.
+        """Whether there is something to claim. Only reads: an idle process writes nothing."""
+        # Set first, so that a database that is away is not asked all the time.
         self._look_at = _now() + ASK_EVERY_S
         if not self._has_warned and self._family is None:
             await self._warn_of_unknown()
@@ -393,14 +392,14 @@ class Worker:
         return seen.is_ready
 
     async def _renew_after_jump(self) -> None:
-        """By a clock that was set forward all our leases have lapsed, and others will take what we carry."""
+        """A clock that was set forward says that our leases have lapsed: renew them at once."""
         jumps = jumps_of(self._clock)
         if jumps != self._jumps:
             self._jumps = jumps
             await self._heartbeat.run_once()
 
     async def _adopt(self, family: Family) -> None:
-        """The task that we are here for is known from now on; a process before us may have left it."""
+        """Once the task of this process is chosen: an earlier process may have left it in flight."""
         await family.is_chosen.wait()
         await self.take_over()
         self._look_at = _now()
@@ -417,7 +416,7 @@ class Worker:
             )
 
     async def _listen(self, topic: str, news: asyncio.Event) -> None:
-        """All the time, so that a hint which comes while nobody waits for it is not lost."""
+        """Listen all the time, so that a notification between two waits is not lost."""
         while True:
             try:
                 if await self._store.wait_for(topic, _LISTEN_S):
@@ -426,7 +425,7 @@ class Worker:
                 await asyncio.sleep(ASK_EVERY_S)
 
     async def _take(self, room: int) -> int:
-        """Claim at most so many and begin to carry them; how many were claimed."""
+        """Claim at most so many and start them; how many were claimed."""
         if not self._names:
             return 0
         claimed = await self._claims.take(room)
@@ -444,21 +443,21 @@ class Worker:
             if problem is not None:
                 problems.append((one, problem))
         for one, _ in problems:
-            # First: who is not carried is not held, either, whatever comes of ending it.
+            # Stop renewing the lease before ending the run.
             self._heartbeat.let_go(one.claim)
         for one, problem in problems:
             await self._end_unfit(one, problem)
         return len(claimed)
 
     async def _load(self, claimed: Sequence[ClaimedRun]) -> dict[str, Past | RowDamaged]:
-        """What each program is replayed from; of a task that is damaged, what is wrong with it."""
+        """The past from which each program is replayed; for a damaged task, the damage."""
         pasts: dict[str, Past | RowDamaged] = {one.task.id: Past() for one in claimed}
         task_ids = [one.task.id for one in claimed if not _is_fresh(one)]
         if task_ids:
             try:
                 pasts |= await self._read(lambda tx: load_pasts(tx, task_ids))
             except RowDamaged:
-                # One of them must not keep the others from going on.
+                # Load each alone: one damaged task must not stop the others.
                 for task_id in task_ids:
                     pasts[task_id] = await self._load_alone(task_id)
         return pasts
@@ -470,7 +469,7 @@ class Worker:
             return damage
 
     async def _read(self, read: Callable[[Tx], T]) -> T:
-        """What was claimed is ours and stays so while the database is away: ask until it answers."""
+        """Retry while the database is away: the claims are still ours."""
         while True:
             try:
                 return await self._store.read(read)
@@ -482,7 +481,7 @@ class Worker:
     # --- carrying
 
     def _begin(self, claimed: ClaimedRun, past: Past) -> Exception | None:
-        """A child carries it from now on; or what keeps it from that."""
+        """Start a child that executes it; returns the error if that is not possible."""
         assert self._place is not None
         sleep = Sleep(self._place.sleep)
         definition = self._tasks[claimed.task.name]
@@ -494,8 +493,8 @@ class Worker:
             return error
         one = RunInFlight(execution, sleep)
         self._in_flight.take(one)
-        # Not in the task group: a program that does not end must not keep us, and what nobody foresaw in one
-        # must not end the others. The drain awaits all of them.
+        # Not in the task group: a program that does not end must not block the worker, and an unexpected
+        # error of one must not end the others. The drain awaits all of them.
         loop = asyncio.get_running_loop()
         one.child = loop.create_task(self._carry(one), name=f"holdfast {claimed.run.id}")
         one.child.add_done_callback(lambda _child: self._ended(one))
@@ -505,28 +504,28 @@ class Worker:
         try:
             await one.execution.carry()
         except asyncio.CancelledError:
-            # By us, for a reason that we know; or by somebody who ends everything, and us, too.
+            # The worker cancelled it, for a reason that it knows; or the whole process is being ended.
             return
         except SystemExit as error:
             one.trouble = RuntimeError(f"the program called sys.exit({error.code!r})")
         except PageDamaged as damage:
-            log.warning("%s could not be carried: %s", one.claim.run_id, damage)
+            log.warning("%s could not be executed: %s", one.claim.run_id, damage)
             one.trouble = damage
-        except Exception as error:  # whatever nobody foresaw
-            log.exception("%s could not be carried", one.claim.run_id)
+        except Exception as error:  # unexpected
+            log.exception("%s could not be executed", one.claim.run_id)
             one.trouble = error
 
     def _ended(self, one: RunInFlight) -> None:
-        """Its child is done, however it went."""
+        """Its child is done."""
         error = None if one.child.cancelled() else one.child.exception()
-        if error is not None and not one.is_abandoned:
+        if error is not None and one.live.phase is not RunPhase.ABANDONED:
             self._fatal = self._fatal or error
         if self._lapses and one.live.why not in _GIVEN_BACK:
             self._lapses.pop(one.claim.run_id, None)
         was_full = len(self._in_flight) >= self._capacity
         self._in_flight.put_down(one)
         self._on_let_go(one.claim.task_id, one.execution.ended)
-        # Who was carried alone has kept everybody else waiting.
+        # A run that must run alone has kept all others waiting.
         if was_full or one.claim.is_alone or self._in_flight.left_over or self._fatal is not None:
             self._news.set()
         self._drain.news.set()
@@ -554,12 +553,12 @@ class Worker:
             ends=BatchedEnds(self._store, self._clock, is_crowded=lambda: len(self._in_flight) >= CROWD),
         )
 
-    # --- what was not carried to an end
+    # --- runs that did not come to an end
 
     async def _end_unfit(self, claimed: ClaimedRun, problem: Exception) -> None:
-        """What it is replayed from is damaged: it ends here, and says why. Nobody else is harmed."""
+        """End a run whose past is damaged, with the reason; the other runs go on."""
         now = self._clock.now()
-        log.error("%s cannot be carried: %s", claimed.run.id, problem)
+        log.error("%s cannot be executed: %s", claimed.run.id, problem)
         try:
             if isinstance(problem, RowDamaged):
                 await self._store.write(
@@ -570,40 +569,40 @@ class Worker:
         except ClaimLost:
             pass
         except PageDamaged as damage:
-            # The others that were claimed with it go on; its lease lapses.
+            # Its lease lapses; the runs that were claimed with it go on.
             log.warning("%s cannot be ended: %s", claimed.run.id, damage)
         self._on_let_go(claimed.task.id, None)
 
     async def _put_back(self) -> None:
-        """Runs whose child ended without a word to the ledger: the database was away, or we have a bug."""
+        """Release runs whose child ended without a record: the database was away, or we have a bug."""
         left_over = list(self._in_flight.left_over.values())
         self._tell_lapsed(left_over)
         for one in left_over:
             with contextlib.suppress(ClaimLost):
                 if one.trouble is None:
-                    # It stays the same run; whoever claims it next replays it.
+                    # It stays the same run; the next worker that claims it replays it.
                     await self._claims.release(one.claim, due_at=self._not_before(one))
                 else:
                     await self._pause_troubled(one)
             self._in_flight.let_go([one])
 
     def _tell_lapsed(self, some: Sequence[RunInFlight]) -> None:
-        """Once for each time that a run gets into this, however often it is tried again."""
-        lapsed = [one.claim.run_id for one in some if one.live.why == LEASE_LAPSED]
+        """Log once for each run whose lease lapsed, however often it is tried again."""
+        lapsed = [one.claim.run_id for one in some if one.live.why is StopReason.LEASE_LAPSED]
         new = [run_id for run_id in lapsed if run_id not in self._lapses]
         for one in some:
             if one.live.why in _GIVEN_BACK:
                 self._lapses[one.claim.run_id] = self._lapses.get(one.claim.run_id, 0) + 1
         if new:
             log.warning(
-                "%s given back before an effect, because the lease had lapsed: this process could not renew "
+                "%s released before an effect, because the lease had lapsed: this process could not renew "
                 "it (a program that blocks the event loop? a machine that slept?), or its clock is not the "
                 "ledger's; `holdfast doctor` compares them",
                 f"{new[0]} was" if len(new) == 1 else f"{len(new)} runs ({new[0]} first) were",
             )
 
     def _not_before(self, one: RunInFlight) -> datetime | None:
-        """At once for the first time. What lapses again and again must not keep everybody busy."""
+        """None for the first lapse: at once. A run that lapses again and again waits longer each time."""
         again = self._lapses.get(one.claim.run_id, 0) - 1
         if again <= 0:
             return None
@@ -616,34 +615,34 @@ class Worker:
         except CheckpointNotSaved as problem:
             if not isinstance(one.trouble, PageDamaged):
                 raise
-            # Not to be tried again in each round: its lease lapses.
+            # Do not retry in each round: let its lease lapse.
             log.warning("%s", problem)
 
     async def _release(self, claims: Iterable[Claim]) -> None:
         for claim in claims:
-            with contextlib.suppress(HoldfastError):  # what cannot be given back lapses
+            with contextlib.suppress(HoldfastError):  # a claim that cannot be released lapses
                 await self._claims.release(claim)
             self._heartbeat.let_go(claim)
 
     # --- claims that are lost, tasks that are cancelled
 
     def _lost(self, claim: Claim) -> None:
-        """Somebody else has it: whatever the program still does counts for nothing."""
+        """Another worker has it: nothing that the program still does is written."""
         one = self._in_flight.carried.get(claim.run_id) or self._in_flight.left_over.get(claim.run_id)
         if one is None:
             return
-        one.give_up("claim lost")
+        one.give_up(StopReason.CLAIM_LOST)
         if one.child.done():
             self._in_flight.let_go([one])
         else:
-            # What an effect in flight comes to is kept as evidence, so it is not cut short.
+            # Wait for effects in flight: their outcome is kept as evidence.
             self._start(self._force(one, after_s=0.0))
 
     def _cancelled(self, claim: Claim) -> None:
-        """Told at its next call first; forced after the grace."""
+        """Its next call raises Stopping; after the grace the worker interrupts it."""
         one = self._in_flight.carried.get(claim.run_id)
-        if one is not None and not one.is_to_be_cancelled and not one.live.is_given_up:
-            one.tell("cancelled")
+        if one is not None and one.live.why is not StopReason.CANCELLED and not one.live.is_given_up:
+            one.tell(StopReason.CANCELLED)
             self._start(self._force(one, after_s=self._patience.grace_s))
 
     def _tell_cancelled(self, task_ids: frozenset[str]) -> None:
@@ -653,7 +652,7 @@ class Worker:
                     self._cancelled(one.claim)
 
     async def _follow_cancels(self) -> None:
-        """Somebody has cancelled a task; perhaps one of ours. The heartbeat tells it, too, but later."""
+        """React to cancels at once; the heartbeat notices them, too, but later."""
         while True:
             await self._cancels.wait()
             self._cancels.clear()
@@ -664,7 +663,7 @@ class Worker:
                     self._tell_cancelled(frozenset(found))
 
     async def _force(self, one: RunInFlight, *, after_s: float) -> None:
-        """A program that does not stop by itself: interrupted again and again, then ended without it."""
+        """Interrupt a program that does not stop by itself again and again; then end its run without it."""
         if await one.ends_within(after_s):
             return
         with contextlib.suppress(TimeoutError):
@@ -685,13 +684,13 @@ class Worker:
 
 
 async def _unharmed(act: Awaitable[None]) -> None:
-    """What goes wrong beside the runs must not end them."""
+    """An error in background work must not end the runs."""
     try:
         await act
     except HoldfastError as error:
         log.warning("%s", error)
-    except Exception:  # whatever nobody foresaw
-        log.exception("something beside the runs failed; they go on")
+    except Exception:  # unexpected
+        log.exception("background work failed; the runs go on")
 
 
 def _now() -> float:
@@ -699,5 +698,5 @@ def _now() -> float:
 
 
 def _is_fresh(claimed: ClaimedRun) -> bool:
-    """Nobody has carried it before, so its journal is empty. (A fork begins with a higher fence.)"""
+    """Whether it was never executed before, so that its journal is empty. (Forks have a higher fence.)"""
     return claimed.run.number == 1 and claimed.run.fence == 1

@@ -88,7 +88,7 @@ def intent_from_effect(effect: Effect, sealing: Sealing) -> tuple[Any, ...]:
         effect.scope,
         effect.name,
         effect.occurrence,
-        effect.effect_class._value_,  # which costs a tenth of `value`
+        effect.effect_class.value,
         effect.idempotency_key,
         effect.generation,
         sealing.seal(effect.request, "effects.request", effect.id),

@@ -18,7 +18,7 @@ from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import NEVER, Claims
 from holdfast.engine.client.handles import Handle, Holdfast
-from holdfast.engine.clocks.steady import steady_of
+from holdfast.engine.clocks.steady import ElapsedTime, steady_of
 from holdfast.engine.journal.scopes import load_pasts
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.program.live_run import Place, nanos_of
@@ -72,6 +72,7 @@ class Stage:
             clock=self.clock,
             nanos=nanos_of(self.clock),
             steady=steady_of(self.clock),
+            elapsed=ElapsedTime(self.clock),
             life=self._life,
             threads=self._threads,
             digest_key=b"stage",

@@ -26,7 +26,7 @@ from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import NEVER, ClaimedRun, Claims
-from holdfast.engine.clocks.steady import steady_of
+from holdfast.engine.clocks.steady import ElapsedTime, steady_of
 from holdfast.engine.conversation.questions import answering
 from holdfast.engine.journal.scopes import Key, Past, load_pasts
 from holdfast.engine.ledger.ledger import NewTask, creating, opened
@@ -435,6 +435,7 @@ class _Process:
             clock=world.clock,
             nanos=nanos_of(world.clock),
             steady=steady_of(world.clock),
+            elapsed=ElapsedTime(world.clock),
             life=life,
             threads=StepThreads(8),
             digest_key=b"crash_everywhere",

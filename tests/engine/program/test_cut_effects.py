@@ -430,3 +430,74 @@ async def test_killed_between_the_cancel_and_the_next_call_it_is_settled_by_whoe
     else:
         assert await handle.status() is TaskStatus.NEEDS_REVIEW
     assert world.done["a"] == (2 if effect == "keyed" and dies == "in the cancel" else 1)
+
+
+# --- effects that fail while they are cancelled
+
+
+def failing_beside(world: World, stage: Stage, *, goes_on: bool = False, dies: bool = False) -> Any:
+    """A program whose effect is performed and raises while it is being cancelled; and which does not come to
+    call it again in its next run, because the step beside it fails first."""
+    stage.landing_s = 30.0
+    lives: list[int] = []
+
+    @hf.tool(effect=hf.opaque)
+    async def act(name: str) -> str:
+        world.done[name] += 1
+        world.begin()
+        is_cancelled.set()
+        await asyncio.sleep(0)
+        raise LookupError("500, after all")
+
+    async def fail() -> None:
+        if lives == [1]:
+            await is_cancelled.wait()
+        raise ValueError("rough sea")
+
+    @hf.task(attempts=2, backoff=0)
+    async def acts(run: hf.Run) -> str:
+        lives.append(len(lives) + 1)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run.step(fail))
+                group.create_task(call(run))
+        except* (ValueError, hf.StepFailed):
+            if dies and lives == [1]:
+                raise Crashed from None
+            if not goes_on:
+                raise
+        return str(await run.step(note))
+
+    async def call(run: hf.Run) -> None:
+        if lives != [1]:
+            await asyncio.Event().wait()
+        await run.tool(act, {"name": "a"}, id="a")
+
+    async def note() -> str:
+        world.seen.append("went on")
+        return "went on"
+
+    is_cancelled = asyncio.Event()
+    return acts
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_failure_that_the_program_did_not_come_to_see_is_put_before_a_person(
+    stage: Stage, world: World, goes_on: bool
+) -> None:
+    handle = await carried(stage, failing_beside(world, stage, goes_on=goes_on))
+
+    assert await handle.status() is TaskStatus.NEEDS_REVIEW
+    assert statuses(stage, handle) == [EffectStatus.UNKNOWN]
+    assert (world.done, world.seen) == ({"a": 1}, [])
+
+
+async def test_killed_before_that_the_next_life_puts_it_before_a_person(stage: Stage, world: World) -> None:
+    task = failing_beside(world, stage, dies=True)
+    handle = await carried(stage, task)
+    await stage.open(task)
+    await stage.settle()
+
+    assert await handle.status() is TaskStatus.NEEDS_REVIEW
+    assert statuses(stage, handle) == [EffectStatus.UNKNOWN]
+    assert world.done == {"a": 1}

@@ -252,7 +252,7 @@ async def test_a_failure_that_ends_the_run_by_way_of_others_is_in_doubt_too(
     handle = await started(stage, agent)
 
     assert await handle.status() is TaskStatus.NEEDS_REVIEW
-    assert bank.paid["ann"] == 1
+    assert set(bank.paid.values()) == {1}  # in a group, on a server, either may be called first
     assert EffectStatus.UNKNOWN in statuses(stage, handle)
 
 

@@ -192,6 +192,43 @@ async def test_a_clock_that_was_set_back_does_not_hide_a_freeze(
     assert statuses(stage, handle) == [EffectStatus.FAILED]
 
 
+async def test_a_clock_that_was_set_forward_does_not_settle_the_effect_of_a_frozen_worker_early(
+    stage: Stage,
+    other: Stage,
+    world: World,
+    steady: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker is frozen inside the call: when it wakes, it sends. No person may be asked before that."""
+    at_the_freeze: list[list[EffectStatus]] = []
+
+    @hf.tool(effect=hf.opaque, name="send")
+    async def send(text: str) -> str:
+        monkeypatch.setattr(stage._claims, "take", take_nothing)  # who is frozen takes nothing
+        steady(LEASE_NS)
+        stage.clock.jump(seconds=(LEASE + TIMEOUT).total_seconds())
+        await other.rescue_lapsed()
+        await other.settle()
+        at_the_freeze.append(statuses(other, handle))
+        return world.send(text)
+
+    @hf.task(attempts=1)
+    async def sends(run: hf.Run) -> str:
+        return str(await run.step(send, "hello"))
+
+    await stage.open(sends)
+    await other.open(sends)
+    handle = await stage.start(sends())
+    await stage.settle()
+    steady(LEASE_NS + TIMEOUT // timedelta(microseconds=1) * 1000)
+    stage.clock.advance(seconds=(LEASE + TIMEOUT).total_seconds())
+    await other.settle()
+
+    assert at_the_freeze == [[EffectStatus.INTENT]]
+    assert world.sent == {"hello": 1}
+    assert statuses(other, handle) == [EffectStatus.UNKNOWN]
+
+
 async def test_a_function_whose_thread_begins_late_is_not_called(
     stage: Stage, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -570,12 +607,12 @@ async def test_a_boot_that_nobody_knows_is_waited_for_like_one_that_may_be_alive
     task = sending(world, hf.verifiable(world.verify), timeout="1h")
     world.dies = True
     await stage.open(task)
+    await other.open(task)
     started_at = stage.clock.now()
     handle = await stage.start(task())
     await stage.settle()
     execute(stage.store, "DELETE FROM boots")
     stage.clock.advance(seconds=LEASE.total_seconds())
-    await other.open(task)
     await other.rescue_lapsed()
     await other.settle()
     before = (await handle.task()).status

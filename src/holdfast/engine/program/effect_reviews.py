@@ -69,9 +69,12 @@ def failed_unsurely(past: Past, keys: Iterable[Key]) -> list[Effect]:
     Effects of finished turns are left out: the program went on from them, and they are not replayed.
     """
     found = [past.effects[key] for key in dict.fromkeys(keys) if key in past.effects and past.find(key)]
-    return [
-        effect for effect in found if effect.effect_class is EffectClass.OPAQUE and may_have_happened(effect)
-    ]
+    return [effect for effect in found if is_in_doubt_once_failed(effect)]
+
+
+def is_in_doubt_once_failed(effect: Effect) -> bool:
+    """Whether it failed, and only a person can tell whether it happened all the same."""
+    return effect.effect_class is EffectClass.OPAQUE and may_have_happened(effect)
 
 
 # --- putting an effect before a person
@@ -94,7 +97,7 @@ def doubting(effect: Effect, claim: Claim, beside: Iterable[Key], now: datetime)
     """
     failure = failure_in(effect)
     why = (
-        f"it raised {failure.kind}: {failure.message}, and the task ended with that error; "
+        f"it raised {failure.kind}: {failure.message}, and the task did not go on from that error; "
         "the effect may have happened all the same"
     )
     in_doubt = Failure(kind="unknown", message=why, facts={**failure.facts, "raised": failure.kind})

@@ -21,7 +21,7 @@ from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.journal.codec import MAX_MESSAGE_CHARS, failure_of
 from holdfast.engine.journal.scopes import Key, Past, opened_step
-from holdfast.engine.program.effect_reviews import certain, doubt
+from holdfast.engine.program.effect_reviews import certain, doubt, doubting, is_in_doubt_once_failed
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.steps import Doing, StepRunner, time_of
@@ -192,9 +192,11 @@ class EffectSettler:
             has_ended = life.has_died(await live.read(lambda tx: tx.boots.get(boot_id)))
         if has_ended or until is None:
             return
-        until += doubt_about(live.clock, effect.created_at)
-        if live.clock.now() < until:
-            await self._until_ended(boot_id, until)
+        began_at = effect.created_at
+        duration = until - began_at + doubt_about(live.clock, began_at)
+        left = live.place.elapsed.left_of(duration, effect.idempotency_key, began_at)
+        if left > timedelta(0):
+            await self._until_ended(boot_id, live.clock.now() + left)
 
     def has_other_arguments(self, doing: Doing, effect: Effect) -> bool:
         """Whether the program now calls it with other arguments: then `verify` and a repeat say nothing."""
@@ -295,7 +297,13 @@ class EffectSettler:
     async def cut_short(self, doing: Doing, spec: EffectSpec) -> None:
         """The program no longer waits for an effect that was begun: note that before the program goes on."""
         live, effect = self._live, self._past.effects.get(doing.key)
-        if effect is None or effect.status is not EffectStatus.INTENT:
+        if effect is None:
+            return
+        if is_in_doubt_once_failed(effect) and not live.is_stopping:
+            # It failed while it was being cancelled, so the program never saw that error.
+            self._cut[doing.key] = (doing, spec)
+            self._on_cut()
+        if effect.status is not EffectStatus.INTENT:
             return
         if live.is_stopping:
             if live.must_cancel and spec.is_local:
@@ -349,9 +357,25 @@ class EffectSettler:
                 else:
                     await self._doubt_cut(doing, effect)
                 effect = self._past.effects.get(key)
+            if effect is not None and is_in_doubt_once_failed(effect):
+                effect = await self._doubt_failed(effect)
             if effect is not None and effect.status is EffectStatus.UNKNOWN:
                 await self._park(effect)
             self._cut.pop(key, None)
+
+    async def _doubt_failed(self, effect: Effect) -> Effect:
+        """It raised, and the program did not see that: put it before a person."""
+        live = self._live
+        put_in_doubt = doubting(effect, live.claim, self._past.beside(effect.key), live.clock.now())
+
+        def note_doubt(tx: Tx) -> Effect:
+            tx.journal.require(live.claim)
+            put_in_doubt(tx)
+            return tx.effects.again(effect)
+
+        found = self._past.effects[effect.key] = await live.write(note_doubt)
+        self._past.forget(effect.key)
+        return found
 
 
 def with_other_arguments(why: str) -> str:

@@ -27,7 +27,7 @@ from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.core.transport import is_transport_error
 from holdfast.engine.journal.codec import failure_of, preview_of
-from holdfast.engine.journal.scopes import Called, Past, inside_step
+from holdfast.engine.journal.scopes import Called, Key, Past, inside_step
 from holdfast.engine.program.effect_reviews import certain, doubt, failure_in, follow_review, is_certain
 from holdfast.engine.program.effect_settling import (
     Again,
@@ -155,6 +155,8 @@ class Effects:
         self._stepper = stepper
         self._park = park
         self._settler = EffectSettler(live, past, stepper, park=park, until_ended=until_ended, on_cut=on_cut)
+        # Effects whose failure the program has seen since this process executes the run.
+        self.raised: set[Key] = set()
         # With its present lease; worked out anew when that was renewed.
         self._newest: Claim | None = None
         self._lease_us = 0
@@ -168,6 +170,7 @@ class Effects:
         except Drift as drift:
             is_known, result = await self.beside_drift(doing, spec, drift)
         except StepFailed as failed:
+            self.raised.add(doing.key)
             if spec.effect_class is EffectClass.OPAQUE and doing.key not in past.effects:
                 # A fork has the step of its origin but not the effect, so a retry must not repeat it.
                 failed.__holdfast_keys__ = ()  # type: ignore[attr-defined]
@@ -194,6 +197,7 @@ class Effects:
                     case Definite(error):
                         await self._stepper.after_failure(doing, error)
                     case Raised(failure, cause):
+                        self.raised.add(doing.key)
                         raise self._stepper.revived(doing, failure) from cause
                     case _:
                         continue

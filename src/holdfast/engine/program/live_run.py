@@ -23,6 +23,7 @@ from holdfast.engine.aio.eager import begin
 from holdfast.engine.aio.threads import AtWork
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import exonerate
+from holdfast.engine.clocks.steady import ElapsedTime
 from holdfast.engine.journal.codec import Exited
 from holdfast.engine.ledger.batched_ends import BatchedEnds, GoodEnd
 from holdfast.engine.program.run_phase import HELD, PROGRAM_OVER, RunPhase, StopReason, move
@@ -72,6 +73,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     keeping: set[str] = msgspec.field(default_factory=set)
     # Effects that run in threads.
     at_work: AtWork = msgspec.field(default_factory=AtWork)
+    # For waits that a wall clock must not cut short.
+    elapsed: ElapsedTime
 
 
 def nanos_of(clock: Clock) -> Callable[[], int]:

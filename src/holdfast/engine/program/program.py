@@ -187,8 +187,14 @@ class Program:
 
     async def ask_about(self, failed: Sequence[Key]) -> None:
         """Before a program that these failed steps ended is tried again, or fails: if one of them is an
-        opaque effect that may have happened, wait for a person's decision. Raises Stopping then."""
-        effects = failed_unsurely(self.past, failed)
+        opaque effect that may have happened, wait for a person's decision. Raises Stopping then.
+
+        The same for a failed effect that the program has not come to see: a call beside it failed first.
+        """
+        seen = set() if self._effects_here is None else self._effects_here.raised
+        effects = failed_unsurely(
+            self.past, [*failed, *(key for key in self.past.effects if key not in seen)]
+        )
         if not effects:
             return
         claim, now = self.live.claim, self.live.clock.now()

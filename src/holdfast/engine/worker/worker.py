@@ -30,7 +30,7 @@ from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import ClaimedRun, Claims, Family, unknown_names
 from holdfast.engine.claims.heartbeat import Heartbeat
 from holdfast.engine.clocks.skew import SkewWatch
-from holdfast.engine.clocks.steady import steady_of
+from holdfast.engine.clocks.steady import ElapsedTime, steady_of
 from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.journal.scopes import Past, load_pasts
 from holdfast.engine.ledger.batched_ends import BatchedEnds
@@ -544,6 +544,7 @@ class Worker:
             clock=self._clock,
             nanos=nanos_of(self._clock),
             steady=steady_of(self._clock),
+            elapsed=ElapsedTime(self._clock),
             life=self._life,
             threads=self._threads,
             digest_key=digest_key,

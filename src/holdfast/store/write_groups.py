@@ -30,6 +30,7 @@ class Pending(msgspec.Struct, Generic[T], eq=False):
     """One write that waits, and where its answer goes."""
 
     write: Write[T]
+    is_crowd: bool
     loop: asyncio.AbstractEventLoop | None = None
     future: asyncio.Future[T] | None = None
     ready: threading.Event | None = None
@@ -39,9 +40,9 @@ class Pending(msgspec.Struct, Generic[T], eq=False):
     # Why a first attempt on the caller's own thread did not settle it.
     cause: Exception | None = None
 
-    @property
-    def is_crowd(self) -> bool:
-        return getattr(self.write, "is_crowd", False)
+    @classmethod
+    def of(cls, write: Write[T]) -> Pending[T]:
+        return cls(write, getattr(write, "is_crowd", False))
 
     @property
     def is_joined(self) -> bool:

@@ -59,11 +59,12 @@ class Writer:
 
     async def write(self, write: Write[T]) -> T:
         loop = asyncio.get_running_loop()
-        caller = asyncio.current_task(loop)
-        pending: Pending[T] = Pending(write)
-        if not self._waiting and self._inline.admits(loop, caller):
-            session, lock = self._free_session()
-            if lock is not None:
+        pending = Pending.of(write)
+        if not self._waiting and self._inline.is_quiet:
+            caller = asyncio.current_task(loop)
+            free = self._free_session() if self._inline.admits(loop, caller) else None
+            if free is not None:
+                session, lock = free
                 try:
                     self._run_inline(session, pending)
                 finally:
@@ -77,7 +78,7 @@ class Writer:
         return await pending.future
 
     def write_now(self, write: Write[T]) -> T:
-        pending = Pending(write)
+        pending = Pending.of(write)
         if self._waiting or not self._run_here(pending):
             ready = pending.on_thread()
             self._enqueue(pending)
@@ -114,12 +115,12 @@ class Writer:
 
     # --- on the caller's thread
 
-    def _free_session(self) -> tuple[Session, threading.Lock | None]:
-        """A session that no thread uses, with its lock, which is ours now; or no lock."""
+    def _free_session(self) -> tuple[Session, threading.Lock] | None:
+        """A session that no thread uses, and its lock, which the caller must release; or None."""
         for session, lock in zip(self._sessions, self._locks, strict=True):
             if lock.acquire(blocking=False):
                 return session, lock
-        return self._sessions[0], None
+        return None
 
     def _run_inline(self, session: Session, pending: Pending[Any]) -> None:
         """Settles it, unless a writer's thread must take it: waiting for a server, or for another process,
@@ -147,9 +148,10 @@ class Writer:
 
     def _run_here(self, pending: Pending[Any]) -> bool:
         """True when it has its answer; False when no session was free."""
-        session, lock = self._free_session()
-        if lock is None:
+        free = self._free_session()
+        if free is None:
             return False
+        session, lock = free
         try:
             self._refuse_when_closed()
             self._run(session, [pending])

@@ -15,14 +15,13 @@ PER_CONTEXT = {
     ("engine/journal/scopes.py", "inside_step"): "the step whose function is being called",
     ("integrations/pydantic_ai.py", "_agent_in_run"): "the run that calls the agent",
     ("runtimes/command.py", "_given"): "what a run gives to a step that must not be among its arguments",
+    ("store/inline_write.py", "_behalf"): "the task that waits for the task which writes",
     ("tools/restart.py", "_gateway"): "the gateway that runs the calling task",
 }
 # They belong to the process or the thread itself, so a second one would be wrong.
 PER_PROCESS = {
     ("core/known_secrets.py", "_of_this_process"): "every log line and every record is redacted",
-    ("engine/aio/eager.py", "_here"): "the spare asyncio tasks of the loop that runs in this thread",
     ("store/guard.py", "_SENTRY"): "audit hooks and POSIX locks belong to the process",
-    ("store/running_loop.py", "_last"): "the loop of the thread that asked last; on Python 3.11 alone",
 }
 # Each value follows from the arguments alone, or from files of the package, so dropping it is harmless.
 CACHES = {

@@ -15,7 +15,7 @@ from bench.measure import Report, timed
 from bench.recovery import kill_a_process, recover
 from holdfast.core.clock import SystemClock
 from holdfast.core.ids import new_run_id, new_task_id
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.store import Store, Tx
@@ -48,7 +48,7 @@ def fill(store: Store, finished: int) -> None:
             status=TaskStatus.SUCCEEDED,
             result=b"null",
         )
-        run = Run(
+        run = RunRecord(
             id=new_run_id(now),
             task_id=task.id,
             task_name="bench",
@@ -64,7 +64,7 @@ def fill(store: Store, finished: int) -> None:
         tasks = [msgspec.structs.replace(task, id=new_task_id(now)) for _ in range(count)]
         runs = [msgspec.structs.replace(run, id=new_run_id(now), task_id=one.id) for one in tasks]
 
-        def save(tx: Tx, tasks: list[Task] = tasks, runs: list[Run] = runs) -> None:
+        def save(tx: Tx, tasks: list[Task] = tasks, runs: list[RunRecord] = runs) -> None:
             for one in tasks:
                 tx.tasks.create(one)
             tx.runs.create_many(runs)

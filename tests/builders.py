@@ -37,7 +37,7 @@ from holdfast.core.ids import (
 from holdfast.core.manifest import Manifest, Restart
 from holdfast.core.message import Message, Role
 from holdfast.core.plan import Cursor, Plan, PlanItem
-from holdfast.core.run import TASK_STATUS_OF, Run
+from holdfast.core.run import TASK_STATUS_OF, RunRecord
 from holdfast.core.schedule import Firing, Wake, WakeReason
 from holdfast.core.session import Session
 from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind, Step
@@ -99,7 +99,7 @@ def a_task(**changes: Any) -> Task:
     return Task(**task | changes)
 
 
-def a_run(task: Task, **changes: Any) -> Run:
+def a_run(task: Task, **changes: Any) -> RunRecord:
     """A run of the task; what its status demands is filled in."""
     now = changes.get("created_at", START)
     status = changes.get("status", RunStatus.QUEUED)
@@ -120,10 +120,10 @@ def a_run(task: Task, **changes: Any) -> Run:
         "updated_at": now,
         "ended_at": now if is_terminal(status) else None,
     }
-    return Run(**run | changes)
+    return RunRecord(**run | changes)
 
 
-def a_checkpoint(run: Run, **changes: Any) -> Checkpoint:
+def a_checkpoint(run: RunRecord, **changes: Any) -> Checkpoint:
     """A checkpoint of the run; its document agrees with it."""
     now = changes.get("created_at", START)
     checkpoint_id = changes.get("id", new_checkpoint_id(now))
@@ -162,7 +162,7 @@ def a_checkpoint(run: Run, **changes: Any) -> Checkpoint:
     return Checkpoint(**checkpoint | changes)
 
 
-def a_step(run: Run, **changes: Any) -> Step:
+def a_step(run: RunRecord, **changes: Any) -> Step:
     step: dict[str, Any] = {
         "task_id": run.task_id,
         "name": "look",
@@ -332,7 +332,7 @@ def due_by(store: Store, moment: datetime) -> list[Delivery]:
     return store.read_now(read)
 
 
-def put(tx: Tx, task: Task, *runs: Run, checkpoints: tuple[Checkpoint, ...] = ()) -> None:
+def put(tx: Tx, task: Task, *runs: RunRecord, checkpoints: tuple[Checkpoint, ...] = ()) -> None:
     """A task with its runs and checkpoints, just as they are."""
     tx.tasks.create(task)
     for run in runs:
@@ -342,7 +342,7 @@ def put(tx: Tx, task: Task, *runs: Run, checkpoints: tuple[Checkpoint, ...] = ()
 
 def stored_run(
     store: Store, status: RunStatus = RunStatus.QUEUED, *, task: dict[str, Any] | None = None, **changes: Any
-) -> Run:
+) -> RunRecord:
     """A run in the ledger, with its task in the status that fits."""
     its_task = a_task(**{"status": TASK_STATUS_OF.get(status, TaskStatus.QUEUED)} | (task or {}))
     run = a_run(its_task, status=status, **changes)
@@ -350,13 +350,13 @@ def stored_run(
     return run
 
 
-def running_run(store: Store, **changes: Any) -> tuple[Run, Claim]:
+def running_run(store: Store, **changes: Any) -> tuple[RunRecord, Claim]:
     """A run that BOOT carries, and the claim that proves it."""
     run = stored_run(store, RunStatus.RUNNING, **changes)
     return run, claim_of(run)
 
 
-def claim_of(run: Run) -> Claim:
+def claim_of(run: RunRecord) -> Claim:
     assert run.claimed_by is not None
     assert run.lease_until is not None
     return Claim(

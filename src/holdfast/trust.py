@@ -18,7 +18,7 @@ from typing import NamedTuple
 _MAX_LINKS = 40
 
 
-class Place(NamedTuple):
+class PathEntry(NamedTuple):
     """One file, link or directory on a path."""
 
     path: Path
@@ -49,7 +49,7 @@ def why_not_trusted(
 
 def why_not(path: Path, found: os.stat_result, *, is_private: bool = False) -> str | None:
     """The same for what was found under this path, without checking the directories above it."""
-    place = Place(path, found)
+    place = PathEntry(path, found)
     problem = _why_foreign(place) or _why_writable(place)
     mode = stat.S_IMODE(found.st_mode)
     if problem is None and is_private and mode & 0o077:
@@ -97,19 +97,19 @@ def sync_directory(path: Path) -> None:
         os.close(directory)
 
 
-def way_to(path: Path) -> Iterator[Place]:
+def way_to(path: Path) -> Iterator[PathEntry]:
     """Every directory and link on the path, from the root on, and finally the file itself."""
     # In reverse, so that the next part is at the end.
     waiting = [*reversed(path.absolute().parts[1:])]
     at, links = Path(path.absolute().anchor), 0
-    yield Place(at, at.lstat())
+    yield PathEntry(at, at.lstat())
     while waiting:
         name = waiting.pop()
         if name == "..":
             at = at.parent
             continue
         found = (at / name).lstat()
-        yield Place(at / name, found)
+        yield PathEntry(at / name, found)
         if not stat.S_ISLNK(found.st_mode):
             at = at / name
             continue
@@ -122,7 +122,7 @@ def way_to(path: Path) -> Iterator[Place]:
         waiting.extend(reversed([part for part in target.parts if part != target.anchor]))
 
 
-def _why_foreign(place: Place) -> str | None:
+def _why_foreign(place: PathEntry) -> str | None:
     owner = place.found.st_uid
     if owner in (os.geteuid(), 0):
         return None
@@ -135,7 +135,7 @@ def _why_foreign(place: Place) -> str | None:
     )
 
 
-def _why_writable(place: Place, *, may_be_sticky: bool = False) -> str | None:
+def _why_writable(place: PathEntry, *, may_be_sticky: bool = False) -> str | None:
     if stat.S_ISLNK(place.found.st_mode):  # the mode of a link has no meaning
         return None
     mode = stat.S_IMODE(place.found.st_mode)

@@ -75,6 +75,16 @@ def test_no_name_in_the_package_holds_a_word_that_we_do_not_use() -> None:
     assert found == []
 
 
+def test_no_two_modules_define_a_class_of_the_same_name() -> None:
+    """A reader who sees a name in an import or a traceback knows which thing is meant."""
+    places: dict[str, set[str]] = {}
+    for name in declared_names():
+        if name.kind == "class" and not name.text.startswith("_"):
+            places.setdefault(name.text, set()).add(name.where)
+
+    assert {text: where for text, where in places.items() if len(where) > 1} == {}
+
+
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_no_table_and_no_column_holds_a_word_that_we_do_not_use(dialect: str) -> None:
     unused = unused_words()

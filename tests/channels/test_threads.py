@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.channels.threads import ChannelThreads, NotBegun
+from holdfast.channels.threads import ChannelThreads, ThreadsBusy
 from tests.engine.workers import soon
 
 
@@ -29,7 +29,7 @@ async def test_what_takes_too_long_is_told_so_and_what_never_began_is_known() ->
 
     with pytest.raises(TimeoutError, match="hook took longer"):
         await threads.call(lambda: gate.wait(60), timeout_s=0.05, give_up=given_up.set)
-    with pytest.raises(NotBegun, match="hook was busy"):
+    with pytest.raises(ThreadsBusy, match="hook was busy"):
         await threads.call(lambda: gate.wait(60), timeout_s=0.05)
 
     assert given_up.is_set()
@@ -61,7 +61,7 @@ async def test_what_would_begin_after_we_stood_still_does_not() -> None:
     threads = ChannelThreads("hook", monotonic=lambda: next(times))
     done: list[int] = []
 
-    with pytest.raises(NotBegun, match="too late"):
+    with pytest.raises(ThreadsBusy, match="too late"):
         await threads.call(lambda: done.append(1), timeout_s=20)
 
     assert done == []

@@ -17,8 +17,8 @@ import msgspec
 from holdfast.core.checkpoint import Checkpoint
 from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
-from holdfast.core.run import TASK_STATUS_OF, Queue, Run
-from holdfast.core.scope import FinishedTurn, ListDelta, Loop, Mail, Question
+from holdfast.core.run import TASK_STATUS_OF, Queue, RunRecord
+from holdfast.core.scope import FinishedTurn, ListDelta, LoopPosition, Mail, Question
 from holdfast.core.step import Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import (
@@ -57,7 +57,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a ledger says, at one moment."""
 
     tasks: dict[str, Task]
-    runs: dict[str, Run]
+    runs: dict[str, RunRecord]
     checkpoints: dict[str, Checkpoint]
     steps: list[Step]
     events: list[Event]
@@ -66,7 +66,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     effects: dict[str, Effect]
     turns: list[FinishedTurn]
     # These by task and path.
-    loops: dict[tuple[str, str], Loop]
+    loops: dict[tuple[str, str], LoopPosition]
     open_scopes: set[tuple[str, str]]
     finished_scopes: set[tuple[str, str]]
     deltas: list[ListDelta]
@@ -75,7 +75,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     # Of the ledger; None when nothing in it is sealed.
     key: LedgerKey | None
 
-    def runs_of(self, task_id: str) -> list[Run]:
+    def runs_of(self, task_id: str) -> list[RunRecord]:
         return sorted((r for r in self.runs.values() if r.task_id == task_id), key=lambda run: run.number)
 
     def is_committed(self, task_id: str, scope: str) -> bool:
@@ -210,7 +210,7 @@ def assert_tasks_show_what_their_last_run_shows(contents: Contents) -> None:
         assert (task.cleanup_after is not None) == task.has_ended
 
 
-def _status_shown(run: Run) -> TaskStatus:
+def _status_shown(run: RunRecord) -> TaskStatus:
     is_reviewed = run.status is RunStatus.WAITING and (run.waits_on or "").startswith("review:")
     return TaskStatus.NEEDS_REVIEW if is_reviewed else TASK_STATUS_OF[run.status]
 
@@ -243,7 +243,7 @@ def assert_nothing_is_stuck(contents: Contents) -> None:
                 assert is_terminal(run.status)
 
 
-def assert_something_will_wake(run: Run, contents: Contents) -> None:
+def assert_something_will_wake(run: RunRecord, contents: Contents) -> None:
     """What a run waits for can still come; what has come already would have woken it."""
     assert run.waits_on
     what, _, name = run.waits_on.partition(":")
@@ -476,8 +476,8 @@ class Story:
             self.runs[run_id] = RunStatus(to.value)
 
 
-def _by_task(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    lines: dict[str, list[Run]] = defaultdict(list)
+def _by_task(runs: Iterable[RunRecord]) -> dict[str, list[RunRecord]]:
+    lines: dict[str, list[RunRecord]] = defaultdict(list)
     for run in runs:
         lines[run.task_id].append(run)
     return lines

@@ -20,7 +20,7 @@ import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.store import Store
-from holdfast.testing import Call, Crashed, FailingStore, Failpoint, FakeClock, memory_store
+from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RecordedWrite, memory_store
 from tests.crash.facts import Fact, Log, assert_facts_stand, read_facts
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place
@@ -120,7 +120,7 @@ def memory(quick_path: Path) -> Iterator[MemoryLedger]:
     ledger.store.close()
 
 
-def points_of(calls: Sequence[Call], *, turn: int) -> list[Failpoint]:
+def points_of(calls: Sequence[RecordedWrite], *, turn: int) -> list[Failpoint]:
     """Before, inside and after each call. What happens inside is undone, so one statement of each is enough;
     which one it is changes with the turn."""
     if os.environ.get("HOLDFAST_EVERY_STATEMENT"):

@@ -23,7 +23,7 @@ from holdfast.store import checksums
 from holdfast.store.locks import BootLock, HomeLock
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock
-from holdfast.views.health import Verdict
+from holdfast.views.health import CheckStatus
 from tests.builders import FAILURE, a_boot, stored_checkpoint, stored_run
 from tests.doors.calls import Opens, Run
 
@@ -248,4 +248,4 @@ def test_a_ledger_without_page_checksums_is_a_warning_with_its_remedy(
 def test_a_server_without_page_checksums_is_a_warning_with_its_remedy() -> None:
     found = check_checksums("off", "pg_checksums --enable")
 
-    assert (found.verdict, found.remedy) == (Verdict.WARN, "pg_checksums --enable")
+    assert (found.verdict, found.remedy) == (CheckStatus.WARN, "pg_checksums --enable")

@@ -10,10 +10,10 @@ import pytest
 from holdfast.cli import screen as screens
 from holdfast.cli.follow import MAX_TREE, Tree, answer_of, look, look_at_tree, words_of
 from holdfast.cli.output import Output
-from holdfast.cli.screen import Glance, WaitingNotes, screen_for
+from holdfast.cli.screen import Glance, PlainLines, screen_for
 from holdfast.core.errors import BadInput
 from holdfast.core.events import Event, EventKind
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.store import Tx
@@ -48,7 +48,7 @@ def test_without_a_terminal_progress_is_told_now_and_then_and_only_when_there_is
 ) -> None:
     moments = itertools.count(0.0, screens.TELL_EVERY_S / 2)
     monkeypatch.setattr(screens, "time", SimpleNamespace(monotonic=lambda: next(moments)))
-    remarks = WaitingNotes(Output(as_json=False))
+    remarks = PlainLines(Output(as_json=False))
 
     for done in (0, 1, 2, 2, 2, 3, 4):
         remarks.show(Glance(status="running", done=done))
@@ -214,5 +214,5 @@ def test_what_is_no_answer_is_asked_for_again(typed: str) -> None:
         answer_of(question, typed)
 
 
-def run_of_nobody() -> Run:
+def run_of_nobody() -> RunRecord:
     return a_run(a_task())

@@ -23,7 +23,7 @@ from holdfast.core.transitions import DeliveryStatus, EffectStatus, RunStatus, T
 from holdfast.engine.conversation.transcripts import new_message, post
 from holdfast.engine.recovery.checkpoints import build
 from holdfast.store import Store, Tx
-from holdfast.views.visibility import PLACES, Seen
+from holdfast.views.visibility import PLACES, Exposure
 from tests.api.stand_in import READ_TOKEN, House, a_house
 from tests.builders import START, a_delivery, a_run, a_task, an_effect, put
 from tests.conftest import quick_directory
@@ -40,8 +40,8 @@ SESSION = "agent:ada:main"
 
 
 # What may show stored values as they are.
-WHOLE_METHODS = {name for place in PLACES if place.seen is Seen.WHOLE for name in place.methods}
-WHOLE_COMMANDS = {name for place in PLACES if place.seen is Seen.WHOLE for name in place.commands}
+WHOLE_METHODS = {name for place in PLACES if place.seen is Exposure.WHOLE for name in place.methods}
+WHOLE_COMMANDS = {name for place in PLACES if place.seen is Exposure.WHOLE for name in place.commands}
 
 
 def test_the_table_of_security_md_is_that_of_the_code() -> None:
@@ -225,4 +225,4 @@ def test_a_secret_at_the_end_of_what_is_logged_leaves_no_beginning() -> None:
 
 def test_every_place_is_told_once() -> None:
     assert len({place.where for place in PLACES}) == len(PLACES)
-    assert {place.seen for place in PLACES} == set(Seen)
+    assert {place.seen for place in PLACES} == set(Exposure)

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import NEVER, Claims
@@ -21,7 +21,7 @@ from holdfast.engine.client.handles import Handle, Holdfast
 from holdfast.engine.clocks.steady import ElapsedTime, steady_of
 from holdfast.engine.journal.scopes import load_pasts
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
-from holdfast.engine.program.live_run import Place, nanos_of
+from holdfast.engine.program.live_run import RunHost, nanos_of
 from holdfast.engine.program.restart_requests import RestartAsk
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.secrets import Secrets
@@ -67,7 +67,7 @@ class Stage:
             self.store, self.clock, self._life.id, names=sorted(self._known) or None, lease=LEASE
         )
         self._threads = StepThreads(4)
-        self._place = Place(
+        self._place = RunHost(
             store=self._failing,
             clock=self.clock,
             nanos=nanos_of(self.clock),
@@ -230,7 +230,7 @@ class Stage:
     async def events(self, handle: Handle[Any], *kinds: EventKind) -> list[Event]:
         return [event for event in await handle.events() if not kinds or event.kind in kinds]
 
-    async def runs(self, handle: Handle[Any]) -> list[Run]:
+    async def runs(self, handle: Handle[Any]) -> list[RunRecord]:
         return await self.store.read(lambda tx: tx.runs.of_task(handle.id))
 
     async def review(self) -> Effect:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import holdfast as hf
 from holdfast.core.clock import Clock
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.aio.background import beside
 from holdfast.engine.claims.boots import Life
@@ -36,7 +36,7 @@ class Process:
         self.holdfast = holdfast
         self.worker = worker
 
-    async def runs(self, task_id: str) -> list[Run]:
+    async def runs(self, task_id: str) -> list[RunRecord]:
         return await self.holdfast.store.read(lambda tx: tx.runs.of_task(task_id))
 
 

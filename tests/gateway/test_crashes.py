@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.gateway.crashes import Crashes, Patience
+from holdfast.gateway.crashes import Crashes, SupervisorTimeouts
 
 WHOLE, HALF = 1.0, 0.0
 
@@ -16,7 +16,7 @@ def crash(
 
 
 def test_each_wait_is_twice_the_one_before_up_to_the_longest() -> None:
-    crashes = Crashes(Patience())
+    crashes = Crashes(SupervisorTimeouts())
 
     waits = [crash(crashes) for _ in range(10)]
 
@@ -24,7 +24,7 @@ def test_each_wait_is_twice_the_one_before_up_to_the_longest() -> None:
 
 
 def test_jitter_takes_half_of_a_wait_at_most() -> None:
-    crashes = Crashes(Patience())
+    crashes = Crashes(SupervisorTimeouts())
 
     waits = [crash(crashes, jitter=HALF) for _ in range(3)]
 
@@ -32,7 +32,7 @@ def test_jitter_takes_half_of_a_wait_at_most() -> None:
 
 
 def test_a_thousand_crashes_still_have_a_wait() -> None:
-    crashes = Crashes(Patience())
+    crashes = Crashes(SupervisorTimeouts())
 
     waits = [crash(crashes) for _ in range(1000)]
 
@@ -40,7 +40,7 @@ def test_a_thousand_crashes_still_have_a_wait() -> None:
 
 
 def test_five_early_crashes_are_a_loop_and_four_are_not() -> None:
-    crashes = Crashes(Patience())
+    crashes = Crashes(SupervisorTimeouts())
 
     loop = []
     for _ in range(6):
@@ -56,7 +56,7 @@ def test_five_early_crashes_are_a_loop_and_four_are_not() -> None:
 def test_the_crash_of_such_a_life_is_not_counted_and_the_waits_begin_anew(
     lived_s: float, *, was_healthy: bool
 ) -> None:
-    crashes = Crashes(Patience())
+    crashes = Crashes(SupervisorTimeouts())
     for _ in range(4):
         crash(crashes)
 
@@ -67,7 +67,7 @@ def test_the_crash_of_such_a_life_is_not_counted_and_the_waits_begin_anew(
 
 
 def test_a_healthy_life_ends_the_loop() -> None:
-    crashes = Crashes(Patience())
+    crashes = Crashes(SupervisorTimeouts())
     for _ in range(5):
         crash(crashes)
 
@@ -78,7 +78,7 @@ def test_a_healthy_life_ends_the_loop() -> None:
 
 
 def test_crashes_that_somebody_was_found_to_blame_for_do_not_count_but_the_waits_grow() -> None:
-    crashes = Crashes(Patience())
+    crashes = Crashes(SupervisorTimeouts())
     for _ in range(4):
         crash(crashes)
 

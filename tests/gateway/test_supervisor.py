@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from holdfast.gateway.sockets import listen
-from holdfast.gateway.supervisor import Child, Supervisor
+from holdfast.gateway.supervisor import GatewayProcess, Supervisor
 from tests.gateway.children.stage import PATIENCE_S, QUICK, Stage, is_running, staged
 
 CONTAINER = ["unshare", "--pid", "--fork", "--kill-child"]
@@ -467,7 +467,7 @@ class Watch:
         self.supervisor = Supervisor(self._sockets, ["true"], environ={}, monotonic=lambda: self.now)
         self._silent, self._tell = os.pipe()
         process = subprocess.Popen(["sleep", "600"])
-        self.child = Child(process, self._silent, at=self.now)
+        self.child = GatewayProcess(process, self._silent, at=self.now)
         self.supervisor._child = self.child
 
     def look_after(self, seconds: float) -> bool:

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.channels.webhook import KEY_HEADER, SIGNATURE_HEADER, sign
 from holdfast.core.manifest import ActiveSession, Restart
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.transitions import DeliveryStatus, RestartStatus, RunStatus
 from holdfast.store.rows.conversation import delivery_from_row
 from holdfast.store.rows.journal import step_from_row
@@ -91,13 +91,13 @@ def kill_for_good(one: Fleet) -> None:
     one.supervisor.wait()
 
 
-def until_almost_lapsed(found: Field, lost: dict[str, Run]) -> None:
+def until_almost_lapsed(found: Field, lost: dict[str, RunRecord]) -> None:
     """Until the first lease of the dead ends so soon that a gateway which starts now meets the survivor."""
     first = min(one.lease_until for one in lost.values() if one.lease_until is not None)
     until(lambda: found.store.clock.now() >= first - STARTING, "its leases do not end")
 
 
-def carried(found: Field) -> list[Run]:
+def carried(found: Field) -> list[RunRecord]:
     return [one for one in found.runs() if one.status is RunStatus.RUNNING]
 
 
@@ -120,7 +120,7 @@ def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whoever_
         with opened(tmp_path / "b", receiver, url) as b:
             boot = b.until_ready()["boot_id"]
             kill_for_good(a)
-            lost: dict[str, Run] = {one.id: one for one in carried(found)}
+            lost: dict[str, RunRecord] = {one.id: one for one in carried(found)}
             assert tasks_of(found, lost) >= {f"{WAITS}-{peer}" for peer in PEERS} | {CHILD}
             assert_leases_are_real(lost)
             if who == "the dead one":
@@ -156,12 +156,12 @@ def is_busy(found: Field) -> bool:
     return any(one.name == "sprout" for one in steps) and len(list(sown)) >= len(PEERS)
 
 
-def tasks_of(found: Field, runs: dict[str, Run]) -> set[str]:
+def tasks_of(found: Field, runs: dict[str, RunRecord]) -> set[str]:
     goals = {one.id: one.goal for one in found.tasks()}
     return {goals[one.task_id] for one in runs.values()}
 
 
-def is_taken_over(found: Field, lost: dict[str, Run]) -> bool:
+def is_taken_over(found: Field, lost: dict[str, RunRecord]) -> bool:
     """Whether all of it is carried again, by runs that follow up: also by the second one, when the first was
     on its way already while its gateway was killed."""
     runs, again = {one.id: one for one in found.runs()}, set()
@@ -173,7 +173,7 @@ def is_taken_over(found: Field, lost: dict[str, Run]) -> bool:
     return lost.keys() <= again
 
 
-def assert_leases_are_real(lost: dict[str, Run]) -> None:
+def assert_leases_are_real(lost: dict[str, RunRecord]) -> None:
     """None ends sooner than one length after its holder claimed or renewed it: the test has moved nothing."""
     for one in lost.values():
         assert one.lease_until is not None
@@ -196,7 +196,7 @@ def has_delivered(found: Field) -> bool:
     return all(one.status is DeliveryStatus.DELIVERED for one in owed)
 
 
-def assert_taken_over_when_the_lease_had_lapsed(found: Field, lost: dict[str, Run]) -> None:
+def assert_taken_over_when_the_lease_had_lapsed(found: Field, lost: dict[str, RunRecord]) -> None:
     """By the times in the ledger, which all have one clock: the lease as its holder left it, and the
     follow-up run."""
     follow_ups = [one for one in found.runs() if one.resumes_run_id in lost]
@@ -210,7 +210,7 @@ def assert_taken_over_when_the_lease_had_lapsed(found: Field, lost: dict[str, Ru
         assert timedelta(0) <= late <= SCHEDULING
 
 
-def check(found: Field, receiver: Receiver, lost: dict[str, Run], most: int) -> None:
+def check(found: Field, receiver: Receiver, lost: dict[str, RunRecord], most: int) -> None:
     """For each interruption one notice and one message to the parent; each answer once."""
     crashes = [one for one in restarts(found) if one.manifest.reason == "crash"]
     assert {one.status for one in crashes} == {RestartStatus.RECOVERED}

@@ -24,7 +24,7 @@ import pytest
 from holdfast import app
 from holdfast.core.clock import SystemClock
 from holdfast.core.message import Message, Role
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.task import Task
 from holdfast.core.transitions import MessageStatus
 from holdfast.store import Store, Tx
@@ -256,7 +256,7 @@ class Field:
     def unanswered(self) -> list[str]:
         return [one.text for one in self.messages() if one.role is Role.USER and not is_answered(one)]
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunRecord]:
         return self.store.read_now(lambda tx: [*map(run_from_row, scan(tx, "runs", 1))])
 
     def tasks(self) -> list[Task]:
@@ -264,7 +264,7 @@ class Field:
             lambda tx: [task_from_row(row, tx.sealing) for row in scan(tx, "tasks", 1)]
         )
 
-    def gated(self) -> dict[str, Run]:
+    def gated(self) -> dict[str, RunRecord]:
         """The newest run of each task that stands at the gate."""
         tasks = {one.id for one in self.tasks() if one.goal.startswith(WAITS)}
         runs = sorted(self.runs(), key=lambda one: one.number)

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.cli.main import main
 from holdfast.core.errors import BadInput
-from holdfast.gateway.units import WATCHDOG_S, Service, launchd_plist, systemd_unit
+from holdfast.gateway.units import WATCHDOG_S, ServiceUnit, launchd_plist, systemd_unit
 
 
 def service(
@@ -23,8 +23,8 @@ def service(
     home: str = "/srv/holdfast",
     user: str | None = "ada",
     drain_timeout_s: float = 90.0,
-) -> Service:
-    return Service(
+) -> ServiceUnit:
+    return ServiceUnit(
         command=command or ["/usr/bin/python3", "-m", "holdfast", "up"],
         home=home,
         user=user,

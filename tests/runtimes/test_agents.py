@@ -19,7 +19,7 @@ from holdfast.core.ids import CheckpointId, RunId
 from holdfast.core.message import MAX_ANSWER_CHARS, Envelope, Role, clean_answer
 from holdfast.core.plan import Cursor
 from holdfast.core.transitions import MessageStatus
-from holdfast.engine.program.secrets import Declared, Secrets
+from holdfast.engine.program.secrets import DeclaredSecret, Secrets
 from holdfast.runtimes.agents import define, definitions
 from holdfast.runtimes.command import CommandInput, stdin_of
 from holdfast.store import Store
@@ -258,7 +258,9 @@ async def test_a_command_sees_no_secret_that_the_settings_name_for_others(
         tokens={"board": TokenSettings(token_env="BOARD_TOKEN")},
         secrets={"SHOP": SecretSettings(env="SHOP_KEY")},
     )
-    stage.secrets = Secrets(declared=declared_secrets(config) | {"LATER": Declared(variable="LATER_KEY")})
+    stage.secrets = Secrets(
+        declared=declared_secrets(config) | {"LATER": DeclaredSecret(variable="LATER_KEY")}
+    )
     chat = await Chat(stage, *definitions(config, home=tmp_path)).begin()
     await chat.say("Tides?")
 

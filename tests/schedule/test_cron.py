@@ -25,7 +25,7 @@ from holdfast.engine.program.author_api import Run
 from holdfast.runtimes.contract import Heard
 from holdfast.schedule.cron import MAX_MISSED, Cron, Fired, due_between, next_after, requeuing
 from holdfast.store import Store
-from holdfast.store.schedules import Firings
+from holdfast.store.schedules import FiringTable
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RepeatingStore, memory_store
 from tests.builders import START, due_by, later
 from tests.conftest import Ledger
@@ -487,14 +487,14 @@ async def test_a_beginning_that_nobody_can_read_is_now(store: Store, clock: Fake
 
 
 def _let_last_of_raise(monkeypatch: pytest.MonkeyPatch, schedule: str, error: Exception) -> None:
-    real = Firings.last_of
+    real = FiringTable.last_of
 
-    def last_of(self: Firings, name: str, **params: Any) -> Firing | None:
+    def last_of(self: FiringTable, name: str, **params: Any) -> Firing | None:
         if name == schedule:
             raise error
         return real(self, name, **params)
 
-    monkeypatch.setattr(Firings, "last_of", last_of)
+    monkeypatch.setattr(FiringTable, "last_of", last_of)
 
 
 async def test_a_crash_between_any_two_writes_fires_once() -> None:

@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from holdfast.api import anonymous_limits, connection_limits, protocols, server, websocket
-from holdfast.api.anonymous_limits import Budget, Refusals, WaitingRoom
+from holdfast.api.anonymous_limits import BodyBudget, RefusalLog, WaitingRoom
 from holdfast.api.rpc import RpcError
 from holdfast.config.gateway import GatewaySettings
 from tests.api.stand_in import TOKEN, Client, House, a_house
@@ -226,7 +226,7 @@ def test_all_unauthenticated_bodies_together_have_one_budget(
 
 
 def test_what_a_body_held_is_free_when_its_request_is_over() -> None:
-    budget = Budget()
+    budget = BodyBudget()
     with budget.share("192.0.2.1", max_body_bytes=1024) as take:
         take(anonymous_limits.BUDGET_BYTES // anonymous_limits.SHARES)
         with budget.share("192.0.2.2", max_body_bytes=1024) as take_too:
@@ -368,7 +368,7 @@ def test_refused_peers_are_said_once_a_second_and_the_others_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     planned = list[Callable[[], None]]()
-    refusals = Refusals(lambda _, act: planned.append(act))
+    refusals = RefusalLog(lambda _, act: planned.append(act))
 
     for count in (1, 0, 3, 2, 0, 1):
         for number in range(count):

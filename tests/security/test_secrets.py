@@ -19,7 +19,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, SettingsError
 from holdfast.core.known_secrets import known_secrets
 from holdfast.core.secret import refuse_references
-from holdfast.engine.program.secrets import Declared, Secrets
+from holdfast.engine.program.secrets import DeclaredSecret, Secrets
 from holdfast.runtimes.command import secret_names
 from tests.api.stand_in import House, a_house
 from tests.conftest import quick_directory
@@ -33,7 +33,7 @@ def written(home: Path, text: str) -> Config:
     return load(home, ENVIRON).config
 
 
-def of_gateway(declared: dict[str, Declared] | None = None) -> Secrets:
+def of_gateway(declared: dict[str, DeclaredSecret] | None = None) -> Secrets:
     return Secrets(environment=ENVIRON, declared=declared, is_gateway=True)
 
 
@@ -41,7 +41,7 @@ def of_gateway(declared: dict[str, Declared] | None = None) -> Secrets:
 
 
 def test_a_declared_secret_is_found_by_its_name() -> None:
-    secrets = of_gateway({"SHOP": Declared(variable="SHOP_KEY")})
+    secrets = of_gateway({"SHOP": DeclaredSecret(variable="SHOP_KEY")})
 
     assert secrets.find("SHOP", task="any") == "value of the shop"
     assert "value of the shop" in known_secrets()
@@ -60,7 +60,7 @@ def test_a_gateway_gives_out_nothing_that_the_settings_do_not_declare(name: str)
 def test_what_is_the_gateways_own_is_never_found_whoever_resolves(name: str) -> None:
     everything = dict.fromkeys(["HOLDFAST_TOKEN", "HOLDFAST_KEY", "HOLDFAST_STORE", "PGPASSWORD"], "own")
 
-    for secrets in (Secrets(everything.get, everything), of_gateway({name: Declared(variable=name)})):
+    for secrets in (Secrets(everything.get, everything), of_gateway({name: DeclaredSecret(variable=name)})):
         with pytest.raises(BadInput, match="gateway's own"):
             secrets.find(name, task="buy")
 
@@ -68,7 +68,7 @@ def test_what_is_the_gateways_own_is_never_found_whoever_resolves(name: str) -> 
 def test_a_variable_with_another_name_that_holds_a_token_is_not_given_out_either() -> None:
     secrets = Secrets(
         environment={"ALIAS": "t" * 40},
-        declared={"ALIAS": Declared(variable="ALIAS")},
+        declared={"ALIAS": DeclaredSecret(variable="ALIAS")},
         is_gateway=True,
         is_own=lambda value: value == "t" * 40,
     )
@@ -99,7 +99,7 @@ def test_an_empty_list_of_tasks_lets_no_task_use_it(tmp_path: Path) -> None:
 
 def test_a_declared_secret_whose_variable_is_not_set_says_so() -> None:
     with pytest.raises(BadInput, match="variable NOT_SET is not set"):
-        of_gateway({"SHOP": Declared(variable="NOT_SET")}).find("SHOP", task="buy")
+        of_gateway({"SHOP": DeclaredSecret(variable="NOT_SET")}).find("SHOP", task="buy")
 
 
 def test_a_variable_that_an_agent_is_passed_is_declared_for_that_agent_alone(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_variable_that_an_agent_is_passed_is_declared_for_that_agent_alone(tmp
 
 def test_a_reload_that_declares_or_withdraws_a_secret_counts_at_the_next_step() -> None:
     secrets = of_gateway()
-    secrets.declare({"SHOP": Declared(variable="SHOP_KEY")})
+    secrets.declare({"SHOP": DeclaredSecret(variable="SHOP_KEY")})
 
     assert secrets.find("SHOP", task="buy") == "value of the shop"
     secrets.declare({})

@@ -21,7 +21,7 @@ from holdfast.cli.weaknesses import Ground, look
 from holdfast.config import token_file
 from holdfast.config.token_file import terms_of, write_private, write_uses
 from holdfast.core.clock import SystemClock
-from holdfast.gateway.units import Service, systemd_unit
+from holdfast.gateway.units import ServiceUnit, systemd_unit
 from holdfast.views.security import WeaknessView
 from tests.architecture.pages import CONFIGURE
 from tests.certificates import DAY, Authority, write_pair
@@ -452,7 +452,7 @@ def test_a_program_that_others_can_change(home: Path, ground: Ground, tmp_path: 
 
 def a_unit(tmp_path: Path, home: Path, **environment: str) -> Path:
     path = tmp_path / "holdfast.service"
-    service = Service(
+    service = ServiceUnit(
         command=["holdfast", "up"],
         home=str(home),
         user="ada",

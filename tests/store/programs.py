@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.ids import new_question_id
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.scope import FinishedTurn, ListDelta, Question, StoredValue, TurnSummary
 from holdfast.store import Store, Tx
 from tests.builders import START, later, unique
@@ -25,7 +25,7 @@ def a_summary(name: str = "think", **changes: Any) -> TurnSummary:
     return TurnSummary(**summary | changes)
 
 
-def a_turn(run: Run, seq: int = 1, **changes: Any) -> FinishedTurn:
+def a_turn(run: RunRecord, seq: int = 1, **changes: Any) -> FinishedTurn:
     turn: dict[str, Any] = {
         "task_id": run.task_id,
         "loop": "main",
@@ -39,7 +39,7 @@ def a_turn(run: Run, seq: int = 1, **changes: Any) -> FinishedTurn:
     return FinishedTurn(**turn | changes)
 
 
-def a_delta(run: Run, start: int = 0, **changes: Any) -> ListDelta:
+def a_delta(run: RunRecord, start: int = 0, **changes: Any) -> ListDelta:
     delta: dict[str, Any] = {
         "task_id": run.task_id,
         "name": "messages",
@@ -53,12 +53,12 @@ def a_delta(run: Run, start: int = 0, **changes: Any) -> ListDelta:
     return ListDelta(**delta | changes)
 
 
-def a_value(run: Run, **changes: Any) -> StoredValue:
+def a_value(run: RunRecord, **changes: Any) -> StoredValue:
     value: dict[str, Any] = {"task_id": run.task_id, "name": "budget", "value": b"7", "written_at": START}
     return StoredValue(**value | changes)
 
 
-def a_question(run: Run, **changes: Any) -> Question:
+def a_question(run: RunRecord, **changes: Any) -> Question:
     question: dict[str, Any] = {
         "id": new_question_id(START),
         "task_id": run.task_id,
@@ -77,7 +77,7 @@ def send(tx: Tx, task_id: str, topic: str = "hints", body: bytes = b'"hello"', *
     return tx.mail.send(task_id, topic=topic, body=body, **mail | changes)
 
 
-def leave_everything(tx: Tx, run: Run) -> None:
+def leave_everything(tx: Tx, run: RunRecord) -> None:
     """One record of each kind that belongs to the task of a run."""
     tx.turns.commit(a_turn(run), "main:1", is_over=False)
     tx.lists.append(a_delta(run))

@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.checkpoint import Checkpoint, CheckpointKind, ResumeReason
 from holdfast.core.errors import AmbiguousId, CheckpointUnreadable, NotFound
 from holdfast.core.ids import CheckpointId
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.store import Store, Tx
 from holdfast.store.tasks import LAST
@@ -297,7 +297,7 @@ def test_of_several_checkpoints_those_still_resuming_are_locked(store: Store) ->
 # --- resumed, returned, failed
 
 
-def follow_up(store: Store, checkpoint: Checkpoint) -> Run:
+def follow_up(store: Store, checkpoint: Checkpoint) -> RunRecord:
     """What a resume writes, in one transaction."""
     run = a_run(
         a_task(id=checkpoint.task_id),

@@ -12,7 +12,7 @@ from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound, RowDamaged
 from holdfast.core.ids import EffectId
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.scope import FinishedTurn
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus
@@ -28,7 +28,7 @@ from tests.engine.tables import execute
 from tests.store.programs import flip
 
 
-def effect_of(run: Run, **changes: Any) -> Effect:
+def effect_of(run: RunRecord, **changes: Any) -> Effect:
     return an_effect(**{"task_id": run.task_id, "run_id": run.id, "fence": run.fence} | changes)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.errors import BadInput, FeedGap
 from holdfast.core.events import Event, EventKind
-from holdfast.core.run import Outcome, Queue
+from holdfast.core.run import Queue, RunOutcome
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.store import Store, Tx
@@ -257,7 +257,9 @@ def forget(tx: Tx, task: Task, clock: FakeClock) -> None:
     run = tx.runs.live_of_task(task.id)
     if run is not None:
         tx.runs.end_idle(run, RunStatus.CANCELLED, failure=None, now=now)
-    tx.tasks.end(task, TaskStatus.CANCELLED, Outcome(status=RunStatus.CANCELLED), now=now, cleanup_after=now)
+    tx.tasks.end(
+        task, TaskStatus.CANCELLED, RunOutcome(status=RunStatus.CANCELLED), now=now, cleanup_after=now
+    )
     gone = [one for one in tx.tasks.to_prune(now=now, limit=1) if tx.runs.live_of_task(one[0]) is None]
     for delete in (tx.journal.delete_of_tasks, tx.checkpoints.delete_of_tasks, tx.runs.delete_of_tasks):
         delete([task_id for task_id, _, _ in gone])

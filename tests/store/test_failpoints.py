@@ -18,11 +18,11 @@ from holdfast.store.journal import saving_step
 from holdfast.store.sealing import CLOSED
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import (
-    Call,
     Crashed,
     FailingStore,
     Failpoint,
     FakeClock,
+    RecordedWrite,
     contents_of,
 )
 from tests.builders import START, a_run, a_step, a_task, running_run, unique
@@ -66,13 +66,13 @@ def test_a_recording_names_every_call_and_counts_its_statements(store: Store) ->
     recording.write_now(saving_step(a_step(run), claim.fence, CLOSED))
 
     assert recording.calls == [
-        Call(number=1, name="CreateTask", statements=3),
-        Call(
+        RecordedWrite(number=1, name="CreateTask", statements=3),
+        RecordedWrite(
             number=2,
             name="test_a_recording_names_every_call_and_counts_its_statements.<locals>.end",
             statements=1,
         ),
-        Call(number=3, name="SaveStep", statements=1),
+        RecordedWrite(number=3, name="SaveStep", statements=1),
     ]
     assert [str(point) for point in recording.failpoints()] == [
         "before of call 1",

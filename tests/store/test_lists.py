@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import Conflict, RowDamaged
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.scope import StoredValue
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
@@ -158,7 +158,7 @@ def test_the_operations_of_a_scope_are_kept_for_each_task(store: Store) -> None:
 # --- damage
 
 
-def write_all(tx: Tx, run: Run) -> None:
+def write_all(tx: Tx, run: RunRecord) -> None:
     tx.lists.append(a_delta(run))
     tx.lists.set_value(a_value(run))
     tx.lists.set_ops(run.task_id, "main:1", b"[4]")

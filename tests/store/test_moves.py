@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.core.errors import IllegalMove
 from holdfast.core.ids import new_run_id
-from holdfast.core.run import Outcome, Queue, Run
+from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.task import Task
 from holdfast.core.transitions import (
     CHECKPOINT_MOVES,
@@ -138,7 +138,7 @@ def move_tasks(tx: Tx, task: Task, to: TaskStatus) -> None:
 
 
 def end_task(tx: Tx, task: Task, to: TaskStatus) -> None:
-    outcome = Outcome(status=RunStatus.FAILED, failure=FAILURE)
+    outcome = RunOutcome(status=RunStatus.FAILED, failure=FAILURE)
     tx.tasks.end(task, to, outcome, now=LATER, cleanup_after=LATER)
 
 
@@ -189,59 +189,59 @@ def test_only_what_ended_without_success_is_opened_again(
 # --- runs
 
 
-def get_run(tx: Tx, record_id: str) -> Run:
+def get_run(tx: Tx, record_id: str) -> RunRecord:
     return tx.runs.get(record_id)
 
 
-def claim_run(tx: Tx, run: Run, to: RunStatus) -> None:
+def claim_run(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.claim(run.id, boot_id=BOOT, token=unique(), now=LATER, lease=LEASE, status=run.status)
 
 
-def claim_ready_runs(tx: Tx, run: Run, to: RunStatus) -> None:
+def claim_ready_runs(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.claim_ready(boot_id=BOOT, token=unique(), names=None, limit=99, now=LATER, lease=LEASE)
 
 
-def claim_named_runs(tx: Tx, run: Run, to: RunStatus) -> None:
+def claim_named_runs(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.claim_ready(boot_id=BOOT, token=unique(), names=["research"], limit=99, now=LATER, lease=LEASE)
 
 
-def release_run(tx: Tx, run: Run, to: RunStatus) -> None:
+def release_run(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.release(run.id, run.fence, due_at=LATER, queue=Queue.READY, now=LATER)
 
 
-def wait_run(tx: Tx, run: Run, to: RunStatus) -> None:
+def wait_run(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.wait(run.id, run.fence, waits_on="luck", due_at=LATER, now=LATER)
 
 
-def wake_run(tx: Tx, run: Run, to: RunStatus) -> None:
+def wake_run(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.wake(run.id, now=LATER)
 
 
-def end_run(tx: Tx, run: Run, to: RunStatus) -> None:
+def end_run(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.end(run.id, run.fence, to, failure=FAILURE, now=LATER)
 
 
-def end_idle_run(tx: Tx, run: Run, to: RunStatus) -> None:
+def end_idle_run(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.end_idle(run, to, failure=FAILURE, now=LATER)
 
 
-def pause_runs(tx: Tx, run: Run, to: RunStatus) -> None:
+def pause_runs(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.pause([run.id], now=LATER)
 
 
-def set_runs_resuming(tx: Tx, run: Run, to: RunStatus) -> None:
+def set_runs_resuming(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.set_resuming([run.id], now=LATER)
 
 
-def set_runs_paused_again(tx: Tx, run: Run, to: RunStatus) -> None:
+def set_runs_paused_again(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.set_paused_again([run.id], now=LATER)
 
 
-def set_runs_resumed(tx: Tx, run: Run, to: RunStatus) -> None:
+def set_runs_resumed(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.set_resumed([run.id], now=LATER)
 
 
-def set_run_failed_resume(tx: Tx, run: Run, to: RunStatus) -> None:
+def set_run_failed_resume(tx: Tx, run: RunRecord, to: RunStatus) -> None:
     tx.runs.set_failed_resume(run, FAILURE, now=LATER)
 
 
@@ -280,7 +280,7 @@ def promised(query: str) -> Pairs:
 def test_a_verb_of_runs_makes_the_moves_that_its_query_promises_and_no_other(
     store: Store, refusal: type[Exception], verb: Verb
 ) -> None:
-    def arrange(tx: Tx) -> list[Run]:
+    def arrange(tx: Tx) -> list[RunRecord]:
         tasks = [a_task() for _ in RunStatus]
         runs = [a_run(task, status=status) for task, status in zip(tasks, RunStatus, strict=True)]
         for task, run in zip(tasks, runs, strict=True):
@@ -435,7 +435,7 @@ def test_a_refused_move_is_not_counted(store: Store) -> None:
 
 
 def test_a_move_of_one_record_leaves_its_neighbours_alone(store: Store) -> None:
-    def arrange(tx: Tx) -> list[Run]:
+    def arrange(tx: Tx) -> list[RunRecord]:
         tasks = [a_task(status=TaskStatus.RUNNING) for _ in range(3)]
         runs = [a_run(task, status=RunStatus.RUNNING) for task in tasks]
         for task, run in zip(tasks, runs, strict=True):

@@ -24,7 +24,7 @@ from holdfast.core.transitions import (
 from holdfast.engine.ledger.retention import Walk, pruning_conversations
 from holdfast.store import Tx
 from holdfast.store.queries import load_queries
-from holdfast.store.records import Place
+from holdfast.store.records import PrunePosition
 from holdfast.store.rows.work import row_from_task
 from holdfast.store.sealing import CLOSED
 from holdfast.store.sqlite import SqliteStore
@@ -345,7 +345,7 @@ ACTS: dict[str, Callable[[Tx], object]] = {
     "nothing to prune": lambda tx: tx.tasks.to_prune(now=later(days=1), limit=100),
     "no conversation to prune": lambda tx: pruning_conversations(now=later(days=1), walk=Walk())(tx),
     "old messages that must stay": lambda tx: tx.messages.old(
-        older_than=later(days=1), kept=1_000_000, after=Place(), limit=100
+        older_than=later(days=1), kept=1_000_000, after=PrunePosition(), limit=100
     ),
 }
 

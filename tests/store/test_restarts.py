@@ -13,9 +13,9 @@ from holdfast.core.manifest import (
     Interruption,
     InterruptionKind,
     Manifest,
-    Outcome,
     Recovered,
     Restart,
+    RestartOutcome,
     Trigger,
 )
 from holdfast.core.transitions import RestartStatus
@@ -167,7 +167,9 @@ def test_a_restart_that_is_not_as_it_was_read_is_not_extended(store: Store, how:
 
 def test_what_came_of_a_restart_is_settled_once(store: Store) -> None:
     write(store, lambda tx: tx.restarts.create(a_restart(id="rst_1", boot_id=BOOT)))
-    settled = Outcome(recovered=(Recovered(task_id="task_1", fate=Fate.RESUMED, run_id="run_2"),), notices=1)
+    settled = RestartOutcome(
+        recovered=(Recovered(task_id="task_1", fate=Fate.RESUMED, run_id="run_2"),), notices=1
+    )
     outcome = settled
 
     def settle(tx: Tx) -> Restart:
@@ -176,7 +178,7 @@ def test_what_came_of_a_restart_is_settled_once(store: Store) -> None:
         )
 
     first = store.write_now(settle)
-    outcome = Outcome()
+    outcome = RestartOutcome()
 
     assert store.write_now(settle) == first
     assert (first.recovered_by, first.outcome) == (OTHER_BOOT, settled)

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import RunId
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.store import Store, Tx
 from holdfast.testing import FakeClock
@@ -32,7 +32,7 @@ from tests.builders import (
 )
 
 
-def claim_ready(store: Store, **changes: Any) -> list[Run]:
+def claim_ready(store: Store, **changes: Any) -> list[RunRecord]:
     how: dict[str, Any] = {
         "boot_id": BOOT,
         "token": f"token_{unique()}",
@@ -44,12 +44,12 @@ def claim_ready(store: Store, **changes: Any) -> list[Run]:
     return write(store, lambda tx: tx.runs.claim_ready(**how | changes))
 
 
-def claim(store: Store, run_id: str, **changes: Any) -> Run | None:
+def claim(store: Store, run_id: str, **changes: Any) -> RunRecord | None:
     how: dict[str, Any] = {"boot_id": BOOT, "token": f"token_{unique()}", "now": START, "lease": LEASE}
     return write(store, lambda tx: tx.runs.claim(run_id, **how | changes))
 
 
-def get(store: Store, run: Run) -> Run:
+def get(store: Store, run: RunRecord) -> RunRecord:
     return store.read_now(lambda tx: tx.runs.get(run.id))
 
 
@@ -130,7 +130,7 @@ def test_the_lineage_of_a_task_is_in_the_order_of_its_runs(store: Store) -> None
     ]
     store.write_now(lambda tx: put(tx, task, *runs))
 
-    def read(tx: Tx) -> tuple[list[int], int, Run | None]:
+    def read(tx: Tx) -> tuple[list[int], int, RunRecord | None]:
         lineage = [run.number for run in tx.runs.of_task(task.id)]
         return lineage, tx.runs.last_number(task.id), tx.runs.live_of_task(task.id)
 
@@ -398,7 +398,7 @@ def test_a_run_released_for_later_is_not_ready_before_its_time(store: Store) -> 
 
 
 def test_the_mover_takes_the_earliest_due_runs_first(store: Store) -> None:
-    def due_in(seconds: int) -> Run:
+    def due_in(seconds: int) -> RunRecord:
         return stored_run(store, queue=Queue.LATER, due_at=later(seconds=seconds))
 
     second, first, third = due_in(2), due_in(1), due_in(3)
@@ -446,7 +446,7 @@ def test_a_woken_run_is_the_same_run_ready_to_be_claimed(store: Store) -> None:
 
 
 def test_waits_whose_time_is_over_are_found_earliest_first(store: Store) -> None:
-    def waiting(seconds: int) -> Run:
+    def waiting(seconds: int) -> RunRecord:
         return stored_run(store, RunStatus.WAITING, due_at=later(seconds=seconds))
 
     second, first, far = waiting(2), waiting(1), waiting(99)
@@ -477,7 +477,7 @@ def test_runs_are_found_by_what_they_wait_for(store: Store) -> None:
 def test_only_the_newest_fence_ends_a_run(store: Store) -> None:
     run, claimed = running_run(store, fence=5)
 
-    def end(fence: int, to: RunStatus = RunStatus.SUCCEEDED) -> Run | None:
+    def end(fence: int, to: RunStatus = RunStatus.SUCCEEDED) -> RunRecord | None:
         return write(store, lambda tx: tx.runs.end(run.id, fence, to, failure=FAILURE, now=later(seconds=1)))
 
     assert end(4) is None

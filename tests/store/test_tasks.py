@@ -9,13 +9,13 @@ from holdfast.core.errors import AmbiguousId, BadInput, KeyConflict, NotFound
 from holdfast.core.ids import TaskId
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_text
-from holdfast.core.run import Outcome
+from holdfast.core.run import RunOutcome
 from holdfast.core.task import NotifyPolicy, Origin, Progress, RuntimeName, Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
 from holdfast.store.sealing import CLOSED
-from holdfast.store.tasks import LAST, Asked
+from holdfast.store.tasks import LAST, KeyedRequest
 from holdfast.testing import FakeClock, contents_of
 from tests.builders import (
     FAILURE,
@@ -32,7 +32,7 @@ from tests.builders import (
 from tests.engine.tables import dump, execute, literal
 from tests.store.programs import a_delta, large, leave_everything
 
-DONE = Outcome(status=RunStatus.SUCCEEDED, result=b'"done"')
+DONE = RunOutcome(status=RunStatus.SUCCEEDED, result=b'"done"')
 
 
 def create(store: Store, *tasks: Task) -> None:
@@ -256,24 +256,24 @@ def test_a_key_with_another_goal_behind_it_is_a_conflict_that_says_so(store: Sto
     create(store, first)
 
     with pytest.raises(KeyConflict, match="another goal; use another key, or the same goal, or no goal"):
-        store.write_now(lambda tx: tx.tasks.create(second, Asked(goal=second.goal)))
+        store.write_now(lambda tx: tx.tasks.create(second, KeyedRequest(goal=second.goal)))
 
     assert ids(store.read_now(lambda tx: tx.tasks.page())) == [first.id]
     # What was only made up may be made up otherwise; and the same goal is the same task.
     assert store.write_now(lambda tx: tx.tasks.create(second))[0].id == first.id
     same = a_task(dedup_key="tides")
-    assert store.write_now(lambda tx: tx.tasks.create(same, Asked(goal=same.goal)))[0].id == first.id
+    assert store.write_now(lambda tx: tx.tasks.create(same, KeyedRequest(goal=same.goal)))[0].id == first.id
 
 
 def test_goals_that_differ_only_in_a_secret_are_two_goals(store: Store) -> None:
     said = "log in with password=hunter21"
     first = a_task(dedup_key="tides", goal=redact_text(said))
-    store.write_now(lambda tx: tx.tasks.create(first, Asked(goal=said)))
+    store.write_now(lambda tx: tx.tasks.create(first, KeyedRequest(goal=said)))
     again, other = (a_task(dedup_key="tides", goal=first.goal) for _ in range(2))
 
-    assert store.write_now(lambda tx: tx.tasks.create(again, Asked(goal=said)))[0].id == first.id
+    assert store.write_now(lambda tx: tx.tasks.create(again, KeyedRequest(goal=said)))[0].id == first.id
     with pytest.raises(KeyConflict, match="another goal"):
-        store.write_now(lambda tx: tx.tasks.create(other, Asked(goal="log in with password=hunter22")))
+        store.write_now(lambda tx: tx.tasks.create(other, KeyedRequest(goal="log in with password=hunter22")))
 
 
 @pytest.mark.parametrize("is_hidden", [True, False])
@@ -285,7 +285,7 @@ def test_a_key_is_found_by_a_process_that_takes_something_else_for_a_secret(
     first, second = a_task(dedup_key=before), a_task(dedup_key=now)
     create(store, first)
 
-    found, is_new = store.write_now(lambda tx: tx.tasks.create(second, Asked(key="import harbour")))
+    found, is_new = store.write_now(lambda tx: tx.tasks.create(second, KeyedRequest(key="import harbour")))
 
     assert (found.id, is_new) == (first.id, False)
 
@@ -299,7 +299,7 @@ def test_a_key_of_an_older_release_is_found_with_any_goal_and_redacted_arguments
     execute(store, f"UPDATE dedup_keys SET arguments_digest = {literal(store, old)}")
 
     again, is_new = store.write_now(
-        lambda tx: tx.tasks.create(a_task(dedup_key="tides", arguments=given), Asked(goal="any"))
+        lambda tx: tx.tasks.create(a_task(dedup_key="tides", arguments=given), KeyedRequest(goal="any"))
     )
 
     assert (again.id, is_new) == (first.id, False)
@@ -532,7 +532,7 @@ def test_a_task_ends_once_with_its_result(store: Store) -> None:
     task = a_task(status=TaskStatus.RUNNING, waits_on="x")
     create(store, task)
 
-    def end(to: TaskStatus, outcome: Outcome) -> bool:
+    def end(to: TaskStatus, outcome: RunOutcome) -> bool:
         return write(
             store,
             lambda tx: tx.tasks.end(
@@ -541,7 +541,7 @@ def test_a_task_ends_once_with_its_result(store: Store) -> None:
         )
 
     assert end(TaskStatus.SUCCEEDED, DONE)
-    assert not end(TaskStatus.FAILED, Outcome(status=RunStatus.FAILED, failure=FAILURE))
+    assert not end(TaskStatus.FAILED, RunOutcome(status=RunStatus.FAILED, failure=FAILURE))
     kept = store.read_now(lambda tx: tx.tasks.get(task.id))
     assert (kept.status, kept.result, kept.failure) == (TaskStatus.SUCCEEDED, b'"done"', None)
     assert (kept.ended_at, kept.cleanup_after, kept.waits_on) == (later(seconds=1), later(days=1), None)
@@ -554,7 +554,7 @@ def test_an_end_decided_on_an_old_reading_is_refused(store: Store) -> None:
 
     ended = store.write_now(
         lambda tx: tx.tasks.end(
-            task, TaskStatus.FAILED, Outcome(status=RunStatus.FAILED), now=START, cleanup_after=START
+            task, TaskStatus.FAILED, RunOutcome(status=RunStatus.FAILED), now=START, cleanup_after=START
         )
     )
 

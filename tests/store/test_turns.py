@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import Conflict, RowDamaged
-from holdfast.core.run import Run
-from holdfast.core.scope import Loop
+from holdfast.core.run import RunRecord
+from holdfast.core.scope import LoopPosition
 from holdfast.store import Store, Tx
 from holdfast.store.journal import JournalHead, saving_step
 from holdfast.store.sealing import CLOSED
@@ -17,11 +17,11 @@ from tests.builders import a_step, later, running_run
 from tests.store.programs import a_summary, a_turn, flip
 
 
-def loops_of(store: Store, run: Run) -> dict[str, Loop]:
+def loops_of(store: Store, run: RunRecord) -> dict[str, LoopPosition]:
     return store.read_now(lambda tx: tx.turns.loops([run.task_id])).get(run.task_id, {})
 
 
-def save_steps(store: Store, run: Run, fence: int, *scopes: str) -> None:
+def save_steps(store: Store, run: RunRecord, fence: int, *scopes: str) -> None:
     for seq, scope in enumerate(scopes, start=1):
         store.write_now(saving_step(a_step(run, scope=scope, seq=seq), fence, CLOSED))
 
@@ -36,7 +36,7 @@ def test_a_finished_turn_is_read_back_as_it_was_written(store: Store) -> None:
     store.write_now(lambda tx: tx.turns.commit(turn, "plan:Vorbereitung 🔎", is_over=False))
 
     assert store.read_now(lambda tx: tx.turns.finished(run.task_id)) == [turn]
-    assert loops_of(store, run) == {"plan": Loop(loop="plan", turns_done=1, is_over=False)}
+    assert loops_of(store, run) == {"plan": LoopPosition(loop="plan", turns_done=1, is_over=False)}
 
 
 def test_turns_come_in_order_a_page_at_a_time(store: Store) -> None:
@@ -69,8 +69,8 @@ def test_the_loops_of_many_tasks_are_told_apart(store: Store) -> None:
     store.write_now(commit)
 
     assert store.read_now(lambda tx: tx.turns.loops([one.task_id, two.task_id, none.task_id])) == {
-        one.task_id: {"main": Loop(loop="main", turns_done=2, is_over=True)},
-        two.task_id: {"plan": Loop(loop="plan", turns_done=1, is_over=False)},
+        one.task_id: {"main": LoopPosition(loop="main", turns_done=2, is_over=True)},
+        two.task_id: {"plan": LoopPosition(loop="plan", turns_done=1, is_over=False)},
     }
 
 
@@ -172,7 +172,7 @@ def test_another_task_keeps_what_has_the_same_scope(store: Store) -> None:
 # --- the head of the journal
 
 
-def head_of(store: Store, run: Run) -> JournalHead | None:
+def head_of(store: Store, run: RunRecord) -> JournalHead | None:
     return store.read_now(lambda tx: tx.journal.heads([run.task_id])).get(run.task_id)
 
 

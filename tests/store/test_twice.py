@@ -12,7 +12,7 @@ from holdfast.core.delivery import Delivery
 from holdfast.core.errors import IllegalMove, RevisionMismatch
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_run_id
-from holdfast.core.run import Outcome, Queue
+from holdfast.core.run import Queue, RunOutcome
 from holdfast.core.session import Session
 from holdfast.core.task import Progress, Task
 from holdfast.core.transitions import (
@@ -60,7 +60,7 @@ from tests.store.programs import a_delta, a_question, a_turn, a_value, large, le
 Write = Callable[[Tx], object]
 
 LATER = later(seconds=1)
-OVER = Outcome(status=RunStatus.FAILED, failure=FAILURE)
+OVER = RunOutcome(status=RunStatus.FAILED, failure=FAILURE)
 
 # --- what is run twice: each arranges its ledger and returns the write
 

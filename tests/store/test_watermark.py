@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.store import watermark
-from holdfast.store.watermark import Unreadable, Verdict, Watermark, compare, mark_path, read, write
+from holdfast.store.watermark import MarkCheck, Unreadable, Watermark, compare, mark_path, read, write
 
 WRITTEN = Watermark(ledger_id="ledger_a", mark=41, written_at=1_700_000_000_000_000)
 
@@ -150,18 +150,18 @@ def test_a_mark_is_durable_before_it_takes_the_old_ones_place(
 @pytest.mark.parametrize(
     ("file", "ledger_id", "mark", "verdict"),
     [
-        (None, "ledger_a", 0, Verdict.FRESH),
-        (WRITTEN, "ledger_a", 41, Verdict.CURRENT),
-        (WRITTEN, "ledger_a", 42, Verdict.CURRENT),
-        (WRITTEN, "ledger_a", 40, Verdict.OLDER),
-        (WRITTEN, "ledger_a", 0, Verdict.OLDER),
-        (WRITTEN, "ledger_b", 41, Verdict.FOREIGN),
-        (WRITTEN, "ledger_b", 0, Verdict.FOREIGN),
-        (Unreadable(reason="cut short"), "ledger_a", 41, Verdict.UNREADABLE),
+        (None, "ledger_a", 0, MarkCheck.FRESH),
+        (WRITTEN, "ledger_a", 41, MarkCheck.CURRENT),
+        (WRITTEN, "ledger_a", 42, MarkCheck.CURRENT),
+        (WRITTEN, "ledger_a", 40, MarkCheck.OLDER),
+        (WRITTEN, "ledger_a", 0, MarkCheck.OLDER),
+        (WRITTEN, "ledger_b", 41, MarkCheck.FOREIGN),
+        (WRITTEN, "ledger_b", 0, MarkCheck.FOREIGN),
+        (Unreadable(reason="cut short"), "ledger_a", 41, MarkCheck.UNREADABLE),
     ],
 )
 def test_a_database_is_judged_by_its_mark(
-    file: Watermark | Unreadable | None, ledger_id: str, mark: int, verdict: Verdict
+    file: Watermark | Unreadable | None, ledger_id: str, mark: int, verdict: MarkCheck
 ) -> None:
     assert compare(file, ledger_id=ledger_id, mark=mark) is verdict
 
@@ -180,4 +180,4 @@ def test_a_restored_copy_of_the_database_is_found_to_be_older(tmp_path: Path) ->
         mark = restored.pragma("user_version")
 
     assert isinstance(mark, int)
-    assert compare(read(mark_path(database)), ledger_id="ledger_a", mark=mark) is Verdict.OLDER
+    assert compare(read(mark_path(database)), ledger_id="ledger_a", mark=mark) is MarkCheck.OLDER

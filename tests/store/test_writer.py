@@ -20,7 +20,7 @@ from holdfast.store.contract import Busy
 from holdfast.store.journal import saving_step
 from holdfast.store.sealing import CLOSED
 from holdfast.store.transaction import Tx as RealTx
-from holdfast.store.write_session import Session
+from holdfast.store.write_session import WriteSession
 from holdfast.store.writer import MAX_GROUP, Writer
 from holdfast.testing import FakeClock, contents_of, memory_store
 from tests.builders import START, a_step, a_task, running_run, stored_run
@@ -531,7 +531,7 @@ def session() -> FakeSession:
 
 @pytest.fixture
 def writer(session: FakeSession) -> Iterator[Writer]:
-    checked: Session = session
+    checked: WriteSession = session
     writer = Writer([checked])
     yield writer
     writer.close()

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import holdfast as hf
-from holdfast.core.effect import Effect, EffectClass, Request
-from holdfast.core.run import Outcome
+from holdfast.core.effect import Effect, EffectClass, EffectRequest
+from holdfast.core.run import RunOutcome
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.ledger.ledger import cancelling, doubt_effects, end_task
@@ -50,7 +50,7 @@ async def _cut_short(command: str, receipts: Path) -> object:
 def noted(store: Store, life: Life, task_status: TaskStatus, status: EffectStatus) -> Effect:
     task = a_task(status=task_status)
     run = a_run(task, status=RunStatus.CANCELLED if task.has_ended else RunStatus.PAUSED_FOR_RESTART)
-    request = msgspec.json.encode(Request(boot=life.id, input_digest="", shown="", returns=""))
+    request = msgspec.json.encode(EffectRequest(boot=life.id, input_digest="", shown="", returns=""))
     effect = an_effect(
         task_id=task.id,
         run_id=run.id,
@@ -137,7 +137,7 @@ async def test_a_task_that_is_still_carried_settles_its_effect_itself(
     assert store.read_now(lambda tx: tx.effects.again(effect)).status is EffectStatus.INTENT
     # Its run ended without it, and left it in doubt.
     run = store.read_now(lambda tx: tx.runs.get(effect.run_id))
-    outcome = Outcome(status=RunStatus.CANCELLED, failure=FAILURE)
+    outcome = RunOutcome(status=RunStatus.CANCELLED, failure=FAILURE)
     store.write_now(lambda tx: end_task(tx, run, outcome, now=now, retention=timedelta(days=1)))
     store.write_now(lambda tx: doubt_effects(tx, effect.task_id, now=now))
     assert len(store.read_now(lambda tx: tx.effects.reviews())) == 1

@@ -18,7 +18,7 @@ from holdfast.core.effect_class import Happened, Stopped
 from holdfast.tools import shell
 from holdfast.tools.command_end import end_command
 from holdfast.tools.receipts import Receipt, make_directory, unfinished_receipts
-from holdfast.tools.witness import Began, Seen, machine_boot, seen, ticks_of
+from holdfast.tools.witness import Began, ProcessIdentity, machine_boot, seen, ticks_of
 from tests.crash.processes import fork, kill
 from tests.tools.keys import KEY, call, verify
 
@@ -114,7 +114,7 @@ def test_a_process_that_only_has_the_number_is_never_signalled(
     assert found.ticks is not None
     ticks = {"ticks": found.ticks - 1, "no ticks": None}.get(differs, found.ticks)
     boot = {"boot": "another one", "no boot": None}.get(differs, machine_boot())
-    reused = Seen(pid=innocent.pid, ticks=ticks)
+    reused = ProcessIdentity(pid=innocent.pid, ticks=ticks)
     began = msgspec.json.encode(Began(boot=boot, witness=reused, command=reused))
     if differs == "older receipt":
         began = msgspec.json.encode({"pid": innocent.pid})

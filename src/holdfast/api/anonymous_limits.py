@@ -21,7 +21,7 @@ LOG_EVERY_S = 1.0
 HOLD_S = 0.25
 
 
-class Budget:
+class BodyBudget:
     """The memory for the bodies of all unauthenticated requests together."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Budget:
                 self._held_by.pop(peer, None)
 
 
-class Waits(Protocol):
+class WaitingPeer(Protocol):
     """A WebSocket that waits for its token and can be closed."""
 
     def give_up(self) -> None: ...
@@ -70,10 +70,10 @@ class WaitingRoom:
 
     def __init__(self, most: int | None = None) -> None:
         self._most = MAX_WAITING if most is None else most
-        self._address_of: dict[Waits, str] = {}
-        self._from: dict[str, dict[Waits, None]] = {}
+        self._address_of: dict[WaitingPeer, str] = {}
+        self._from: dict[str, dict[WaitingPeer, None]] = {}
 
-    def enter(self, one: Waits, address: str) -> None:
+    def enter(self, one: WaitingPeer, address: str) -> None:
         if len(self._address_of) >= self._most:
             fullest = max(self._from.values(), key=len)
             oldest = next(iter(fullest))
@@ -82,7 +82,7 @@ class WaitingRoom:
         self._address_of[one] = address
         self._from.setdefault(address, {})[one] = None
 
-    def leave(self, one: Waits) -> None:
+    def leave(self, one: WaitingPeer) -> None:
         """Remove it; idempotent."""
         address = self._address_of.pop(one, None)
         if address is None:
@@ -93,7 +93,7 @@ class WaitingRoom:
             del self._from[address]
 
 
-class Refusals:
+class RefusalLog:
     """Logs refused clients, at most one line a second; the others are counted."""
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], object]) -> None:

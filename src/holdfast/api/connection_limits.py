@@ -47,7 +47,7 @@ class Listening(socket.socket):
         return cls(fileno=listening.detach())
 
 
-class Guest(Protocol):
+class LimitedConnection(Protocol):
     """One connection."""
 
     transport: asyncio.Transport
@@ -65,13 +65,13 @@ class ConnectionLimits:
         self.most = most
         self.most_strangers = max(1, most - most // RESERVED_SHARE)
         # Each in the order of its last change.
-        self._idle_strangers: dict[Guest, None] = {}
-        self._busy_strangers: dict[Guest, None] = {}
-        self._idle: dict[Guest, None] = {}
-        self._busy: dict[Guest, None] = {}
+        self._idle_strangers: dict[LimitedConnection, None] = {}
+        self._busy_strangers: dict[LimitedConnection, None] = {}
+        self._idle: dict[LimitedConnection, None] = {}
+        self._busy: dict[LimitedConnection, None] = {}
         self._seldom = Seldom()
 
-    def enter(self, guest: Guest, *, now: float) -> bool:
+    def enter(self, guest: LimitedConnection, *, now: float) -> bool:
         """Add a connection; returns whether there is room. May close another one."""
         strangers = len(self._idle_strangers) + len(self._busy_strangers)
         count = strangers + len(self._idle) + len(self._busy)
@@ -86,31 +86,31 @@ class ConnectionLimits:
         self._idle_strangers[guest] = None
         return True
 
-    def waits(self, guest: Guest) -> None:
+    def waits(self, guest: LimitedConnection) -> None:
         """It has no request in progress."""
         self._move(guest, is_idle=True)
 
-    def is_busy(self, guest: Guest) -> None:
+    def is_busy(self, guest: LimitedConnection) -> None:
         """It has a request in progress."""
         self._move(guest, is_idle=False)
 
-    def is_known(self, guest: Guest) -> None:
+    def is_known(self, guest: LimitedConnection) -> None:
         """A valid token was shown on it; idempotent."""
         if guest in self._busy_strangers or guest in self._idle_strangers:
             self.leave(guest)
             self._busy[guest] = None
 
-    def replace(self, guest: Guest, other: Guest) -> None:
+    def replace(self, guest: LimitedConnection, other: LimitedConnection) -> None:
         """The connection switches to another protocol, and is anonymous again."""
         self.leave(guest)
         self._busy_strangers[other] = None
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, guest: LimitedConnection) -> None:
         """It was closed; idempotent."""
         for group in (self._idle_strangers, self._busy_strangers, self._idle, self._busy):
             group.pop(guest, None)
 
-    def _move(self, guest: Guest, *, is_idle: bool) -> None:
+    def _move(self, guest: LimitedConnection, *, is_idle: bool) -> None:
         if guest in self._idle_strangers or guest in self._busy_strangers:
             idle, busy = self._idle_strangers, self._busy_strangers
         elif guest in self._idle or guest in self._busy:
@@ -124,7 +124,7 @@ class ConnectionLimits:
         to.pop(guest, None)
         to[guest] = None
 
-    def _let_go(self, *groups: dict[Guest, None]) -> bool:
+    def _let_go(self, *groups: dict[LimitedConnection, None]) -> bool:
         """Close the oldest connection of the first non-empty group; returns whether there was one."""
         for group in groups:
             if group:

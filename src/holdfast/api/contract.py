@@ -123,7 +123,7 @@ EVERYTHING = Reach()
 KEY_TAKEN = "this key belongs to a task that this token may not reach; choose another key"
 
 
-class Gateway(Protocol):
+class GatewayDoor(Protocol):
     """The long-lived process, as the API sees it."""
 
     @property

@@ -10,7 +10,7 @@ PROTOCOL = 4
 NO_PARAMS = msgspec.Raw(b"{}")
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestFrame(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request of a client. Its parameters are decoded when the method is known."""
 
     type: Literal["req"]
@@ -61,10 +61,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ENCODER = msgspec.json.Encoder()
-_REQUESTS = msgspec.json.Decoder(Request)
+_REQUESTS = msgspec.json.Decoder(RequestFrame)
 
 
-def read_request(frame: bytes | str) -> Request:
+def read_request(frame: bytes | str) -> RequestFrame:
     """Decode a request frame. Raises msgspec.DecodeError, UnicodeError or RecursionError."""
     return _REQUESTS.decode(frame)
 

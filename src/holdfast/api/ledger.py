@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from holdfast.api.contract import EVERYTHING, KEY_TAKEN, Caller, Gateway, Reach
+from holdfast.api.contract import EVERYTHING, KEY_TAKEN, Caller, GatewayDoor, Reach
 from holdfast.api.params import NameText, Nothing, Params
 from holdfast.core.errors import BadInput, KeyConflict, Refused
 from holdfast.core.events import EventKind
@@ -100,7 +100,7 @@ def accept(store: Store, *, clock: Clock) -> str | None:
     return why
 
 
-async def accept_store(gateway: Gateway, asked: Nothing, caller: Caller) -> AcceptedView:  # noqa: ARG001 - a method
+async def accept_store(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> AcceptedView:  # noqa: ARG001 - a method
     import asyncio
 
     why = await asyncio.to_thread(accept, gateway.store, clock=gateway.clock)

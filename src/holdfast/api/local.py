@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from holdfast.api.connection_limits import ACCEPT_AT_ONCE, Listening
-from holdfast.api.contract import ALL_SCOPES, Caller, Gateway
-from holdfast.api.frames import Request, Response, encode, read_request
+from holdfast.api.contract import ALL_SCOPES, Caller, GatewayDoor
+from holdfast.api.frames import RequestFrame, Response, encode, read_request
 from holdfast.api.rpc import INVALID_REQUEST, REFUSED, UNAVAILABLE, RpcError, dispatch
 from holdfast.core.audit import STRANGER, Actor, Door
 
@@ -35,7 +35,7 @@ class LocalDoor:
     """Serves one listening unix socket until it is closed."""
 
     def __init__(
-        self, gateway: Gateway, *, max_frame_bytes: int, refuses: Callable[[str, str], None]
+        self, gateway: GatewayDoor, *, max_frame_bytes: int, refuses: Callable[[str, str], None]
     ) -> None:
         self._gateway = gateway
         # Called with the refused user and the reason.
@@ -130,7 +130,7 @@ class LocalDoor:
             return Response(id=request_id, ok=False, error=error.body)
         return Response(id=request_id, ok=True, payload=payload)
 
-    async def _check_ledger(self, request: Request) -> None:
+    async def _check_ledger(self, request: RequestFrame) -> None:
         """Refuse a client that expects another ledger, before it writes into ours."""
         if request.ledger is None:
             return
@@ -149,7 +149,7 @@ class LocalDoor:
             await writer.drain()
 
 
-def _read(line: bytes) -> Request:
+def _read(line: bytes) -> RequestFrame:
     try:
         return read_request(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

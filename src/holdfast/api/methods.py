@@ -25,7 +25,7 @@ from holdfast.api import (
     tasks,
     token_methods,
 )
-from holdfast.api.contract import ADMIN, READ, WRITE, Caller, Gateway
+from holdfast.api.contract import ADMIN, READ, WRITE, Caller, GatewayDoor
 from holdfast.api.params import Nothing, Params
 from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
 from holdfast.views.audit import AuditPageView
@@ -76,7 +76,7 @@ T = TypeVar("T")
 P = TypeVar("P", bound=Params)
 V = TypeVar("V", bound=msgspec.Struct)
 
-Called = Callable[[Gateway, Any, Caller], Awaitable[msgspec.Struct]]
+Called = Callable[[GatewayDoor, Any, Caller], Awaitable[msgspec.Struct]]
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
 def _reads(name: str, params: type[P], answer: type[V], read: Callable[[Tx, P], V], summary: str) -> Method:
     """A method that reads a snapshot of the ledger."""
 
-    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:  # noqa: ARG001 - the signature of every method
+    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:  # noqa: ARG001 - the signature of every method
         return await gateway.store.read(partial(read, asked=asked))  # type: ignore[call-arg]
 
     return Method(name=name, scope=READ, params=params, answer=answer, call=call, summary=summary)
@@ -111,7 +111,7 @@ def _writes(
 ) -> Method:
     """A method of one write: durable before the answer, and idempotent."""
 
-    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
+    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
         return await _write(gateway, name, writing, asked, caller)
 
     return _audited(name, params, answer, call, summary)
@@ -120,7 +120,7 @@ def _writes(
 def _reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
     """A method that reads only the tasks that the caller may reach."""
 
-    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
+    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
         return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach))
 
     return Method(
@@ -133,7 +133,7 @@ def _writes_own(
 ) -> Method:
     """A method of one write to a task that the caller may reach."""
 
-    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
+    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
         return await _write(gateway, name, writing, asked, caller, reach=caller.reach)
 
     return _audited(name, params, answer, call, summary, is_owned=True)
@@ -144,14 +144,14 @@ def _decides(
 ) -> Method:
     """A method of one write that records who decided: the authenticated caller."""
 
-    async def call(gateway: Gateway, asked: P, caller: Caller) -> V:
+    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
         return await _write(gateway, name, writing, asked, caller, by=caller.who)
 
     return _audited(name, params, answer, call, summary)
 
 
 async def _write(
-    gateway: Gateway,
+    gateway: GatewayDoor,
     name: str,
     writing: Callable[..., Write[T]],
     asked: Params,
@@ -242,7 +242,7 @@ def _acts(
 ) -> Method:
     """A method of several writes, or one that ends the process: its audit entry is written first."""
 
-    async def call(gateway: Gateway, asked: Any, caller: Caller) -> msgspec.Struct:
+    async def call(gateway: GatewayDoor, asked: Any, caller: Caller) -> msgspec.Struct:
         if not getattr(asked, "is_dry_run", False):
             await gateway.audit.record(audit.asking(caller.actor, name, asked, now=gateway.clock.now()))
         return await act(gateway, asked, caller)
@@ -250,7 +250,7 @@ def _acts(
     return _audited(name, params, answer, call, summary, scope=scope, is_owned=is_owned, is_local=is_local)
 
 
-async def _answer(gateway: Gateway, asked: questions.AnswerAsked, caller: Caller) -> AnsweredView:
+async def _answer(gateway: GatewayDoor, asked: questions.AnswerAsked, caller: Caller) -> AnsweredView:
     answered = await _write(
         gateway, "questions.answer", questions.recording_answer, asked, caller, by=caller.who
     )
@@ -258,7 +258,7 @@ async def _answer(gateway: Gateway, asked: questions.AnswerAsked, caller: Caller
     return await asyncio.to_thread(AnsweredView.of, *answered, has_gateway=True)
 
 
-async def _prune(gateway: Gateway, asked: checkpoints.PruneAsked, caller: Caller) -> PrunedView:  # noqa: ARG001
+async def _prune(gateway: GatewayDoor, asked: checkpoints.PruneAsked, caller: Caller) -> PrunedView:  # noqa: ARG001
     moment = checkpoints.moment_of(asked, gateway.clock.now())
     if asked.is_dry_run:
         return await gateway.store.read(lambda tx: checkpoints.prunable(tx, moment))
@@ -266,19 +266,19 @@ async def _prune(gateway: Gateway, asked: checkpoints.PruneAsked, caller: Caller
     return await asyncio.to_thread(checkpoints.prune, gateway.store.write_now, moment)
 
 
-async def _retry_page(gateway: Gateway, asked: tasks.RetryPageAsked, caller: Caller) -> RetriedPageView:
+async def _retry_page(gateway: GatewayDoor, asked: tasks.RetryPageAsked, caller: Caller) -> RetriedPageView:
     # In a thread: many writes must not block the event loop.
     return await asyncio.to_thread(tasks.retry_page, gateway.store, asked, reach=caller.reach)
 
 
-async def _fork(gateway: Gateway, asked: tasks.ForkAsked, caller: Caller) -> ForkedView:
+async def _fork(gateway: GatewayDoor, asked: tasks.ForkAsked, caller: Caller) -> ForkedView:
     # In a thread: the history of a task may be long.
     return await asyncio.to_thread(
         tasks.fork_task, gateway.store, asked, now=gateway.clock.now(), reach=caller.reach
     )
 
 
-async def _describe(gateway: Gateway, asked: Nothing, caller: Caller) -> DescriptionView:  # noqa: ARG001
+async def _describe(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> DescriptionView:  # noqa: ARG001
     return DescriptionView(methods=[describe(method) for method in METHODS.values()])
 
 
@@ -560,7 +560,7 @@ _TABLE = [
     _acts(
         "gateway.restart",
         ADMIN,
-        restart.RestartAsked,
+        restart.RestartParams,
         RestartAnswerView,
         restart.restart,
         "Drain, restart and resume. Refused, with a list, if too much is in flight.",

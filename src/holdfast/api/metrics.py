@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from holdfast.api.contract import Gateway
+from holdfast.api.contract import GatewayDoor
 from holdfast.store.clock import skew_of, uncertainty_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -28,7 +28,7 @@ class Metrics:
         self._ledger = _LedgerCounts()
         self._all.register(self._ledger)
 
-    async def text(self, gateway: Gateway) -> bytes:
+    async def text(self, gateway: GatewayDoor) -> bytes:
         status = await gateway.look()
         self._ledger.counts = {}
         if status.ledger_problem is None:  # without the ledger, only the gateway's own metrics

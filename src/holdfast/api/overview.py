@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.api.checkpoints import count_failed_resumes
-from holdfast.api.contract import Caller, Gateway
+from holdfast.api.contract import Caller, GatewayDoor
 from holdfast.api.params import Nothing
 from holdfast.api.questions import read_page as read_questions
 from holdfast.core.errors import HoldfastError
@@ -31,7 +31,7 @@ FAILED = (TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.LOST)
 A_DAY = timedelta(days=1)
 
 
-async def overview(gateway: Gateway, asked: Nothing, caller: Caller) -> OverviewView:  # noqa: ARG001 - a method
+async def overview(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> OverviewView:  # noqa: ARG001 - a method
     return await gateway.store.read(lambda tx: read_overview(tx, gateway.clock))
 
 

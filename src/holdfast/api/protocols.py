@@ -12,7 +12,7 @@ import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from holdfast.api.anonymous_limits import HOLD_S, Refusals, WaitingRoom
+from holdfast.api.anonymous_limits import HOLD_S, RefusalLog, WaitingRoom
 from holdfast.api.connection_limits import ConnectionLimits
 from holdfast.api.frames import ErrorBody
 from holdfast.api.peers import peer_of
@@ -53,7 +53,7 @@ def show_token(scope: MutableMapping[str, Any]) -> None:
 class PatientHttp(H11Protocol):
     """Closes a connection whose client sends no request or reads no answer, and one over the limit."""
 
-    def __init__(self, *given: Any, crowd: ConnectionLimits, refusals: Refusals, **named: Any) -> None:
+    def __init__(self, *given: Any, crowd: ConnectionLimits, refusals: RefusalLog, **named: Any) -> None:
         super().__init__(*given, **named)
         self._crowd = crowd
         self._refusals = refusals
@@ -166,7 +166,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
     """Closes a connection whose client reads nothing; and reads little before the token was shown."""
 
     def __init__(
-        self, *given: Any, crowd: ConnectionLimits, room: WaitingRoom, refusals: Refusals, **named: Any
+        self, *given: Any, crowd: ConnectionLimits, room: WaitingRoom, refusals: RefusalLog, **named: Any
     ) -> None:
         super().__init__(*given, **named)
         self._crowd = crowd

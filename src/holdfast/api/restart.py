@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from holdfast.api.contract import Caller, Gateway
+from holdfast.api.contract import Caller, GatewayDoor
 from holdfast.api.params import Nothing, Params, ShortText
 from holdfast.core.errors import HoldfastError, NotReady, RestartBlocked
 from holdfast.views.errors import ErrorView
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.core.manifest import Restart
 
 
-class RestartAsked(Params, frozen=True, kw_only=True):
+class RestartParams(Params, frozen=True, kw_only=True):
     """A restart: the reason, and whether to skip the readiness gate."""
 
     reason: ShortText = "asked for by an operator"
@@ -51,7 +51,7 @@ class RestartsAsked(Params, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 20
 
 
-async def status(gateway: Gateway, asked: Nothing, caller: Caller) -> GatewayView:  # noqa: ARG001 - a method
+async def status(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> GatewayView:  # noqa: ARG001 - a method
     found = await gateway.look()
     newest: list[Restart] = []
     # While the gateway starts, there may be no ledger yet; and a read would block if the database is away.
@@ -61,22 +61,22 @@ async def status(gateway: Gateway, asked: Nothing, caller: Caller) -> GatewayVie
     return GatewayView.of(found, newest[0] if newest else None)
 
 
-async def health(gateway: Gateway, asked: Nothing, caller: Caller) -> HealthView:  # noqa: ARG001 - a method
+async def health(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> HealthView:  # noqa: ARG001 - a method
     found = await gateway.look()
     now = millis(gateway.clock.now())
     assert now is not None
     return HealthView(ok=found.ledger_problem is None, status=found.status, is_ready=found.is_ready, ts=now)
 
 
-async def preflight(gateway: Gateway, asked: Nothing, caller: Caller) -> PreflightView:  # noqa: ARG001 - a method
+async def preflight(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> PreflightView:  # noqa: ARG001 - a method
     return PreflightView.of(await gateway.preflight())
 
 
-async def readiness(gateway: Gateway, asked: Nothing, caller: Caller) -> ReadinessView:  # noqa: ARG001 - a method
+async def readiness(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> ReadinessView:  # noqa: ARG001 - a method
     return ReadinessView.of(await gateway.preflight())
 
 
-async def restart(gateway: Gateway, asked: RestartAsked, caller: Caller) -> RestartAnswerView:
+async def restart(gateway: GatewayDoor, asked: RestartParams, caller: Caller) -> RestartAnswerView:
     """Answered when the drain is over and the process is about to end, or when the restart is refused."""
     from holdfast.gateway.gateway import RestartRequest
 
@@ -110,14 +110,14 @@ def _refusal(why: str | None, *, is_ready: bool) -> ErrorView:
     )
 
 
-async def stop(gateway: Gateway, asked: StopAsked, caller: Caller) -> StoppingView:
+async def stop(gateway: GatewayDoor, asked: StopAsked, caller: Caller) -> StoppingView:
     await gateway.stop(asked.reason, triggered_by=caller.who)
     return StoppingView(is_accepted=True)
 
 
-async def let_resume(gateway: Gateway, asked: Nothing, caller: Caller) -> LetResumeView:  # noqa: ARG001 - a method
+async def let_resume(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> LetResumeView:  # noqa: ARG001 - a method
     return LetResumeView(resumed=await gateway.let_resume())
 
 
-async def restarts(gateway: Gateway, asked: RestartsAsked, caller: Caller) -> RestartPageView:  # noqa: ARG001 - a method
+async def restarts(gateway: GatewayDoor, asked: RestartsAsked, caller: Caller) -> RestartPageView:  # noqa: ARG001 - a method
     return RestartPageView(restarts=[RestartView.of(one) for one in await gateway.restarts(asked.limit)])

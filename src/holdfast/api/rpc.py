@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.api.audit import subject_of
-from holdfast.api.contract import Caller, Gateway
+from holdfast.api.contract import Caller, GatewayDoor
 from holdfast.api.frames import ErrorBody
 from holdfast.api.methods import METHODS, Method
 from holdfast.api.openclaw import NoSuchTask
@@ -105,7 +105,7 @@ class RpcError(Exception):
 
 
 async def dispatch(
-    gateway: Gateway, name: str, params: bytes | msgspec.Raw, caller: Caller
+    gateway: GatewayDoor, name: str, params: bytes | msgspec.Raw, caller: Caller
 ) -> msgspec.Struct:
     """Call a method and return its answer. Raises only RpcError."""
     method = METHODS.get(name)
@@ -143,7 +143,7 @@ def _check_rights(method: Method, caller: Caller) -> None:
         raise RpcError(FORBIDDEN, why, details={"code": "forbidden"})
 
 
-async def _called(method: Method, gateway: Gateway, asked: Any, caller: Caller) -> msgspec.Struct:
+async def _called(method: Method, gateway: GatewayDoor, asked: Any, caller: Caller) -> msgspec.Struct:
     try:
         return await method.call(gateway, asked, caller)
     except RpcError:

@@ -19,7 +19,7 @@ from starlette.routing import Route, Router, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from holdfast.api import openapi
-from holdfast.api.anonymous_limits import HOLD_S, Budget, Refusals, WaitingRoom
+from holdfast.api.anonymous_limits import HOLD_S, BodyBudget, RefusalLog, WaitingRoom
 from holdfast.api.connection_limits import (
     ACCEPT_AT_ONCE,
     ConnectionLimits,
@@ -27,7 +27,7 @@ from holdfast.api.connection_limits import (
     few_complaints,
     most_connections,
 )
-from holdfast.api.contract import READ, Caller, Gateway
+from holdfast.api.contract import READ, Caller, GatewayDoor
 from holdfast.api.feed import Feed
 from holdfast.api.local import LocalDoor
 from holdfast.api.methods import METHODS
@@ -107,12 +107,12 @@ class Doors:
     """The ASGI application behind the TCP port."""
 
     def __init__(
-        self, gateway: Gateway, tokens: Tokens, *, refusals: Refusals, webhooks: Webhooks | None = None
+        self, gateway: GatewayDoor, tokens: Tokens, *, refusals: RefusalLog, webhooks: Webhooks | None = None
     ) -> None:
         self._gateway = gateway
         self._webhooks = webhooks
         self._refusals = refusals
-        self._budget = Budget()
+        self._budget = BodyBudget()
         self._keeper = Doorkeeper(tokens, lambda: gateway.config.gateway)
         self._metrics = Metrics()
         self._websockets = 0
@@ -435,7 +435,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve_doors(
-    gateway: Gateway,
+    gateway: GatewayDoor,
     *,
     tcp_sockets: Sequence[socket.socket],
     unix_socket: socket.socket | None,
@@ -452,7 +452,7 @@ async def serve_doors(
     the supervisor's copies keep listening.
     """
     loop = asyncio.get_running_loop()
-    refusals = Refusals(loop.call_later)
+    refusals = RefusalLog(loop.call_later)
     doors = Doors(gateway, tokens, refusals=refusals, webhooks=webhooks)
     max_bytes = gateway.config.gateway.max_body_bytes
     crowd, room = ConnectionLimits(most_connections()), WaitingRoom()

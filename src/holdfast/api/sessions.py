@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
-from holdfast.api.contract import WRITE, Caller, Gateway
+from holdfast.api.contract import WRITE, Caller, GatewayDoor
 from holdfast.api.params import KeyText, NameText, Nothing, PageSize, PageToken, Params
 from holdfast.core.errors import NotFound
 from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES
@@ -84,7 +84,7 @@ class SessionAsked(Params, frozen=True, kw_only=True):
 # --- methods
 
 
-async def send(gateway: Gateway, asked: ChatAsked, caller: Caller) -> PostedView:
+async def send(gateway: GatewayDoor, asked: ChatAsked, caller: Caller) -> PostedView:
     """Store the message before the answer. During a drain it is stored, too, and the agent answers later."""
     key = known_key(gateway.config, asked.session_key)
     posted = await gateway.inbox.post(
@@ -96,7 +96,7 @@ async def send(gateway: Gateway, asked: ChatAsked, caller: Caller) -> PostedView
     return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
 
 
-async def history(gateway: Gateway, asked: HistoryAsked, caller: Caller) -> TranscriptView:
+async def history(gateway: GatewayDoor, asked: HistoryAsked, caller: Caller) -> TranscriptView:
     """The transcript; unredacted for callers that may write, because `chat` prints answers from it.
 
     Empty for a session without messages. Raises NotFound if its agent is unknown.
@@ -117,7 +117,7 @@ async def history(gateway: Gateway, asked: HistoryAsked, caller: Caller) -> Tran
         await gateway.store.wait_for("events", min(left, _LOOK_EVERY_S))
 
 
-async def page(gateway: Gateway, asked: SessionsAsked, caller: Caller) -> SessionPageView:  # noqa: ARG001 - a method
+async def page(gateway: GatewayDoor, asked: SessionsAsked, caller: Caller) -> SessionPageView:  # noqa: ARG001 - a method
     now = gateway.clock.now()
     since = None if asked.active_minutes is None else timedelta(minutes=asked.active_minutes)
     return await gateway.store.read(
@@ -131,12 +131,12 @@ async def page(gateway: Gateway, asked: SessionsAsked, caller: Caller) -> Sessio
     )
 
 
-async def get(gateway: Gateway, asked: SessionAsked, caller: Caller) -> SessionDetailView:  # noqa: ARG001 - a method
+async def get(gateway: GatewayDoor, asked: SessionAsked, caller: Caller) -> SessionDetailView:  # noqa: ARG001 - a method
     key = full_key(gateway.config, asked.session_key)
     return await gateway.store.read(lambda tx: read_session(tx, key, asked.limit))
 
 
-async def agents(gateway: Gateway, asked: Nothing, caller: Caller) -> AgentPageView:  # noqa: ARG001 - a method
+async def agents(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> AgentPageView:  # noqa: ARG001 - a method
     return list_agents(gateway.config, settings_refused=gateway.status().settings_refused)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from holdfast.api.contract import Caller, Gateway
+from holdfast.api.contract import Caller, GatewayDoor
 from holdfast.api.params import Params
 from holdfast.core.errors import NotFound
 from holdfast.views.config import ConfigView
@@ -18,7 +18,7 @@ class ConfigAsked(Params, frozen=True, kw_only=True):
     key: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_.-]{1,200}$", max_length=200)] | None = None
 
 
-async def get(gateway: Gateway, asked: ConfigAsked, caller: Caller) -> ConfigView:  # noqa: ARG001 - a method
+async def get(gateway: GatewayDoor, asked: ConfigAsked, caller: Caller) -> ConfigView:  # noqa: ARG001 - a method
     view = ConfigView.of(gateway.config)
     if asked.key is None:
         return view

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 
-from holdfast.api.contract import EVERYTHING, Caller, Gateway, Reach
+from holdfast.api.contract import EVERYTHING, Caller, GatewayDoor, Reach
 from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText
 from holdfast.core.errors import BadInput, HoldfastError, KeyConflict, NotFound, RowDamaged, StoreUnavailable
 from holdfast.core.ids import is_whole_id, new_run_id
@@ -75,7 +75,7 @@ class ResultAsked(Params, frozen=True, kw_only=True):
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)] = 0
 
 
-async def result(gateway: Gateway, asked: ResultAsked, caller: Caller) -> ResultView:
+async def result(gateway: GatewayDoor, asked: ResultAsked, caller: Caller) -> ResultView:
     """The result, for callers that may write. Raises RowDamaged if the stored result is damaged."""
     from holdfast.engine.ledger.ledger import opened
 
@@ -130,7 +130,7 @@ def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
         raise BadInput("page token", why) from None
 
 
-async def show(gateway: Gateway, asked: TaskAsked, caller: Caller) -> TaskDetailView:
+async def show(gateway: GatewayDoor, asked: TaskAsked, caller: Caller) -> TaskDetailView:
     now, reach = gateway.clock.now(), caller.reach
     return await gateway.store.read(lambda tx: read_detail(tx, reach.resolve(tx, asked.task_id), now, reach))
 

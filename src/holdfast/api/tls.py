@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast.api.anonymous_limits import Refusals, WaitingRoom
+from holdfast.api.anonymous_limits import RefusalLog, WaitingRoom
 from holdfast.api.connection_limits import ConnectionLimits
 from holdfast.api.peers import peer_of
 from holdfast.api.protocols import STRANGER_READ_BYTES, PatientHttp
@@ -121,7 +121,7 @@ class TlsLayer(SSLProtocol):
         *,
         crowd: ConnectionLimits,
         handshakes: WaitingRoom,
-        refusals: Refusals,
+        refusals: RefusalLog,
     ) -> None:
         loop = asyncio.get_running_loop()
         super().__init__(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
-from holdfast.api.contract import ALL_SCOPES, Caller, Gateway
+from holdfast.api.contract import ALL_SCOPES, Caller, GatewayDoor
 from holdfast.api.params import NameText, Nothing, Params
 from holdfast.api.tokens import unknown_method_in
 from holdfast.config import token_file
@@ -59,23 +59,23 @@ class TokenRotateAsked(Params, frozen=True, kw_only=True):
 # --- methods
 
 
-async def page(gateway: Gateway, asked: Nothing, caller: Caller) -> TokenPageView:  # noqa: ARG001 - a method
+async def page(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> TokenPageView:  # noqa: ARG001 - a method
     return await asyncio.to_thread(read_page, gateway.home, gateway.config, SystemClock().now())
 
 
-async def create(gateway: Gateway, asked: TokenCreateAsked, caller: Caller) -> TokenMadeView:
+async def create(gateway: GatewayDoor, asked: TokenCreateAsked, caller: Caller) -> TokenMadeView:
     made = await asyncio.to_thread(create_token, gateway.home, gateway.config, asked, SystemClock().now())
     log.warning("%s created the token %s", caller.who, asked.name)
     return made
 
 
-async def revoke(gateway: Gateway, asked: TokenAsked, caller: Caller) -> TokenRevokedView:
+async def revoke(gateway: GatewayDoor, asked: TokenAsked, caller: Caller) -> TokenRevokedView:
     gone = await asyncio.to_thread(revoke_token, gateway.home, gateway.config, asked)
     log.warning("%s revoked the token %s", caller.who, asked.name)
     return gone
 
 
-async def rotate(gateway: Gateway, asked: TokenRotateAsked, caller: Caller) -> TokenMadeView:
+async def rotate(gateway: GatewayDoor, asked: TokenRotateAsked, caller: Caller) -> TokenMadeView:
     made = await asyncio.to_thread(rotate_token, gateway.home, gateway.config, asked, SystemClock().now())
     log.warning("%s rotated the token %s", caller.who, asked.name)
     return made

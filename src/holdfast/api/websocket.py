@@ -11,9 +11,9 @@ from typing import Any, Literal
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from holdfast.api.contract import READ, Gateway, Reach, our_version
+from holdfast.api.contract import READ, GatewayDoor, Reach, our_version
 from holdfast.api.feed import Feed
-from holdfast.api.frames import PROTOCOL, EventFrame, Request, Response, encode, read_request
+from holdfast.api.frames import PROTOCOL, EventFrame, RequestFrame, Response, encode, read_request
 from holdfast.api.methods import METHODS
 from holdfast.api.rpc import INVALID_REQUEST, UNAUTHORIZED, RpcError, check_still, dispatch, starting
 from holdfast.api.security import REVOKED, Admitted, Doorkeeper
@@ -63,7 +63,7 @@ class Connection:
     def __init__(
         self,
         socket: WebSocket,
-        gateway: Gateway,
+        gateway: GatewayDoor,
         keeper: Doorkeeper,
         feed: Feed,
         stopping: asyncio.Event,
@@ -133,7 +133,7 @@ class Connection:
             await self._close(POLICY, one_line(body.message, 100))
             raise _Closed from error
 
-    async def _connect(self, request: Request) -> Admitted:
+    async def _connect(self, request: RequestFrame) -> Admitted:
         if request.method != "connect":
             raise RpcError(INVALID_REQUEST, "the first request must be connect")
         try:
@@ -204,7 +204,7 @@ class Connection:
                 for child in beside:
                     child.cancel()
 
-    async def _answer(self, request: Request, admitted: Admitted) -> None:
+    async def _answer(self, request: RequestFrame, admitted: Admitted) -> None:
         """Free the slot after the answer was read, so that a client that does not read cannot send more."""
         order = self._in_order if request.method in IN_ORDER else contextlib.nullcontext()
         try:
@@ -215,7 +215,7 @@ class Connection:
         finally:
             self._room.release()
 
-    async def _response(self, request: Request, admitted: Admitted) -> Response:
+    async def _response(self, request: RequestFrame, admitted: Admitted) -> Response:
         if request.method == "connect":
             again = RpcError(INVALID_REQUEST, "this connection is already connected")
             return Response(id=request.id, ok=False, error=again.body)
@@ -289,7 +289,7 @@ class Connection:
             raise _Closed
         return str(text)
 
-    async def _read(self, frame: str) -> Request:
+    async def _read(self, frame: str) -> RequestFrame:
         try:
             return read_request(frame)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

@@ -20,7 +20,7 @@ from holdfast.engine.program.definitions import TaskDefinition, by_name
 Definition = TaskDefinition[..., Any]
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramModule(msgspec.Struct, frozen=True, kw_only=True):
     """An imported module and its tasks."""
 
     place: str
@@ -61,7 +61,7 @@ def split_place(spec: str) -> tuple[str, str | None]:
     return place, name or None
 
 
-def load_program(place: str) -> Program:
+def load_program(place: str) -> ProgramModule:
     """Import the module or the file. Raises BadInput if the import fails.
 
     Its directory goes before installed packages in the path, because the user named it.
@@ -75,19 +75,19 @@ def load_program(place: str) -> Program:
     return _program(place, module, before)
 
 
-def load_installed(place: str) -> Program:
+def load_installed(place: str) -> ProgramModule:
     """Import a module from the existing path. Raises BadInput if the import fails."""
     before = set(sys.modules)
     return _program(place, _import_module(place, "in the home, in gateway.python_path or"), before)
 
 
-def _program(place: str, module: ModuleType, before: Set[str]) -> Program:
+def _program(place: str, module: ModuleType, before: Set[str]) -> ProgramModule:
     tasks = _tasks_in(module)
     known = by_name(list(tasks.values()))
     for name in sorted(set(sys.modules) - before):
         for definition in _tasks_in(sys.modules[name]).values():
             known.setdefault(definition.name, definition)
-    return Program(place=place, module=module, tasks=tasks, known=list(known.values()))
+    return ProgramModule(place=place, module=module, tasks=tasks, known=list(known.values()))
 
 
 def _import_module(name: str, searched: str) -> ModuleType:

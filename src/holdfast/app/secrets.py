@@ -11,23 +11,23 @@ from holdfast.core.session import agent_task
 if TYPE_CHECKING:
     from holdfast.api.tokens import Tokens
     from holdfast.config.gateway import Config
-    from holdfast.engine.program.secrets import Declared
+    from holdfast.engine.program.secrets import DeclaredSecret
 
 
-def declared_secrets(config: Config) -> dict[str, Declared]:
+def declared_secrets(config: Config) -> dict[str, DeclaredSecret]:
     """The secrets of the settings, as programs may use them.
 
     A variable that an agent's `env` passes on is declared for that agent only, unless `[secrets]` declares
     the same name.
     """
-    from holdfast.engine.program.secrets import Declared
+    from holdfast.engine.program.secrets import DeclaredSecret
 
-    found: dict[str, Declared] = {}
+    found: dict[str, DeclaredSecret] = {}
     for agent, settings in config.agents.items():
         for variable in settings.env.values():
-            before = found.get(variable, Declared(variable=variable, tasks=frozenset()))
+            before = found.get(variable, DeclaredSecret(variable=variable, tasks=frozenset()))
             assert before.tasks is not None
-            found[variable] = Declared(
+            found[variable] = DeclaredSecret(
                 variable=variable,
                 tasks=before.tasks | {agent_task(agent)},
                 limit=f"agents.*.env gives it to commands of other agents alone; if this task may use it, "
@@ -36,7 +36,7 @@ def declared_secrets(config: Config) -> dict[str, Declared]:
     for name, one in config.secrets.items():
         is_limited = one.tasks is not None or one.agents is not None
         allowed = frozenset([*(one.tasks or ()), *map(agent_task, one.agents or ())])
-        found[name] = Declared(
+        found[name] = DeclaredSecret(
             variable=one.env,
             tasks=allowed if is_limited else None,
             limit=f"secrets.{name}.tasks and secrets.{name}.agents do not name this task; add it there if it "

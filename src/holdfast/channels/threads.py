@@ -14,7 +14,7 @@ T = TypeVar("T")
 THREADS = 8
 
 
-class NotBegun(Exception):
+class ThreadsBusy(Exception):
     """All threads of the channel were busy until the call's timeout: nothing was done."""
 
 
@@ -41,7 +41,7 @@ class ChannelThreads:
         def begin() -> T:
             if self._monotonic() > begin_by_s:
                 # The machine was suspended: the caller has timed out, and another worker may send it.
-                raise NotBegun(f"channel {self._name} began too late")
+                raise ThreadsBusy(f"channel {self._name} began too late")
             return act()
 
         future = self._pool.submit(begin)
@@ -51,7 +51,7 @@ class ChannelThreads:
             if waiting.done():
                 return waiting.result()
             if future.cancel():
-                raise NotBegun(f"channel {self._name} was busy for {timeout_s:g} s")
+                raise ThreadsBusy(f"channel {self._name} was busy for {timeout_s:g} s")
             raise TimeoutError(f"channel {self._name} took longer than {timeout_s:g} s")
         finally:
             if not waiting.done():

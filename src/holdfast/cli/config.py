@@ -35,10 +35,10 @@ from holdfast.config.tls import read_certificate
 from holdfast.config.token import TOKEN_NAME, read_named_token, read_secret, read_token
 from holdfast.core.errors import BadInput, HoldfastError, SettingsError
 from holdfast.views.config import ConfigCheckView, ExplainedView, SettingView
-from holdfast.views.health import CheckView, Verdict
+from holdfast.views.health import CheckStatus, CheckView
 from holdfast.views.text import one_line
 
-OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
+OK, WARN, FAIL = CheckStatus.OK, CheckStatus.WARN, CheckStatus.FAIL
 WEB = ("http://", "https://")
 
 

@@ -19,7 +19,7 @@ from holdfast.config import SqlitePlace
 from holdfast.core.errors import HoldfastError, NoLedger, SettingsError
 from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
 from holdfast.store.locks import holder_of, is_held
-from holdfast.views.health import BootView, CheckView, DoctorView, Verdict
+from holdfast.views.health import BootView, CheckStatus, CheckView, DoctorView
 from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SAMPLE = 200
 COUNTED_AT_MOST = 1000
 LITTLE_SPACE_BYTES = 1024**3
 NO_SPACE_BYTES = 100 * 1024**2
-OK, WARN, FAIL = Verdict.OK, Verdict.WARN, Verdict.FAIL
+OK, WARN, FAIL = CheckStatus.OK, CheckStatus.WARN, CheckStatus.FAIL
 
 
 @click.command("doctor")
@@ -58,7 +58,7 @@ def doctor(context: click.Context) -> None:
         context.exit(FAILED)
 
 
-def worst(checks: list[CheckView]) -> Verdict:
+def worst(checks: list[CheckView]) -> CheckStatus:
     found = {one.verdict for one in checks}
     return FAIL if FAIL in found else WARN if WARN in found else OK
 
@@ -81,7 +81,7 @@ def print_checks(output: Output, checks: list[CheckView]) -> None:
     output.say("no problems found" if not bad else f"{counted(bad, 'problem')} found")
 
 
-def check(name: str, verdict: Verdict, message: str, remedy: str | None = None) -> CheckView:
+def check(name: str, verdict: CheckStatus, message: str, remedy: str | None = None) -> CheckView:
     shown = None if remedy is None else one_line(remedy, 1000)
     return CheckView(name=name, verdict=verdict, message=one_line(message, 1000), remedy=shown)
 

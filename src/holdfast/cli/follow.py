@@ -43,7 +43,7 @@ FOR_A_PERSON = frozenset({EventKind.QUESTION_ASKED, EventKind.EFFECT_IN_DOUBT, E
 Command = Callable[..., str]
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The task as last read."""
 
     task: Task
@@ -73,12 +73,12 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_whole and len(waits) < len(self.tasks) and len(for_others) == len(waits)
 
 
-def look(tx: Tx, task_id: str, after: str) -> Seen:
+def look(tx: Tx, task_id: str, after: str) -> TaskSnapshot:
     heads = tx.journal.heads([task_id])
     loops = tx.turns.loops([task_id]).get(task_id, {})
     task, events = tx.tasks.look(task_id), tx.events.of_task(task_id, after)
     result = None if task.result is None else tx.blobs.open(task.result)
-    return Seen(
+    return TaskSnapshot(
         task=msgspec.structs.replace(task, result=result),
         steps=heads[task_id].steps_saved if task_id in heads else 0,
         last_step=heads[task_id].last_step if task_id in heads else None,
@@ -178,7 +178,7 @@ class Follower:
         self._is_stopping = True
         self._nudge.set()
 
-    async def follow(self) -> Seen:
+    async def follow(self) -> TaskSnapshot:
         with contextlib.ExitStack() as watching:
             if self._keyboard is not None:
                 watching.enter_context(self._keyboard.watched())
@@ -187,7 +187,7 @@ class Follower:
             finally:
                 self._ask_no_more()
 
-    async def _follow(self) -> Seen:
+    async def _follow(self) -> TaskSnapshot:
         store, pause, look_at_tree_at = self._holdfast.store, SOONEST_LOOK_S, 0.0
         while True:
             began = time.monotonic()
@@ -215,7 +215,7 @@ class Follower:
 
     # --- showing
 
-    def _show(self, seen: Seen) -> None:
+    def _show(self, seen: TaskSnapshot) -> None:
         for event in seen.events:
             self._after = event.position
             words, is_remark = words_of(event)

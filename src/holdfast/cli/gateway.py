@@ -9,7 +9,7 @@ from datetime import datetime
 import click
 
 from holdfast.api.params import Nothing
-from holdfast.api.restart import RestartAsked, RestartsAsked, StopAsked
+from holdfast.api.restart import RestartParams, RestartsAsked, StopAsked
 from holdfast.cli.errors import REFUSED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, ago, clock_time, counted
@@ -95,7 +95,7 @@ def restart(context: click.Context, reason: str, *, force: bool, is_patient: boo
         call.output.show(plan, lambda: _print_readiness(call.output, plan))
         return
     before = call.ask("gateway.status", Nothing(), GatewayView)
-    asked = RestartAsked(reason=reason, force=force)
+    asked = RestartParams(reason=reason, force=force)
     if is_patient:
         _wait_until_idle(call)
     view = call.ask("gateway.restart", asked, RestartAnswerView, timeout_s=DRAIN_PATIENCE_S)

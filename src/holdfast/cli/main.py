@@ -75,7 +75,7 @@ GATEWAY: dict[str, tuple[str, str]] = {
 }
 
 
-class Program(click.Group):
+class LazyGroup(click.Group):
     """A group that imports a command only when it is used; a command without a help line is hidden."""
 
     def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -109,14 +109,14 @@ class Program(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in self._table.items() if line])
 
 
-@click.group("gateway", cls=Program, table=GATEWAY)
+@click.group("gateway", cls=LazyGroup, table=GATEWAY)
 @shared_options
 def gateway() -> None:
     """Control the gateway of this home."""
 
 
 @click.group(
-    "holdfast", cls=Program, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+    "holdfast", cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @shared_options

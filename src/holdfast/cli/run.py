@@ -15,10 +15,10 @@ import click
 import msgspec
 
 from holdfast import app
-from holdfast.app.programs import Program, load_program, split_place
+from holdfast.app.programs import ProgramModule, load_program, split_place
 from holdfast.cli.arguments import read_arguments
 from holdfast.cli.errors import DONE, FAILED
-from holdfast.cli.follow import Follower, Seen, look
+from holdfast.cli.follow import Follower, TaskSnapshot, look
 from holdfast.cli.invocation import Invocation, shared_options, task_prefix, user_name
 from holdfast.cli.output import Output, counted, is_terminal
 from holdfast.cli.screen import Screen, restore_cursor, screen_for
@@ -45,10 +45,10 @@ _RETRIED = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.LOST})
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RunArguments(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed command line: a new task, or one to resume."""
 
-    program: Program
+    program: ProgramModule
     call: Call[Any] | None
     # An id or its prefix; only without `call`.
     task_id: str | None
@@ -62,7 +62,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class Followed(msgspec.Struct, frozen=True, kw_only=True):
     """How `run` ended."""
 
-    seen: Seen
+    seen: TaskSnapshot
     is_new: bool
     # The signal that stopped this process; None if none did.
     left_by: int | None = None
@@ -156,7 +156,7 @@ def _ask(
     goal: str | None,
     owner: str | None,
     resume: str | None,
-) -> Asked:
+) -> RunArguments:
     place, name = split_place(spec)
     program = load_program(place)
     wanted = None if resume is not None and name is None else program.find(name)
@@ -164,7 +164,7 @@ def _ask(
     if resume is None:
         assert wanted is not None
         call = wanted(**read_arguments(wanted, plain, as_json_args))
-    return Asked(
+    return RunArguments(
         program=program,
         call=call,
         task_id=resume,
@@ -206,7 +206,7 @@ def _failures_told_here() -> Iterator[None]:
 # --- with --detach
 
 
-def _creation(asked: Asked) -> CreateAsked:
+def _creation(asked: RunArguments) -> CreateAsked:
     from holdfast.api.ledger import CreateAsked
     from holdfast.core.payload import decode_payload, encode_payload
 
@@ -222,7 +222,7 @@ def _creation(asked: Asked) -> CreateAsked:
     )
 
 
-def _record_elsewhere(call: Invocation, asked: Asked) -> FollowedView:
+def _record_elsewhere(call: Invocation, asked: RunArguments) -> FollowedView:
     """Queue the task through the gateway at HOLDFAST_URL."""
     from holdfast.api.tasks import ResultAsked, TaskAsked
     from holdfast.views.tasks import CreatedView, ResultView, TaskDetailView
@@ -245,7 +245,7 @@ def _record_elsewhere(call: Invocation, asked: Asked) -> FollowedView:
     )
 
 
-def _record(call: Invocation, asked: Asked) -> Followed:
+def _record(call: Invocation, asked: RunArguments) -> Followed:
     from holdfast.api.audit import recorded
     from holdfast.api.ledger import creating_task
     from holdfast.views.tasks import CreatedView
@@ -277,7 +277,7 @@ def _is_new(call: Invocation) -> bool:
         return True
 
 
-def _look_at(tx: Tx, task_id: str, asked: Asked) -> Seen:
+def _look_at(tx: Tx, task_id: str, asked: RunArguments) -> TaskSnapshot:
     try:
         return look(tx, task_id, START)
     except NotFound:
@@ -292,7 +292,7 @@ def _look_at(tx: Tx, task_id: str, asked: Asked) -> Seen:
 # --- followed
 
 
-def _carried(call: Invocation, asked: Asked) -> Followed:
+def _carried(call: Invocation, asked: RunArguments) -> Followed:
     try:
         return asyncio.run(_follow(call, asked))
     except BaseExceptionGroup as group:
@@ -317,7 +317,7 @@ def _secrets(call: Invocation) -> Secrets:
         return Secrets()
 
 
-async def _follow(call: Invocation, asked: Asked) -> Followed:
+async def _follow(call: Invocation, asked: RunArguments) -> Followed:
     from holdfast.engine.claims.claims import Family  # heavy
 
     store = call.settings.store
@@ -371,7 +371,7 @@ def _newest_position(call: Invocation, *, must_exist: bool) -> str:
 
 async def _begin_and_follow(
     call: Invocation,
-    asked: Asked,
+    asked: RunArguments,
     holdfast: Holdfast,
     family: Family,
     screen: Screen,
@@ -397,7 +397,7 @@ async def _begin_and_follow(
     return Followed(seen=await follower.follow(), is_new=is_new)
 
 
-async def _begin(asked: Asked, holdfast: Holdfast) -> Task:
+async def _begin(asked: RunArguments, holdfast: Holdfast) -> Task:
     """Start the task, or find it."""
     if asked.call is not None:
         handle = await holdfast.start(asked.call, key=asked.key, goal=asked.goal)
@@ -414,7 +414,7 @@ async def _begin(asked: Asked, holdfast: Holdfast) -> Task:
     return task
 
 
-async def _gone_on(asked: Asked, holdfast: Holdfast, task: Task) -> str:
+async def _gone_on(asked: RunArguments, holdfast: Holdfast, task: Task) -> str:
     """Retry a failed task for --resume; say in a few words how an existing task continues."""
     if asked.call is not None:
         return "found by its key"

@@ -72,7 +72,7 @@ class Screen(Protocol):
         ...
 
 
-class WaitingNotes:
+class PlainLines:
     """For a pipe or a log: changes line by line, at a limited rate."""
 
     def __init__(self, output: Output) -> None:
@@ -161,7 +161,7 @@ class LiveLine:
 def screen_for(output: Output) -> Iterator[Screen]:
     """The screen that fits stderr: a terminal or not."""
     if not is_terminal(sys.stderr) or os.environ.get("TERM") == "dumb":
-        yield WaitingNotes(output)
+        yield PlainLines(output)
         return
     line = LiveLine()
     line.start()

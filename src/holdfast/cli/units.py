@@ -15,7 +15,7 @@ from holdfast.views.up import UnitView
 
 if TYPE_CHECKING:
     from holdfast.config.gateway import Config
-    from holdfast.gateway.units import Service
+    from holdfast.gateway.units import ServiceUnit
 
 
 @click.command("unit", short_help="Print a systemd unit, or a launchd plist for macOS.")
@@ -47,9 +47,9 @@ def unit(call: Invocation, *, is_launchd: bool, user: str | None, is_users_own: 
     call.output.show(UnitView(kind=kind, text=text), lambda: call.output.line(text.rstrip("\n")))
 
 
-def _service(call: Invocation, user: str | None) -> Service:
+def _service(call: Invocation, user: str | None) -> ServiceUnit:
     from holdfast.config.files import load
-    from holdfast.gateway.units import Service
+    from holdfast.gateway.units import ServiceUnit
 
     home = call.settings.home
     environment = {HOME_VARIABLE: str(home)}
@@ -62,7 +62,7 @@ def _service(call: Invocation, user: str | None) -> Service:
             f"write {STORE_VARIABLE}=… into {home / 'environment'} (chmod 600), or store into holdfast.toml"
         )
     config = load(home, os.environ).config
-    return Service(
+    return ServiceUnit(
         command=[sys.executable, "-P", "-m", "holdfast", "up"],
         home=str(home),
         user=user,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.config import documents
-from holdfast.config.gateway import Config, Unusable
+from holdfast.config.gateway import Config, InvalidField
 from holdfast.config.keys import ENTRIES, SECTIONS, SHORT_FORMS, Changes, changed, key_of, values
 from holdfast.config.known import keep_secrets
 from holdfast.config.places import SEAL_VARIABLE, STORE_VARIABLE, read_store_url
@@ -172,7 +172,7 @@ class _Reading:
                 given[field.name] = self._convert(table[field.name], field.type, key)
         try:
             return kind(**given)
-        except Unusable as wrong:
+        except InvalidField as wrong:
             key = f"{prefix}{wrong.field}"
             raise refusal(key, wrong.value, wrong.fix, self._where(key)) from wrong
 

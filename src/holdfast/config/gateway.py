@@ -31,7 +31,7 @@ _Positive = Annotated[int, msgspec.Meta(ge=1, le=10**9)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0, le=MAX_TIMEOUT_S)]
 
 
-class Unusable(ValueError):
+class InvalidField(ValueError):
     """A field with an invalid value, and the fix."""
 
     def __init__(self, field: str, value: object, fix: str) -> None:
@@ -46,7 +46,7 @@ class _Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         value = self
         for name in field.split("."):
             value = value[name] if isinstance(value, dict) else getattr(value, name)
-        raise Unusable(field, value, fix)
+        raise InvalidField(field, value, fix)
 
     def _check_all(self, pattern: re.Pattern[str], fix: str, *fields: str) -> None:
         """Check the strings of these fields, single or in lists; unset fields pass."""
@@ -195,9 +195,9 @@ class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             if not _VARIABLE.fullmatch(name) or not _SECRET.fullmatch(ours):
                 # Do not show the value: it may be the secret itself.
                 fix = "write the name of a variable of the gateway, in capitals, such as OPENAI_API_KEY"
-                raise Unusable("env", "…", fix)
+                raise InvalidField("env", "…", fix)
             if is_own_variable(ours):
-                raise Unusable(
+                raise InvalidField(
                     "env", {name: ours}, f"{ours} is reserved for the gateway: use another variable"
                 )
         _check_session(self)
@@ -279,7 +279,7 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
                 "secret_env", "set either secret_env, the name of a variable, or secret_file, a path"
             )
         if self.secret_env is not None and not _VARIABLE.fullmatch(self.secret_env):
-            raise Unusable("secret_env", "…", "write the name of a variable, never the secret itself")
+            raise InvalidField("secret_env", "…", "write the name of a variable, never the secret itself")
         if self.secret_file is not None and (not self.secret_file.strip() or "\0" in self.secret_file):
             self._refuse("secret_file", "name a file; a relative path starts at the home")
         self._check_all(_HTTP, "write an http:// or https:// URL", "url")
@@ -306,7 +306,7 @@ class TokenSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         if (self.token_env is None) == (self.token_file is None):
             self._refuse("token_env", "set either token_env, the name of a variable, or token_file, a path")
         if self.token_env is not None and not _VARIABLE.fullmatch(self.token_env):
-            raise Unusable("token_env", "…", "write the name of a variable, never the token itself")
+            raise InvalidField("token_env", "…", "write the name of a variable, never the token itself")
         self._check_path("token_file", "name a file; a relative path starts at the home")
         if not self.scopes:
             self._refuse("scopes", "name at least one of operator.read, operator.write and operator.admin")
@@ -331,7 +331,7 @@ class SecretSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if not _VARIABLE.fullmatch(self.env):
-            raise Unusable("env", "…", "write the name of a variable, never the secret itself")
+            raise InvalidField("env", "…", "write the name of a variable, never the secret itself")
         if is_own_variable(self.env):
             self._refuse("env", "this variable is reserved for the gateway: name another")
         self._check_all(re.compile(r"\S(.{0,198}\S)?"), "write names of tasks", "tasks")
@@ -378,7 +378,7 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
             for name in getattr(self, section):
                 if not _NAME.fullmatch(name):
                     fix = "use 1 to 64 letters, digits, - and _, starting with a letter or digit"
-                    raise Unusable(f"{section}.{name}", name, fix)
+                    raise InvalidField(f"{section}.{name}", name, fix)
         for section, parts in (("schedules", self.schedules), ("channels", self.channels)):
             for name, part in parts.items():
                 if part.agent is not None and part.agent not in self.agents:
@@ -393,9 +393,9 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for name, one in self.secrets.items():
             if not _SECRET.fullmatch(name):
                 fix = 'write the name in capitals, as in hf.secret("NAME"): letters, digits and _'
-                raise Unusable(f"secrets.{name}", "…", fix)
+                raise InvalidField(f"secrets.{name}", "…", fix)
             if is_own_variable(name):
-                raise Unusable(
+                raise InvalidField(
                     f"secrets.{name}", name, "this name is reserved for the gateway: choose another"
                 )
             if one.env in own:
@@ -418,4 +418,4 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def _check_session(part: AgentSettings | ScheduleSettings) -> None:
     if not re.fullmatch(r"[^\s:]{1,100}", part.session):
-        raise Unusable("session", part.session, "write a name without spaces and colons")
+        raise InvalidField("session", part.session, "write a name without spaces and colons")

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import trust
-from holdfast.config.gateway import Scope, TokenSettings, Unusable
+from holdfast.config.gateway import InvalidField, Scope, TokenSettings
 from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE, new_token, read_private
 from holdfast.core.errors import BadInput, NotFound, Refused, SettingsError
 
@@ -179,7 +179,7 @@ def terms_of(
             methods=methods,
             expires_at=expires_at,
         )
-    except Unusable as wrong:
+    except InvalidField as wrong:
         raise BadInput(wrong.field, wrong.fix) from wrong
 
 

@@ -109,7 +109,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+class EffectRequest(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The call that the effect makes, as far as it may be stored, and the boot that made it.
 
     Stored as a list: every effect has one, and field names would take a third of the space.
@@ -122,9 +122,9 @@ class Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     returns: str = ""
 
 
-_decode_request = msgspec.json.Decoder(Request).decode
+_decode_request = msgspec.json.Decoder(EffectRequest).decode
 
 
-def decode_request(request: bytes) -> Request:
+def decode_request(request: bytes) -> EffectRequest:
     """The stored request; `[sealed]` and nothing else when no key opens it. Raises DecodeError."""
-    return Request(shown="[sealed]") if request is SEALED else _decode_request(request)
+    return EffectRequest(shown="[sealed]") if request is SEALED else _decode_request(request)

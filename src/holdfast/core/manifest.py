@@ -101,7 +101,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_retry: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RestartOutcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a recovery did, stored with its restart."""
 
     recovered: tuple[Recovered, ...] = ()
@@ -122,7 +122,7 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
     manifest: Manifest
     status: RestartStatus = RestartStatus.DRAINING
     triggers: tuple[Trigger, ...] = ()
-    outcome: Outcome | None = None
+    outcome: RestartOutcome | None = None
     recovered_by: BootId | None = None
     updated_at: datetime
 

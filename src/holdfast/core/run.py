@@ -36,7 +36,7 @@ class Queue(StrEnum):
     PRODUCER = "producer"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended: its last status, with a result or a failure."""
 
     status: RunStatus
@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One attempt at a task. A run never restarts; a follow-up run continues from a checkpoint."""
 
     id: RunId

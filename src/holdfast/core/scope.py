@@ -52,7 +52,7 @@ class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):
     marks: TurnMarks | None = None
 
 
-class Loop(msgspec.Struct, frozen=True, kw_only=True):
+class LoopPosition(msgspec.Struct, frozen=True, kw_only=True):
     """The position of one loop of a task."""
 
     loop: str

@@ -29,7 +29,7 @@ from holdfast.views.text import one_line
 MAX_S = 300.0
 
 
-class Progress(Protocol):
+class DemoProgress(Protocol):
     """Where the demo reports what it does: lines for people, and a count for a progress bar."""
 
     def say(self, text: str) -> None: ...
@@ -53,7 +53,7 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[Line]
 
 
-def kill_and_resume(place: StorePlace | None, *, tasks: int, keep: bool, progress: Progress) -> DemoView:
+def kill_and_resume(place: StorePlace | None, *, tasks: int, keep: bool, progress: DemoProgress) -> DemoView:
     """Run the demo. Without a place it uses a temporary directory, and removes it afterwards."""
     began_at = time.monotonic()
     with _settings(place, keep=keep, progress=progress) as settings:
@@ -84,7 +84,7 @@ def kill_and_resume(place: StorePlace | None, *, tasks: int, keep: bool, progres
         )
 
 
-def _kill_half_way(process: _Process, total: int, progress: Progress) -> int:
+def _kill_half_way(process: _Process, total: int, progress: DemoProgress) -> int:
     saved = 0
     for report in process.reports():
         if report.what == "step":
@@ -99,7 +99,7 @@ def _kill_half_way(process: _Process, total: int, progress: Progress) -> int:
     return saved
 
 
-def _follow_to_end(process: _Process, saved: int, total: int, progress: Progress) -> None:
+def _follow_to_end(process: _Process, saved: int, total: int, progress: DemoProgress) -> None:
     """The killed process may have saved a few steps more than it reported; the proof counts in the ledger."""
     for report in process.reports():
         match report.what:
@@ -155,7 +155,7 @@ class _Process:
 
 
 @contextlib.contextmanager
-def _settings(place: StorePlace | None, *, keep: bool, progress: Progress) -> Iterator[Settings]:
+def _settings(place: StorePlace | None, *, keep: bool, progress: DemoProgress) -> Iterator[Settings]:
     """A temporary home with a ledger in it; or with the named ledger, if that has no work in flight."""
     if isinstance(place, MemoryPlace):
         raise SettingsError("--store is 'memory:': two processes cannot share it; name a file or a database")

@@ -50,7 +50,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 Print = Callable[[Report], None]
 
 
-class Steps:
+class DemoSteps:
     """The work of every step: send the message, then sleep. The result is the id of the process."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Steps:
         return os.getpid()
 
 
-def page_task(steps: Steps, report: Print) -> hf.TaskDefinition[..., Any]:
+def page_task(steps: DemoSteps, report: Print) -> hf.TaskDefinition[..., Any]:
     """The task that the demo runs: write a page in six steps."""
     calls = {name: hf.step(steps.work, name=name) for name in STEPS}
     calls[EFFECT] = hf.keyed("1d")(calls[EFFECT])
@@ -83,7 +83,7 @@ def page_task(steps: Steps, report: Print) -> hf.TaskDefinition[..., Any]:
 
 async def work(settings: hf.Settings, *, owner: str, create: int, report: Print) -> None:
     """Start `create` tasks, then wait until every task of the owner has ended."""
-    steps = Steps()
+    steps = DemoSteps()
     task = page_task(steps, report)
     async with hf.open(
         settings.store.url,

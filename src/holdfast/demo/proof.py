@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.claim import Boot
 from holdfast.core.effect import Effect
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.scope import Mail
 from holdfast.core.step import Step
 from holdfast.core.task import Task
@@ -121,7 +121,7 @@ def _gather_task(tx: Tx, task: Task, found: Evidence) -> None:
     _gather_effects(tx.effects.of_task(task.id), found)
 
 
-def _gather_run(tx: Tx, run: Run, found: Evidence) -> None:
+def _gather_run(tx: Tx, run: RunRecord, found: Evidence) -> None:
     found.runs[run.status.value] += 1
     if run.resumes_run_id is None:
         return
@@ -131,7 +131,7 @@ def _gather_run(tx: Tx, run: Run, found: Evidence) -> None:
         found.second_boot = tx.boots.get(run.claimed_by)
 
 
-def _gather_steps(steps: list[Step], runs: list[Run], mail: list[Mail], found: Evidence) -> None:
+def _gather_steps(steps: list[Step], runs: list[RunRecord], mail: list[Mail], found: Evidence) -> None:
     boots = {run.id: str(run.claimed_by) for run in runs}
     found.steps_of_boot.update(boots[step.run_id] for step in steps)
     saved = {step.name: step for step in steps}

@@ -15,7 +15,7 @@ from holdfast.core.errors import HoldfastError, RowDamaged, StoreUnavailable
 from holdfast.core.message import Message
 from holdfast.core.payload import MAX_GOAL_BYTES
 from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.session import Session, agent_task
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import FiringStatus, MessageStatus, TaskStatus
@@ -27,7 +27,7 @@ from holdfast.store import Store, Tx
 log = logging.getLogger("holdfast")
 
 T = TypeVar("T")
-_Prepared: TypeAlias = tuple[Session, Message, Task, Run]
+_Prepared: TypeAlias = tuple[Session, Message, Task, RunRecord]
 
 BATCH = 200
 # How often the service polls when it gets no hint.
@@ -189,7 +189,7 @@ def task_for(session: Session, message: Message) -> NewTask:
     )
 
 
-def start(tx: Tx, session: Session, message: Message, task: Task, run: Run, *, now: datetime) -> bool:
+def start(tx: Tx, session: Session, message: Message, task: Task, run: RunRecord, *, now: datetime) -> bool:
     """Turn the first waiting message into a task, if it still waits and its session is idle."""
     held = tx.sessions.hold(session.key)
     if held is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class SupervisorTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """The time limits of the supervisor."""
 
     first_wait_s: float = 0.2
@@ -26,7 +26,7 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class Crashes:
     """Counts the crashes since a gateway was last healthy, and computes the backoff."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: SupervisorTimeouts) -> None:
         self._patience = patience
         self.count = 0
         self._waits = 0

@@ -22,7 +22,7 @@ from holdfast.core.errors import HoldfastError, NotReady, RestartBlocked, Settin
 from holdfast.core.events import EventKind
 from holdfast.core.hold import ACCEPT, RESUME, Hold
 from holdfast.core.ids import new_restart_id
-from holdfast.core.manifest import Outcome, Restart, Trigger
+from holdfast.core.manifest import Restart, RestartOutcome, Trigger
 from holdfast.core.payload import check_text
 from holdfast.core.session import agent_of
 from holdfast.core.task import Task
@@ -43,7 +43,7 @@ from holdfast.gateway.manifests import not_planned, planning, save_file
 from holdfast.gateway.pulse import Pulse
 from holdfast.gateway.readiness import NO_ASKER, Asker, Readiness, interruptions
 from holdfast.gateway.recovery import QUARANTINED, Recovery
-from holdfast.gateway.refusals import Refusals
+from holdfast.gateway.refusals import RefusalRecorder
 from holdfast.gateway.serving import ended_by_force
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
@@ -178,7 +178,7 @@ class Gateway:
         self.inbox = inbox
         self.holdfast = Holdfast(store, clock, tasks, owner=config.gateway.owner)
         self._life = life
-        self._refusals = Refusals(store, clock)
+        self._refusals = RefusalRecorder(store, clock)
         self._pulse = Pulse(store, clock)
         self.audit = AuditTrail(store, clock)
         # Shared, so that all services together log once that the ledger is away.
@@ -666,7 +666,7 @@ class Gateway:
                 tx.restarts.move(restart.id, RestartStatus.DRAINED, now=now)
                 tx.emit(EventKind.RESTART_DRAINED, restart.id, at=now, reason=restart.manifest.reason)
             else:
-                outcome = Outcome(why_blocked=why_blocked)
+                outcome = RestartOutcome(why_blocked=why_blocked)
                 tx.restarts.settle(restart.id, RestartStatus.BLOCKED, now=now, outcome=outcome)
                 tx.emit(EventKind.RESTART_BLOCKED, restart.id, at=now, why=why_blocked)
 

@@ -19,8 +19,8 @@ from holdfast.core.manifest import (
     Interruption,
     InterruptionKind,
     Manifest,
-    Outcome,
     Restart,
+    RestartOutcome,
     Trigger,
 )
 from holdfast.core.task import Task
@@ -162,7 +162,7 @@ def _moment(at: datetime) -> str:
 
 class _Consumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     consumed_at: str
-    outcome: Outcome
+    outcome: RestartOutcome
 
 
 def save_file(path: Path, manifest: Manifest) -> None:
@@ -170,7 +170,7 @@ def save_file(path: Path, manifest: Manifest) -> None:
     _replace(path, msgspec.json.format(msgspec.json.encode(manifest), indent=2))
 
 
-def consume_file(path: Path, manifest: Manifest, outcome: Outcome, *, now: datetime) -> None:
+def consume_file(path: Path, manifest: Manifest, outcome: RestartOutcome, *, now: datetime) -> None:
     """Add to the document what became of each interruption, which marks it as consumed.
 
     The ledger is authoritative: if the file cannot be written, that is only logged.

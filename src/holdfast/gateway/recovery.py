@@ -33,14 +33,14 @@ from holdfast.core.manifest import (
     Fate,
     Interruption,
     InterruptionKind,
-    Outcome,
     Recovered,
     Restart,
+    RestartOutcome,
     Trigger,
     system_sentence,
 )
 from holdfast.core.message import CRON_CHANNEL
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.schedule import Firing
 from holdfast.core.task import Task
 from holdfast.core.transitions import FiringStatus, RestartStatus, RunStatus, TaskStatus
@@ -104,7 +104,7 @@ class Recovery:
         trigger = Trigger(reason=CRASH, triggered_by=CRASH, at=now, resume_reason=ResumeReason.CRASH)
         restart_id = new_restart_id(now)
 
-        def note(tx: Tx, runs: Sequence[Run]) -> None:
+        def note(tx: Tx, runs: Sequence[RunRecord]) -> None:
             is_open = tx.restarts.open()
             # Skip runs that the dead gateway's own manifest lists: it died during its drain.
             known = {(one.boot_id, was.task_id) for one in is_open for was in one.manifest.interruptions}
@@ -190,7 +190,7 @@ class Recovery:
             with _on_its_own(f"the continuation of {restart.id}"):
                 continuations += await self._continue(restart, number)
         notices = await self._notify(restart, found) if self.settings.session_recovery else 0
-        outcome = Outcome(
+        outcome = RestartOutcome(
             recovered=tuple(recovered),
             notices=notices,
             continuations=continuations,
@@ -200,7 +200,7 @@ class Recovery:
         log.warning("%s", summary_of(closed))
         return closed
 
-    def _closing(self, tx: Tx, restart: Restart, outcome: Outcome) -> Restart:
+    def _closing(self, tx: Tx, restart: Restart, outcome: RestartOutcome) -> Restart:
         now = self._clock.now()
         is_open = tx.restarts.get(restart.id).status is not RestartStatus.RECOVERED
         closed = tx.restarts.settle(
@@ -347,7 +347,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
     task: Task
     interruption: Interruption
     fate: Fate
-    run: Run | None
+    run: RunRecord | None
     parent: Task | None
     next_step: str | None
 
@@ -371,7 +371,7 @@ def _find(tx: Tx, task: Task) -> _Found:
     )
 
 
-def _next_step(tx: Tx, run: Run | None) -> str | None:
+def _next_step(tx: Tx, run: RunRecord | None) -> str | None:
     """The next step for a notice; None when it cannot be read: the worker of the run will find that out."""
     if run is None or run.seed is None:
         return None
@@ -397,7 +397,7 @@ def _on_its_own(what: str) -> Iterator[None]:
         log.error("no notice about %s: %s", what, error)  # noqa: TRY400 - the message says it all
 
 
-def _fate(task: Task, run: Run | None) -> Fate:
+def _fate(task: Task, run: RunRecord | None) -> Fate:
     if task.status is TaskStatus.CANCELLED:
         return Fate.CANCELLED
     if task.has_ended:
@@ -458,7 +458,7 @@ def _notice(restart: Restart, one: _Found, digest: str, now: datetime) -> Delive
 
 def summary_of(restart: Restart) -> str:
     """One sentence for the operator."""
-    outcome = restart.outcome or Outcome()
+    outcome = restart.outcome or RestartOutcome()
     counts: dict[str, int] = {}
     for one in outcome.recovered:
         counts[one.fate.value] = counts.get(one.fate.value, 0) + 1

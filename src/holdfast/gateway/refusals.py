@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.clock import Clock
 from holdfast.core.events import EventKind
-from holdfast.core.manifest import Outcome, Restart
+from holdfast.core.manifest import Restart, RestartOutcome
 from holdfast.core.transitions import RestartStatus
 from holdfast.engine.aio.service import Service
 from holdfast.store import Store, Tx, Write
@@ -18,7 +18,7 @@ EVERY_S = 1.0
 MOST = 100
 
 
-class Refusals(Service):
+class RefusalRecorder(Service):
     """Refused restarts that are not in the ledger yet: the same full disk often blocks both."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -31,7 +31,7 @@ class Refusals(Service):
         self._waiting[restart.id] = msgspec.structs.replace(
             restart,
             status=RestartStatus.BLOCKED,
-            outcome=Outcome(why_blocked=why),
+            outcome=RestartOutcome(why_blocked=why),
             updated_at=self._clock.now(),
         )
         while len(self._waiting) > MOST:

@@ -27,7 +27,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.spacing import Spacing, in_words
 from holdfast.gateway import absence, notify
 from holdfast.gateway.absence import Absence, Notice
-from holdfast.gateway.crashes import Crashes, Patience
+from holdfast.gateway.crashes import Crashes, SupervisorTimeouts
 from holdfast.gateway.notify import Notifier
 from holdfast.gateway.sockets import Sockets
 from holdfast.gateway.supervised import (
@@ -59,7 +59,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     alert_after_s: float = 60.0
 
 
-class Child:
+class GatewayProcess:
     """One gateway process, as its supervisor sees it."""
 
     def __init__(self, started: subprocess.Popen[bytes], tell: int, *, at: float) -> None:
@@ -104,7 +104,7 @@ class Supervisor:
         *,
         environ: Mapping[str, str],
         terms: Callable[[], Terms] = Terms,
-        patience: Patience | None = None,
+        patience: SupervisorTimeouts | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -114,13 +114,13 @@ class Supervisor:
         self._notifier = Notifier(environ)
         self._read_terms = terms
         self._terms = terms()
-        self._patience = patience or Patience()
+        self._patience = patience or SupervisorTimeouts()
         self._monotonic = monotonic
         self._jitter = jitter
         self._crashes = Crashes(self._patience)
         self._absence = Absence(monotonic())
         self._looked_at = monotonic()
-        self._child: Child | None = None
+        self._child: GatewayProcess | None = None
         self._alerts: dict[int, tuple[subprocess.Popen[bytes], float]] = {}
         self._start_at: float | None = None
         self._why = "start"
@@ -171,7 +171,7 @@ class Supervisor:
     def _alert_at(self) -> float | None:
         return None if self._is_stopping else self._absence.due_at(self._terms.alert_after_s)
 
-    def _stuck_at(self, child: Child) -> float | None:
+    def _stuck_at(self, child: GatewayProcess) -> float | None:
         """When a silent gateway counts as stuck; one that is stopping has its own deadline."""
         is_ending = self._is_stopping or child.is_stuck
         return None if is_ending else child.heard_at + self._patience.stuck_after_s
@@ -197,7 +197,7 @@ class Supervisor:
         with contextlib.suppress(HoldfastError, OSError):
             self._terms = self._read_terms()
 
-    def _spawn(self) -> Child:
+    def _spawn(self) -> GatewayProcess:
         tell, theirs = os.pipe()
         supervised = Supervised(
             tcp_fds=[one.fileno() for one in self._sockets.tcp],
@@ -230,7 +230,7 @@ class Supervisor:
                 supervised.crashes,
             )
         os.set_blocking(tell, False)
-        return Child(started, tell, at=self._monotonic())
+        return GatewayProcess(started, tell, at=self._monotonic())
 
     # --- listening
 
@@ -243,7 +243,7 @@ class Supervisor:
         if child.is_mute:
             self._selector.unregister(child.tell)
 
-    def _hear(self, child: Child, word: Word) -> None:
+    def _hear(self, child: GatewayProcess, word: Word) -> None:
         child.heard_at = self._monotonic()
         match word:
             case Word.ALIVE:
@@ -275,7 +275,7 @@ class Supervisor:
         if self._absence.end():
             self._alert("The gateway is back", f"It serves again{held}.", is_bad=False)
 
-    def _drains(self, child: Child) -> None:
+    def _drains(self, child: GatewayProcess) -> None:
         now = self._monotonic()
         if self._is_stopping:
             return
@@ -337,7 +337,7 @@ class Supervisor:
                 if code != 0:
                     log.error("an alert did not reach all of alert_urls (%s)", _how(code))
 
-    def _ended(self, child: Child, code: int) -> None:
+    def _ended(self, child: GatewayProcess, code: int) -> None:
         self._listen()  # read what it wrote before it ended
         if not child.is_mute:  # a process that it started still holds the other end
             self._selector.unregister(child.tell)
@@ -364,7 +364,7 @@ class Supervisor:
         else:
             self._crashed(_how(code), lived_s=lived_s, was_healthy=child.was_healthy)
 
-    def _restart(self, child: Child) -> None:
+    def _restart(self, child: GatewayProcess) -> None:
         """Start again at once; but with backoff if it asked for a restart before it was ready."""
         self._restarts_unready = 0 if child.was_ready else self._restarts_unready + 1
         if child.was_ready and not self._crashes.are_a_loop:
@@ -442,7 +442,7 @@ class Supervisor:
             if now >= kill_at:
                 os.kill(sender.pid, signal.SIGKILL)
 
-    def _end_if_over(self, child: Child, now: float) -> None:
+    def _end_if_over(self, child: GatewayProcess, now: float) -> None:
         if child.kill_at is not None and now >= child.kill_at:
             log.critical("the gateway did not end in time and is killed; the next start resumes its work")
             child.kill_at = None

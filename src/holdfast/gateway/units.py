@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from holdfast.core.errors import BadInput
-from holdfast.gateway.crashes import Patience
+from holdfast.gateway.crashes import SupervisorTimeouts
 from holdfast.gateway.supervised import SETTINGS_UNUSABLE
 
 LABEL = "holdfast.gateway"
@@ -21,7 +21,7 @@ _TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - recognised, not used
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
     """What the unit keeps running, where, and as which user."""
 
     command: list[str]
@@ -37,7 +37,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def longest_stop_s(self) -> int:
-        return -int(-(self.drain_timeout_s + Patience().drain_slack_s) // 1)
+        return -int(-(self.drain_timeout_s + SupervisorTimeouts().drain_slack_s) // 1)
 
     def __post_init__(self) -> None:
         texts = {"home": self.home, "user": self.user or ""}
@@ -47,7 +47,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadInput(name, "a unit cannot hold control characters; choose another one")
 
 
-def systemd_unit(service: Service) -> str:
+def systemd_unit(service: ServiceUnit) -> str:
     """The unit, ready to be put into a file."""
     place, control = (
         ("~/.config/systemd/user", "systemctl --user")
@@ -96,7 +96,7 @@ WantedBy={"default.target" if service.user is None else "multi-user.target"}
 """
 
 
-def _limits(service: Service) -> str:
+def _limits(service: ServiceUnit) -> str:
     """What the gateway and the commands of its agents cannot do. An operator loosens a line in a drop-in."""
     edit = "sudo systemctl edit" if service.user is not None else "systemctl --user edit"
     return f"""
@@ -116,7 +116,7 @@ KeyringMode=private
 """
 
 
-def _limits_of_root(service: Service) -> str:
+def _limits_of_root(service: ServiceUnit) -> str:
     """Which only the system's own systemd can set."""
     places = [service.home, *service.writable]
     needed = [*places, *service.code]
@@ -159,7 +159,7 @@ def _is_below(place: str, roots: Sequence[str]) -> bool:
     return any(f"{place}/".startswith(f"{root}/") for root in roots)
 
 
-def launchd_plist(service: Service) -> str:
+def launchd_plist(service: ServiceUnit) -> str:
     """The same for macOS. Without a user it is an agent of the user who loads it."""
     user = {} if service.user is None else {"UserName": service.user}
     plist: Mapping[str, object] = {

@@ -72,7 +72,7 @@ _ERRORS = tuple(
 _OTHERWISE = "$pydantic-ai"
 
 
-class Origin(msgspec.Struct, frozen=True):
+class AgentStart(msgspec.Struct, frozen=True):
     """The start of `durable` in a run; saved, so that ids and deadlines survive a restart."""
 
     id: str
@@ -82,7 +82,7 @@ class Origin(msgspec.Struct, frozen=True):
 class AgentInRun:
     """The run that an agent is part of; it gives each call of the agent its id."""
 
-    def __init__(self, run: Run, origin: Origin) -> None:
+    def __init__(self, run: Run, origin: AgentStart) -> None:
         self.run = run
         self.origin = origin
         self._runs: dict[str | None, int] = {}
@@ -127,8 +127,8 @@ async def durable(run: Run) -> AsyncIterator[None]:
         yield
 
 
-async def _begin() -> Origin:
-    return Origin(id=new_token()[:8], began_at=SystemClock().now())
+async def _begin() -> AgentStart:
+    return AgentStart(id=new_token()[:8], began_at=SystemClock().now())
 
 
 class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -168,8 +168,8 @@ class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):
     def in_durable_context(self) -> bool:
         return _agent_in_run.get() is not None
 
-    def get_durable_operation_backend(self) -> Steps:
-        return Steps(self.name, self.default_model_id, waits_when_limited=self._waits_when_limited)
+    def get_durable_operation_backend(self) -> AgentSteps:
+        return AgentSteps(self.name, self.default_model_id, waits_when_limited=self._waits_when_limited)
 
     def get_default_run_id(self) -> str | None:
         carried = _agent_in_run.get()
@@ -183,7 +183,7 @@ class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):
         return None if carried is None else carried.origin.began_at
 
 
-class Steps(DurableOperationBackend[Mapping[str, Any]]):
+class AgentSteps(DurableOperationBackend[Mapping[str, Any]]):
     """Runs the operations of pydantic-ai as steps."""
 
     def __init__(self, agent: str, model_id: str | None, *, waits_when_limited: bool) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FILTERS: Final = ("who", "action", "subject")
 
 
-class AuditLog:
+class AuditTable:
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 
-class Boots:
+class BootTable:
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Checkpoints:
+class CheckpointTable:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements

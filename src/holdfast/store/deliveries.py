@@ -34,7 +34,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     after: str = ""
 
 
-class Deliveries(Prunable[Delivery]):
+class DeliveryTable(Prunable[Delivery]):
     noun = "delivery"
     nouns = "deliveries"
     has_key = True

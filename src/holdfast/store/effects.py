@@ -126,7 +126,7 @@ def _key(effect: Effect) -> dict[str, Any]:
     }
 
 
-class Effects:
+class EffectTable:
     """Find effects by key. By id you find only those that failed or whose outcome is or was unknown."""
 
     noun = "effect"

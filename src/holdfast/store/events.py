@@ -18,7 +18,7 @@ START = "0.0"
 _POSITION = re.compile(r"(\d{1,19})\.(\d{1,18})\Z")
 
 
-class Events:
+class EventTable:
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
 

@@ -13,7 +13,7 @@ from holdfast.store.records import Records
 from holdfast.store.rows.conversation import flow_from_row, row_from_flow
 
 
-class Flows(Records[Flow]):
+class FlowTable(Records[Flow]):
     noun = "flow"
 
     def _read(self, row: Row) -> Flow:

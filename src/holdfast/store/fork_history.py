@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.core.plan import Plan
-from holdfast.core.scope import Loop
+from holdfast.core.scope import LoopPosition
 from holdfast.core.step import Artifact, Note
 from holdfast.store.rows.journal import (
     row_from_artifact,
@@ -43,7 +43,7 @@ class ForkHistory:
                 self._sql.run("insert_turn", turn_row_of(row, task_id, self._sealing))
                 after = turn.seq
 
-    def put_loop(self, task_id: str, loop: Loop, now: datetime) -> None:
+    def put_loop(self, task_id: str, loop: LoopPosition, now: datetime) -> None:
         self._sql.run("save_loop", row_from_loop(task_id, loop, now))
 
     def put_plan(self, task_id: str, run_id: str, plan: Plan, now: datetime) -> None:

@@ -96,7 +96,7 @@ def saving_step(step: Step, fence: int, sealing: Sealing) -> SaveStep:
     return SaveStep((*row_from_step(step, sealing), fence))
 
 
-class Journal:
+class JournalTable:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements

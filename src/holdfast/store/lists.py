@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 
-class Lists:
+class ListTable:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 
-class Mailbox:
+class MailTable:
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
         self._sealing = tx.sealing

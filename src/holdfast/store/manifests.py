@@ -10,13 +10,13 @@ import msgspec
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import IllegalMove, RowDamaged
-from holdfast.core.manifest import Manifest, Outcome, Restart, Trigger
+from holdfast.core.manifest import Manifest, Restart, RestartOutcome, Trigger
 from holdfast.core.transitions import RestartStatus
 from holdfast.store.records import Prunable
 from holdfast.store.rows.gateway import restart_from_row, row_from_restart
 
 
-class Restarts(Prunable[Restart]):
+class RestartTable(Prunable[Restart]):
     noun = "restart"
     nouns = "restarts"
     from_row = staticmethod(restart_from_row)
@@ -28,7 +28,7 @@ class Restarts(Prunable[Restart]):
         to: RestartStatus,
         *,
         now: datetime,
-        outcome: Outcome,
+        outcome: RestartOutcome,
         recovered_by: str | None = None,
     ) -> Restart:
         """Move it to a status, with its outcome; once it has that status, nothing changes any more."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
 
-class Questions:
+class QuestionTable:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class Place(msgspec.Struct, frozen=True):
+class PrunePosition(msgspec.Struct, frozen=True):
     """The position of a walk through old records."""
 
     at: int = 0
@@ -32,7 +32,7 @@ class Walked(msgspec.Struct, frozen=True, kw_only=True):
     start."""
 
     ids: list[str]
-    place: Place
+    place: PrunePosition
 
 
 class Records(Generic[R]):
@@ -99,7 +99,7 @@ class Prunable(Records[R]):
         """Delete those that have ended; returns how many."""
         return len(self._sql.all(f"delete_{self.nouns}", {"ids": self._sql.pack(ids)})) if ids else 0
 
-    def _walk(self, *, older_than: datetime, after: Place, limit: int, **params: object) -> Walked:
+    def _walk(self, *, older_than: datetime, after: PrunePosition, limit: int, **params: object) -> Walked:
         """Of `limit` old records, those that may be deleted. Records that must stay are read once per round,
         not every time."""
         params |= {
@@ -109,5 +109,5 @@ class Prunable(Records[R]):
             "limit": limit,
         }
         found = self._sql.all(f"{self.nouns}_to_prune", params)
-        place = Place(int(found[-1][1]), found[-1][0]) if len(found) == limit else Place()
+        place = PrunePosition(int(found[-1][1]), found[-1][0]) if len(found) == limit else PrunePosition()
         return Walked(ids=[row[0] for row in found if row[2]], place=place)

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.claim import Claim
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import NotFound, RowDamaged
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus
 from holdfast.store.contract import Params
@@ -23,56 +23,56 @@ if TYPE_CHECKING:
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def by_urgency(run: Run) -> tuple[int, datetime, str]:
+def by_urgency(run: RunRecord) -> tuple[int, datetime, str]:
     return run.priority, run.due_at, run.id
 
 
-class Runs:
+class RunTable:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements
 
-    def create(self, run: Run) -> bool:
+    def create(self, run: RunRecord) -> bool:
         """False when it exists already: the write runs a second time after its own commit."""
         if self._sql.one("insert_run", row_from_run(run)) is None:
             return False
         self._tx.count("run", run.status, 1)
         return True
 
-    def create_many(self, runs: Sequence[Run]) -> None:
+    def create_many(self, runs: Sequence[RunRecord]) -> None:
         """Store new runs of checkpoints that the caller holds, so none of them can exist already."""
         self._sql.many("insert_run", [row_from_run(run) for run in runs])
         for run in runs:
             self._tx.count("run", run.status, 1)
 
-    def get(self, run_id: str) -> Run:
+    def get(self, run_id: str) -> RunRecord:
         """Raises RowDamaged instead of returning a damaged run."""
         run = self.look(run_id)
         if run.is_damaged:
             raise RowDamaged("run", run_id)
         return run
 
-    def look(self, run_id: str) -> Run:
+    def look(self, run_id: str) -> RunRecord:
         """The run, damaged or not: for showing and for ending, never for executing."""
         return self._one("get_run", run_id)
 
-    def get_many(self, run_ids: Sequence[str]) -> dict[str, Run]:
+    def get_many(self, run_ids: Sequence[str]) -> dict[str, RunRecord]:
         found = self._sql.all("get_runs", {"ids": self._sql.pack(run_ids)})
         return {row[0]: run_from_row(row) for row in found}
 
-    def lock(self, run_id: str) -> Run:
+    def lock(self, run_id: str) -> RunRecord:
         """The run, damaged or not, locked until this transaction ends."""
         return self._one("lock_run", run_id)
 
-    def live_of_task(self, task_id: str) -> Run | None:
+    def live_of_task(self, task_id: str) -> RunRecord | None:
         row = self._sql.one("live_run_of_task", {"task_id": task_id})
         return None if row is None else run_from_row(row)
 
-    def of_task(self, task_id: str, *, limit: int = 1000) -> list[Run]:
+    def of_task(self, task_id: str, *, limit: int = 1000) -> list[RunRecord]:
         found = self._sql.all("runs_of_task", {"task_id": task_id, "limit": limit})
         return [run_from_row(row) for row in found]
 
-    def last_of_task(self, task_id: str) -> Run:
+    def last_of_task(self, task_id: str) -> RunRecord:
         row = self._sql.one("last_run_of_task", {"task_id": task_id})
         if row is None:
             raise NotFound("run", f"of {task_id}")
@@ -98,7 +98,7 @@ class Runs:
         limit: int,
         now: datetime,
         lease: timedelta,
-    ) -> list[Run]:
+    ) -> list[RunRecord]:
         """Claim the most urgent ready runs, each with a new fence; `with_token` finds them again."""
         params = self._claim_params(boot_id, token, now, lease) | {"limit": limit}
         try:
@@ -131,7 +131,7 @@ class Runs:
         now: datetime,
         lease: timedelta,
         status: RunStatus = RunStatus.QUEUED,
-    ) -> Run | None:
+    ) -> RunRecord | None:
         """Claim one run by its id, if it still has that status."""
         params = self._claim_params(boot_id, token, now, lease) | {"id": run_id, "from": status.value}
         return self.look(run_id) if self._moved_one("claim_run", params, status, RunStatus.RUNNING) else None
@@ -190,7 +190,7 @@ class Runs:
 
     def end(
         self, run_id: str, fence: int, to: RunStatus, *, failure: Failure | None, now: datetime
-    ) -> Run | None:
+    ) -> RunRecord | None:
         """End a run for its holder; None when the fence is no longer the newest or the run has ended."""
         is_ended = self.end_held(run_id, fence, to, failure=failure, now=now)
         return self.look(run_id) if is_ended else None
@@ -219,7 +219,7 @@ class Runs:
         self._tx.moved("run", RunStatus.RUNNING, RunStatus.SUCCEEDED, ended)
         return ended
 
-    def end_idle(self, run: Run, to: RunStatus, *, failure: Failure | None, now: datetime) -> bool:
+    def end_idle(self, run: RunRecord, to: RunStatus, *, failure: Failure | None, now: datetime) -> bool:
         """End a run that no worker holds."""
         params = {
             "id": run.id,
@@ -248,7 +248,7 @@ class Runs:
     def set_resumed(self, run_ids: Sequence[str], *, now: datetime) -> int:
         return self._moved_many("set_runs_resumed", run_ids, RunStatus.RESUMING, RunStatus.RESUMED, now)
 
-    def set_failed_resume(self, run: Run, failure: Failure, *, now: datetime) -> bool:
+    def set_failed_resume(self, run: RunRecord, failure: Failure, *, now: datetime) -> bool:
         params = {
             "id": run.id,
             "from": run.status.value,
@@ -293,7 +293,7 @@ class Runs:
         """The names of the tasks that have ready runs."""
         return [row[0] for row in self._sql.all("names_of_ready_runs", {"limit": limit})]
 
-    def of_boot(self, boot_id: str, *, limit: int) -> list[Run]:
+    def of_boot(self, boot_id: str, *, limit: int) -> list[RunRecord]:
         found = self._sql.all("runs_of_boot", {"boot_id": boot_id, "limit": limit})
         return [run_from_row(row) for row in found]
 
@@ -301,7 +301,7 @@ class Runs:
         row = self._sql.one("count_of_boot", {"boot_id": boot_id})
         return 0 if row is None else int(row[0])
 
-    def lapsed(self, *, now: datetime, limit: int) -> list[Run]:
+    def lapsed(self, *, now: datetime, limit: int) -> list[RunRecord]:
         found = self._sql.all("lapsed_runs", {"now": to_micros(now), "limit": limit})
         return [run_from_row(row) for row in found]
 
@@ -310,7 +310,7 @@ class Runs:
         found = self._sql.all("next_lapse", {"now": to_micros(now)})
         return min((row[0] * _MICROSECOND for row in found if row[0] is not None), default=None)
 
-    def lock_running(self, run_ids: Sequence[str]) -> list[Run]:
+    def lock_running(self, run_ids: Sequence[str]) -> list[RunRecord]:
         """Those of these runs that are still running, locked until this transaction ends."""
         found = self._sql.all("lock_running", {"ids": self._sql.pack(run_ids)})
         return [run_from_row(row) for row in found]
@@ -319,13 +319,13 @@ class Runs:
         for row in self._sql.all("delete_runs_of_tasks", {"ids": self._sql.pack(task_ids)}):
             self._tx.count("run", RunStatus(row[0]), -1)
 
-    def _one(self, query: str, run_id: str) -> Run:
+    def _one(self, query: str, run_id: str) -> RunRecord:
         row = self._sql.one(query, {"id": run_id})
         if row is None:
             raise NotFound("run", run_id)
         return run_from_row(row)
 
-    def with_token(self, boot_id: str, token: str) -> list[Run]:
+    def with_token(self, boot_id: str, token: str) -> list[RunRecord]:
         """The runs of a claim whose answer was lost."""
         found = self._sql.all("claims_with_token", {"boot_id": boot_id, "token": token})
         return [run_from_row(row) for row in found]

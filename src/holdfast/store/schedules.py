@@ -14,13 +14,13 @@ from holdfast.store.rows.gateway import firing_from_row, row_from_firing, row_fr
 _LAST_MICROS = 2**62
 
 
-class Wakes(Records[Wake]):
+class WakeTable(Records[Wake]):
     noun = "wake"
     from_row = staticmethod(wake_from_row)
     to_row = staticmethod(row_from_wake)
 
 
-class Firings(Prunable[Firing]):
+class FiringTable(Prunable[Firing]):
     noun = "firing"
     nouns = "firings"
     has_key = True

@@ -192,7 +192,7 @@ class SqliteStatements:
         self._cursor = connection.cursor()
         self._queries = queries
         self._changes = connection.changes
-        self._guest: Guest | None = None
+        self._guest: UserStatements | None = None
 
     def one(self, query: str, params: Params) -> Row | None:
         found = self.all(query, params)
@@ -259,7 +259,7 @@ class SqliteStatements:
 
     def lend(self, act: Callable[[Execute], T]) -> T:
         if self._guest is None:
-            self._guest = Guest(self._connection)
+            self._guest = UserStatements(self._connection)
         return self._guest.use(act)
 
 
@@ -317,7 +317,7 @@ _NAMED_FIRST = frozenset(
 )
 
 
-class Guest:
+class UserStatements:
     """Runs a program's own statements on the writing connection; SQLite's authorizer checks each."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -440,21 +440,21 @@ def why_held(path: Path, tx: Tx) -> str | None:
     """Why the mark beside the database holds resumes; None when it does not."""
     # Imported here, because commands that only list do not need it.
     from holdfast.store import watermark
-    from holdfast.store.watermark import Verdict
+    from holdfast.store.watermark import MarkCheck
 
     found = watermark.read(watermark.mark_path(path))
     verdict = watermark.compare(found, ledger_id=tx.boots.fact("ledger_id") or "", mark=mark_in(tx))
     match verdict:
-        case Verdict.FRESH | Verdict.CURRENT:
+        case MarkCheck.FRESH | MarkCheck.CURRENT:
             return None
-        case Verdict.OLDER:
+        case MarkCheck.OLDER:
             return (
                 "the database is older than its mark: it is an older copy, or its WAL was truncated or "
                 "damaged and commits are missing"
             )
-        case Verdict.FOREIGN:
+        case MarkCheck.FOREIGN:
             return "the mark beside the database belongs to another ledger"
-        case Verdict.UNREADABLE:
+        case MarkCheck.UNREADABLE:
             return "the mark beside the database cannot be read"
 
 

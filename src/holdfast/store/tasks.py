@@ -14,7 +14,7 @@ from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
-from holdfast.core.run import Outcome
+from holdfast.core.run import RunOutcome
 from holdfast.core.task import Failure, Progress, Task
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
@@ -32,7 +32,7 @@ TOMBSTONE_DAYS = 90
 _DIGEST_BYTES = 8
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class KeyedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request of a dedup key in the caller's words, to compare it with others under the same key."""
 
     # None when Holdfast generated the goal: another release may generate a different one.
@@ -40,20 +40,20 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
 
 
-class Tasks:
+class TaskTable:
     def __init__(self, tx: Tx) -> None:
         self._tx = tx
         self._sql = tx.statements
         self._sealing = tx.sealing
 
-    def create(self, task: Task, asked: Asked | None = None) -> tuple[Task, bool]:
+    def create(self, task: Task, asked: KeyedRequest | None = None) -> tuple[Task, bool]:
         """The task and whether it is new. If its dedup key is taken, it is the task that has the key.
 
         Large arguments become a blob. Raises KeyConflict when the task that has the key has another name or
         other arguments, or another goal if the caller gave one.
         """
         if task.dedup_key is not None:
-            first = self._take_key(task, task.dedup_key, Asked() if asked is None else asked)
+            first = self._take_key(task, task.dedup_key, KeyedRequest() if asked is None else asked)
             if first is not None:
                 return first, False
         packed = pack(task.arguments, self._sealing)
@@ -197,7 +197,7 @@ class Tasks:
         return moved
 
     def end(
-        self, task: Task, to: TaskStatus, outcome: Outcome, *, now: datetime, cleanup_after: datetime
+        self, task: Task, to: TaskStatus, outcome: RunOutcome, *, now: datetime, cleanup_after: datetime
     ) -> bool:
         """End the task; False if it has ended before."""
         guard = {"from": task.status.value, "sources": self._sql.pack(sources_of(to))}
@@ -208,7 +208,7 @@ class Tasks:
         return True
 
     def end_running(
-        self, task_id: str, to: TaskStatus, outcome: Outcome, *, now: datetime, cleanup_after: datetime
+        self, task_id: str, to: TaskStatus, outcome: RunOutcome, *, now: datetime, cleanup_after: datetime
     ) -> bool:
         """The same for a task that is running; False when it is not."""
         params = self._end_params(task_id, to, outcome, now, cleanup_after)
@@ -293,7 +293,7 @@ class Tasks:
     def forget_keys(self, *, now: datetime) -> None:
         self._sql.run("delete_expired_keys", {"now": to_micros(now)})
 
-    def _take_key(self, task: Task, key: str, asked: Asked) -> Task | None:
+    def _take_key(self, task: Task, key: str, asked: KeyedRequest) -> Task | None:
         """None when this task got the key; otherwise the task that had it first."""
         # A key has two forms: another process may have found a secret in it, or may not.
         for other in () if asked.key is None else {asked.key, hide_name(asked.key)} - {key}:
@@ -315,7 +315,7 @@ class Tasks:
             return self._take_key(task, key, asked)
         return None if row[0] == task.id else self._first(task, key, row, asked)
 
-    def _first(self, task: Task, key: str, row: Row, asked: Asked) -> Task:
+    def _first(self, task: Task, key: str, row: Row, asked: KeyedRequest) -> Task:
         """The task that has the key. Raises KeyConflict when it was requested differently."""
         if not self._is_same(row, task):
             raise KeyConflict(redact_name(key), row[0])
@@ -357,7 +357,7 @@ class Tasks:
         return told in (digest_of(said), keyed) or has_lost_key(self._tx)
 
     def _end_params(
-        self, task_id: str, to: TaskStatus, outcome: Outcome, now: datetime, cleanup_after: datetime
+        self, task_id: str, to: TaskStatus, outcome: RunOutcome, now: datetime, cleanup_after: datetime
     ) -> dict[str, object]:
         result = self._sealing.maybe(outcome.result, "tasks.result", task_id)
         return {

@@ -14,29 +14,29 @@ from holdfast.core.clock import to_micros
 from holdfast.core.events import EventKind
 from holdfast.core.redaction import redact_json
 from holdfast.store.blobs import Blobs
-from holdfast.store.boots import Boots
-from holdfast.store.checkpoints import Checkpoints
+from holdfast.store.boots import BootTable
+from holdfast.store.checkpoints import CheckpointTable
 from holdfast.store.contract import Params, Statements
-from holdfast.store.effects import Effects
-from holdfast.store.events import Events
+from holdfast.store.effects import EffectTable
+from holdfast.store.events import EventTable
 from holdfast.store.fork_history import ForkHistory
-from holdfast.store.journal import Journal
-from holdfast.store.lists import Lists
-from holdfast.store.mail import Mailbox
-from holdfast.store.questions import Questions
-from holdfast.store.runs import Runs
+from holdfast.store.journal import JournalTable
+from holdfast.store.lists import ListTable
+from holdfast.store.mail import MailTable
+from holdfast.store.questions import QuestionTable
+from holdfast.store.runs import RunTable
 from holdfast.store.sealing import Sealing, Vault
-from holdfast.store.tasks import Tasks
-from holdfast.store.turns import Turns
+from holdfast.store.tasks import TaskTable
+from holdfast.store.turns import TurnTable
 
 if TYPE_CHECKING:
-    from holdfast.store.audit import AuditLog
-    from holdfast.store.deliveries import Deliveries
-    from holdfast.store.flows import Flows
-    from holdfast.store.manifests import Restarts
-    from holdfast.store.messages import Messages
-    from holdfast.store.schedules import Firings, Wakes
-    from holdfast.store.sessions import Sessions
+    from holdfast.store.audit import AuditTable
+    from holdfast.store.deliveries import DeliveryTable
+    from holdfast.store.flows import FlowTable
+    from holdfast.store.manifests import RestartTable
+    from holdfast.store.messages import MessageTable
+    from holdfast.store.schedules import FiringTable, WakeTable
+    from holdfast.store.sessions import SessionTable
 
 _NO_FACTS = b"{}"
 _encode = msgspec.json.Encoder().encode
@@ -54,69 +54,69 @@ class Tx:
         self._events: list[Params] = []
         self._counts: list[tuple[str, str, int]] = []
         self._topics: list[str] = []
-        self.tasks = Tasks(self)
-        self.runs = Runs(self)
-        self.journal = Journal(self)
-        self.turns = Turns(self)
-        self.lists = Lists(self)
-        self.mail = Mailbox(self)
-        self.questions = Questions(self)
-        self.checkpoints = Checkpoints(self)
-        self.events = Events(self)
-        self.boots = Boots(self)
+        self.tasks = TaskTable(self)
+        self.runs = RunTable(self)
+        self.journal = JournalTable(self)
+        self.turns = TurnTable(self)
+        self.lists = ListTable(self)
+        self.mail = MailTable(self)
+        self.questions = QuestionTable(self)
+        self.checkpoints = CheckpointTable(self)
+        self.events = EventTable(self)
+        self.boots = BootTable(self)
         self.blobs = Blobs(self)
-        self.effects = Effects(self)
+        self.effects = EffectTable(self)
         self.fork_history = ForkHistory(self)
 
     # --- nouns of a gateway, imported lazily: a script that uses none of them starts faster
 
     @cached_property
-    def deliveries(self) -> Deliveries:
-        from holdfast.store.deliveries import Deliveries
+    def deliveries(self) -> DeliveryTable:
+        from holdfast.store.deliveries import DeliveryTable
 
-        return Deliveries(self)
-
-    @cached_property
-    def audit(self) -> AuditLog:
-        from holdfast.store.audit import AuditLog
-
-        return AuditLog(self)
+        return DeliveryTable(self)
 
     @cached_property
-    def flows(self) -> Flows:
-        from holdfast.store.flows import Flows
+    def audit(self) -> AuditTable:
+        from holdfast.store.audit import AuditTable
 
-        return Flows(self)
-
-    @cached_property
-    def sessions(self) -> Sessions:
-        from holdfast.store.sessions import Sessions
-
-        return Sessions(self)
+        return AuditTable(self)
 
     @cached_property
-    def messages(self) -> Messages:
-        from holdfast.store.messages import Messages
+    def flows(self) -> FlowTable:
+        from holdfast.store.flows import FlowTable
 
-        return Messages(self)
-
-    @cached_property
-    def firings(self) -> Firings:
-        from holdfast.store.schedules import Firings
-
-        return Firings(self)
+        return FlowTable(self)
 
     @cached_property
-    def wakes(self) -> Wakes:
-        from holdfast.store.schedules import Wakes
+    def sessions(self) -> SessionTable:
+        from holdfast.store.sessions import SessionTable
 
-        return Wakes(self)
+        return SessionTable(self)
 
     @cached_property
-    def restarts(self) -> Restarts:
-        from holdfast.store.manifests import Restarts
+    def messages(self) -> MessageTable:
+        from holdfast.store.messages import MessageTable
 
-        return Restarts(self)
+        return MessageTable(self)
+
+    @cached_property
+    def firings(self) -> FiringTable:
+        from holdfast.store.schedules import FiringTable
+
+        return FiringTable(self)
+
+    @cached_property
+    def wakes(self) -> WakeTable:
+        from holdfast.store.schedules import WakeTable
+
+        return WakeTable(self)
+
+    @cached_property
+    def restarts(self) -> RestartTable:
+        from holdfast.store.manifests import RestartTable
+
+        return RestartTable(self)
 
     # --- collected events, counts and hints
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import Conflict
-from holdfast.core.scope import FinishedTurn, Loop
+from holdfast.core.scope import FinishedTurn, LoopPosition
 from holdfast.store.contract import Params
 from holdfast.store.rows.journal import loop_from_row, row_from_loop, row_from_turn, turn_from_row
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _INSIDE, _AFTER = "/", "0"
 
 
-class Turns:
+class TurnTable:
     def __init__(self, tx: Tx) -> None:
         self._sql = tx.statements
         self._sealing = tx.sealing
 
-    def loops(self, task_ids: Sequence[str]) -> dict[str, dict[str, Loop]]:
+    def loops(self, task_ids: Sequence[str]) -> dict[str, dict[str, LoopPosition]]:
         """The position of each loop of each task; tasks without loops are left out."""
-        found: dict[str, dict[str, Loop]] = {}
+        found: dict[str, dict[str, LoopPosition]] = {}
         for row in self._sql.all("loops_of_tasks", {"ids": self._sql.pack(task_ids)}):
             loop = loop_from_row(row)
             found.setdefault(row[0], {})[loop.loop] = loop
@@ -48,7 +48,7 @@ class Turns:
                     "other contents"
                 )
             return
-        loop = Loop(loop=turn.loop, turns_done=turn.seq, is_over=is_over)
+        loop = LoopPosition(loop=turn.loop, turns_done=turn.seq, is_over=is_over)
         self._sql.run("save_loop", row_from_loop(turn.task_id, loop, turn.ended_at))
         self._forget(inside, scope, has_loops)
 

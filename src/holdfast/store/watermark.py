@@ -40,7 +40,7 @@ class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Verdict(StrEnum):
+class MarkCheck(StrEnum):
     """The result of comparing a database with the mark file beside it."""
 
     FRESH = "fresh"  # no mark was ever written
@@ -77,17 +77,17 @@ def read(path: Path) -> Watermark | Unreadable | None:
         return Unreadable(reason=f"{path}: {error}")
 
 
-def compare(file: Watermark | Unreadable | None, *, ledger_id: str, mark: int) -> Verdict:
+def compare(file: Watermark | Unreadable | None, *, ledger_id: str, mark: int) -> MarkCheck:
     """Compare a database, by its ledger id and its own mark, with the file beside it."""
     match file:
         case None:
-            return Verdict.FRESH
+            return MarkCheck.FRESH
         case Unreadable():
-            return Verdict.UNREADABLE
+            return MarkCheck.UNREADABLE
         case Watermark():
             if file.ledger_id != ledger_id:
-                return Verdict.FOREIGN
-            return Verdict.OLDER if mark < file.mark else Verdict.CURRENT
+                return MarkCheck.FOREIGN
+            return MarkCheck.OLDER if mark < file.mark else MarkCheck.CURRENT
         case _:
             assert_never(file)
 

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.errors import CannotSeal, KeyProblem, OutcomeUnknown
 from holdfast.store.contract import Busy, JoinedWrite, Write
 from holdfast.store.sealing import KeyNeeded
-from holdfast.store.write_session import CommitUnknown, Session
+from holdfast.store.write_session import CommitUnknown, WriteSession
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class GroupRunner:
         # No write is tried again later than this, by the monotonic clock.
         self.give_up_by = math.inf
 
-    def run(self, session: Session, group: list[Pending[Any]]) -> None:
+    def run(self, session: WriteSession, group: list[Pending[Any]]) -> None:
         """Every member has an answer or an error afterwards."""
         for part in _parts(group):
             started = time.perf_counter()
@@ -99,7 +99,7 @@ class GroupRunner:
                 self._run_each(session, [member], member.cause)
                 member.is_settled = True
 
-    def run_together(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
+    def run_together(self, session: WriteSession, part: list[Pending[Any]], *, may_wait: bool) -> None:
         """All in one commit. Raises what ended the transaction: then no member has an answer."""
         if part[0].is_crowd or (part[0].is_joined and len(part) == 1):
             self._run_joined(session, part, may_wait=may_wait)
@@ -124,7 +124,7 @@ class GroupRunner:
             raise
         self._hint(session.tx.take_topics())
 
-    def _run_joined(self, session: Session, part: list[Pending[Any]], *, may_wait: bool) -> None:
+    def _run_joined(self, session: WriteSession, part: list[Pending[Any]], *, may_wait: bool) -> None:
         """One statement for all of one kind, in a transaction of its own."""
         if len(part) == 1:
             write = cast("JoinedWrite[Any]", part[0].write)
@@ -138,7 +138,7 @@ class GroupRunner:
             member.answer, member.error = (None, answer) if is_error else (answer, None)
         assert session.tx.is_silent, "a write that is one statement gives no events, counts or hints"
 
-    def _run_member(self, session: Session, member: Pending[Any], *, is_only: bool) -> None:
+    def _run_member(self, session: WriteSession, member: Pending[Any], *, is_only: bool) -> None:
         """One write under its savepoint: if it fails, the others do not."""
         if is_only:
             self._answer(session, member)
@@ -152,7 +152,7 @@ class GroupRunner:
             session.tx.forget(mark)
             session.rollback_to()
 
-    def _answer(self, session: Session, member: Pending[Any]) -> None:
+    def _answer(self, session: WriteSession, member: Pending[Any]) -> None:
         try:
             member.answer, member.error = member.write(session.tx), None
         except Exception as error:
@@ -176,7 +176,7 @@ class GroupRunner:
 
     # --- after an error
 
-    def _run_each(self, session: Session, part: list[Pending[Any]], cause: Exception) -> None:
+    def _run_each(self, session: WriteSession, part: list[Pending[Any]], cause: Exception) -> None:
         """Each member again, alone, in its own transaction; what fails now fails for good."""
         give_up_at = time.monotonic() + RETRY_FOR_S
         unknown = cause if isinstance(cause, CommitUnknown) else None
@@ -191,7 +191,7 @@ class GroupRunner:
                 gone = error
 
     def _run_alone(
-        self, session: Session, member: Pending[Any], unknown: CommitUnknown | None, give_up_at: float
+        self, session: WriteSession, member: Pending[Any], unknown: CommitUnknown | None, give_up_at: float
     ) -> Exception | None:
         """None when it has its answer. A commit whose answer was lost is asked about before anything else."""
         for pause_s in _pauses():
@@ -218,7 +218,7 @@ class GroupRunner:
         raise AssertionError("pauses never end")
 
 
-def _make_key(session: Session, needed: KeyNeeded) -> Exception | None:
+def _make_key(session: WriteSession, needed: KeyNeeded) -> Exception | None:
     """Make the key in a transaction of its own: even if the write fails, nothing may be sealed with a key
     that the ledger does not have. Returns why it was not made."""
     try:
@@ -256,11 +256,11 @@ def _pauses() -> Iterator[float]:
         pause_s = min(_MAX_PAUSE_S, pause_s * 2 or 0.02)
 
 
-def may_retry(session: Session, error: Exception) -> bool:
+def may_retry(session: WriteSession, error: Exception) -> bool:
     return isinstance(error, (CommitUnknown, KeyNeeded)) or session.may_retry(error)
 
 
-def in_words(session: Session, error: Exception) -> BaseException:
+def in_words(session: WriteSession, error: Exception) -> BaseException:
     """The error for the caller of the write."""
     if isinstance(error, CommitUnknown):
         return OutcomeUnknown(f"whether the write happened is not known: {error.__cause__ or error}")

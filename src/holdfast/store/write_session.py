@@ -11,7 +11,7 @@ from holdfast.store.transaction import Tx
 T = TypeVar("T")
 
 
-class Session(Protocol):
+class WriteSession(Protocol):
     """One connection that can run transactions."""
 
     tx: Tx

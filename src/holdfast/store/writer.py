@@ -19,7 +19,7 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.store.contract import Busy, Write
 from holdfast.store.inline_write import InlineWrites
 from holdfast.store.write_groups import GroupRunner, Pending, in_words, may_retry
-from holdfast.store.write_session import Session
+from holdfast.store.write_session import WriteSession
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Writer:
 
     def __init__(
         self,
-        sessions: Sequence[Session],
+        sessions: Sequence[WriteSession],
         *,
         on_commit: Callable[[set[str]], None] = lambda _topics: None,
         max_transaction: int = MAX_GROUP,
@@ -108,21 +108,21 @@ class Writer:
             member.error = StoreUnavailable("the store is closed")
         _settle(late)
 
-    def exclusively(self, act: Callable[[Session], T]) -> T:
+    def exclusively(self, act: Callable[[WriteSession], T]) -> T:
         """Use the first session between groups."""
         with self._locks[0]:
             return act(self._sessions[0])
 
     # --- on the caller's thread
 
-    def _free_session(self) -> tuple[Session, threading.Lock] | None:
+    def _free_session(self) -> tuple[WriteSession, threading.Lock] | None:
         """A session that no thread uses, and its lock, which the caller must release; or None."""
         for session, lock in zip(self._sessions, self._locks, strict=True):
             if lock.acquire(blocking=False):
                 return session, lock
         return None
 
-    def _run_inline(self, session: Session, pending: Pending[Any]) -> None:
+    def _run_inline(self, session: WriteSession, pending: Pending[Any]) -> None:
         """Settles it, unless a writer's thread must take it: waiting for a server, or for another process,
         would block the event loop. Raises what will not pass."""
         self._refuse_when_closed()
@@ -209,7 +209,7 @@ class Writer:
                 group.append(self._waiting.popleft())
             return group
 
-    def _run(self, session: Session, group: list[Pending[Any]]) -> None:
+    def _run(self, session: WriteSession, group: list[Pending[Any]]) -> None:
         self._inline.note_group(len(group))
         self._groups.run(session, group)
 

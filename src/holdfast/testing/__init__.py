@@ -3,10 +3,10 @@
 from holdfast.testing.clocks import FakeClock
 from holdfast.testing.crashes import CrashPoint, CrashReport, crash_everywhere
 from holdfast.testing.stores import (
-    Call,
     Crashed,
     FailingStore,
     Failpoint,
+    RecordedWrite,
     RepeatingStore,
     StoreAround,
     Where,
@@ -17,13 +17,13 @@ from holdfast.testing.stores import (
 )
 
 __all__ = [
-    "Call",
     "CrashPoint",
     "CrashReport",
     "Crashed",
     "FailingStore",
     "Failpoint",
     "FakeClock",
+    "RecordedWrite",
     "RepeatingStore",
     "StoreAround",
     "Where",

@@ -19,7 +19,7 @@ from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.effect import Decision, Effect, EffectClass
 from holdfast.core.errors import BadInput, NotInRun
 from holdfast.core.payload import decode_payload
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.step import shown_occurrence
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
@@ -33,7 +33,7 @@ from holdfast.engine.ledger.ledger import NewTask, creating, opened
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.program.effect_reviews import resolving
 from holdfast.engine.program.effects import idempotency_key
-from holdfast.engine.program.live_run import Place, nanos_of
+from holdfast.engine.program.live_run import RunHost, nanos_of
 from holdfast.engine.program.restart_requests import RestartAsk
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.steps import FREE, Doing, StepRunner
@@ -367,7 +367,7 @@ class _World:
             return
         raise AssertionError("; ".join(self._why_stuck(runs, waiting)))
 
-    async def _bring(self, run: Run) -> bool:
+    async def _bring(self, run: RunRecord) -> bool:
         what, _, name = (run.waits_on or "").partition(":")
         match what:
             case "review":
@@ -398,7 +398,7 @@ class _World:
                         return True
         return False
 
-    def _why_stuck(self, runs: Sequence[Run], waiting: Sequence[Run]) -> list[str]:
+    def _why_stuck(self, runs: Sequence[RunRecord], waiting: Sequence[RunRecord]) -> list[str]:
         unknown = {run.task_name for run in runs if not run.has_ended} - self.known.keys()
         why = [f"{name} was started, but is not among the tasks; give tasks=[{name}]" for name in unknown]
         for run in waiting:
@@ -430,7 +430,7 @@ class _Process:
         world, self.life = self._world, life
         self._claims = Claims(world.store, world.clock, life.id, names=sorted(world.known), lease=_LEASE)
         self._rescuer = Rescuer(world.store, world.clock, life)
-        self._place = Place(
+        self._place = RunHost(
             store=cast(Store, self._telling),
             clock=world.clock,
             nanos=nanos_of(world.clock),

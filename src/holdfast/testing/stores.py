@@ -47,7 +47,7 @@ class Failpoint(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.where}{within} of call {self.call}"
 
 
-class Call(msgspec.Struct, kw_only=True):
+class RecordedWrite(msgspec.Struct, kw_only=True):
     """One recorded write: its name, and how many statements it ran inside its transaction."""
 
     number: int
@@ -150,7 +150,7 @@ class FailingStore(StoreAround):
         self, inner: Store, plan: Iterable[Failpoint] = (), *, act: Callable[[], object] = crash
     ) -> None:
         super().__init__(inner)
-        self.calls: list[Call] = []
+        self.calls: list[RecordedWrite] = []
         self._plan = frozenset(plan)
         self._act = act
         self._died_at: Failpoint | None = None
@@ -189,21 +189,21 @@ class FailingStore(StoreAround):
         if not self.is_dead:
             self.inner.close()
 
-    def _begin(self, write: Write[Any]) -> Call:
+    def _begin(self, write: Write[Any]) -> RecordedWrite:
         self._pass()
         with self._lock:
-            call = Call(number=len(self.calls) + 1, name=name_of(write))
+            call = RecordedWrite(number=len(self.calls) + 1, name=name_of(write))
             self.calls.append(call)
         self._reach(Failpoint(call=call.number, where="before"))
         return call
 
-    def _watched(self, write: Write[T], call: Call) -> Write[T]:
+    def _watched(self, write: Write[T], call: RecordedWrite) -> Write[T]:
         # Wrap the write only if the plan has a point inside it: a wrapped one cannot join others in a batch.
         if self._plan and not any(p.call == call.number and p.where == "inside" for p in self._plan):
             return write
         return _Watched(write, call, self)
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: RecordedWrite) -> None:
         self._pass()  # raises if another call died meanwhile: a dead process gives no answer
         self._reach(Failpoint(call=call.number, where="after"))
 
@@ -227,7 +227,7 @@ class _Stopped(Exception):
 class _Watched:
     """A write whose statements are counted, and that can crash after each of them."""
 
-    def __init__(self, write: Write[Any], call: Call, store: FailingStore) -> None:
+    def __init__(self, write: Write[Any], call: RecordedWrite, store: FailingStore) -> None:
         self._write = write
         self._call = call
         self._store = store

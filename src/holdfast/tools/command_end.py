@@ -15,7 +15,16 @@ from pathlib import Path
 import msgspec
 
 from holdfast.tools.receipts import Receipt
-from holdfast.tools.witness import Began, Done, Seen, machine_boot, read_done, seen, ticks_of, write_done
+from holdfast.tools.witness import (
+    Began,
+    Done,
+    ProcessIdentity,
+    machine_boot,
+    read_done,
+    seen,
+    ticks_of,
+    write_done,
+)
 
 GRACE_S = 5.0
 # How long to wait for a witness: it asks its command to stop, kills it after a grace, writes the receipt.
@@ -50,8 +59,8 @@ def _end_orphan(receipt: Receipt, descriptor: int) -> bool:
     began = _read(os.pread(descriptor, 500, 0))
     if receipt.done.exists() or began is None or began.command is None or not _is_there(began, began.command):
         return False
-    known, alive = set[Seen](), {began.command}
-    told: set[Seen] = set()
+    known, alive = set[ProcessIdentity](), {began.command}
+    told: set[ProcessIdentity] = set()
     kill_at = time.monotonic() + GRACE_S
     while alive:
         # While one of them lives, the system cannot reuse the number of their group.
@@ -66,7 +75,7 @@ def _end_orphan(receipt: Receipt, descriptor: int) -> bool:
     return True
 
 
-def _group(group: int, session: int) -> set[Seen]:
+def _group(group: int, session: int) -> set[ProcessIdentity]:
     """The processes of a group, in the session of its witness."""
     found = set()
     for place in Path("/proc").iterdir():
@@ -100,14 +109,14 @@ def _read(found: bytes) -> Began | None:
         return None  # blank, void, or from an older version
 
 
-def _is_there(began: Began, process: Seen | None) -> bool:
+def _is_there(began: Began, process: ProcessIdentity | None) -> bool:
     """Whether this very process lives, not another one that got its pid."""
     if process is None or process.ticks is None or began.boot is None:
         return False
     return began.boot == machine_boot() and ticks_of(process.pid) == process.ticks
 
 
-def _signal(began: Began | None, process: Seen | None, number: signal.Signals) -> bool:
+def _signal(began: Began | None, process: ProcessIdentity | None, number: signal.Signals) -> bool:
     """Signal through a pidfd, so that the process that was checked is the one that gets the signal."""
     if began is None or process is None or not hasattr(os, "pidfd_open"):
         return False

@@ -24,7 +24,7 @@ from holdfast.tools.inputs import (
     current_key,
     receipt_key,
 )
-from holdfast.tools.receipts import CutShort, NotBegun, Outcome, Receipt, make_directory
+from holdfast.tools.receipts import CutShort, Outcome, Receipt, ReceiptMissing, make_directory
 from holdfast.tools.witness import Done, Order
 
 MAX_OUTPUT_BYTES = 256 * 1024
@@ -66,7 +66,7 @@ async def _verify_shell(
         current_key(), _receipts(receipts), patience_s=patience_s, seal_key=receipt_key(is_for_reading=True)
     )
     match outcome:
-        case NotBegun():
+        case ReceiptMissing():
             return DidNotHappen()
         case CutShort(why):
             return Unknown(why)
@@ -191,7 +191,7 @@ def _import_path() -> list[str]:
 
 def _seen(outcome: Outcome, said: str) -> Done:
     match outcome:
-        case NotBegun(why):
+        case ReceiptMissing(why):
             raise CommandNotStarted(shown(said) or why)
         case CutShort(why):
             raise CommandCutShort(why)

@@ -82,7 +82,7 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     is_body_cut: bool = False
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A checked request, ready to be sent."""
 
     method: str
@@ -114,7 +114,7 @@ async def http_get(
     """
     if method not in ("GET", "HEAD"):
         raise BadInput("method", "http_get takes GET or HEAD; http_request takes the others")
-    request = Request(
+    request = HttpRequest(
         method=method,
         url=_checked_url(url),
         headers=_checked_headers(headers),
@@ -151,7 +151,7 @@ async def http_request(
     answer) and TimeoutError it may have happened; after HttpNotSent it did not. `json` or `body` is sent as
     UTF-8. Connects only to addresses of the public internet unless `allow_private` is given, as `http_get`.
     """
-    request = Request(
+    request = HttpRequest(
         method=_checked_method(method),
         url=_checked_url(url),
         headers=_checked_headers(headers, is_json=json is not None, has_text=body is not None),
@@ -162,7 +162,7 @@ async def http_request(
     return judged(await exchange(keyed_request, check_seconds("timeout_s", timeout_s)))
 
 
-def with_key(request: Request, key: str, header: str) -> Request:
+def with_key(request: HttpRequest, key: str, header: str) -> HttpRequest:
     name = check_word("idempotency_header", header)
     if not _TOKEN.fullmatch(name) or name.lower() in _OURS:
         raise BadInput("idempotency_header", f"{name!r} cannot be the name of this header")
@@ -198,7 +198,7 @@ def _retry_after_s(response: HttpResponse) -> float | None:
 # --- the exchange
 
 
-async def exchange(request: Request, timeout_s: float) -> HttpResponse:
+async def exchange(request: HttpRequest, timeout_s: float) -> HttpResponse:
     """Send and receive in a thread; if the caller is cancelled, the thread ends, too."""
     one = Exchange(request, timeout_s)
     try:
@@ -216,7 +216,7 @@ async def exchange(request: Request, timeout_s: float) -> HttpResponse:
 class Exchange:
     """One request and its answer, redirects included."""
 
-    def __init__(self, request: Request, timeout_s: float) -> None:
+    def __init__(self, request: HttpRequest, timeout_s: float) -> None:
         self._request = request
         # The event loop's timeout comes first; this one ends a thread that was abandoned.
         self._timeout_s = timeout_s + 1
@@ -244,7 +244,7 @@ class Exchange:
             request = _redirected(request, location)
         raise HttpFailed(self._request.url, f"more than {self._request.max_redirects} redirects")
 
-    def _ask(self, request: Request) -> HttpResponse:
+    def _ask(self, request: HttpRequest) -> HttpResponse:
         parts = urlsplit(request.url)
         connection, target, proxy_headers = _route(parts, self._timeout_s)
         if isinstance(connection, _ThroughProxy):
@@ -261,7 +261,7 @@ class Exchange:
         finally:
             connection.close()
 
-    def _begin(self, connection: http.client.HTTPConnection, request: Request) -> None:
+    def _begin(self, connection: http.client.HTTPConnection, request: HttpRequest) -> None:
         """Connect; after this, something may have been sent."""
         url = request.url
         try:
@@ -332,7 +332,7 @@ def _connection(
     return plain(host, port, timeout=timeout_s)
 
 
-def _connect(connection: http.client.HTTPConnection, request: Request, timeout_s: float) -> None:
+def _connect(connection: http.client.HTTPConnection, request: HttpRequest, timeout_s: float) -> None:
     """Connect to the address that was checked; the name is not resolved a second time, because the second
     answer could differ (DNS rebinding)."""
     found = addresses.resolve(connection.host, connection.port)
@@ -347,7 +347,7 @@ def _connect(connection: http.client.HTTPConnection, request: Request, timeout_s
         connection.sock = way
 
 
-def _allowed(request: Request, found: list[Address]) -> list[Address]:
+def _allowed(request: HttpRequest, found: list[Address]) -> list[Address]:
     if request.allow_private:
         return found
     public = [one for one in found if addresses.why_private(one.ip) is None]
@@ -360,7 +360,7 @@ def _allowed(request: Request, found: list[Address]) -> list[Address]:
     return public
 
 
-def _check_behind_proxy(request: Request, parts: SplitResult) -> None:
+def _check_behind_proxy(request: HttpRequest, parts: SplitResult) -> None:
     """The proxy resolves the name and connects; refuse a host that this machine resolves as private."""
     try:
         found = addresses.resolve(parts.hostname or "", parts.port or 443)
@@ -374,7 +374,7 @@ def _trust() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def _redirected(request: Request, location: str) -> Request:
+def _redirected(request: HttpRequest, location: str) -> HttpRequest:
     """The next request; another host does not get the caller's own headers."""
     try:
         url = _checked_url(urljoin(request.url, location))

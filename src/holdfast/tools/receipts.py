@@ -28,7 +28,7 @@ _VOID = b"void"
 _STARTED = ".started"
 
 
-class NotBegun(msgspec.Struct, frozen=True):
+class ReceiptMissing(msgspec.Struct, frozen=True):
     """The command did not begin under this key, and will not."""
 
     why: str = "nothing was begun"
@@ -40,7 +40,7 @@ class CutShort(msgspec.Struct, frozen=True):
     why: str
 
 
-Outcome = Done | NotBegun | CutShort
+Outcome = Done | ReceiptMissing | CutShort
 
 
 class Receipt:
@@ -83,7 +83,7 @@ class Receipt:
         if found in (b"", _VOID):
             # The starter may only be frozen; when it wakes, it finds this and does not begin the command.
             os.pwrite(descriptor, _VOID, 0)
-            return NotBegun()
+            return ReceiptMissing()
         try:
             done = read_done(self.done.read_bytes(), self._seal_key)
         except FileNotFoundError:
@@ -93,7 +93,7 @@ class Receipt:
             )
         except (msgspec.DecodeError, ValueError, OSError) as error:
             return CutShort(f"the receipt {self.done} cannot be read: {error}")
-        return done if done.problem is None else NotBegun(done.problem)
+        return done if done.problem is None else ReceiptMissing(done.problem)
 
     def _began_at(self, descriptor: int) -> str:
         began_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)

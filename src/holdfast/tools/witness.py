@@ -69,7 +69,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: str | None = None
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProcessIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One process; its start time distinguishes it from a later one with the same pid."""
 
     pid: int
@@ -82,9 +82,9 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     # The boot id of the machine: after a reboot none of these processes is left.
     boot: str | None = None
-    witness: Seen
+    witness: ProcessIdentity
     # The leader of the command's own process group, once it was started.
-    command: Seen | None = None
+    command: ProcessIdentity | None = None
 
 
 def main() -> None:
@@ -288,8 +288,8 @@ def machine_boot() -> str | None:
     return None
 
 
-def seen(pid: int) -> Seen:
-    return Seen(pid=pid, ticks=ticks_of(pid))
+def seen(pid: int) -> ProcessIdentity:
+    return ProcessIdentity(pid=pid, ticks=ticks_of(pid))
 
 
 def ticks_of(pid: int) -> int | None:

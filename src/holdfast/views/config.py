@@ -9,7 +9,7 @@ import msgspec
 from holdfast.config.files import DEFAULT, Loaded
 from holdfast.config.gateway import Config
 from holdfast.config.keys import ANY, KEYS, SECTIONS, Applies, defaults, fit_to_show, key_of, values
-from holdfast.views.health import CheckView, Verdict
+from holdfast.views.health import CheckStatus, CheckView
 from holdfast.views.text import clean_json, one_line
 
 
@@ -95,7 +95,7 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
 class ConfigCheckView(msgspec.Struct, frozen=True, kw_only=True):
     """The documents that were read, the checks, and the worst result."""
 
-    verdict: Verdict
+    verdict: CheckStatus
     home: str
     documents: list[str]
     checks: list[CheckView]

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.effect import Effect, Request, decode_request
+from holdfast.core.effect import Effect, EffectRequest, decode_request
 from holdfast.core.step import shown_occurrence
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import EffectStatus
@@ -150,10 +150,10 @@ def _failure_of(effect: Effect) -> Failure | None:
     return None
 
 
-def _request_of(effect: Effect) -> Request:
+def _request_of(effect: Effect) -> EffectRequest:
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         return decode_request(effect.request)
-    return Request()
+    return EffectRequest()
 
 
 # The JSON kind of a declared type, by the word before any bracket.

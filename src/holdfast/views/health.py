@@ -14,7 +14,7 @@ from holdfast.views.text import one_line
 MAX_SENTENCE_CHARS = 1000
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     """The result of one check; the doctor's result is the worst."""
 
     OK = "ok"
@@ -26,7 +26,7 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
     """One check of the doctor."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     message: str
     remedy: str | None = None
 
@@ -34,7 +34,7 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
 class DoctorView(msgspec.Struct, frozen=True, kw_only=True):
     """All checks of the doctor, and the worst result."""
 
-    verdict: Verdict
+    verdict: CheckStatus
     home: str
     store: str
     checks: list[CheckView]

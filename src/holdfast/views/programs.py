@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.scope import Loop, StoredValue
+from holdfast.core.scope import LoopPosition, StoredValue
 from holdfast.core.task import Task
 from holdfast.views.payloads import PayloadView
 from holdfast.views.text import maybe_line, one_line
@@ -20,7 +20,7 @@ class LoopView(msgspec.Struct, frozen=True, kw_only=True):
     is_over: bool
 
     @classmethod
-    def of(cls, loop: Loop) -> LoopView:
+    def of(cls, loop: LoopPosition) -> LoopView:
         return cls(loop=one_line(loop.loop), turns_done=loop.turns_done, is_over=loop.is_over)
 
 

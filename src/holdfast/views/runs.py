@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.step import Step, shown_occurrence
 from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.text import maybe_line, one_line
@@ -38,7 +38,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     is_damaged: bool
 
     @classmethod
-    def of(cls, run: Run) -> RunView:
+    def of(cls, run: RunRecord) -> RunView:
         return cls(
             id=one_line(run.id),
             task_id=one_line(run.task_id),

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 
-class Seen(StrEnum):
+class Exposure(StrEnum):
     """How an entry point shows a value that may contain a secret."""
 
     # As stored.
@@ -20,85 +20,85 @@ class Seen(StrEnum):
     REDACTED = "redacted"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ExposedPath(msgspec.Struct, frozen=True, kw_only=True):
     """One way by which stored values leave the ledger."""
 
     where: str
-    seen: Seen
+    seen: Exposure
     why: str
     # Its methods and commands; all others that show stored values redact them.
     methods: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
 
 
-_WHOLE, _REDACTED = Seen.WHOLE, Seen.REDACTED
+_WHOLE, _REDACTED = Exposure.WHOLE, Exposure.REDACTED
 
 PLACES: Final = (
-    Place(
+    ExposedPath(
         where="the program: arguments, results, lists, values, mail, answers, plan items, effects, tools",
         seen=_WHOLE,
         why="a program needs its own values back, also after a restart",
     ),
-    Place(
+    ExposedPath(
         where="`handle.result()`, and the method `ledger.result` for tokens with `operator.write`",
         seen=_WHOLE,
         why="a result belongs to the program that asked for it",
         methods=("ledger.result",),
     ),
-    Place(
+    ExposedPath(
         where="what `holdfast run` prints on stdout",
         seen=_WHOLE,
         why="it is the result of a program that was started there",
         commands=("run",),
     ),
-    Place(
+    ExposedPath(
         where="the message and the history that an agent is given",
         seen=_WHOLE,
         why="an agent answers what was said",
     ),
-    Place(
+    ExposedPath(
         where="an agent's answer on its channel: webhooks, apprise, and `holdfast chat`",
         seen=_WHOLE,
         why="it goes to the person who asked",
         commands=("chat",),
     ),
-    Place(
+    ExposedPath(
         where="`chat.history` for tokens with `operator.write`",
         seen=_WHOLE,
         why="a token that may write to a session takes part in it",
         methods=("chat.history",),
     ),
-    Place(
+    ExposedPath(
         where="every other method and command: lists, `show`, `wait`, reviews, questions, deliveries, status",
         seen=_REDACTED,
         why="they appear on screens and in scripts that others read",
     ),
-    Place(
+    ExposedPath(
         where="`chat.history` for tokens that may only read",
         seen=_REDACTED,
         why="they only watch",
     ),
-    Place(
+    ExposedPath(
         where="goals, names, keys, ids, notes, reasons, outputs of `run.output`, and paths of artifacts",
         seen=_REDACTED,
         why="they are written for people; redacted before they are stored, names by a hash",
     ),
-    Place(
+    ExposedPath(
         where="errors, in the ledger and in answers of the CLI and the API",
         seen=_REDACTED,
         why="they quote values and travel far",
     ),
-    Place(
+    ExposedPath(
         where="events, feeds, notices, alerts, metrics and the log of the gateway",
         seen=_REDACTED,
         why="they are copied to other systems",
     ),
-    Place(
+    ExposedPath(
         where="documents of checkpoints, and previews of what steps and effects were called with",
         seen=_REDACTED,
         why="they are for people; the program has its own values from the journal",
     ),
-    Place(
+    ExposedPath(
         where="settings: `config.get` and `holdfast config explain`",
         seen=_REDACTED,
         why="addresses and arguments of commands hold passwords",

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.core.effect import Effect
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.scope import Question
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import TaskStatus
@@ -61,7 +61,7 @@ class WaitView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def why_queued(run: Run, now: datetime) -> str | None:
+def why_queued(run: RunRecord, now: datetime) -> str | None:
     """What a queued task waits for; None if a worker may be about to take it."""
     if run.queue is Queue.PRODUCER:
         return "producer"
@@ -72,7 +72,7 @@ def why_queued(run: Run, now: datetime) -> str | None:
     return "alone" if run.is_alone else "worker"
 
 
-def queued_wait(task: Task, run: Run, now: datetime) -> WaitView | None:
+def queued_wait(task: Task, run: RunRecord, now: datetime) -> WaitView | None:
     """The same as a view, with the command that starts a worker."""
     kind = why_queued(run, now)
     if kind is None:

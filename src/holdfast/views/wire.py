@@ -52,7 +52,7 @@ class ExecutionWait(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     kind: str
 
 
-class Execution(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ExecutionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Whether it runs, waits, or has ended."""
 
     state: str
@@ -83,7 +83,7 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     progress_summary: str | None = None
     terminal_summary: str | None = None
     error: str | None = None
-    execution: Execution | None = None
+    execution: ExecutionView | None = None
 
     @classmethod
     def of(cls, task: Task) -> TaskSummary:
@@ -203,11 +203,11 @@ def _progress(task: Task) -> str | None:
     return f"{task.progress.done:,}{total} done{failed}"
 
 
-def _execution(task: Task) -> Execution:
+def _execution(task: Task) -> ExecutionView:
     if task.has_ended:
-        return Execution(state="finished", last_activity_at=millis(task.updated_at))
+        return ExecutionView(state="finished", last_activity_at=millis(task.updated_at))
     if task.status is TaskStatus.QUEUED or task.status is TaskStatus.RUNNING:
-        return Execution(state=task.status.value, last_activity_at=millis(task.updated_at))
+        return ExecutionView(state=task.status.value, last_activity_at=millis(task.updated_at))
     kind = "" if task.waits_on is None else kind_of(task.waits_on)[0]
     wait = ExecutionWait(kind=_WAIT.get(kind, "external"))
-    return Execution(state="waiting", last_activity_at=millis(task.updated_at), wait=wait)
+    return ExecutionView(state="waiting", last_activity_at=millis(task.updated_at), wait=wait)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from holdfast.core.errors import NotFound, StoreUnavailable
-from holdfast.core.run import Outcome
+from holdfast.core.run import RunOutcome
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.client import end_watcher
 from holdfast.engine.client.end_watcher import EndWatcher
@@ -46,7 +46,7 @@ def running(store: Store) -> str:
 
 def end(store: Store, task_id: str) -> None:
     def end_task(tx: Tx) -> bool:
-        outcome = Outcome(status=RunStatus.SUCCEEDED, result=b'"done"')
+        outcome = RunOutcome(status=RunStatus.SUCCEEDED, result=b'"done"')
         return tx.tasks.end_running(
             task_id, TaskStatus.SUCCEEDED, outcome, now=later(seconds=1), cleanup_after=later(days=1)
         )

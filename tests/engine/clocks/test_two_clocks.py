@@ -17,7 +17,7 @@ import holdfast as hf
 from holdfast import app
 from holdfast.core.clock import SystemClock, from_micros
 from holdfast.core.events import EventKind
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.ledger.retention import Pruner
 from holdfast.engine.recovery.rescue import Reaper
@@ -76,7 +76,7 @@ def server_time(url: str) -> datetime:
     return from_micros(ask(url, "SELECT holdfast_now()")[0][0])
 
 
-def newest_run(store: Store, task_id: str) -> Run:
+def newest_run(store: Store, task_id: str) -> RunRecord:
     return store.read_now(lambda tx: max(tx.runs.of_task(task_id), key=lambda one: one.number))
 
 

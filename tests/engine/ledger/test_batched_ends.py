@@ -15,7 +15,7 @@ import holdfast as hf
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.events import EventKind
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.batched_ends import BatchedEnds, GoodEnd, NotAll, ending
 from holdfast.engine.worker.worker import CROWD
@@ -114,7 +114,7 @@ async def test_one_that_is_not_ours_any_more_keeps_nobody_else(store: Store) -> 
     assert not task.has_ended
 
 
-def take_away(tx: Tx, run: Run) -> None:
+def take_away(tx: Tx, run: RunRecord) -> None:
     """Somebody else carries it from now on, as after a rescue."""
     now = SystemClock().now()
     assert tx.runs.release(run.id, run.fence, due_at=now, queue=Queue.READY, now=now)

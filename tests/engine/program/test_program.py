@@ -17,7 +17,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.events import EventKind
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.step import Step
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.client.handles import Handle
@@ -753,7 +753,7 @@ async def test_a_task_cannot_have_two_live_runs(stage: Stage, refusal: type[Exce
     await stage.open(short)
     handle = await stage.start(short())
     now = stage.clock.now()
-    second = Run(
+    second = RunRecord(
         id="run_second",  # type: ignore[arg-type]
         task_id=handle.id,  # type: ignore[arg-type]
         task_name="short",

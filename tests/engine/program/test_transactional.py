@@ -17,7 +17,7 @@ from holdfast.store import Store, Tx, Write
 from holdfast.store.contract import Execute
 from holdfast.store.user_sql import check_statement, numbered_for_user, our_tables
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, memory_store, name_of
-from holdfast.testing.stores import Call, StoreAround
+from holdfast.testing.stores import RecordedWrite, StoreAround
 from tests.engine.tables import execute, query
 from tests.engine.workers import carrying, soon
 
@@ -282,7 +282,7 @@ class DyingInStep(FailingStore):
         super().__init__(inner)
         self._point = point
 
-    def _begin(self, write: Write[Any]) -> Call:
+    def _begin(self, write: Write[Any]) -> RecordedWrite:
         if is_the_step(write):
             self._plan = frozenset({msgspec.structs.replace(self._point, call=len(self.calls) + 1)})
         return super()._begin(write)

@@ -12,7 +12,7 @@ import pytest
 import holdfast as hf
 from holdfast.api import deliveries, questions, reviews, sessions
 from holdfast.api import tasks as doors
-from holdfast.core.effect import Request
+from holdfast.core.effect import EffectRequest
 from holdfast.core.errors import KeyLost
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
@@ -364,7 +364,7 @@ def leave_one_of_each(store: Store) -> tuple[str, str]:
     """Of what people look at beside tasks, with a secret in each; the ids of the task and of its effect."""
     run, claim = running_run(store)
     payload = msgspec.json.encode(SECRET)
-    request = Request(boot="boot_1", shown=payload.decode())
+    request = EffectRequest(boot="boot_1", shown=payload.decode())
     effect = an_effect(
         task_id=run.task_id,
         run_id=run.id,

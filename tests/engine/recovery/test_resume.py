@@ -14,7 +14,7 @@ import pytest
 from holdfast.core.checkpoint import Checkpoint, ResumeReason, SeedContext, decode_seed, encode_document
 from holdfast.core.errors import CheckpointUnreadable, IllegalMove, ResumesHeld
 from holdfast.core.events import EventKind
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.step import ArtifactState
 from holdfast.core.task import Progress
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
@@ -36,13 +36,13 @@ async def paused(parts: Parts, **changes: object) -> Checkpoint:
     return found.checkpoints[0]
 
 
-async def follow_up_of(parts: Parts, checkpoint: Checkpoint) -> Run:
+async def follow_up_of(parts: Parts, checkpoint: Checkpoint) -> RunRecord:
     runs = await parts.ledger.runs(checkpoint.task_id)
     (run,) = (run for run in runs if run.resumes_run_id == checkpoint.run_id)
     return run
 
 
-async def seed_of(parts: Parts, run: Run) -> SeedContext:
+async def seed_of(parts: Parts, run: RunRecord) -> SeedContext:
     assert run.seed is not None
     stored = run.seed
     return decode_seed(await parts.store.read(lambda tx: tx.blobs.open(stored)))

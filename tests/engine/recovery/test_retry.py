@@ -20,7 +20,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.errors import Conflict, IllegalMove, NotFound, NotYours, Pruned, Refused
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_run_id
-from holdfast.core.run import Outcome, Queue
+from holdfast.core.run import Queue, RunOutcome
 from holdfast.core.task import Failure, RuntimeName, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.client.handles import Handle
@@ -38,7 +38,7 @@ from tests.engine.tables import dump, execute
 from tests.servers import PostgresServer
 
 NOW = later(hours=1)
-FAILED = Outcome(status=RunStatus.FAILED)
+FAILED = RunOutcome(status=RunStatus.FAILED)
 
 
 class World:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.errors import HoldfastError
-from holdfast.gateway.crashes import Patience
+from holdfast.gateway.crashes import SupervisorTimeouts
 from holdfast.gateway.sockets import listen
 from holdfast.gateway.supervisor import Supervisor, Terms, become_gateway
 
@@ -60,7 +60,7 @@ def main() -> int:
         order["command"],
         environ=os.environ,
         terms=lambda: Terms(**order.get("terms", {}) | changed_terms(Path(order["home"]))),
-        patience=Patience(**order.get("patience", {})),
+        patience=SupervisorTimeouts(**order.get("patience", {})),
     )
     supervisor.urls = sockets.urls
     status = supervisor.run(announce=lambda: log.info("announced"))

@@ -14,7 +14,7 @@ from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, check_id, new_token
 from holdfast.core.payload import check_code_name, check_name, check_number
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.clocks.steady import steady_of
@@ -47,7 +47,7 @@ class ClaimedRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a worker gets: the claim, the run, and the task with its arguments."""
 
     claim: Claim
-    run: Run
+    run: RunRecord
     task: Task
 
 
@@ -125,7 +125,7 @@ class Claims:
 
         return take
 
-    def _begin(self, tx: Tx, runs: Sequence[Run], until_ns: int, now: datetime) -> list[ClaimedRun]:
+    def _begin(self, tx: Tx, runs: Sequence[RunRecord], until_ns: int, now: datetime) -> list[ClaimedRun]:
         """Move the tasks of the claimed runs to running. A damaged one fails here and blocks no other."""
         tx.tasks.move_many([run.task_id for run in runs], TaskStatus.QUEUED, TaskStatus.RUNNING, now=now)
         tasks = tx.tasks.get_many([run.task_id for run in runs])
@@ -138,7 +138,7 @@ class Claims:
                 fail_damaged(tx, run, damage, now=now, retention=self._retention)
         return usable
 
-    def _pick(self, tx: Tx, limit: int, token: str, now: datetime, *, is_held: bool) -> list[Run]:
+    def _pick(self, tx: Tx, limit: int, token: str, now: datetime, *, is_held: bool) -> list[RunRecord]:
         """Claim suspects first, each alone; claim all other runs together.
 
         While a suspect waits for an idle process, a busy one goes on with other runs. If the suspect has
@@ -152,7 +152,7 @@ class Claims:
             return self._pick_new(tx, limit, token, now)
         ready = None if self._family is None else self._ready_in(tx, self._family, MAX_BATCH)
         suspects = self._waiting_suspects(tx, ready, now)
-        beside: list[Run] = []
+        beside: list[RunRecord] = []
         if suspects:
             if not tx.runs.boot_carries_any(self._boot_id):
                 alone = self._pick_alone(tx, suspects, limit, ready, token, now)
@@ -176,7 +176,7 @@ class Claims:
         ready: Sequence[ReadyRun] | None,
         token: str,
         now: datetime,
-    ) -> list[Run]:
+    ) -> list[RunRecord]:
         """For an idle process: a suspect, unless it is the turn of the other runs."""
         if self._alone_since is not None and now - self._alone_since >= SUSPECT_PATIENCE:
             others = self._pick_others(tx, limit, ready, token, now)
@@ -189,7 +189,7 @@ class Claims:
 
     def _pick_others(
         self, tx: Tx, limit: int, ready: Sequence[ReadyRun] | None, token: str, now: datetime
-    ) -> list[Run]:
+    ) -> list[RunRecord]:
         self._alone_since = None
         if limit == 0:
             return []
@@ -201,9 +201,9 @@ class Claims:
 
     def _claim_each(
         self, tx: Tx, asked: Sequence[ReadyRun], token: str, now: datetime, *, limit: int
-    ) -> list[Run]:
+    ) -> list[RunRecord]:
         """The first of these that no other worker has claimed meanwhile, at most `limit`."""
-        claimed: list[Run] = []
+        claimed: list[RunRecord] = []
         for one in asked:
             if len(claimed) == limit:
                 break
@@ -212,7 +212,7 @@ class Claims:
                 claimed.append(run)
         return claimed
 
-    def _exonerated(self, tx: Tx, run: Run, now: datetime) -> Run:
+    def _exonerated(self, tx: Tx, run: RunRecord, now: datetime) -> RunRecord:
         """A suspect that runs beside others: if the process dies, this run is not the only possible cause."""
         exonerate(tx, run.id, run.fence, now=now)
         return msgspec.structs.replace(run, is_alone=False)
@@ -227,7 +227,7 @@ class Claims:
             self._look_at_mark_ns = self._steady() + _LOOK_AT_MARK_NS
         return self._has_lost
 
-    def _pick_new(self, tx: Tx, limit: int, token: str, now: datetime) -> list[Run]:
+    def _pick_new(self, tx: Tx, limit: int, token: str, now: datetime) -> list[RunRecord]:
         """Only runs that were created since this process began. An older run that looks queued may have been
         started in a commit that is lost."""
         new = set(tx.runs.ready_since(self._began_at, self._names or (), limit=limit))
@@ -376,7 +376,7 @@ class Claims:
         return await self._store.write(lambda tx: wake_run(tx, run_id, now=now))
 
     def _claimed(
-        self, tx: Tx, run: Run, until_ns: int, tasks: Mapping[str, Task] | None = None
+        self, tx: Tx, run: RunRecord, until_ns: int, tasks: Mapping[str, Task] | None = None
     ) -> ClaimedRun:
         """What the worker gets, with large payloads read from their blobs. Raises RowDamaged."""
         if run.is_damaged:
@@ -427,7 +427,7 @@ def was_given_up(tx: Tx, claim: Claim) -> bool:
     return _is_after(tx, claim, RunStatus.WAITING)
 
 
-def claim_of(run: Run, until_ns: int = 0) -> Claim:
+def claim_of(run: RunRecord, until_ns: int = 0) -> Claim:
     """The claim on a running run; its holder may rely on it until `until_ns`."""
     assert run.claimed_by is not None
     assert run.lease_until is not None

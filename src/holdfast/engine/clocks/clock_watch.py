@@ -11,7 +11,14 @@ import msgspec
 
 from holdfast.core.clock import Clock, from_micros, to_micros
 from holdfast.core.jumps import DELETES_AFTER, FIRES_AFTER, TOLERANCE, Belief
-from holdfast.engine.clocks.jump_facts import FACT, Kept, boottime_us, in_words, machine_boot, read_kept
+from holdfast.engine.clocks.jump_facts import (
+    FACT,
+    StoredBelief,
+    boottime_us,
+    in_words,
+    machine_boot,
+    read_kept,
+)
 from holdfast.store import Store, Tx
 
 log = logging.getLogger("holdfast")
@@ -44,7 +51,7 @@ class ClockWatch:
         self._machine = machine_boot() if machine is None else machine
         self._lock = asyncio.Lock()
         self._belief: Belief | None = None
-        self._kept: Kept | None = None
+        self._kept: StoredBelief | None = None
 
     async def firing_time(self) -> datetime | None:
         """The present time for schedules; None while no time is trusted."""
@@ -86,7 +93,7 @@ class ClockWatch:
         """Store the belief if it has changed, which is rare."""
         if belief.offset is None or not self._machine:
             return
-        kept, was = Kept(offset=belief.offset, since=belief.since), self._kept
+        kept, was = StoredBelief(offset=belief.offset, since=belief.since), self._kept
         if was is not None and was.since == kept.since and abs(was.offset - kept.offset) <= _DRIFT_US:
             return
 

@@ -29,7 +29,7 @@ def machine_boot() -> str:
         return ""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class StoredBelief(msgspec.Struct, frozen=True, kw_only=True):
     """What is believed about the clock on one boot of one machine, as stored in the ledger."""
 
     offset: int
@@ -59,9 +59,9 @@ def jump_in_words(ahead: timedelta) -> str:
     )
 
 
-def read_kept(text: str | None) -> dict[str, Kept]:
+def read_kept(text: str | None) -> dict[str, StoredBelief]:
     """The stored beliefs; none if the text cannot be read."""
     try:
-        return {} if text is None else msgspec.json.decode(text, type=dict[str, Kept])
+        return {} if text is None else msgspec.json.decode(text, type=dict[str, StoredBelief])
     except msgspec.DecodeError:
         return {}

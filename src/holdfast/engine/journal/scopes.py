@@ -16,7 +16,7 @@ from holdfast.core.effect import Effect
 from holdfast.core.errors import BadInput
 from holdfast.core.plan import Plan
 from holdfast.core.redaction import hide_name, redact_name
-from holdfast.core.scope import ListDelta, Loop, StoredValue
+from holdfast.core.scope import ListDelta, LoopPosition, StoredValue
 from holdfast.core.step import Step, occurrence_of, shown_occurrence
 from holdfast.store import Tx
 from holdfast.store.sealing import Sealing
@@ -94,7 +94,7 @@ class Past:
         self,
         *,
         steps: Iterable[Step] = (),
-        loops: dict[str, Loop] | None = None,
+        loops: dict[str, LoopPosition] | None = None,
         ops: dict[str, bytes] | None = None,
         deltas: Sequence[ListDelta] = (),
         values: dict[str, StoredValue] | None = None,

@@ -21,7 +21,7 @@ from holdfast.core.payload import (
     encode_payload,
 )
 from holdfast.core.redaction import redact, redact_name
-from holdfast.core.run import TASK_STATUS_OF, Outcome, Queue, Run
+from holdfast.core.run import TASK_STATUS_OF, Queue, RunOutcome, RunRecord
 from holdfast.core.task import (
     DEFAULT_PRIORITY,
     LOWEST_PRIORITY,
@@ -36,7 +36,7 @@ from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.ledger.inputs import check_choice, check_claim, check_moment
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
-from holdfast.store.tasks import LAST, Asked
+from holdfast.store.tasks import LAST, KeyedRequest
 
 DEFAULT_RETENTION = timedelta(days=30)
 MAX_PAGE = 1000
@@ -136,7 +136,7 @@ class Ledger:
             lambda tx: tx.tasks.page(statuses=wanted, owner=owner, before=before, limit=limit)
         )
 
-    async def runs(self, task_id: str) -> list[Run]:
+    async def runs(self, task_id: str) -> list[RunRecord]:
         """The lineage of a task, first to last."""
         check_id("task", task_id)
         found = await self._store.read(lambda tx: tx.runs.of_task(task_id))
@@ -192,7 +192,7 @@ class Ledger:
             if run is None:
                 return why_not_ended(tx, claim, status, packed, now=now)
             result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
-            outcome = Outcome(status=status, result=result, failure=failure)
+            outcome = RunOutcome(status=status, result=result, failure=failure)
             end_task(tx, run, outcome, now=now, retention=self._retention)
             return Finished(task=tx.tasks.look(claim.task_id))
 
@@ -218,7 +218,7 @@ def creating(new: list[NewTask], *, now: datetime) -> Write[list[Task]]:
     return create
 
 
-def _create_all(tx: Tx, prepared: list[tuple[Task, Run]], now: datetime) -> list[Task]:
+def _create_all(tx: Tx, prepared: list[tuple[Task, RunRecord]], now: datetime) -> list[Task]:
     """Create tasks that cannot exist yet and have no key, in a few statements."""
     tasks = [task for task, _ in prepared]
     tx.tasks.create_many(tasks)
@@ -228,12 +228,12 @@ def _create_all(tx: Tx, prepared: list[tuple[Task, Run]], now: datetime) -> list
     return tasks
 
 
-def _asked(new: NewTask) -> Asked:
-    return Asked(goal=new.goal if new.has_own_goal else None, key=new.key)
+def _asked(new: NewTask) -> KeyedRequest:
+    return KeyedRequest(goal=new.goal if new.has_own_goal else None, key=new.key)
 
 
 def create_prepared(
-    tx: Tx, task: Task, run: Run, now: datetime, asked: Asked | None = None
+    tx: Tx, task: Task, run: RunRecord, now: datetime, asked: KeyedRequest | None = None
 ) -> tuple[Task, bool]:
     """The task that has this id or key now, and whether it was created here."""
     kept, is_new = tx.tasks.create(task, asked)
@@ -248,7 +248,7 @@ def _tell_of_new(tx: Tx, task: Task, now: datetime) -> None:
     tx.hint("runs")
 
 
-def prepare(new: NewTask, now: datetime) -> tuple[Task, Run]:
+def prepare(new: NewTask, now: datetime) -> tuple[Task, RunRecord]:
     """A new task and its first run. The write that stores the task packs its arguments. Raises BadInput."""
     task_id = new_task_id(now)
     due_at = now if new.due_at is None else check_moment("due_at", new.due_at)
@@ -277,7 +277,7 @@ def prepare(new: NewTask, now: datetime) -> tuple[Task, Run]:
         queue = Queue.PRODUCER
     else:
         queue = Queue.READY if due_at <= now else Queue.LATER
-    run = Run(
+    run = RunRecord(
         id=new_run_id(now),
         task_id=task_id,
         task_name=name,
@@ -334,19 +334,25 @@ def cancelling(
     return cancel
 
 
-def cancel_idle_run(tx: Tx, run: Run, failure: Failure, *, now: datetime, retention: timedelta) -> bool:
+def cancel_idle_run(tx: Tx, run: RunRecord, failure: Failure, *, now: datetime, retention: timedelta) -> bool:
     """End a run that no worker holds, with its checkpoint and its task. False if a worker just claimed it."""
     if not tx.runs.end_idle(run, RunStatus.CANCELLED, failure=failure, now=now):
         return False
     checkpoint = tx.checkpoints.open_of_run(run.id)
     if checkpoint is not None and tx.checkpoints.set_failed(checkpoint, failure, now=now):
         tx.emit(EventKind.CHECKPOINT_FAILED, checkpoint.id, at=now, task_id=run.task_id, why=failure.kind)
-    end_task(tx, run, Outcome(status=RunStatus.CANCELLED, failure=failure), now=now, retention=retention)
+    end_task(tx, run, RunOutcome(status=RunStatus.CANCELLED, failure=failure), now=now, retention=retention)
     return True
 
 
 def end_task(
-    tx: Tx, run: Run, outcome: Outcome, *, now: datetime, retention: timedelta, task: Task | None = None
+    tx: Tx,
+    run: RunRecord,
+    outcome: RunOutcome,
+    *,
+    now: datetime,
+    retention: timedelta,
+    task: Task | None = None,
 ) -> None:
     """End the task with its last run, in the same transaction.
 
@@ -408,14 +414,14 @@ def _wake_parent(tx: Tx, child: Task, *, now: datetime) -> None:
         tx.hint("runs")
 
 
-def fail_damaged(tx: Tx, run: Run, damage: RowDamaged, *, now: datetime, retention: timedelta) -> None:
+def fail_damaged(tx: Tx, run: RunRecord, damage: RowDamaged, *, now: datetime, retention: timedelta) -> None:
     """End a running run with damaged records: no program may work with data that was never written."""
     failure = Failure(kind=damage.code, message=str(damage))
     if tx.runs.end(run.id, run.fence, RunStatus.FAILED, failure=failure, now=now) is None:
         return
     # The damage may be in the id of its task.
     if tx.tasks.get_many([run.task_id]):
-        outcome = Outcome(status=RunStatus.FAILED, failure=failure)
+        outcome = RunOutcome(status=RunStatus.FAILED, failure=failure)
         end_task(tx, run, outcome, now=now, retention=retention)
 
 

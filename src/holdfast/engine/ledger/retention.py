@@ -11,7 +11,7 @@ from holdfast.core.events import EventKind
 from holdfast.engine.aio.service import Service
 from holdfast.engine.clocks.clock_watch import ClockWatch
 from holdfast.store import Store, Tx, Write
-from holdfast.store.records import Place
+from holdfast.store.records import PrunePosition
 from holdfast.store.tasks import LAST, TOMBSTONE_DAYS
 
 BATCH = 500
@@ -41,8 +41,8 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
 class Walk(msgspec.Struct, frozen=True, kw_only=True):
     """How far one round through old messages and sessions has got, so that the next batch continues there."""
 
-    messages: Place = Place()
-    sessions: Place = Place()
+    messages: PrunePosition = PrunePosition()
+    sessions: PrunePosition = PrunePosition()
 
 
 class Pruner(Service):

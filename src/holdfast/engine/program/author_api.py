@@ -49,8 +49,8 @@ from holdfast.engine.ledger.ledger import NewTask, checked_progress
 from holdfast.engine.program.definitions import Call, checked_call
 from holdfast.engine.program.lists import DurableList, DurableValue
 from holdfast.engine.program.loop_exit import was_left_on_purpose
-from holdfast.engine.program.loops import Loop, PlanKeeper
-from holdfast.engine.program.program import ENDLESS, Program
+from holdfast.engine.program.loops import OpenLoop, PlanKeeper
+from holdfast.engine.program.program import ENDLESS, RunProgram
 from holdfast.engine.program.restart_requests import OnRestart, Restarting
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.checkpoints import recording
@@ -65,7 +65,7 @@ _NOT_GIVEN: Any = object()
 class _Stepping:
     """The calls that a run and a turn have in common."""
 
-    _program: Program
+    _program: RunProgram
 
     def _scope_of(self) -> Scope:
         raise NotImplementedError
@@ -110,7 +110,7 @@ class _Stepping:
 class Turn(_Stepping):
     """One round of a loop: what it appended, its cursor and its progress commit together."""
 
-    def __init__(self, program: Program, scope: Scope, number: int) -> None:
+    def __init__(self, program: RunProgram, scope: Scope, number: int) -> None:
         self._program = program
         self._scope = scope
         self.number = number
@@ -126,7 +126,7 @@ class PlanTurn(Turn):
     """The turn for one item of the plan."""
 
     def __init__(
-        self, program: Program, scope: Scope, number: int, item: PlanItem, keeper: PlanKeeper
+        self, program: RunProgram, scope: Scope, number: int, item: PlanItem, keeper: PlanKeeper
     ) -> None:
         super().__init__(program, scope, number)
         self._keeper = keeper
@@ -155,7 +155,7 @@ class PlanTurn(Turn):
 class Turns:
     """`async for turn in run.turns():` finished turns are never run again."""
 
-    def __init__(self, program: Program, name: str | None, most: int, limit: timedelta | None) -> None:
+    def __init__(self, program: RunProgram, name: str | None, most: int, limit: timedelta | None) -> None:
         self._program = program
         self._name = name
         self._most = most
@@ -169,7 +169,7 @@ class Turns:
 class ProgramPlan:
     """The ordered steps of a task. `async for item in plan:` visits each that is not done yet."""
 
-    def __init__(self, program: Program, keeper: PlanKeeper) -> None:
+    def __init__(self, program: RunProgram, keeper: PlanKeeper) -> None:
         self._program = program
         self._keeper = keeper
 
@@ -195,7 +195,7 @@ class ProgramPlan:
 class _Turning:
     """The iterator of one loop. Only the loop holds it, so it is destroyed when the loop is left."""
 
-    def __init__(self, program: Program, loop: Loop) -> None:
+    def __init__(self, program: RunProgram, loop: OpenLoop) -> None:
         self._program = program
         self._loop = loop
 
@@ -215,7 +215,7 @@ class _Turning:
         return PlanTurn(self._program, loop.scope, loop.seq, loop.item, loop.plan)
 
 
-def _turning(program: Program, loop: Loop, asker: FrameType) -> _Turning:
+def _turning(program: RunProgram, loop: OpenLoop, asker: FrameType) -> _Turning:
     turning = _Turning(program, loop)
     if asker.f_code.co_flags & inspect.CO_ASYNC_GENERATOR:
         # Python closes an unfinished generator at some later time, which differs from run to run: keep the
@@ -227,7 +227,7 @@ def _turning(program: Program, loop: Loop, asker: FrameType) -> _Turning:
 class Child(Generic[T]):
     """A task that this one started. Await it for its result."""
 
-    def __init__(self, program: Program, task_id: str, call: Call[T], key: Key) -> None:
+    def __init__(self, program: RunProgram, task_id: str, call: Call[T], key: Key) -> None:
         self._program = program
         self._call = call
         self._key = key
@@ -248,7 +248,9 @@ class Child(Generic[T]):
 class Run(_Stepping):
     """One execution of a task. Every call may raise Stopping: let it pass."""
 
-    def __init__(self, program: Program, *, seed: SeedContext | None, on_restart: OnRestart | None) -> None:
+    def __init__(
+        self, program: RunProgram, *, seed: SeedContext | None, on_restart: OnRestart | None
+    ) -> None:
         self._program = program
         self._live = program.live
         self._seed = seed

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
-from holdfast.core.effect import Effect, EffectClass, Request
+from holdfast.core.effect import Effect, EffectClass, EffectRequest
 from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, HoldfastError, NotInRun, RetryAfter, StepFailed
 from holdfast.core.ids import new_effect_id
@@ -113,7 +113,7 @@ def effect_of(
     """The effect as it is noted before its call. A `shared_key` is that of an earlier attempt."""
     scope, name, occurrence = doing.key
     key = key_of(claim.task_id, doing, generation)
-    request = Request(
+    request = EffectRequest(
         boot=claim.boot_id,
         input_digest=stored_digest(doing, sealing).hex(),
         shown=preview_of(doing.args, doing.kwargs, names=doing.names),

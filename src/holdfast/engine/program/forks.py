@@ -16,7 +16,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id
 from holdfast.core.payload import decode_payload
 from holdfast.core.plan import Plan
-from holdfast.core.scope import FinishedTurn, ListDelta, Loop, Mail, StoredValue, TurnMarks
+from holdfast.core.scope import FinishedTurn, ListDelta, LoopPosition, Mail, StoredValue, TurnMarks
 from holdfast.core.step import Artifact, Note, Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus
@@ -44,7 +44,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     task: Task
     turn: FinishedTurn | None
-    loops: dict[str, Loop]
+    loops: dict[str, LoopPosition]
     # The names of the turns of that loop that are finished by then.
     finished: frozenset[str]
     steps: list[Step]
@@ -61,10 +61,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     living_children: frozenset[str]
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class ForkSeed(msgspec.Struct, frozen=True, kw_only=True):
     """What of a task's past a fork begins with."""
 
-    loops: list[Loop] = []
+    loops: list[LoopPosition] = []
     steps: list[tuple[Step, Packed]] = []
     ops: dict[str, bytes] = {}
     deltas: list[tuple[ListDelta, Packed]] = []
@@ -134,7 +134,7 @@ def fork_now(
     return store.write_now(forking(source, kept, at=at, way=effects, passed=happened, key=key, now=now))
 
 
-def _cut(source: Source, way: Effects, sealing: Sealing) -> tuple[Kept, list[Effect]]:
+def _cut(source: Source, way: Effects, sealing: Sealing) -> tuple[ForkSeed, list[Effect]]:
     """What the fork begins with, and the effects that have happened since."""
     kept = kept_of(source, sealing)
     passed = [effect for effect in source.effects if not is_in_past(source, kept, effect)]
@@ -180,7 +180,7 @@ def _opened(tx: Tx, effect: Effect) -> Effect:
     return msgspec.structs.replace(effect, outcome=outcome)
 
 
-def _find_turn(tx: Tx, task_id: str, at: object, loops: Mapping[str, Loop]) -> FinishedTurn:
+def _find_turn(tx: Tx, task_id: str, at: object, loops: Mapping[str, LoopPosition]) -> FinishedTurn:
     if not isinstance(at, str) or ":" not in at or "/" in at:
         raise BadInput("at", 'a turn is needed, like "turn:12", or "<loop>:<turn>"; or "start"')
     name, _, wanted = at.rpartition(":")
@@ -231,11 +231,11 @@ def _finished_names(tx: Tx, until: FinishedTurn) -> frozenset[str]:
 # --- cutting
 
 
-def kept_of(source: Source, sealing: Sealing) -> Kept:
+def kept_of(source: Source, sealing: Sealing) -> ForkSeed:
     """The past of a task as it was when that turn had just committed. Raises Refused if it is not known."""
     turn = source.turn
     if turn is None:
-        return Kept()
+        return ForkSeed()
     marks = turn.marks
     if marks is None:
         raise Refused(
@@ -245,7 +245,7 @@ def kept_of(source: Source, sealing: Sealing) -> Kept:
     steps = _kept_steps(source, turn, marks)
     _refuse_living_children(source, steps)
     values = _kept_values(source, turn, marks)
-    return Kept(
+    return ForkSeed(
         loops=_kept_loops(source, turn, marks),
         steps=[(step, pack(step.result, sealing)) for step in steps],
         ops=_kept_ops(source, turn, marks, values),
@@ -264,7 +264,7 @@ def _is_around(path: str, turn: FinishedTurn, marks: TurnMarks) -> bool:
     return loop != turn.loop and loop in marks.loops
 
 
-def _kept_loops(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[Loop]:
+def _kept_loops(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[LoopPosition]:
     kept = []
     for path, (turns_done, is_over) in marks.loops.items():
         known = source.loops.get(path)
@@ -273,7 +273,7 @@ def _kept_loops(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[Lo
                 f"loop {path} was left in its turn {turns_done + 1} before that, and what happened in it is "
                 f"summed up since {source.task.id} has ended; fork at a turn of {path}"
             )
-        kept.append(Loop(loop=path, turns_done=turns_done, is_over=is_over))
+        kept.append(LoopPosition(loop=path, turns_done=turns_done, is_over=is_over))
     inside = [loop for path, loop in source.loops.items() if "/" in path and _is_around(path, turn, marks)]
     return kept + inside
 
@@ -361,7 +361,7 @@ def _refuse_living_children(source: Source, steps: Iterable[Step]) -> None:
 # --- effects
 
 
-def is_in_past(source: Source, kept: Kept, effect: Effect) -> bool:
+def is_in_past(source: Source, kept: ForkSeed, effect: Effect) -> bool:
     """Whether the effect belongs to the past that the fork keeps."""
     turn = source.turn
     if turn is None or turn.marks is None:
@@ -411,7 +411,7 @@ async def _undo(effect: Effect, compensate: Compensate, sealing: Sealing) -> Non
 
 def forking(
     source: Source,
-    kept: Kept,
+    kept: ForkSeed,
     *,
     at: str,
     way: Effects,
@@ -457,7 +457,7 @@ def forking(
     return fork_it
 
 
-def _put(tx: Tx, task: Task, run_id: str, source: Source, kept: Kept, now: datetime) -> None:
+def _put(tx: Tx, task: Task, run_id: str, source: Source, kept: ForkSeed, now: datetime) -> None:
     for loop in kept.loops:
         tx.fork_history.put_loop(task.id, loop, now)
         tx.fork_history.copy_turns(source.task.id, task.id, loop.loop, up_to=loop.turns_done)

@@ -17,7 +17,7 @@ from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, SystemClock, to_micros
 from holdfast.core.errors import CannotSeal, ClaimLost, PageDamaged, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
-from holdfast.core.run import Run as RunRecord
+from holdfast.core.run import RunRecord
 from holdfast.core.task import Task
 from holdfast.engine.aio.eager import begin
 from holdfast.engine.aio.threads import AtWork
@@ -45,7 +45,7 @@ KEPT_FOR_S = 24 * 3600.0
 CUT_SHORT = "holdfast: cut short"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class RunHost(msgspec.Struct, frozen=True, kw_only=True):
     """What all runs of one process share."""
 
     store: Store
@@ -114,7 +114,7 @@ class LiveRun:
 
     def __init__(
         self,
-        place: Place,
+        place: RunHost,
         claim: Claim,
         run: RunRecord,
         task: Task,

@@ -35,7 +35,7 @@ class PlanKeeper:
         return next((item for item in self.plan.items if item.id == item_id), None)
 
 
-class Loop:
+class OpenLoop:
     """A loop that has begun, and the turn of it that is open."""
 
     def __init__(self, path: str, most: int, plan: PlanKeeper | None, around: Scope, marks: Marks) -> None:

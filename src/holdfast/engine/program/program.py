@@ -17,8 +17,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
 from holdfast.core.payload import encode_payload
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.scope import FinishedTurn, TurnMarks
-from holdfast.core.scope import Loop as LoopRecord
+from holdfast.core.scope import FinishedTurn, LoopPosition, TurnMarks
 from holdfast.core.step import Step, occurrence_of
 from holdfast.core.task import Progress
 from holdfast.core.transitions import EffectStatus
@@ -40,7 +39,7 @@ from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
 from holdfast.engine.program.effects import Effects
 from holdfast.engine.program.lists import Memory
 from holdfast.engine.program.live_run import LiveRun
-from holdfast.engine.program.loops import Loop, PlanKeeper
+from holdfast.engine.program.loops import OpenLoop, PlanKeeper
 from holdfast.engine.program.steps import FREE, Doing, StepRunner
 from holdfast.engine.program.transactions import Transactions
 from holdfast.engine.program.turn_summaries import summary_of
@@ -51,7 +50,7 @@ ENDLESS = 2**53
 _FIRST = occurrence_of(1)
 
 
-class Program:
+class RunProgram:
     """The program of one run: what the author's objects share."""
 
     def __init__(self, live: LiveRun, past: Past, budget: Budget | None) -> None:
@@ -73,8 +72,8 @@ class Program:
         self._budget = BudgetKeeper(budget, live, past, self.stepper)
         self._given: tuple[str, ...] = ()
         # Loops that the program is in, and loops that it has left: their last turns stay open.
-        self._open: list[Loop] = []
-        self._left: list[Loop] = []
+        self._open: list[OpenLoop] = []
+        self._left: list[OpenLoop] = []
         self._drifts: tuple[Drift, ...] = ()
         # Something must be made durable, or recorded, before the next call.
         self._owes = False
@@ -310,7 +309,7 @@ class Program:
 
     def begin_loop(
         self, name: str | None, most: int, plan: PlanKeeper | None, limit: timedelta | None = None
-    ) -> Loop:
+    ) -> OpenLoop:
         self.live.check()
         if (step := inside_step.get()) is not None:
             raise BadInput("loop", f"was begun inside step {step.name}; a step has no turns")
@@ -325,7 +324,7 @@ class Program:
             if plan is not None and one.plan is plan:
                 raise BadInput("plan", "this loop is inside a loop over the same plan")
         path = scope.loop(None if name is None else self._part(name))
-        loop = Loop(path, most, plan, scope, self.past.marks_of(path))
+        loop = OpenLoop(path, most, plan, scope, self.past.marks_of(path))
         loop.limit = limit
         known = self.past.loops.get(path)
         if known is not None:
@@ -342,7 +341,7 @@ class Program:
         form = stored_form(name, lambda form: self.past.has_scope(prefix + as_part(form)))
         return as_part(form)
 
-    def leave_loop(self, loop: Loop, *, is_turn_done: bool) -> None:
+    def leave_loop(self, loop: OpenLoop, *, is_turn_done: bool) -> None:
         """The program has left the loop. Its last turn stays open until the turn around it ends: a replay
         goes through it again, to restore what it raised or left in local variables."""
         if loop not in self._open:
@@ -359,7 +358,7 @@ class Program:
         if is_turn_done and loop.plan is not None and loop.item is not None:
             loop.plan.complete(loop.item.id)
 
-    async def next_turn(self, loop: Loop) -> bool:
+    async def next_turn(self, loop: OpenLoop) -> bool:
         """Commit the turn that ends here and open the next; False when there is none.
 
         A turn that has come to its end is committed in a drain, too: so the checkpoint shows where the work
@@ -392,7 +391,7 @@ class Program:
         self._open_turn(loop, item)
         return True
 
-    def _open_turn(self, loop: Loop, item: PlanItem | None) -> None:
+    def _open_turn(self, loop: OpenLoop, item: PlanItem | None) -> None:
         if loop.plan is not None and item is not None:
             loop.item = item
             loop.marks.item = None
@@ -405,7 +404,7 @@ class Program:
         loop.scope.has_loops = any(one.startswith(f"{path}/") for one in self.past.loops)
         loop.scope.due_at = None if loop.limit is None else loop.began_at + loop.limit
 
-    async def _commit(self, loop: Loop) -> None:
+    async def _commit(self, loop: OpenLoop) -> None:
         """Commit a turn: its steps are summed up, and what it appended is durable."""
         live, scope = self.live, loop.scope
         assert scope is not None
@@ -434,11 +433,11 @@ class Program:
         self._left = [one for one in self._left if not one.around.is_within(scope.path)]
         self.past.close(scope.path)
 
-    def _marks_of(self, loop: Loop, *, is_over: bool) -> TurnMarks | None:
+    def _marks_of(self, loop: OpenLoop, *, is_over: bool) -> TurnMarks | None:
         """Where the program stands when the turn has committed, for a fork; None for turns inside others."""
         if loop.around is not self.root:
             return None
-        self.past.loops[loop.path] = LoopRecord(loop=loop.path, turns_done=loop.seq, is_over=is_over)
+        self.past.loops[loop.path] = LoopPosition(loop=loop.path, turns_done=loop.seq, is_over=is_over)
         loops = {one.path: (one.seq - 1, False) for one in self._left if one.around is self.root}
         for path, known in self.past.loops.items():
             if "/" not in path and path not in loops:
@@ -455,7 +454,7 @@ class Program:
             items=() if keeper is None or keeper.recorded_shape == keeper.shape else keeper.plan.items,
         )
 
-    def _finished(self, loop: Loop, now: datetime, marks: TurnMarks | None = None) -> FinishedTurn:
+    def _finished(self, loop: OpenLoop, now: datetime, marks: TurnMarks | None = None) -> FinishedTurn:
         assert loop.scope is not None
         assert loop.began_at is not None
         return FinishedTurn(
@@ -470,7 +469,9 @@ class Program:
             marks=marks,
         )
 
-    def _saving(self, now: datetime, closing: Loop | None) -> tuple[Callable[[Tx], None], Callable[[], None]]:
+    def _saving(
+        self, now: datetime, closing: OpenLoop | None
+    ) -> tuple[Callable[[Tx], None], Callable[[], None]]:
         """The part of a write that makes everything durable, and what to do in memory after it."""
         claim, keeper, progress = self.live.claim, self.plan, self.progress
         loops: dict[str, Marks] = {}

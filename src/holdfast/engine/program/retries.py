@@ -30,7 +30,7 @@ from holdfast.engine.journal.scopes import Key
 from holdfast.engine.program.author_api import plan_items
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.effect_reviews import COMPENSATED
-from holdfast.engine.program.program import Program
+from holdfast.engine.program.program import RunProgram
 from holdfast.engine.recovery.follow_up import NOT_RESUMED, follow_up, forgiven_in
 from holdfast.store import Tx, Write
 
@@ -50,7 +50,7 @@ class SaidFail(BaseException):
 class Retries:
     """The ladder of one task. Each retry is a follow-up run, and each rung is recorded."""
 
-    def __init__(self, program: Program, definition: TaskDefinition[..., Any]) -> None:
+    def __init__(self, program: RunProgram, definition: TaskDefinition[..., Any]) -> None:
         self._program = program
         self._live = program.live
         self._past = program.past

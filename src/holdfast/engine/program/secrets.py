@@ -18,7 +18,7 @@ PREFIX = "HOLDFAST_SECRET_"
 Given: TypeAlias = Mapping[str, "str | Callable[[], str | None]"] | Callable[[str], str | None]
 
 
-class Declared(msgspec.Struct, frozen=True, kw_only=True):
+class DeclaredSecret(msgspec.Struct, frozen=True, kw_only=True):
     """One secret that the operator declared: the variable that holds it, and which tasks may use it."""
 
     variable: str
@@ -36,7 +36,7 @@ class Secrets:
         given: Given | None = None,
         environment: Mapping[str, str] = os.environ,
         *,
-        declared: Mapping[str, Declared] | None = None,
+        declared: Mapping[str, DeclaredSecret] | None = None,
         is_gateway: bool = False,
         is_own: Callable[[str], bool] = lambda _value: False,
     ) -> None:
@@ -54,7 +54,7 @@ class Secrets:
         """The variables that hold declared secrets: no command inherits them."""
         return frozenset(one.variable for one in self._declared.values())
 
-    def declare(self, declared: Mapping[str, Declared]) -> None:
+    def declare(self, declared: Mapping[str, DeclaredSecret]) -> None:
         """From now on these names are declared, in place of those before."""
         self._declared = dict(declared)
 

@@ -74,7 +74,7 @@ class Doing(Called, kw_only=True):
     names: tuple[str, ...] = ()
 
 
-class Declared(msgspec.Struct, frozen=True):
+class StepDeclaration(msgspec.Struct, frozen=True):
     """What a function declares; cached, because every step asks."""
 
     name: str
@@ -89,9 +89,9 @@ class Declared(msgspec.Struct, frozen=True):
 
 
 @functools.lru_cache(maxsize=1024)
-def _declared(fn: Callable[..., Any]) -> Declared:
+def _declared(fn: Callable[..., Any]) -> StepDeclaration:
     real = unwrapped(fn)
-    return Declared(
+    return StepDeclaration(
         check_code_name("step", step_name(fn)),
         real,
         options_of(fn),
@@ -205,7 +205,7 @@ class StepRunner:
         past = self._past
         return stored_form(check_line("id", own), lambda form: past.has((scope.path, name, f"id:{form}")))
 
-    def _stored_name(self, scope: Scope, declared: Declared) -> str:
+    def _stored_name(self, scope: Scope, declared: StepDeclaration) -> str:
         """The redacted name, unless an older release, which knew fewer secrets, stored the plain one."""
         path, plain = scope.path, declared.plain_name or declared.name
         steps = (*self._past.steps.get(path, ()), *self._past.effects)

@@ -33,7 +33,7 @@ from holdfast.core.ids import CheckpointId, RunId, new_checkpoint_id
 from holdfast.core.payload import check_text
 from holdfast.core.plan import Cursor, Plan
 from holdfast.core.redaction import redact_text
-from holdfast.core.run import Run
+from holdfast.core.run import RunRecord
 from holdfast.core.step import NoteKind
 from holdfast.core.task import Task
 from holdfast.core.transitions import CheckpointStatus, TaskStatus
@@ -188,7 +188,7 @@ def recording(claim: Claim, kind: CheckpointKind, name: str, *, now: datetime) -
 
 def save_and_pause(
     tx: Tx,
-    runs: Sequence[Run],
+    runs: Sequence[RunRecord],
     ids: Mapping[RunId, CheckpointId],
     *,
     kind: CheckpointKind,
@@ -228,7 +228,7 @@ def save_and_pause(
 
 
 def _build_or_fail(
-    tx: Tx, run: Run, ids: Mapping[RunId, CheckpointId], *, retention: timedelta, **facts: Any
+    tx: Tx, run: RunRecord, ids: Mapping[RunId, CheckpointId], *, retention: timedelta, **facts: Any
 ) -> list[Checkpoint]:
     try:
         return build(tx, [run], ids, **facts)
@@ -239,7 +239,7 @@ def _build_or_fail(
 
 def build(
     tx: Tx,
-    runs: Sequence[Run],
+    runs: Sequence[RunRecord],
     ids: Mapping[RunId, CheckpointId],
     *,
     kind: CheckpointKind,
@@ -336,7 +336,7 @@ def to_checkpoint(tx: Tx, task: Task, document: CheckpointDocument, *, now: date
     )
 
 
-def _idle_attempts(run: Run, reason: ResumeReason, *, has_progressed: bool) -> int:
+def _idle_attempts(run: RunRecord, reason: ResumeReason, *, has_progressed: bool) -> int:
     if has_progressed:
         return 0
     return run.idle_attempts if reason in _BLAMELESS else run.idle_attempts + 1

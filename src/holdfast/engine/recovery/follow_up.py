@@ -11,7 +11,7 @@ from holdfast.core.clock import to_micros
 from holdfast.core.errors import RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import RunId, new_run_id
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.step import Step
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
@@ -75,7 +75,7 @@ def go_on_anew(tx: Tx, task: Task, run_id: RunId, *, now: datetime) -> bool:
     return True
 
 
-def _reopen(tx: Tx, task: Task, run: Run, after: Run, *, now: datetime) -> bool:
+def _reopen(tx: Tx, task: Task, run: RunRecord, after: RunRecord, *, now: datetime) -> bool:
     if not tx.tasks.go_on(task, now=now):
         return False
     if run.failure is not None:
@@ -87,7 +87,7 @@ def _reopen(tx: Tx, task: Task, run: Run, after: Run, *, now: datetime) -> bool:
     return True
 
 
-def forgive(tx: Tx, task: Task, run: Run, *, now: datetime) -> None:
+def forgive(tx: Tx, task: Task, run: RunRecord, *, now: datetime) -> None:
     """Count the failures of a task from zero. `run` is the one that ended it. If a person answered the
     ladder's question with "fail", forget that answer."""
     for step in tx.journal.steps(task.id):
@@ -140,10 +140,10 @@ def _failed_steps(failure: Failure) -> list[Key]:
         return []
 
 
-def follow_up(run: Run, run_id: RunId, *, due_at: datetime, now: datetime) -> Run:
+def follow_up(run: RunRecord, run_id: RunId, *, due_at: datetime, now: datetime) -> RunRecord:
     """The run that continues after one that ended without success."""
     ready = Queue.READY if due_at <= now else Queue.LATER
-    return Run(
+    return RunRecord(
         id=run_id,
         task_id=run.task_id,
         task_name=run.task_name,

@@ -17,7 +17,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import PageDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_checkpoint_id
-from holdfast.core.run import Outcome, Queue, Run
+from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.aio.service import Service
@@ -60,7 +60,7 @@ class Rescued(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-Note: TypeAlias = Callable[[Tx, Sequence[Run]], None]
+Note: TypeAlias = Callable[[Tx, Sequence[RunRecord]], None]
 
 
 class Notary(Protocol):
@@ -162,7 +162,7 @@ class Rescuer:
             is_more = found != Rescued() and BATCH in {len(runs), len(held)}
         return done
 
-    async def _without_living(self, runs: Sequence[Run]) -> list[Run]:
+    async def _without_living(self, runs: Sequence[RunRecord]) -> list[RunRecord]:
         holders = {run.claimed_by for run in runs if run.claimed_by is not None}
         boots = await self._store.read(lambda tx: [tx.boots.get(boot_id) for boot_id in sorted(holders)])
         living = {boot.id for boot in boots if boot is not None and self._life.is_alive(boot)}
@@ -198,7 +198,7 @@ class Rescuer:
 
         return await self._store.write(ready)
 
-    async def _rescue_runs(self, runs: Sequence[Run], *, note: str, company: int | None) -> Rescued:
+    async def _rescue_runs(self, runs: Sequence[RunRecord], *, note: str, company: int | None) -> Rescued:
         """Rescue all in one write. If a page of the database cannot be read, bisect: rescue each half alone,
         down to the one run that it belongs to, which fails."""
         try:
@@ -211,7 +211,7 @@ class Rescuer:
         first = await self._rescue_runs(runs[:half], note=note, company=company)
         return first + await self._rescue_runs(runs[half:], note=note, company=company)
 
-    def _giving_up(self, seen: Run, damage: PageDamaged) -> Write[Rescued]:
+    def _giving_up(self, seen: RunRecord, damage: PageDamaged) -> Write[Rescued]:
         now = self._clock.now()
 
         def give_up(tx: Tx) -> Rescued:
@@ -220,7 +220,7 @@ class Rescuer:
 
         return give_up
 
-    def _rescuing(self, seen: Sequence[Run], *, note: str, company: int | None) -> Write[Rescued]:
+    def _rescuing(self, seen: Sequence[RunRecord], *, note: str, company: int | None) -> Write[Rescued]:
         """Turn runs that have not changed since they were read into crash checkpoints. Work that a producer
         only recorded here is lost."""
         now = self._clock.now()
@@ -255,11 +255,11 @@ class Rescuer:
 
         return rescue
 
-    def _lose(self, tx: Tx, run: Run, note: str, now: datetime) -> None:
+    def _lose(self, tx: Tx, run: RunRecord, note: str, now: datetime) -> None:
         """End a run that a producer outside executes: nothing here can prove it alive or resume it."""
         failure = Failure(kind="lost", message=f"its producer gave no sign of life: {note}")
         if tx.runs.end(run.id, run.fence, RunStatus.LOST, failure=failure, now=now) is not None:
-            outcome = Outcome(status=RunStatus.LOST, failure=failure)
+            outcome = RunOutcome(status=RunStatus.LOST, failure=failure)
             end_task(tx, run, outcome, now=now, retention=self._retention)
 
     def _returning(self, seen: Sequence[Checkpoint], *, was_late: bool) -> Write[Rescued]:

@@ -36,7 +36,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, RunId, check_id, new_checkpoint_id, new_run_id, new_token
 from holdfast.core.message import CRON_CHANNEL
 from holdfast.core.payload import check_number, clean_text
-from holdfast.core.run import Outcome, Queue, Run
+from holdfast.core.run import Queue, RunOutcome, RunRecord
 from holdfast.core.step import Artifact, ArtifactState
 from holdfast.core.task import Failure
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
@@ -75,7 +75,7 @@ class FollowUp(msgspec.Struct, frozen=True, kw_only=True):
     diagnostic: Failure | None
 
 
-class Unusable(msgspec.Struct, frozen=True, kw_only=True):
+class UnusableCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint that cannot be resumed, and why."""
 
     checkpoint: Checkpoint
@@ -192,11 +192,11 @@ class Resumer:
         good = [one for one in prepared if isinstance(one, FollowUp)]
         done = await self._follow_up(good) if good else Resumed()
         for one in prepared:
-            if isinstance(one, Unusable):
+            if isinstance(one, UnusableCheckpoint):
                 done += await self._fail(one)
         return done
 
-    async def _open_all(self, claimed: Sequence[Checkpoint]) -> list[Checkpoint | Unusable]:
+    async def _open_all(self, claimed: Sequence[Checkpoint]) -> list[Checkpoint | UnusableCheckpoint]:
         try:
             return await self._store.read(lambda tx: _open_each(tx, claimed))
         except PageDamaged:
@@ -206,13 +206,13 @@ class Resumer:
         return [opened for one in claimed for opened in await self._open_all([one])]
 
     async def _prepare_all(
-        self, opened: Sequence[Checkpoint | Unusable], claimed: Sequence[Checkpoint]
-    ) -> list[FollowUp | Unusable]:
+        self, opened: Sequence[Checkpoint | UnusableCheckpoint], claimed: Sequence[Checkpoint]
+    ) -> list[FollowUp | UnusableCheckpoint]:
         """Artifacts may be large, so the claim is renewed while their checksums are computed."""
-        prepared: list[FollowUp | Unusable] = []
+        prepared: list[FollowUp | UnusableCheckpoint] = []
         renewed_at = self._clock.now()
         for one in opened:
-            prepared.append(one if isinstance(one, Unusable) else await self._prepare(one))
+            prepared.append(one if isinstance(one, UnusableCheckpoint) else await self._prepare(one))
             now = self._clock.now()
             if now - renewed_at > self._lease / 3:
                 await self._store.write(self._renewing(claimed, now))
@@ -223,15 +223,17 @@ class Resumer:
         ids, token = [one.id for one in claimed], claimed[0].token or ""
         return lambda tx: tx.checkpoints.renew(ids, token, now=now, lease=self._lease)
 
-    async def _prepare(self, checkpoint: Checkpoint) -> FollowUp | Unusable:
+    async def _prepare(self, checkpoint: Checkpoint) -> FollowUp | UnusableCheckpoint:
         """Read and verify the document, and check the artifacts. Nothing is written or executed."""
         try:
             document = checkpoint.read_document()
         except CheckpointUnreadable as error:
-            return Unusable(checkpoint=checkpoint, failure=Failure(kind=error.code, message=error.problem))
+            return UnusableCheckpoint(
+                checkpoint=checkpoint, failure=Failure(kind=error.code, message=error.problem)
+            )
         refusal = await self._refusal(checkpoint, document)
         if refusal is not None:
-            return Unusable(checkpoint=checkpoint, failure=refusal)
+            return UnusableCheckpoint(checkpoint=checkpoint, failure=refusal)
         reports = tuple([await _look_at(artifact) for artifact in document.artifacts])
         odd = [one for one in reports if one.state is not ArtifactState.SAME]
         return FollowUp(
@@ -290,7 +292,7 @@ class Resumer:
                 return done
             said = clean_text(f"{type(error).__name__}: {error}", max_chars=2000)
             failure = Failure(kind="resume_failed", message=said)
-            return await self._fail(Unusable(checkpoint=good[0].checkpoint, failure=failure))
+            return await self._fail(UnusableCheckpoint(checkpoint=good[0].checkpoint, failure=failure))
 
     def _following_up(self, good: Sequence[FollowUp]) -> Write[Resumed]:
         """The write that creates and links the follow-up runs, marks the checkpoints and queues the tasks."""
@@ -344,8 +346,8 @@ class Resumer:
             )
         tx.hint("runs")
 
-    def _next_run(self, tx: Tx, one: FollowUp, queue: Queue, now: datetime) -> Run:
-        return Run(
+    def _next_run(self, tx: Tx, one: FollowUp, queue: Queue, now: datetime) -> RunRecord:
+        return RunRecord(
             id=one.run_id,
             task_id=one.checkpoint.task_id,
             task_name=one.document.task_name,
@@ -369,7 +371,7 @@ class Resumer:
         failure = Failure(kind="cancelled", message=task.cancel_reason or "cancelled")
         cancel_idle_run(tx, tx.runs.lock(checkpoint.run_id), failure, now=now, retention=self._retention)
 
-    async def _fail(self, one: Unusable) -> Resumed:
+    async def _fail(self, one: UnusableCheckpoint) -> Resumed:
         failed, failure = await self._store.write(self._failing(one)), one.failure
         for checkpoint_id in failed.failed:
             message = " ".join(failure.message.split())
@@ -382,7 +384,7 @@ class Resumer:
             )
         return failed
 
-    def _failing(self, one: Unusable) -> Write[Resumed]:
+    def _failing(self, one: UnusableCheckpoint) -> Write[Resumed]:
         """The write that makes a checkpoint failed_resume, with its run and its task."""
         now = self._clock.now()
 
@@ -414,7 +416,7 @@ def fail_resume(
     )
     run = _paused_run(tx, checkpoint)
     if run is not None and tx.runs.set_failed_resume(run, failure, now=now):
-        outcome = Outcome(
+        outcome = RunOutcome(
             status=RunStatus.FAILED_RESUME,
             failure=Failure(
                 kind="failed_resume",
@@ -425,7 +427,7 @@ def fail_resume(
         end_task(tx, run, outcome, now=now, retention=retention)
 
 
-def _paused_run(tx: Tx, checkpoint: Checkpoint) -> Run | None:
+def _paused_run(tx: Tx, checkpoint: Checkpoint) -> RunRecord | None:
     """The run that a checkpoint pauses; if its run id is damaged, the live run of its task."""
     try:
         return tx.runs.lock(checkpoint.run_id)
@@ -487,9 +489,11 @@ def retrying(checkpoint_id: str, *, now: datetime, run_id: RunId | None = None) 
     return retry
 
 
-def _stand_in(tx: Tx, failed: Checkpoint, document: CheckpointDocument, run_id: RunId, now: datetime) -> Run:
+def _stand_in(
+    tx: Tx, failed: Checkpoint, document: CheckpointDocument, run_id: RunId, now: datetime
+) -> RunRecord:
     """A paused run between the failed one and its follow-up, so that the lineage has no gap."""
-    return Run(
+    return RunRecord(
         id=run_id,
         task_id=failed.task_id,
         task_name=document.task_name,
@@ -504,7 +508,7 @@ def _stand_in(tx: Tx, failed: Checkpoint, document: CheckpointDocument, run_id: 
     )
 
 
-def _open_each(tx: Tx, claimed: Sequence[Checkpoint]) -> list[Checkpoint | Unusable]:
+def _open_each(tx: Tx, claimed: Sequence[Checkpoint]) -> list[Checkpoint | UnusableCheckpoint]:
     """If the ledger has lost a key, read the journals first: a run whose journal cannot be opened gets no
     follow-up run. In other ledgers that would read each journal twice for nothing."""
     if not has_lost_key(tx):
@@ -512,12 +516,12 @@ def _open_each(tx: Tx, claimed: Sequence[Checkpoint]) -> list[Checkpoint | Unusa
     return [_lost_values(tx, one) or _open(tx, one) for one in claimed]
 
 
-def _lost_values(tx: Tx, checkpoint: Checkpoint) -> Unusable | None:
+def _lost_values(tx: Tx, checkpoint: Checkpoint) -> UnusableCheckpoint | None:
     try:
         tx.tasks.get(checkpoint.task_id)
         load_pasts(tx, [checkpoint.task_id])
     except KeyLost as lost:
-        return Unusable(checkpoint=checkpoint, failure=Failure(kind=lost.code, message=str(lost)))
+        return UnusableCheckpoint(checkpoint=checkpoint, failure=Failure(kind=lost.code, message=str(lost)))
     except RowDamaged:
         pass  # the worker that claims the follow-up run reports it
     return None

@@ -29,7 +29,7 @@ _SAY_EVERY_S = 5.0
 _NAMED = 3
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class DrainTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long a stop waits, in seconds, and for what."""
 
     # For effects in flight, and for functions in threads, which cannot be interrupted.
@@ -51,7 +51,7 @@ class Drain:
         ledger: Ledger,
         checkpoints: Checkpoints,
         threads: StepThreads,
-        patience: Patience,
+        patience: DrainTimeouts,
     ) -> None:
         self._in_flight = hands
         self._ledger = ledger

@@ -16,7 +16,7 @@ from holdfast.core.checkpoint import SeedContext, decode_seed
 from holdfast.core.errors import ClaimLost, HoldfastError, PageDamaged, RowDamaged, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.plan import Plan
-from holdfast.core.run import Outcome
+from holdfast.core.run import RunOutcome
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
@@ -26,8 +26,8 @@ from holdfast.engine.ledger.batched_ends import GoodEnd
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
 from holdfast.engine.program.author_api import Run
 from holdfast.engine.program.definitions import TaskDefinition
-from holdfast.engine.program.live_run import LiveRun, Place
-from holdfast.engine.program.program import Program
+from holdfast.engine.program.live_run import LiveRun, RunHost
+from holdfast.engine.program.program import RunProgram
 from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.retries import Retries, SaidFail, keys_in
 from holdfast.engine.program.run_phase import StopReason
@@ -54,7 +54,7 @@ class Execution:
 
     def __init__(
         self,
-        place: Place,
+        place: RunHost,
         claimed: ClaimedRun,
         definition: TaskDefinition[..., Any],
         past: Past,
@@ -69,7 +69,7 @@ class Execution:
         self._definition = definition
         self._past = past
         seed = None if claimed.run.seed is None else _as_planned(decode_seed(claimed.run.seed), past.plan)
-        self.program = Program(self.live, past, definition.budget)
+        self.program = RunProgram(self.live, past, definition.budget)
         self.run = Run(self.program, seed=seed, on_restart=on_restart)
 
     @property
@@ -221,7 +221,7 @@ class Execution:
             if not tx.runs.end_held(claim.run_id, claim.fence, status, failure=failure, now=now):
                 return isinstance(why_not_ended(tx, claim, status, packed, now=now), Finished)
             result = None if packed is None else tx.blobs.keep(claim.task_id, packed)
-            outcome = Outcome(status=status, result=result, failure=failure)
+            outcome = RunOutcome(status=status, result=result, failure=failure)
             end_task(tx, live.run, outcome, now=now, retention=DEFAULT_RETENTION, task=live.task)
             if self.program.has_doubts:
                 doubt_effects(tx, claim.task_id, now=now)

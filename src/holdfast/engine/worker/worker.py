@@ -36,7 +36,7 @@ from holdfast.engine.journal.scopes import Past, load_pasts
 from holdfast.engine.ledger.batched_ends import BatchedEnds
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
 from holdfast.engine.program.definitions import TaskDefinition
-from holdfast.engine.program.live_run import Place, nanos_of, shielded
+from holdfast.engine.program.live_run import RunHost, nanos_of, shielded
 from holdfast.engine.program.restart_requests import OnRestart
 from holdfast.engine.program.run_phase import RunPhase, StopReason
 from holdfast.engine.program.secrets import Given, Secrets
@@ -44,7 +44,7 @@ from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.engine.recovery.rescue import Notary, Reaper, Rescuer
 from holdfast.engine.recovery.resume import RESUME_CONCURRENCY, Resumed, Resumer
-from holdfast.engine.worker.drain import Drain, Patience
+from holdfast.engine.worker.drain import Drain, DrainTimeouts
 from holdfast.engine.worker.execution import Execution
 from holdfast.engine.worker.in_flight import FORCE_EVERY_S, RunInFlight, RunsInFlight, Sleep
 from holdfast.store import Store, Tx
@@ -78,7 +78,7 @@ _LAPSED_PAUSE_S = 1.0
 _GIVEN_BACK = frozenset({StopReason.LEASE_LAPSED, StopReason.CANNOT_SEAL})
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerScan(msgspec.Struct, frozen=True, kw_only=True):
     """What one look at the ledger found."""
 
     is_ready: bool
@@ -120,7 +120,7 @@ class Worker:
         self._tasks = dict(tasks)
         self._names = sorted(self._tasks)
         self._capacity = capacity
-        self._patience = Patience(
+        self._patience = DrainTimeouts(
             effects_s=drain_timeout.total_seconds(),
             steps_s=min(step_patience, drain_timeout).total_seconds(),
             grace_s=grace.total_seconds(),
@@ -154,7 +154,7 @@ class Worker:
         self._drain = Drain(
             self._in_flight, self._ledger, Checkpoints(store, clock), self._threads, self._patience
         )
-        self._place: Place | None = None
+        self._place: RunHost | None = None
         self._group: asyncio.TaskGroup | None = None
         # Background work of this worker; it ends with the worker.
         self._beside: list[asyncio.Task[None]] = []
@@ -373,8 +373,8 @@ class Worker:
             await self._warn_of_unknown()
         carried = self._in_flight.task_ids()
 
-        def look(tx: Tx) -> Seen:
-            return Seen(
+        def look(tx: Tx) -> LedgerScan:
+            return LedgerScan(
                 is_ready=self._claims.has_ready(tx),
                 due_at=tx.runs.next_due_at(),
                 cancelled=frozenset(tx.tasks.cancels_requested(carried) if carried else ()),
@@ -534,12 +534,12 @@ class Worker:
         if self._fatal is not None:
             raise self._fatal
 
-    async def _make_place(self) -> Place:
+    async def _make_place(self) -> RunHost:
         def key(tx: Tx) -> str:
             return tx.boots.fact("ledger_id") or ""
 
         digest_key = (await self._store.read(key)).encode()[:32] or b"holdfast"
-        return Place(
+        return RunHost(
             store=self._store,
             clock=self._clock,
             nanos=nanos_of(self._clock),

@@ -7,8 +7,7 @@ import msgspec
 from holdfast.core.audit import AuditEntry, AuditOutcome, Door
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import RowDamaged
-from holdfast.core.manifest import Manifest, Restart, Trigger
-from holdfast.core.manifest import Outcome as RestartOutcome
+from holdfast.core.manifest import Manifest, Restart, RestartOutcome, Trigger
 from holdfast.core.payload import digest_of
 from holdfast.core.schedule import Firing, Wake, WakeReason
 from holdfast.core.transitions import FiringStatus, RestartStatus, WakeStatus

@@ -15,7 +15,7 @@ from holdfast.core.plan import Plan, PlanItem
 from holdfast.core.scope import (
     FinishedTurn,
     ListDelta,
-    Loop,
+    LoopPosition,
     Mail,
     Question,
     StoredValue,
@@ -148,13 +148,13 @@ def row_from_note(task_id: str, run_id: str, seq: int, note: Note) -> Params:
 
 
 @reads("loop")
-def loop_from_row(row: Row) -> Loop:
+def loop_from_row(row: Row) -> LoopPosition:
     if digest_of(*row[:5]) != row[5]:
         raise RowDamaged("loop", f"{row[0]}/{row[1]}")
-    return Loop(loop=row[1], turns_done=row[2], is_over=bool(row[3]))
+    return LoopPosition(loop=row[1], turns_done=row[2], is_over=bool(row[3]))
 
 
-def row_from_loop(task_id: str, loop: Loop, now: datetime) -> Params:
+def row_from_loop(task_id: str, loop: LoopPosition, now: datetime) -> Params:
     row: Params = {
         "task_id": task_id,
         "loop": loop.loop,

@@ -11,7 +11,7 @@ from holdfast.core.errors import KeyLost
 from holdfast.core.events import Event, EventKind
 from holdfast.core.ids import BootId
 from holdfast.core.payload import digest_of
-from holdfast.core.run import Queue, Run
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.sealing import SEALED
 from holdfast.core.task import NotifyPolicy, Progress, RuntimeName, Task
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
@@ -122,9 +122,9 @@ def row_from_task(task: Task, sealing: Sealing) -> Params:
 
 
 @reads("run", mend_with({9: RunStatus, 12: Queue}, (21,), (7, 11, 18, 19, 22, 23, 24)))
-def run_from_row(row: Row) -> Run:
+def run_from_row(row: Row) -> RunRecord:
     """The run; `is_damaged` instead of an exception, because one bad row must not stop all work."""
-    return Run(
+    return RunRecord(
         id=row[0],
         task_id=row[1],
         task_name=row[2],
@@ -153,7 +153,7 @@ def run_from_row(row: Row) -> Run:
     )
 
 
-def row_from_run(run: Run) -> Params:
+def row_from_run(run: RunRecord) -> Params:
     row: Params = {
         "id": run.id,
         "task_id": run.task_id,

@@ -228,11 +228,11 @@ async def review(holdfast: hf.Holdfast, world: World) -> None:
         await holdfast.store.wait_for("events", ASK_AGAIN_S)
 
 
-async def until_nothing_moves(holdfast: hf.Holdfast) -> None:
+async def until_nothing_moves(holdfast: hf.Holdfast, *also: str) -> None:
     give_up_at = time.monotonic() + STUCK_AFTER_S
     while time.monotonic() < give_up_at:
         counts = await holdfast.store.read(lambda tx: tx.events.counts("task"))
-        if not any(counts.get(status) for status in ("queued", "running", "paused")):
+        if not any(counts.get(status) for status in ("queued", "running", "paused", *also)):
             return
         await holdfast.store.wait_for("events", ASK_AGAIN_S)
     raise AssertionError(f"after {STUCK_AFTER_S} s there is still something to do: {counts}")

@@ -137,6 +137,7 @@ IN_REVIEW = ("before the world changes", "after the world changed")
 SEEN_LATE = (*IN_REVIEW, "after a world that can be asked changed")
 # So short that it has mostly lapsed by the sleeper's own clock, too, when it wakes.
 SHORT_LEASE = timedelta(seconds=0.5)
+TOOL_S = 1.0
 
 
 def program_of(
@@ -169,7 +170,8 @@ def program_of(
         return hf.DidNotHappen() if found is None else hf.Happened(f"found in turn {turn}")
 
     can_be_asked = moment == "after a world that can be asked changed"
-    tool = hf.tool(act, effect=hf.verifiable(look)) if can_be_asked else act
+    # Another process waits as long, by a clock that does not jump, before it settles what was begun.
+    tool = hf.tool(act, effect=hf.verifiable(look) if can_be_asked else hf.opaque, timeout=TOOL_S)
 
     @hf.task(name=moment)
     async def program(run: hf.Run) -> list[str]:
@@ -242,7 +244,7 @@ async def take_over(place: Place, out: Pipe) -> None:
     world = World(world_path(place, 1))
     tasks = [program_of(moment, world, who="another") for moment in MOMENTS]
     async with carrying(place, Ahead(), tasks, lease=SPARED) as holdfast:
-        await until_nothing_moves(holdfast)
+        await until_nothing_moves(holdfast, "waiting")
         for task in tasks:
             handle = await holdfast.start(task(), key=task.name)
             if await handle.status() is TaskStatus.NEEDS_REVIEW:

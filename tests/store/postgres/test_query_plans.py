@@ -1,0 +1,81 @@
+"""Plans that PostgreSQL makes for our queries use their indexes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from holdfast.core.transitions import RunStatus
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.queries import load_queries, numbered
+from tests.builders import stored_checkpoint, stored_run
+
+pytestmark = pytest.mark.slow
+BY_INDEX = {
+    "runs_pkey": "save_step save_steps hold_run save_progress lock_run lock_running claim_run end_run"
+    " begin_effect release_run wait_run wake_run exonerate_run end_idle_run pause_runs set_runs_resuming"
+    " set_runs_paused_again set_runs_resumed claim_ready_runs ready_due_runs",
+    "runs_ready": "claim_ready_runs",
+    "runs_later": "ready_due_runs",
+    "runs_suspect": "suspects_waiting",
+    "runs_alive": "live_run_of_task",
+    "runs_waiting": "waits_over",
+    "runs_claimed": "claims_with_token runs_of_boot boot_carries_any boots_in_flight",
+    "runs_alone": "boot_carries_suspect",
+    "runs_leased": "lapsed_runs",
+    "run_checkpoints_paused": "claim_checkpoints",
+    "run_checkpoints_open": "open_checkpoint_of_run",
+    "run_checkpoints_resuming": "resumes_with_token resuming_of_boot boots_in_flight",
+    "ledger_events_feed": "feed newest_events oldest_event rebase_events",
+    "ledger_events_by_task": "feed_of_task",
+    "steps_pkey": "get_step steps_of_task steps_of_tasks journal_heads last_steps delete_step"
+    " delete_steps_of_scope",
+    "scope_ops_pkey": "ops_of_tasks delete_scope_ops_of_scope",
+    "turns_pkey": "get_turn turns_of_task turns_of_loop journal_heads last_steps delete_turns_below",
+    "loops_pkey": "loops_of_tasks delete_loops_below",
+    "list_deltas_pkey": "get_delta deltas_of_tasks",
+    "durable_values_pkey": "values_of_tasks",
+    "mail_pkey": "next_mail_seq",
+    "mail_open": "next_mail",
+    "effects_doubted": "get_effect find_effects review_effect",
+    "effects_pkey": "find_effect settle_effect finish_effect effects_of_task unsettled_effects"
+    " done_effects_of_task done_effects_of_tasks get_done_effect close_effects_of_scope journal_heads"
+    " last_steps",
+    "effects_past": "newest_effects_of_task",
+    "effects_verifiable": "settled_keys",
+    "effects_unknown": "effects_to_review",
+    "deliveries_due": "due_deliveries waiting_channels",
+    "deliveries_open": "due_deliveries oldest_owed",
+    "deliveries_attempting": "lapsed_deliveries",
+    "deliveries_failed": "failed_deliveries",
+    "questions_pkey": "get_question",
+    "questions_by_task": "open_questions_of_task",
+    "questions_open": "open_questions",
+    "tasks_pkey": "hold_task",
+    "tasks_by_parent": "children_of_task children_of_task_alive",
+}
+
+
+def test_plans_made_while_the_ledger_was_young_are_good_for_an_old_one(store: PostgresStore) -> None:
+    """Plans are kept until somebody analyzes the table: until then they must not read all there is."""
+    stored_run(store, RunStatus.RUNNING)
+    stored_checkpoint(store)
+    queries = load_queries("postgres")
+
+    def plan_of(query: str) -> str:
+        sql, _ = numbered(queries[query])
+
+        def explain(session: Any) -> str:
+            result = session._link.command(f"EXPLAIN (GENERIC_PLAN) {sql}".encode())
+            return "\n".join(row[0] for row in session._link.rows(result))
+
+        return store._writer.exclusively(explain)
+
+    plans = [(query, index, plan_of(query)) for index, names in BY_INDEX.items() for query in names.split()]
+
+    for query, index, plan in plans:
+        assert re.search(rf"(?:using|Bitmap Index Scan on) {index}\b", plan), (query, plan)
+        assert not re.search(r"Seq Scan on \w+", plan), (query, plan)
+        assert not re.search(r"Filter: .*\bid = ", plan), (query, plan)

@@ -18,7 +18,7 @@ from bench.measure import Measured, Report, timed
 from bench.programs import ANSWER, Pace, plain_steps
 from bench.writes import WARM_UP
 from holdfast.core.clock import SystemClock
-from holdfast.core.sealing import SealMode
+from holdfast.core.seal_mode import SealMode
 from holdfast.store.sealing import LedgerKey, MemoryKey, Vault
 from holdfast.store.sqlite import SqliteStore
 from tests.engine.workers import carrying

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from holdfast.core.sealing import SealMode
+from holdfast.core.seal_mode import SealMode
 from holdfast.store import Store
 from holdfast.store.sealing import MemoryKey, OuterKey, Vault
 from holdfast.store.sqlite import SqliteStore

@@ -14,19 +14,6 @@ if TYPE_CHECKING:
     from holdfast.config import Settings, read_settings
     from holdfast.core.clock import Clock, SystemClock
     from holdfast.core.effect import Decision
-    from holdfast.core.effect_class import (
-        DidNotHappen,
-        Happened,
-        Unknown,
-        idempotent,
-        keyed,
-        opaque,
-        read,
-        step,
-        tool,
-        transactional,
-        verifiable,
-    )
     from holdfast.core.errors import (
         AmbiguousId,
         BadInput,
@@ -81,6 +68,19 @@ if TYPE_CHECKING:
     from holdfast.core.message import Envelope
     from holdfast.core.plan import PlanItem
     from holdfast.core.secret import Secret, secret
+    from holdfast.core.step_declarations import (
+        DidNotHappen,
+        Happened,
+        Unknown,
+        idempotent,
+        keyed,
+        opaque,
+        read,
+        step,
+        tool,
+        transactional,
+        verifiable,
+    )
     from holdfast.engine.claims.boots import Life
     from holdfast.engine.claims.claims import Claims
     from holdfast.engine.client.handles import Handle, Holdfast
@@ -111,17 +111,17 @@ _WHERE = {
     "replan": "holdfast.core.ladder",
     "decompose": "holdfast.core.ladder",
     "ask": "holdfast.core.ladder",
-    "read": "holdfast.core.effect_class",
-    "idempotent": "holdfast.core.effect_class",
-    "keyed": "holdfast.core.effect_class",
-    "verifiable": "holdfast.core.effect_class",
-    "transactional": "holdfast.core.effect_class",
-    "opaque": "holdfast.core.effect_class",
-    "step": "holdfast.core.effect_class",
-    "tool": "holdfast.core.effect_class",
-    "Happened": "holdfast.core.effect_class",
-    "DidNotHappen": "holdfast.core.effect_class",
-    "Unknown": "holdfast.core.effect_class",
+    "read": "holdfast.core.step_declarations",
+    "idempotent": "holdfast.core.step_declarations",
+    "keyed": "holdfast.core.step_declarations",
+    "verifiable": "holdfast.core.step_declarations",
+    "transactional": "holdfast.core.step_declarations",
+    "opaque": "holdfast.core.step_declarations",
+    "step": "holdfast.core.step_declarations",
+    "tool": "holdfast.core.step_declarations",
+    "Happened": "holdfast.core.step_declarations",
+    "DidNotHappen": "holdfast.core.step_declarations",
+    "Unknown": "holdfast.core.step_declarations",
     "Run": "holdfast.engine.program.author_api",
     "Turn": "holdfast.engine.program.author_api",
     "PlanTurn": "holdfast.engine.program.author_api",

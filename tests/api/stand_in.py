@@ -18,14 +18,14 @@ from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.server import Webhooks, serve_doors
 from holdfast.api.tls import Certificates
 from holdfast.api.tokens import Tokens
-from holdfast.config.gateway import AgentSettings, Config, GatewaySettings
+from holdfast.config.sections import AgentSettings, Config, GatewaySettings
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.errors import RestartBlocked
 from holdfast.core.hold import Hold
 from holdfast.core.manifest import Restart
 from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.gateway.audit import AuditTrail
-from holdfast.gateway.gateway import GatewayStatus, RestartAnswer, RestartRequest, Standing
+from holdfast.gateway.gateway import GatewayPhase, GatewayStatus, RestartAnswer, RestartRequest
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.readiness import Readiness, interruptions
 from holdfast.store import Store, Tx
@@ -54,7 +54,7 @@ class StandIn:
         self.clock: Clock = SystemClock()
         self.config = config
         self.inbox = Inbox(store, self.clock)
-        self.now = Standing.SERVING
+        self.now = GatewayPhase.SERVING
         self.is_safe = True
         self.troubles = TroubleLog()
         self.holds: tuple[Hold, ...] = ()
@@ -74,7 +74,7 @@ class StandIn:
             boot_id="boot_stand_in",
             pid=1,
             started_at=self.started_at,
-            is_ready=self.now is Standing.SERVING and self.ledger_problem is None,
+            is_ready=self.now is GatewayPhase.SERVING and self.ledger_problem is None,
             in_flight=0,
             holds=self.holds,
             ledger_problem=self.ledger_problem,

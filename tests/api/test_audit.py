@@ -15,7 +15,7 @@ from holdfast.api.token_methods import TokenAsked, TokenCreateAsked
 from holdfast.cli.client import call as call_socket
 from holdfast.core.errors import StoreUnavailable
 from holdfast.store import Store
-from holdfast.testing import StoreAround
+from holdfast.testing import WrappingStore
 from holdfast.views.tasks import CancelView
 from holdfast.views.tokens import TokenMadeView, TokenRevokedView
 from tests.api.stand_in import OWNER, OWNER_TOKEN, READ_TOKEN, House
@@ -134,7 +134,7 @@ def test_wrong_tokens_and_wrong_signatures_are_in_the_log_with_their_address(hom
 
 
 def test_a_token_is_revoked_although_the_ledger_is_away_and_the_log_tells_it_later(house: House) -> None:
-    class Away(StoreAround):
+    class Away(WrappingStore):
         async def write(self, write: Any) -> Any:  # noqa: ARG002 - it is away
             raise StoreUnavailable("it is away, says the test")
 

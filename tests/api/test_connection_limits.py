@@ -21,7 +21,7 @@ from holdfast.api.connection_limits import (
     BACKLOG,
     ConnectionLimits,
     Listening,
-    Seldom,
+    RateLimitedLog,
     few_complaints,
     most_connections,
 )
@@ -199,7 +199,7 @@ def test_a_stranger_that_only_waits_goes_before_one_that_is_served() -> None:
 
 
 def test_what_happens_all_the_time_is_said_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    seldom = Seldom(every_s=60.0)
+    seldom = RateLimitedLog(every_s=60.0)
 
     for second in range(130):
         seldom.say(float(second), f"at {second}")

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from holdfast.api.contract import READ, Caller
 from holdfast.api.methods import METHODS
 from holdfast.api.tokens import Tokens
-from holdfast.config.gateway import Config, GatewaySettings, TokenSettings
+from holdfast.config.sections import Config, GatewaySettings, TokenSettings
 from holdfast.core.task import Origin
 from holdfast.core.transitions import DeliveryStatus
 from holdfast.store import Tx

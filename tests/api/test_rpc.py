@@ -13,7 +13,7 @@ import pytest
 from holdfast.api.methods import METHODS
 from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.transitions import RunStatus
-from holdfast.gateway.gateway import Standing
+from holdfast.gateway.gateway import GatewayPhase
 from holdfast.store.clock import LedgerClock
 from tests.api.stand_in import TOKEN, House
 from tests.builders import stored_checkpoint, stored_run
@@ -256,7 +256,7 @@ def test_a_message_to_an_agent_that_nobody_knows_is_not_found(house: House) -> N
 
 
 def test_messages_are_stored_and_reads_answered_during_drain(house: House) -> None:
-    house.gateway.now = Standing.DRAINING
+    house.gateway.now = GatewayPhase.DRAINING
 
     posted = house.post("chat.send", {"sessionKey": "ada", "message": "are you there?"})
     listed = house.post("tasks.list")
@@ -268,7 +268,7 @@ def test_messages_are_stored_and_reads_answered_during_drain(house: House) -> No
 
 
 def test_while_it_starts_everything_but_its_status_is_unavailable(house: House) -> None:
-    house.gateway.now = Standing.STARTING
+    house.gateway.now = GatewayPhase.STARTING
 
     refused = house.post("tasks.list")
 

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from holdfast.api import protocols, security, server
 from holdfast.api.methods import METHODS
 from holdfast.api.security import GUESSES, Bucket
-from holdfast.config.gateway import GatewaySettings
+from holdfast.config.sections import GatewaySettings
 from tests.api.stand_in import OWNER_TOKEN, READ_TOKEN, TOKEN, House, a_house
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.api.server import Webhooks
 from holdfast.channels.webhook import SIGNATURE_HEADER, sign
-from holdfast.config.gateway import ChannelSettings
+from holdfast.config.sections import ChannelSettings
 from holdfast.core.clock import SystemClock
 from holdfast.gateway.hooks import Hooks
 from holdfast.views.sessions import PostedView

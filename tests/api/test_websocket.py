@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from holdfast.api import rpc, websocket
 from holdfast.api.methods import METHODS
 from holdfast.api.websocket import Connection
-from holdfast.gateway.gateway import Standing
+from holdfast.gateway.gateway import GatewayPhase
 from tests.api.stand_in import READ_TOKEN, TOKEN, Client, House, a_house
 from tests.builders import stored_run
 
@@ -138,7 +138,7 @@ def test_another_protocol_is_refused(house: House) -> None:
 
 
 def test_while_the_gateway_starts_a_connect_is_unavailable(house: House) -> None:
-    house.gateway.now = Standing.STARTING
+    house.gateway.now = GatewayPhase.STARTING
     with house.websocket() as client:
         error = client.connect()["error"]
 

@@ -14,7 +14,7 @@ from holdfast.config import read_settings
 from holdfast.engine.aio.service import Service
 from holdfast.engine.ledger.retention import Pruner
 from holdfast.gateway import gateway
-from holdfast.gateway.supervised import Supervised
+from holdfast.gateway.supervisor_protocol import Supervised
 from holdfast.schedule.cron import Cron
 from holdfast.tools.receipt_cleanup import ReceiptPruner
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from holdfast.config.gateway import Config
 from holdfast.config.keys import ENTRIES, KEYS, Key, defaults
+from holdfast.config.sections import Config
 
 
 def settings_table() -> str:

@@ -26,8 +26,8 @@ PER_PROCESS = {
 # Each value follows from the arguments alone, or from files of the package, so dropping it is harmless.
 CACHES = {
     ("api/contract.py", "our_version"): "the installed version",
-    ("core/effect_class.py", "_cleaned"): "the name of a step",
-    ("core/scanner.py", "_hint"): "a regular expression that takes milliseconds to compile",
+    ("core/step_declarations.py", "_cleaned"): "the name of a step",
+    ("core/secret_scanner.py", "_hint"): "a regular expression that takes milliseconds to compile",
     ("core/secret_shapes.py", "_compiled"): "regular expressions",
     ("engine/journal/codec.py", "_anything"): "a codec that keeps the text of its own annotation",
     ("engine/journal/codec.py", "_codecs"): "the codec of a function, which it does not outlive",
@@ -38,7 +38,7 @@ CACHES = {
     ("store/migrations.py", "_read_folder"): "migrations, which are files of the package",
     ("store/outer_keys.py", "_printed_key"): "what the operator's key command prints",
     ("store/queries.py", "load_queries"): "queries, which are files of the package",
-    ("store/shape.py", "_read_shape"): "the tables that a list of migrations makes",
+    ("store/expected_schema.py", "_read_shape"): "the tables that a list of migrations makes",
     ("store/user_sql.py", "our_tables"): "the names of the ledger's own tables",
     ("tools/http.py", "_trust"): "the certificates that the machine trusts; loading them takes milliseconds",
 }

@@ -17,9 +17,9 @@ from holdfast import app
 from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.rpc import dispatch
 from holdfast.cli.main import main
-from holdfast.config.gateway import Config
+from holdfast.config.sections import Config
 from holdfast.core.clock import SystemClock
-from holdfast.gateway.supervised import VARIABLE, Supervised
+from holdfast.gateway.supervisor_protocol import VARIABLE, Supervised
 from tests.api.stand_in import StandIn
 from tests.architecture.source import PACKAGE
 from tests.architecture.test_architecture import QUERY_NAME, routes

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from holdfast.channels.contract import CannotTell, Channel, Mouth
+from holdfast.channels.contract import CannotTell, Channel, ChannelSender
 from holdfast.channels.notify import Notify
 from holdfast.core.errors import SettingsError
 from tests.channels.receiver import Receiver, json_places
@@ -83,7 +83,7 @@ async def test_a_place_that_takes_too_long_leaves_it_in_doubt_and_no_other_is_to
 async def test_what_an_earlier_life_sent_nobody_can_tell() -> None:
     notify = Notify("alarm", ["json://127.0.0.1:1/"])
 
-    assert isinstance(notify, Mouth)
+    assert isinstance(notify, ChannelSender)
     assert isinstance(notify, Channel)
     assert not notify.is_keyed
     assert isinstance(await notify.find_sent("k"), CannotTell)

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.channels.contract import CannotTell, Channel, Closing, Mouth, Undeliverable
+from holdfast.channels.contract import CannotTell, Channel, ChannelSender, Closing, Undeliverable
 from holdfast.channels.webhook import SIGNATURE_HEADER, Webhook, read_inbound, sign, verify
-from holdfast.core.delivery import Letter
+from holdfast.core.delivery import DeliveryText
 from holdfast.core.errors import BadInput, BadSignature, RetryAfter
 from holdfast.core.task import Origin
 from holdfast.testing import FakeClock
@@ -25,7 +25,7 @@ from tests.engine.workers import soon
 
 SECRET, OTHER = b"a secret of the sea", b"another one, just as long"
 GROUP = Origin(channel="hook", peer="group 7", account_id="team", thread="3")
-LETTER = Letter(text="the moon 🌊", session_key="agent:a:b", message_id="msg_2", reply_to="msg_1")
+LETTER = DeliveryText(text="the moon 🌊", session_key="agent:a:b", message_id="msg_2", reply_to="msg_1")
 
 
 # --- signatures
@@ -348,7 +348,7 @@ async def test_a_webhook_that_is_closed_sends_nothing(receiver: Receiver, webhoo
 
 
 async def test_a_webhook_does_not_remember(webhook: Webhook) -> None:
-    assert isinstance(webhook, Mouth)
+    assert isinstance(webhook, ChannelSender)
     assert isinstance(webhook, Channel)
     assert webhook.is_keyed
     assert isinstance(await webhook.find_sent("k"), CannotTell)

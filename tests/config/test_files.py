@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast import trust
 from holdfast.config.files import COMMAND_LINE, DEFAULT, is_settings_file, load
-from holdfast.config.gateway import Config
 from holdfast.config.keys import KEYS, key_of, values
+from holdfast.config.sections import Config
 from holdfast.core.errors import SettingsError
 from tests.config.homes import EVERY_KEY, WRITERS, in_camel, write
 

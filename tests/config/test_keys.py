@@ -10,7 +10,20 @@ import msgspec
 import pytest
 
 from holdfast.config.files import changed
-from holdfast.config.gateway import (
+from holdfast.config.keys import (
+    ENTRIES,
+    KEYS,
+    SECTIONS,
+    ApplyMode,
+    SettingChanges,
+    applies,
+    defaults,
+    fit_to_show,
+    key_of,
+    values,
+    with_live,
+)
+from holdfast.config.sections import (
     AgentSettings,
     ChannelSettings,
     Config,
@@ -18,19 +31,6 @@ from holdfast.config.gateway import (
     RestartSettings,
     ScheduleSettings,
     TokenSettings,
-)
-from holdfast.config.keys import (
-    ENTRIES,
-    KEYS,
-    SECTIONS,
-    Applies,
-    Changes,
-    applies,
-    defaults,
-    fit_to_show,
-    key_of,
-    values,
-    with_live,
 )
 from tests.config.homes import EVERY_KEY
 
@@ -98,7 +98,7 @@ def test_a_key_is_found_as_it_is_written(name: str, key: str | None) -> None:
 def test_nothing_changed_is_no_change() -> None:
     one = msgspec.convert(EVERY_KEY, Config)
 
-    assert changed(one, msgspec.convert(EVERY_KEY, Config)) == Changes()
+    assert changed(one, msgspec.convert(EVERY_KEY, Config)) == SettingChanges()
     assert not changed(one, one)
 
 
@@ -111,7 +111,7 @@ def test_each_change_is_sorted_by_what_it_needs() -> None:
 
     assert found == changed(new, Config())
     assert found
-    assert found == Changes(
+    assert found == SettingChanges(
         live=["gateway.allowed_hosts", "gateway.restart.readiness_gate"],
         restart=["gateway.capacity"],
         up=["gateway.port"],
@@ -127,7 +127,7 @@ def test_an_entry_that_came_or_went_or_differs_is_one_change() -> None:
         schedules={"day": schedule | {"prompt": "y"}, "come": schedule},
     )
 
-    assert changed(old, new) == Changes(
+    assert changed(old, new) == SettingChanges(
         live=["schedules.day.prompt", "schedules.gone", "schedules.come"],
         restart=["agents.a.timeout_s", "agents.b"],
     )
@@ -140,7 +140,7 @@ def test_what_applies_live_is_taken_over_and_nothing_else() -> None:
     live = with_live(old, every)
 
     assert changed(live, every).live == []
-    assert changed(old, live) == Changes(live=changed(old, every).live)
+    assert changed(old, live) == SettingChanges(live=changed(old, every).live)
     assert with_live(every, every) == every
 
 
@@ -178,10 +178,10 @@ def test_a_change_of_any_single_key_is_noticed() -> None:
 
 
 def test_a_whole_entry_needs_what_the_neediest_of_its_keys_does() -> None:
-    assert applies("agents.a") is Applies.RESTART
-    assert applies("schedules.a") is Applies.LIVE
-    assert applies("channels.a") is Applies.RESTART
-    assert applies("tokens.a") is Applies.LIVE
+    assert applies("agents.a") is ApplyMode.RESTART
+    assert applies("schedules.a") is ApplyMode.LIVE
+    assert applies("channels.a") is ApplyMode.RESTART
+    assert applies("tokens.a") is ApplyMode.LIVE
 
 
 # --- what is shown

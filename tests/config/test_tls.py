@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.config import tls
 from holdfast.config.files import load
-from holdfast.config.gateway import TlsSettings
+from holdfast.config.sections import TlsSettings
 from holdfast.config.tls import read_certificate
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import SettingsError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.api.tokens import Tokens
-from holdfast.config.gateway import ChannelSettings, Config, TokenSettings
+from holdfast.config.sections import ChannelSettings, Config, TokenSettings
 from holdfast.config.token import read_named_token, read_private, read_secret, read_token
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import redact_text

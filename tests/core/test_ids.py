@@ -22,7 +22,7 @@ from holdfast.core.ids import (
     new_task_id,
     new_token,
 )
-from holdfast.core.scanner import holds_secret
+from holdfast.core.secret_scanner import holds_secret
 
 NOW = datetime(2031, 5, 4, 3, 2, 1, 999_000, tzinfo=UTC)
 MOMENTS = st.integers(min_value=0, max_value=253_402_300_799_999_999).map(from_micros)  # up to the year 9999

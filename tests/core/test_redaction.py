@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from holdfast.core import secret_shapes
 from holdfast.core.redaction import (
     PATTERNS,
-    Pattern,
+    SecretPattern,
     holds_secret,
     redact,
     redact_json,
     redact_name,
     redact_text,
 )
-from holdfast.core.scanner import has_hint
+from holdfast.core.secret_scanner import has_hint
 from tests.canaries import SURROUNDED
 from tests.planted import NAMES, SECRETS, SHAPE_CASES, SHAPES, SHORT, key_block, letters
 
@@ -654,9 +654,9 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.searches = self.chars = 0
-        redact_with = Pattern.redact
+        redact_with = SecretPattern.redact
 
-        def counting_redact(pattern: Pattern, text: str) -> str:
+        def counting_redact(pattern: SecretPattern, text: str) -> str:
             self._count(text)
             return redact_with(pattern, text)
 
@@ -664,7 +664,7 @@ class Counted:
             self._count(encoded)
             return has_hint(encoded)
 
-        monkeypatch.setattr(Pattern, "redact", counting_redact)
+        monkeypatch.setattr(SecretPattern, "redact", counting_redact)
         monkeypatch.setattr("holdfast.core.redaction.has_hint", counting_has_hint)
 
     def _count(self, text: str | bytes) -> None:

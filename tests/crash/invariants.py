@@ -17,8 +17,8 @@ import msgspec
 from holdfast.core.checkpoint import Checkpoint
 from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
+from holdfast.core.program_records import FinishedTurn, ListDelta, LoopPosition, Mail, Question
 from holdfast.core.run import TASK_STATUS_OF, Queue, RunRecord
-from holdfast.core.scope import FinishedTurn, ListDelta, LoopPosition, Mail, Question
 from holdfast.core.step import Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import (

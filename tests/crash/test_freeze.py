@@ -24,7 +24,7 @@ from holdfast.engine.ledger.ledger import AlreadyEnded
 from holdfast.engine.recovery.resume import Resumed
 from holdfast.store import Store, Write
 from holdfast.store.effects import BeginEffect
-from holdfast.testing import StoreAround
+from holdfast.testing import WrappingStore
 from tests.builders import plan_of
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.crash.places import Place
@@ -211,7 +211,7 @@ LEASE_S = 0.5
 EFFECT_TIMEOUT_S = 0.5
 
 
-class FreezingStore(StoreAround):
+class FreezingStore(WrappingStore):
     """Stops its own process, once, when an intent is durable and its effect not begun yet."""
 
     has_frozen = False

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.channels.contract import CannotTell
-from holdfast.core.delivery import Delivery, Letter
+from holdfast.core.delivery import Delivery, DeliveryText
 from holdfast.core.task import Origin
 from holdfast.core.transitions import DeliveryStatus
 from holdfast.delivery.outbox import Outbox
@@ -31,7 +31,7 @@ class Post:
         self.before: Callable[[str], object] = lambda _text: None
         self.after: Callable[[str], object] = lambda _text: None
 
-    async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
+    async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
         self.before(letter.text)
         if not (self.is_keyed and key in self.keys):
             self.sent.append((origin.peer or "", letter.text))
@@ -59,7 +59,7 @@ def owed(store: Store, text: str, origin: Origin | None = ADA, **changes: Any) -
     number = int(unique())
     delivery = a_delivery(
         origin=origin,
-        message=msgspec.json.encode(Letter(text=text)),
+        message=msgspec.json.encode(DeliveryText(text=text)),
         created_at=later(microseconds=number),
         **changes,
     )

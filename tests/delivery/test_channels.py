@@ -10,7 +10,7 @@ import pytest
 from holdfast.channels.console import Console
 from holdfast.channels.notify import Notify
 from holdfast.channels.webhook import Webhook
-from holdfast.config.gateway import AgentSettings, ChannelSettings, Config
+from holdfast.config.sections import AgentSettings, ChannelSettings, Config
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import redact_text
 from holdfast.delivery.channels import mouths_of, secrets_of

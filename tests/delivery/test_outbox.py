@@ -11,7 +11,7 @@ import pytest
 from holdfast.channels.console import Console
 from holdfast.channels.contract import CannotTell, Undeliverable
 from holdfast.channels.webhook import Webhook
-from holdfast.core.delivery import Letter
+from holdfast.core.delivery import DeliveryText
 from holdfast.core.errors import NotDone, RetryAfter
 from holdfast.core.events import EventKind
 from holdfast.core.task import Origin
@@ -218,7 +218,7 @@ async def test_a_doubt_that_nobody_can_settle_is_shown_and_not_repeated(
 
 async def test_a_send_that_takes_too_long_is_in_doubt(store: Store, clock: FakeClock) -> None:
     class Slow(Post):
-        async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
+        async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
             await asyncio.Event().wait()
             return await super().deliver(origin, letter, key=key)
 
@@ -263,7 +263,7 @@ async def test_a_send_whose_sender_died_is_found_out_about(
         )
     )
     if went_out:
-        await post.deliver(ADA, Letter(text="first"), key=first.idempotency_key)
+        await post.deliver(ADA, DeliveryText(text="first"), key=first.idempotency_key)
     service = outbox(store, clock, post)
     await service.run_once()
     assert seen(store, second).status is S.PENDING, "the other is alive, as far as anybody knows"
@@ -339,7 +339,7 @@ async def test_a_slow_channel_holds_up_no_other(store: Store, clock: FakeClock) 
     gate = asyncio.Event()
 
     class Slow(Post):
-        async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
+        async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
             await gate.wait()
             return await super().deliver(origin, letter, key=key)
 

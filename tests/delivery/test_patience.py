@@ -13,7 +13,7 @@ from holdfast.channels.console import Console
 from holdfast.channels.contract import CannotTell
 from holdfast.channels.notify import Notify
 from holdfast.channels.webhook import Webhook
-from holdfast.core.delivery import Letter
+from holdfast.core.delivery import DeliveryText
 from holdfast.core.errors import RetryAfter, StoreUnavailable
 from holdfast.core.task import Origin
 from holdfast.delivery.outbox import CONCURRENCY
@@ -191,7 +191,7 @@ async def test_a_slow_channel_has_no_more_than_its_share(store: Store, clock: Fa
     begun: list[str] = []
 
     class Slow(Post):
-        async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
+        async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
             begun.append(key)
             await gate.wait()
             return await super().deliver(origin, letter, key=key)

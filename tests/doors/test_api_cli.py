@@ -20,7 +20,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.session import Session
 from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
-from holdfast.gateway.gateway import Standing
+from holdfast.gateway.gateway import GatewayPhase
 from holdfast.store import Tx
 from holdfast.store.locks import HomeLock
 from tests.api.stand_in import TOKEN, House, a_house
@@ -162,7 +162,7 @@ def test_a_command_that_means_another_ledger_is_refused(run: Run, house: House, 
 
 def test_reads_do_not_need_the_gateway_to_answer(run: Run, house: House) -> None:
     task_id = stored_run(house.gateway.store).task_id
-    house.gateway.now = Standing.DRAINING
+    house.gateway.now = GatewayPhase.DRAINING
 
     assert task_id in run("tasks", "list").out
 

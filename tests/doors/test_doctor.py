@@ -18,7 +18,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import CheckpointStatus, RunStatus
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.clocks import jump_facts
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.store import checksums
 from holdfast.store.locks import BootLock, HomeLock
 from holdfast.store.sqlite_file import connect

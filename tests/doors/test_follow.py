@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.cli import screen as screens
-from holdfast.cli.follow import MAX_TREE, Tree, answer_of, look, look_at_tree, words_of
+from holdfast.cli.follow import MAX_TREE, TaskTree, answer_of, look, look_at_tree, words_of
 from holdfast.cli.output import Output
-from holdfast.cli.screen import Glance, PlainLines, screen_for
+from holdfast.cli.screen import PlainLines, ProgressSnapshot, screen_for
 from holdfast.core.errors import BadInput
 from holdfast.core.events import Event, EventKind
 from holdfast.core.run import RunRecord
@@ -28,18 +28,21 @@ from tests.store.programs import a_question, a_turn
 @pytest.mark.parametrize(
     ("glance", "words"),
     [
-        (Glance(status="queued"), "queued"),
-        (Glance(status="running", done=3, total=12, subtask="reading"), "running · 3/12 (25%) reading"),
-        (Glance(status="running", done=3), "running · 3"),
-        (Glance(status="running", total=0), "running · 0/0"),
-        (Glance(status="running", turns=1, steps=1), "running · 1 turn · 1 step"),
+        (ProgressSnapshot(status="queued"), "queued"),
         (
-            Glance(status="waiting for an answer", steps=2, last_step="ask", last_event="woken"),
+            ProgressSnapshot(status="running", done=3, total=12, subtask="reading"),
+            "running · 3/12 (25%) reading",
+        ),
+        (ProgressSnapshot(status="running", done=3), "running · 3"),
+        (ProgressSnapshot(status="running", total=0), "running · 0/0"),
+        (ProgressSnapshot(status="running", turns=1, steps=1), "running · 1 turn · 1 step"),
+        (
+            ProgressSnapshot(status="waiting for an answer", steps=2, last_step="ask", last_event="woken"),
             "waiting for an answer · 2 steps (ask) · woken",
         ),
     ],
 )
-def test_a_glance_says_only_what_there_is(glance: Glance, words: str) -> None:
+def test_a_glance_says_only_what_there_is(glance: ProgressSnapshot, words: str) -> None:
     assert glance.words() == words
 
 
@@ -51,7 +54,7 @@ def test_without_a_terminal_progress_is_told_now_and_then_and_only_when_there_is
     remarks = PlainLines(Output(as_json=False))
 
     for done in (0, 1, 2, 2, 2, 3, 4):
-        remarks.show(Glance(status="running", done=done))
+        remarks.show(ProgressSnapshot(status="running", done=done))
 
     assert capfd.readouterr().err.splitlines() == ["running · 2", "running · 3"]
 
@@ -137,13 +140,13 @@ def waits_for(what: str) -> Task:
     ids=lambda value: str(value) if isinstance(value, bool) else "",
 )
 def test_a_tree_is_stuck_when_nothing_but_a_review_can_move_it(tasks: list[Task], *, is_stuck: bool) -> None:
-    tree = Tree(tasks=tasks, questions=[], reviews=[], is_whole=True)
+    tree = TaskTree(tasks=tasks, questions=[], reviews=[], is_whole=True)
 
     assert tree.is_stuck is is_stuck
 
 
 def test_a_tree_that_is_not_known_whole_is_not_called_stuck() -> None:
-    assert not Tree(tasks=[in_review()], questions=[], reviews=[], is_whole=False).is_stuck
+    assert not TaskTree(tasks=[in_review()], questions=[], reviews=[], is_whole=False).is_stuck
 
 
 def test_the_whole_tree_is_looked_at_for_questions_and_reviews(ledger: Opens) -> None:

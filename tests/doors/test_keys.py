@@ -18,7 +18,7 @@ from holdfast import app
 from holdfast.config import read_store_url
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import KeyMissing, KeyWrong, SettingsError
-from holdfast.core.sealing import SealMode
+from holdfast.core.seal_mode import SealMode
 from holdfast.engine.claims.boots import Life
 from holdfast.store.outer_keys import FileKey, read_key_file, text_of
 from holdfast.store.rekey import bring

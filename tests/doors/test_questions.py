@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.scope import Question
+from holdfast.core.program_records import Question
 from holdfast.core.transitions import RunStatus
 from holdfast.store import Store
 from tests.builders import later, stored_run

@@ -15,9 +15,9 @@ from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import SystemClock
 from holdfast.core.ids import new_checkpoint_id
 from holdfast.core.manifest import (
-    Fate,
     Interruption,
     InterruptionKind,
+    InterruptionOutcome,
     Recovered,
     Restart,
     RestartOutcome,
@@ -197,7 +197,9 @@ RESTART, STOP, CRASH = ResumeReason.EXPLICIT_RESTART, ResumeReason.SIGNAL, Resum
                 RestartStatus.RECOVERED,
                 CRASH,
                 manifest=CUT,
-                outcome=RestartOutcome(recovered=(Recovered(task_id="task_0", fate=Fate.RESUMED),)),
+                outcome=RestartOutcome(
+                    recovered=(Recovered(task_id="task_0", fate=InterruptionOutcome.RESUMED),)
+                ),
             ),
             "serving",
             "crashed",

@@ -24,7 +24,7 @@ from holdfast.core.transitions import CheckpointStatus, DeliveryStatus, RunStatu
 from holdfast.engine.claims.boots import Life, waits_for_boot
 from holdfast.engine.claims.claims import NEVER
 from holdfast.engine.clocks import jump_facts
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.api.stand_in import a_house

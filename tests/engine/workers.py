@@ -20,7 +20,7 @@ from holdfast.engine.client.handles import Holdfast
 from holdfast.engine.program.definitions import TaskDefinition, by_name
 from holdfast.engine.worker.worker import Worker
 from holdfast.store import Store, Tx, Write
-from holdfast.testing import StoreAround, name_of
+from holdfast.testing import WrappingStore, name_of
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class Stage:
         return self.notes.count(note)
 
 
-class WatchedStore(StoreAround):
+class WatchedStore(WrappingStore):
     """A store that can be away, and that tells what is written."""
 
     def __init__(self, inner: Store) -> None:

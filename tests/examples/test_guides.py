@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.core.effect_class import options_of
+from holdfast.core.step_declarations import options_of
 from holdfast.core.transitions import TaskStatus
 from holdfast.testing import FakeClock, crash_everywhere
 from tests.architecture.source import DOCS

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast import app
 from holdfast.app.workers import gateway_worker
-from holdfast.config.gateway import Config, GatewaySettings, RestartSettings
+from holdfast.config.sections import Config, GatewaySettings, RestartSettings
 from holdfast.core.clock import Clock
 from holdfast.core.manifest import Restart
 from holdfast.engine.aio.service import Service

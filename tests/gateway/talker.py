@@ -22,7 +22,7 @@ from holdfast.engine.program.definitions import by_name
 from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.conversations import Conversations
 from holdfast.gateway.inbox import Inbox
-from holdfast.runtimes.contract import Heard
+from holdfast.runtimes.contract import AgentInput
 from tests.gateway.chats import agent
 
 
@@ -30,7 +30,7 @@ def work(text: str, part: int) -> str:
     return f"{text}/{part}"
 
 
-async def speak(run: Run, heard: Heard) -> str:
+async def speak(run: Run, heard: AgentInput) -> str:
     said = heard.message.text
     for part in range(3):
         said = await run.step(work, said, part)

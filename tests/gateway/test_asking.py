@@ -13,7 +13,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.audit import Door
-from holdfast.core.delivery import Letter
+from holdfast.core.delivery import DeliveryText
 from holdfast.core.errors import IllegalMove
 from holdfast.core.events import Event, EventKind
 from holdfast.core.message import Message, Role
@@ -21,7 +21,7 @@ from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus, TaskStatus
 from holdfast.engine.program.author_api import Run
 from holdfast.gateway.inbox import Inbox
-from holdfast.runtimes.contract import Heard
+from holdfast.runtimes.contract import AgentInput
 from holdfast.store import Store
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RepeatingStore, memory_store
 from tests.conftest import Ledger
@@ -31,13 +31,13 @@ from tests.gateway.chats import ADA, GROUP, KEY, Chat, agent
 BOB = Origin(channel="hook", peer="bob", account_id="team")
 
 
-async def paint(run: Run, heard: Heard) -> str:
+async def paint(run: Run, heard: AgentInput) -> str:
     if "paint" not in heard.message.text:
         return f"re: {heard.message.text}"
     return f"painted it {await run.ask('which colour?', ['Red', 'blue'])}"
 
 
-async def rename(run: Run, heard: Heard) -> str:
+async def rename(run: Run, heard: AgentInput) -> str:
     return f"now it is {await run.ask('what is its name?')}"
 
 
@@ -50,7 +50,7 @@ def stage(store: Store, clock: FakeClock, tmp_path: Path) -> Iterator[Stage]:
 
 def letters(store: Store) -> list[tuple[str, Origin | None]]:
     owed = store.read_now(lambda tx: tx.deliveries.owed())
-    return [(msgspec.json.decode(one.message, type=Letter).text, one.origin) for one in owed]
+    return [(msgspec.json.decode(one.message, type=DeliveryText).text, one.origin) for one in owed]
 
 
 async def test_the_question_goes_to_whoever_asked_and_their_next_message_answers_it(
@@ -158,7 +158,7 @@ async def test_a_question_of_a_child_is_asked_in_the_session_too(stage: Stage) -
     async def child(run: hf.Run) -> Any:
         return await run.ask("from the child?")
 
-    async def parent(run: Run, heard: Heard) -> str:
+    async def parent(run: Run, heard: AgentInput) -> str:
         return str(await (await run.spawn(child())))
 
     chat = Chat(stage, agent(parent))
@@ -195,7 +195,7 @@ async def test_a_session_that_waits_for_a_review_says_so(stage: Stage, store: St
     async def charge() -> str:
         raise ConnectionError("reset by peer")
 
-    async def pays(run: Run, heard: Heard) -> str:
+    async def pays(run: Run, heard: AgentInput) -> str:
         return await run.step(charge)
 
     chat = await Chat(stage, agent(pays)).begin()

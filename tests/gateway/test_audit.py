@@ -10,7 +10,7 @@ import pytest
 from holdfast.core.audit import Actor, AuditOutcome, Door
 from holdfast.core.errors import StoreUnavailable
 from holdfast.gateway.audit import MOST, AuditTrail
-from holdfast.testing import FakeClock, StoreAround, memory_store
+from holdfast.testing import FakeClock, WrappingStore, memory_store
 
 
 async def test_a_flood_of_refusals_leaves_a_bounded_number_of_entries_and_their_number() -> None:
@@ -28,7 +28,7 @@ async def test_a_flood_of_refusals_leaves_a_bounded_number_of_entries_and_their_
 
 
 async def test_while_the_ledger_is_away_entries_wait_and_the_last_ones_are_written_at_the_end() -> None:
-    class Away(StoreAround):
+    class Away(WrappingStore):
         is_away = True
 
         async def write(self, write: Any) -> Any:

@@ -21,7 +21,7 @@ from holdfast.engine.ledger.ledger import NewTask, cancelling, creating, prepare
 from holdfast.engine.program.author_api import Run
 from holdfast.gateway.conversations import Conversations, Moved, settle, start, task_for
 from holdfast.gateway.inbox import Inbox
-from holdfast.runtimes.contract import Heard
+from holdfast.runtimes.contract import AgentInput
 from holdfast.store import Store, Tx
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, RepeatingStore, memory_store
 from tests.builders import START, a_session, a_task, due_by, later
@@ -32,11 +32,11 @@ from tests.engine.workers import carrying, until
 from tests.gateway.chats import ADA, GROUP, KEY, Chat, agent, conversations
 
 
-async def echo(run: Run, heard: Heard) -> str:
+async def echo(run: Run, heard: AgentInput) -> str:
     return f"re: {heard.message.text}"
 
 
-async def broken(run: Run, heard: Heard) -> str:
+async def broken(run: Run, heard: AgentInput) -> str:
     if "break" in heard.message.text:
         raise ValueError("it broke, with a secret inside")
     return await echo(run, heard)
@@ -83,7 +83,7 @@ async def test_the_task_of_a_message_says_what_was_asked_by_whom_and_where(chat:
 async def test_messages_of_a_session_are_answered_in_order_one_at_a_time(stage: Stage) -> None:
     at_once, most = 0, 0
 
-    async def slow(run: Run, heard: Heard) -> str:
+    async def slow(run: Run, heard: AgentInput) -> str:
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
@@ -105,7 +105,7 @@ async def test_messages_of_a_session_are_answered_in_order_one_at_a_time(stage: 
 async def test_sessions_do_not_wait_for_each_other(stage: Stage) -> None:
     both = asyncio.Barrier(2)
 
-    async def meet(run: Run, heard: Heard) -> str:
+    async def meet(run: Run, heard: AgentInput) -> str:
         await asyncio.wait_for(both.wait(), 20)
         return "met"
 
@@ -159,7 +159,7 @@ def all_deliveries(tx: Tx) -> list[Any]:
 
 
 async def test_a_cancelled_task_frees_its_session(stage: Stage) -> None:
-    async def wait(run: Run, heard: Heard) -> str:
+    async def wait(run: Run, heard: AgentInput) -> str:
         if heard.message.text == "wait":
             await run.receive("never")
         return "done"
@@ -180,7 +180,7 @@ async def test_a_cancelled_task_frees_its_session(stage: Stage) -> None:
 
 
 async def test_a_task_that_waits_keeps_its_session(stage: Stage) -> None:
-    async def ask(run: Run, heard: Heard) -> str:
+    async def ask(run: Run, heard: AgentInput) -> str:
         return str(await run.receive("word", timeout="1h", default="nothing"))
 
     chat = await Chat(stage, agent(ask)).begin()
@@ -197,7 +197,7 @@ async def test_a_task_that_waits_keeps_its_session(stage: Stage) -> None:
 
 
 async def test_an_agent_that_says_nothing_has_answered(stage: Stage, store: Store) -> None:
-    async def mute(run: Run, heard: Heard) -> None:
+    async def mute(run: Run, heard: AgentInput) -> None:
         return None
 
     chat = await Chat(stage, agent(mute)).begin()

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import holdfast as hf
-from holdfast.config.gateway import ScheduleSettings
+from holdfast.config.sections import ScheduleSettings
 from holdfast.core.errors import Draining, StoreUnavailable
-from holdfast.core.manifest import Fate, InterruptionKind
+from holdfast.core.manifest import InterruptionKind, InterruptionOutcome
 from holdfast.core.message import Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus, RestartStatus, RunStatus, TaskStatus
@@ -26,7 +26,7 @@ from holdfast.schedule.cron import Cron
 from holdfast.store import Store, Write
 from holdfast.store.rows.conversation import delivery_from_row
 from holdfast.store.verify import scan
-from holdfast.testing import FakeClock, StoreAround, name_of
+from holdfast.testing import FakeClock, WrappingStore, name_of
 from holdfast.tools import restart_gateway
 from tests.engine.deaths import spend_attempts
 from tests.engine.workers import soon, until
@@ -74,7 +74,7 @@ def stage() -> Stage:
     return Stage()
 
 
-class BrokenStore(StoreAround):
+class BrokenStore(WrappingStore):
     """A store that refuses writes of a name while it is told to."""
 
     def __init__(self, inner: Store) -> None:
@@ -214,7 +214,7 @@ async def test_a_restart_leaves_a_manifest_and_the_next_life_says_what_became_of
         assert restart.outcome is not None
         (recovered,) = restart.outcome.recovered
         assert (restart.status, restart.recovered_by) == (RestartStatus.RECOVERED, other.life.id)
-        assert (recovered.fate, recovered.run_id) == (Fate.RESUMED, runs[1].id)
+        assert (recovered.fate, recovered.run_id) == (InterruptionOutcome.RESUMED, runs[1].id)
         assert runs[1].resumes_run_id == runs[0].id
     assert "consumedAt" in document_of(home / "restart-manifest.json")
     assert Counter(stage.notes) == {"before": 1, "entered": 1, "after": 1}
@@ -238,7 +238,7 @@ async def test_a_crash_is_noted_and_recovered_from_as_a_restart_is(
         (restart,) = await other.restarts()
     assert (restart.manifest.reason, restart.status) == ("crash", RestartStatus.RECOVERED)
     assert restart.outcome is not None
-    assert [found.fate for found in restart.outcome.recovered] == [Fate.RESUMED]
+    assert [found.fate for found in restart.outcome.recovered] == [InterruptionOutcome.RESUMED]
 
 
 async def test_a_gateway_that_dies_in_its_drain_is_recovered_by_the_manifest(
@@ -465,7 +465,7 @@ async def test_a_conversation_goes_on_where_it_was_and_its_message_is_answered_o
             lambda tx: [row for row in scan(tx, "deliveries", 1) if row[2].startswith("notice:")]
         )
     assert restart.outcome is not None
-    assert [found.fate for found in restart.outcome.recovered] == [Fate.RESUMED]
+    assert [found.fate for found in restart.outcome.recovered] == [InterruptionOutcome.RESUMED]
     assert restart.outcome.notices == 1
     assert len(notices) == 1
     assert stage.notes == ["before", "entered", "after", "before", "entered", "after"]
@@ -490,7 +490,7 @@ async def test_a_session_whose_run_cannot_be_resumed_is_told_in_the_words_of_the
         newest = (await other.restarts())[0]
         messages = await other.gateway.inbox.messages(KEY)
     assert newest.outcome is not None
-    assert [found.fate for found in newest.outcome.recovered] == [Fate.TOLD]
+    assert [found.fate for found in newest.outcome.recovered] == [InterruptionOutcome.TOLD]
     told = [message.text for message in messages if message.role is Role.SYSTEM]
     (sentence,) = [text for text in told if "Gateway" in text]
     assert sentence == (
@@ -512,7 +512,7 @@ async def test_without_session_recovery_nobody_is_told_and_runs_are_resumed_all_
         await until(lambda: stage.notes.count("after") == 1)
         (restart,) = await other.restarts()
     assert restart.outcome is not None
-    assert (restart.outcome.notices, restart.outcome.recovered[0].fate) == (0, Fate.RESUMED)
+    assert (restart.outcome.notices, restart.outcome.recovered[0].fate) == (0, InterruptionOutcome.RESUMED)
 
 
 async def test_the_parent_of_an_interrupted_child_is_told_and_the_child_is_resumed(
@@ -682,10 +682,10 @@ async def test_an_interrupted_firing_is_queued_again_or_given_up_as_the_settings
     assert restart.outcome is not None
     if is_retried:
         assert (firing.status, firing.is_retry) == (FiringStatus.DONE, True)
-        assert [found.fate for found in restart.outcome.recovered] == [Fate.RESUMED]
+        assert [found.fate for found in restart.outcome.recovered] == [InterruptionOutcome.RESUMED]
     else:
         assert firing.status is FiringStatus.FAILED
-        assert [found.fate for found in restart.outcome.recovered] == [Fate.CANCELLED]
+        assert [found.fate for found in restart.outcome.recovered] == [InterruptionOutcome.CANCELLED]
         assert stage.notes.count("after") == 0
 
 
@@ -765,7 +765,7 @@ async def test_a_session_whose_run_killed_the_gateway_is_not_asked_again_and_ans
     assert "quarantined" in other.told
     assert restart.outcome is not None
     assert [(found.fate, restart.outcome.notices) for found in restart.outcome.recovered] == [
-        (Fate.FAILED, 0)
+        (InterruptionOutcome.FAILED, 0)
     ]
     # One sentence in the transcript, and the same one as the only letter about it.
     (noted,) = [message for message in messages if "not resumed" in message.text.lower()]

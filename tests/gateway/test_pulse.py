@@ -105,7 +105,7 @@ async def test_each_reason_why_resumes_are_held_is_told_with_what_ends_it(
 async def test_a_look_before_it_serves_and_after_it_ended_returns_at_once(
     store: Store, clock: FakeClock
 ) -> None:
-    service = pulse.Pulse(store, clock)
+    service = pulse.HealthProbe(store, clock)
     await service.look()
     running = asyncio.ensure_future(service.run())
     await asyncio.sleep(0)

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from holdfast.config.gateway import RestartSettings, ScheduleSettings
+from holdfast.config.sections import RestartSettings, ScheduleSettings
 from holdfast.core.checkpoint import ResumeReason
-from holdfast.core.delivery import Delivery, Letter
+from holdfast.core.delivery import Delivery, DeliveryText
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_restart_id
-from holdfast.core.manifest import Fate, Restart, Trigger
+from holdfast.core.manifest import InterruptionOutcome, Restart, Trigger
 from holdfast.core.message import Role
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, RestartStatus, TaskStatus
@@ -30,7 +30,7 @@ from holdfast.schedule.cron import Cron
 from holdfast.store import Store, Write
 from holdfast.store.rows.conversation import delivery_from_row
 from holdfast.store.verify import scan
-from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, StoreAround, memory_store
+from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, WrappingStore, memory_store
 from tests.builders import FAILURE
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.deaths import die, spend_attempts
@@ -169,7 +169,7 @@ def letter_of(delivery: Delivery) -> tuple[str | None, str]:
     """To whom, and what."""
     assert delivery.origin is not None
     assert delivery.message is not None
-    return delivery.origin.peer, msgspec.json.decode(delivery.message, type=Letter).text
+    return delivery.origin.peer, msgspec.json.decode(delivery.message, type=DeliveryText).text
 
 
 def is_recovery(event: Any) -> bool:
@@ -201,8 +201,8 @@ async def test_a_survivor_tells_whoever_the_dead_gateway_would_have_told(
     assert (restart.manifest.reason, restart.recovered_by) == ("crash", b.parts.life.id)
     assert restart.outcome is not None
     fates = {one.task_id: one.fate for one in restart.outcome.recovered}
-    assert {fates.pop(work.task_id("agent:main:ben"))} == {Fate.TOLD}
-    assert set(fates.values()) == {Fate.RESUMED}
+    assert {fates.pop(work.task_id("agent:main:ben"))} == {InterruptionOutcome.TOLD}
+    assert set(fates.values()) == {InterruptionOutcome.RESUMED}
     assert {one.task_id for one in restart.outcome.recovered if one.is_retry} == {
         work.task_id("agent:main:nightly")
     }
@@ -210,7 +210,7 @@ async def test_a_survivor_tells_whoever_the_dead_gateway_would_have_told(
     assert not (homes("b") / "restart-manifest.json").exists()
 
 
-class Twice(StoreAround):
+class Twice(WrappingStore):
     """As a caller that lost the answer, each time."""
 
     async def write(self, write: Write[T]) -> T:
@@ -326,7 +326,9 @@ async def test_a_firing_that_shall_not_be_retried_is_given_up_before_anybody_car
         1,
     )
     assert restart.outcome is not None
-    assert {one.task_id: one.fate for one in restart.outcome.recovered}[task.id] is Fate.CANCELLED
+    assert {one.task_id: one.fate for one in restart.outcome.recovered}[
+        task.id
+    ] is InterruptionOutcome.CANCELLED
 
 
 async def test_settings_that_apply_live_count_for_the_next_pass(
@@ -365,7 +367,7 @@ async def test_a_task_that_was_resumed_and_then_failed_by_itself_is_not_asked_ag
     assert told(store, "ada") == []
     (restart,) = store.read_now(lambda tx: tx.restarts.page())
     assert restart.outcome is not None
-    assert Fate.ENDED in {one.fate for one in restart.outcome.recovered}
+    assert InterruptionOutcome.ENDED in {one.fate for one in restart.outcome.recovered}
 
 
 # --- what a gateway had noted itself and left
@@ -522,7 +524,7 @@ def seen_through(house: House, store: Store) -> House:
     return house
 
 
-class Interfered(StoreAround):
+class Interfered(WrappingStore):
     """Somebody else comes in before or after the n-th write."""
 
     def __init__(self, inner: Store, number: int, come_in: Callable[[], Awaitable[object]]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.config.files import load
-from holdfast.config.gateway import Config
+from holdfast.config.sections import Config
 from holdfast.core.errors import RestartBlocked, SettingsError
 from holdfast.gateway import reload
 from holdfast.gateway.reload import Reload

@@ -17,7 +17,7 @@ from holdfast.core.transitions import RestartStatus
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.gateway.inbox import Inbox
 from holdfast.store import Store, Write
-from holdfast.testing import FakeClock, StoreAround, name_of
+from holdfast.testing import FakeClock, WrappingStore, name_of
 from holdfast.tools import restart_gateway
 from tests.engine.workers import soon, until
 from tests.gateway.gateways import Hosted, document_of, hosted
@@ -259,7 +259,7 @@ async def test_a_refusal_that_no_program_catches_ends_the_task_and_a_retry_asks_
 Where = Literal["before", "after"]
 
 
-class KillingStore(StoreAround):
+class KillingStore(WrappingStore):
     """Its process dies before or after the nth write of a name: from then on nothing of it is written, and it
     hears of nothing that was."""
 

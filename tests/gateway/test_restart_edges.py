@@ -13,15 +13,15 @@ import pytest
 import holdfast as hf
 from holdfast.api.tasks import read_detail
 from holdfast.channels.webhook import Webhook
-from holdfast.config.gateway import AgentSettings, ScheduleSettings
+from holdfast.config.sections import AgentSettings, ScheduleSettings
 from holdfast.core.events import EventKind
-from holdfast.core.manifest import Fate
+from holdfast.core.manifest import InterruptionOutcome
 from holdfast.core.message import Role
 from holdfast.core.task import Origin, Task
 from holdfast.core.transitions import FiringStatus, MessageStatus, RunStatus, TaskStatus
 from holdfast.delivery.outbox import Outbox
 from holdfast.runtimes.agents import _definition, define
-from holdfast.runtimes.contract import Heard
+from holdfast.runtimes.contract import AgentInput
 from holdfast.schedule.cron import Cron
 from holdfast.store import Store
 from holdfast.testing import FakeClock
@@ -55,7 +55,7 @@ class Garden:
 
     @property
     def agent(self) -> hf.TaskDefinition[..., Any]:
-        async def speak(run: hf.Run, heard: Heard) -> str:
+        async def speak(run: hf.Run, heard: AgentInput) -> str:
             self.resumed.append(run.resumed)
             async for item in run.plan(["roses", "tulips", "herbs"]):
                 await item.step(hf.step(self.water, name="water"), item.id)
@@ -199,7 +199,7 @@ async def test_without_cron_retry_a_firing_that_finished_during_the_drain_keeps_
     (firing,) = store.read_now(lambda tx: tx.firings.page("night", limit=1))
     assert (firing.status, firing.is_retry) == (FiringStatus.DONE, False)
     assert restart.outcome is not None
-    assert [found.fate for found in restart.outcome.recovered] == [Fate.ENDED]
+    assert [found.fate for found in restart.outcome.recovered] == [InterruptionOutcome.ENDED]
 
 
 async def test_without_cron_retry_a_firing_that_has_answered_and_was_killed_before_its_end_is_not_cancelled(
@@ -209,7 +209,7 @@ async def test_without_cron_retry_a_firing_that_has_answered_and_was_killed_befo
     home, config = tmp_path / "home", config_with(cron_retry_on_interrupt=False)
     ends = asyncio.Event()
 
-    async def answers_and_dies(run: hf.Run, heard: Heard) -> str:
+    async def answers_and_dies(run: hf.Run, heard: AgentInput) -> str:
         return "watered"
 
     inner = _definition("main", answers_and_dies, OPTIONS).fn
@@ -233,7 +233,7 @@ async def test_without_cron_retry_a_firing_that_has_answered_and_was_killed_befo
 
     assert task_of(store, NIGHTLY).status is TaskStatus.SUCCEEDED
     assert restart.outcome is not None
-    assert [found.fate for found in restart.outcome.recovered] == [Fate.RESUMED]
+    assert [found.fate for found in restart.outcome.recovered] == [InterruptionOutcome.RESUMED]
 
 
 async def test_a_program_that_looks_whether_it_must_stop_and_returns_early_has_not_ended(

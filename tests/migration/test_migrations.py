@@ -15,9 +15,9 @@ import msgspec
 import pytest
 
 from holdfast.core.errors import HoldfastError, SchemaMismatch
+from holdfast.store.expected_schema import shape_of
 from holdfast.store.migrations import Migration, check_schema, load_migrations
 from holdfast.store.queries import DIALECTS, load_queries
-from holdfast.store.shape import shape_of
 from holdfast.store.sqlite import SqliteStore, migrate_file
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock

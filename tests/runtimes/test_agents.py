@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.app import declared_secrets
-from holdfast.config.gateway import AgentSettings, ChannelSettings, Config, SecretSettings, TokenSettings
+from holdfast.config.sections import AgentSettings, ChannelSettings, Config, SecretSettings, TokenSettings
 from holdfast.core.checkpoint import ResumeReason, SeedContext, decode_seed
 from holdfast.core.effect import Decision
 from holdfast.core.errors import SettingsError

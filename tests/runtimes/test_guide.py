@@ -12,7 +12,7 @@ import pytest
 from holdfast.channels.webhook import read_inbound, verify
 from holdfast.config.files import load
 from holdfast.core.message import Envelope, Role
-from holdfast.runtimes.contract import Heard
+from holdfast.runtimes.contract import AgentInput
 from holdfast.runtimes.python import speaks_by_function, speaks_by_task
 from tests.architecture.source import DOCS
 
@@ -57,7 +57,7 @@ def test_the_agents_of_the_guide_can_be_declared(programs: dict[str, Any]) -> No
     said = programs["scholar"](envelope.text, envelope, [envelope])
 
     assert said == "ada asks 'tides?' after 1 other questions"
-    assert Heard(message=envelope).history == ()
+    assert AgentInput(message=envelope).history == ()
 
 
 def test_the_signature_of_the_guide_is_accepted(programs: dict[str, Any]) -> None:

@@ -14,15 +14,15 @@ from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from holdfast.config.gateway import ScheduleSettings
+from holdfast.config.sections import ScheduleSettings
 from holdfast.core.errors import RowDamaged, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.message import Role
 from holdfast.core.schedule import Firing
 from holdfast.core.transitions import FiringStatus, MessageStatus
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.engine.program.author_api import Run
-from holdfast.runtimes.contract import Heard
+from holdfast.runtimes.contract import AgentInput
 from holdfast.schedule.cron import MAX_MISSED, Cron, Fired, due_between, next_after, requeuing
 from holdfast.store import Store
 from holdfast.store.schedules import FiringTable
@@ -525,7 +525,7 @@ async def test_a_crash_between_any_two_writes_fires_once() -> None:
 # --- a firing follows its message
 
 
-async def tell(run: Run, heard: Heard) -> str:
+async def tell(run: Run, heard: AgentInput) -> str:
     if "break" in heard.message.text:
         raise ValueError("no")
     return "high"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.api.server import Webhooks
-from holdfast.config.gateway import ChannelSettings, GatewaySettings
+from holdfast.config.sections import ChannelSettings, GatewaySettings
 from holdfast.gateway.hooks import Hooks
 from holdfast.views.sessions import PostedView
 from tests.api.stand_in import QUICK, House, a_house

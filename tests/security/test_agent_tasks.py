@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.api.contract import Reach
 from holdfast.api.ledger import CreateAsked, creating_task
-from holdfast.config.gateway import AgentSettings, Config
+from holdfast.config.sections import AgentSettings, Config
 from holdfast.core.errors import BadInput, Refused
 from holdfast.core.message import Role
 from holdfast.core.task import Origin

@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from holdfast.api import anonymous_limits, connection_limits, protocols, server, websocket
 from holdfast.api.anonymous_limits import BodyBudget, RefusalLog, WaitingRoom
 from holdfast.api.rpc import RpcError
-from holdfast.config.gateway import GatewaySettings
+from holdfast.config.sections import GatewaySettings
 from tests.api.stand_in import TOKEN, Client, House, a_house
 from tests.security.hooked import hooked_house
 from tests.security.raw_http import ask, connected, head, said, signature_line, status_of

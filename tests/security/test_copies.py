@@ -15,7 +15,7 @@ from holdfast import app, trust
 from holdfast.config import SqlitePlace
 from holdfast.core.errors import StoreUnavailable
 from holdfast.gateway import manifests
-from holdfast.store import checksums, copies, sqlite_file
+from holdfast.store import atomic_files, checksums, sqlite_file
 from holdfast.store.locks import BootLock
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock
@@ -176,7 +176,7 @@ def test_a_death_leaves_no_half_of_a_backup_and_the_next_one_tidies_up(
         if point == "BACKUP_PAGES":
             sqlite_file.BACKUP_PAGES = 1
         else:
-            module = {"begin": checksums, "_give_name": copies}.get(point, trust)
+            module = {"begin": checksums, "_give_name": atomic_files}.get(point, trust)
             setattr(module, point, stop)
         with contextlib.closing(app.open_reader(SqlitePlace(path=ledger))) as reader:
             reader.backup(

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import trust
 from holdfast.config.files import load
-from holdfast.config.gateway import ChannelSettings
+from holdfast.config.sections import ChannelSettings
 from holdfast.config.token import read_secret, read_token
 from holdfast.core.errors import KeyProblem, SettingsError, StoreUnavailable
 from holdfast.store.locks import HomeLock, holder_of

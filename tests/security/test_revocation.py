@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.token_methods import TokenAsked, TokenCreateAsked, create_token, revoke_token
 from holdfast.api.tokens import Bearer, Tokens, TokenWatch
-from holdfast.config.gateway import Config, TokenSettings
+from holdfast.config.sections import Config, TokenSettings
 from holdfast.config.token_file import read_uses
 from holdfast.core.errors import SettingsError
 from holdfast.testing import FakeClock

@@ -14,7 +14,7 @@ from holdfast import app
 from holdfast.api.questions import AnswerAsked, recording_answer
 from holdfast.api.reviews import ResolveAsked, resolving_effect
 from holdfast.config.files import load
-from holdfast.config.gateway import Config
+from holdfast.config.sections import Config
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, SettingsError
 from holdfast.core.known_secrets import known_secrets

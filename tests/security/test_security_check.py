@@ -17,7 +17,7 @@ import pytest
 from holdfast.cli import weaknesses
 from holdfast.cli.invocation import Invocation
 from holdfast.cli.main import main
-from holdfast.cli.weaknesses import Ground, look
+from holdfast.cli.weaknesses import MachineFacts, look
 from holdfast.config import token_file
 from holdfast.config.token_file import terms_of, write_private, write_uses
 from holdfast.core.clock import SystemClock
@@ -51,12 +51,12 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
+def ground(tmp_path: Path) -> MachineFacts:
     """A machine without anything of the one that runs the tests."""
     programs = tmp_path / "bin"
     programs.mkdir(mode=0o755)
     (programs / "cat").touch(mode=0o755)
-    return Ground(uid=1000, environ={"PATH": str(programs)}, installed=[programs], units=[])
+    return MachineFacts(uid=1000, environ={"PATH": str(programs)}, installed=[programs], units=[])
 
 
 def settings(home: Path, text: str) -> Path:
@@ -66,13 +66,13 @@ def settings(home: Path, text: str) -> Path:
     return path
 
 
-def found(home: Path, ground: Ground, *, store: str | None = None) -> dict[str, WeaknessView]:
+def found(home: Path, ground: MachineFacts, *, store: str | None = None) -> dict[str, WeaknessView]:
     call = Invocation()
     call.home, call.store = str(home), store
     return {one.code: one for one in look(call, ground)}
 
 
-def only(home: Path, ground: Ground, code: str, **options: Any) -> WeaknessView:
+def only(home: Path, ground: MachineFacts, code: str, **options: Any) -> WeaknessView:
     """The one weakness that was planted; there is no other."""
     all_found = found(home, ground, **options)
     assert list(all_found) == [code]
@@ -82,7 +82,7 @@ def only(home: Path, ground: Ground, code: str, **options: Any) -> WeaknessView:
 # --- a clean home
 
 
-def test_a_clean_home_has_no_finding(home: Path, ground: Ground, authority: Authority) -> None:
+def test_a_clean_home_has_no_finding(home: Path, ground: MachineFacts, authority: Authority) -> None:
     write_pair(home, authority.issue())
     write_private(home / "hook.secret", SECRET.encode())
     settings(
@@ -99,13 +99,13 @@ def test_a_clean_home_has_no_finding(home: Path, ground: Ground, authority: Auth
     assert found(home, ground) == {}
 
 
-def test_a_home_that_is_not_there_yet_has_no_finding(tmp_path: Path, ground: Ground) -> None:
+def test_a_home_that_is_not_there_yet_has_no_finding(tmp_path: Path, ground: MachineFacts) -> None:
     assert found(tmp_path / "nothing", ground) == {}
 
 
 @pytest.fixture
-def quiet_machine(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weaknesses.Ground, "here", lambda _home: ground)
+def quiet_machine(ground: MachineFacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weaknesses.MachineFacts, "here", lambda _home: ground)
 
 
 def test_the_command_ends_with_0_in_a_clean_home(
@@ -136,7 +136,7 @@ def test_the_command_ends_with_1_and_says_what_why_and_the_remedy(
 
 
 def test_the_machine_itself_is_looked_at(tmp_path: Path) -> None:
-    here = Ground.here(tmp_path)
+    here = MachineFacts.here(tmp_path)
 
     assert here.uid == os.geteuid()
     assert all(place.exists() for place in here.installed)
@@ -145,20 +145,20 @@ def test_the_machine_itself_is_looked_at(tmp_path: Path) -> None:
 # --- owners and modes
 
 
-def test_a_home_that_all_can_read(home: Path, ground: Ground) -> None:
+def test_a_home_that_all_can_read(home: Path, ground: MachineFacts) -> None:
     home.chmod(0o755)
 
     assert only(home, ground, "home_open").remedy == f"chmod 700 {home}"
 
 
-def test_a_home_that_all_can_write(home: Path, ground: Ground) -> None:
+def test_a_home_that_all_can_write(home: Path, ground: MachineFacts) -> None:
     home.chmod(0o777)
 
     assert found(home, ground)["home_foreign"].remedy == f"chmod go-w {home}"
 
 
 @root_only
-def test_a_home_of_another_user(home: Path, ground: Ground) -> None:
+def test_a_home_of_another_user(home: Path, ground: MachineFacts) -> None:
     os.chown(home, STRANGER, -1)
 
     one = found(home, ground)["home_foreign"]
@@ -167,7 +167,7 @@ def test_a_home_of_another_user(home: Path, ground: Ground) -> None:
     assert one.remedy == f"chown root {home}"
 
 
-def test_a_parent_that_its_group_can_write(home: Path, ground: Ground) -> None:
+def test_a_parent_that_its_group_can_write(home: Path, ground: MachineFacts) -> None:
     home.parent.chmod(0o775)
     os.chown(home.parent, -1, STRANGER) if os.geteuid() == 0 else home.parent.chmod(0o777)
 
@@ -178,7 +178,7 @@ def test_a_parent_that_its_group_can_write(home: Path, ground: Ground) -> None:
 
 
 @root_only
-def test_settings_of_another_user(home: Path, ground: Ground) -> None:
+def test_settings_of_another_user(home: Path, ground: MachineFacts) -> None:
     os.chown(home / "holdfast.toml", STRANGER, -1)
 
     all_found = found(home, ground)
@@ -188,7 +188,7 @@ def test_settings_of_another_user(home: Path, ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("name", ["token", "key", "environment", "ledger.db"])
-def test_a_private_file_that_others_can_read(home: Path, ground: Ground, name: str) -> None:
+def test_a_private_file_that_others_can_read(home: Path, ground: MachineFacts, name: str) -> None:
     (home / name).touch()
     (home / name).chmod(0o644)
 
@@ -210,7 +210,7 @@ def test_a_private_file_that_others_can_read(home: Path, ground: Ground, name: s
         f"# the token is hf_gw_{'a1' * 32}\n",
     ],
 )
-def test_a_token_in_a_settings_document(home: Path, ground: Ground, text: str) -> None:
+def test_a_token_in_a_settings_document(home: Path, ground: MachineFacts, text: str) -> None:
     path = settings(home, text)
 
     one = found(home, ground)["secret_in_settings"]
@@ -219,7 +219,7 @@ def test_a_token_in_a_settings_document(home: Path, ground: Ground, text: str) -
     assert not any(secret in f"{one}" for secret in ("c4n4ry", "a1a1", "C4n4ry"))
 
 
-def test_a_password_of_the_database_in_the_settings(home: Path, ground: Ground) -> None:
+def test_a_password_of_the_database_in_the_settings(home: Path, ground: MachineFacts) -> None:
     settings(home, "store = 'postgresql://ada:hunter22@localhost/x'\n")
 
     assert "hunter22" not in f"{only(home, ground, 'password_in_settings')}"
@@ -240,7 +240,7 @@ def test_a_password_of_the_database_in_the_settings(home: Path, ground: Ground) 
     ],
 )
 def test_addresses_of_services_have_no_other_place_and_are_no_finding(
-    home: Path, ground: Ground, name: str, text: str
+    home: Path, ground: MachineFacts, name: str, text: str
 ) -> None:
     settings(home, "")
     (home / "config").mkdir(mode=0o700)
@@ -260,7 +260,7 @@ def an_issued_token(home: Path, *, age: timedelta = timedelta(0), **terms: Any) 
     )
 
 
-def test_an_old_token_of_the_home(home: Path, ground: Ground) -> None:
+def test_an_old_token_of_the_home(home: Path, ground: MachineFacts) -> None:
     old = (NOW - 200 * DAY).timestamp()
     os.utime(home / "token", (old, old))
 
@@ -270,20 +270,20 @@ def test_an_old_token_of_the_home(home: Path, ground: Ground) -> None:
     assert one.remedy == f"holdfast tokens rotate operator --home {home}"
 
 
-def test_an_old_token_that_was_made_by_a_command(home: Path, ground: Ground) -> None:
+def test_an_old_token_that_was_made_by_a_command(home: Path, ground: MachineFacts) -> None:
     an_issued_token(home, age=200 * DAY, expires_at=NOW + 30 * DAY)
     write_uses(home, {"board": NOW})
 
     assert only(home, ground, "token_old").remedy == f"holdfast tokens rotate board --home {home}"
 
 
-def test_a_token_without_an_end(home: Path, ground: Ground) -> None:
+def test_a_token_without_an_end(home: Path, ground: MachineFacts) -> None:
     an_issued_token(home)
 
     assert only(home, ground, "token_endless").remedy.endswith("--expires-in 90d")
 
 
-def test_a_token_of_the_settings_without_an_end(home: Path, ground: Ground) -> None:
+def test_a_token_of_the_settings_without_an_end(home: Path, ground: MachineFacts) -> None:
     path = settings(home, "[tokens.board]\ntoken_file = 'board'\n")
     write_private(home / "board", b"b" * 64)
 
@@ -292,7 +292,7 @@ def test_a_token_of_the_settings_without_an_end(home: Path, ground: Ground) -> N
     assert one.remedy == f"${{EDITOR:-vi}} {path} # tokens.board.expires_at = a moment to come"
 
 
-def test_a_token_that_was_never_used(home: Path, ground: Ground) -> None:
+def test_a_token_that_was_never_used(home: Path, ground: MachineFacts) -> None:
     an_issued_token(home, age=100 * DAY, expires_at=NOW + 30 * DAY)
 
     one = only(home, ground, "token_unused")
@@ -301,14 +301,14 @@ def test_a_token_that_was_never_used(home: Path, ground: Ground) -> None:
     assert one.remedy == f"holdfast tokens revoke board --home {home}"
 
 
-def test_a_token_that_is_not_used_any_more(home: Path, ground: Ground) -> None:
+def test_a_token_that_is_not_used_any_more(home: Path, ground: MachineFacts) -> None:
     an_issued_token(home, age=150 * DAY, expires_at=NOW + 30 * DAY)
     write_uses(home, {"board": NOW - 120 * DAY})
 
     assert "was not used in 120 days" in only(home, ground, "token_unused").what
 
 
-def test_a_token_file_that_others_can_read(home: Path, ground: Ground) -> None:
+def test_a_token_file_that_others_can_read(home: Path, ground: MachineFacts) -> None:
     settings(home, "[tokens.board]\ntoken_file = 'board'\nexpires_at = 2099-01-01T00:00:00Z\n")
     (home / "board").write_text("b" * 64)
     (home / "board").chmod(0o644)
@@ -323,7 +323,7 @@ def test_a_token_file_that_others_can_read(home: Path, ground: Ground) -> None:
     "host",
     ["0.0.0.0", "::", "192.0.2.7", "gateway.example", "127.0.0.1.evil.example", "::1234", "localhost.x"],
 )
-def test_an_address_for_other_machines_without_tls(home: Path, ground: Ground, host: str) -> None:
+def test_an_address_for_other_machines_without_tls(home: Path, ground: MachineFacts, host: str) -> None:
     settings(home, f"[gateway]\nhost = '{host}'\n")
 
     one = only(home, ground, "bind_without_tls")
@@ -332,21 +332,21 @@ def test_an_address_for_other_machines_without_tls(home: Path, ground: Ground, h
     assert "gateway.tls.cert" in one.remedy
 
 
-def test_a_certificate_that_ends_soon(home: Path, ground: Ground, authority: Authority) -> None:
+def test_a_certificate_that_ends_soon(home: Path, ground: MachineFacts, authority: Authority) -> None:
     settings(home, TLS)
     write_pair(home, authority.issue(until=NOW + 7 * DAY))
 
     assert only(home, ground, "certificate_ends").what.endswith("UTC")
 
 
-def test_a_certificate_that_has_ended(home: Path, ground: Ground, authority: Authority) -> None:
+def test_a_certificate_that_has_ended(home: Path, ground: MachineFacts, authority: Authority) -> None:
     settings(home, TLS)
     write_pair(home, authority.issue(until=NOW - DAY / 2))
 
     assert "has expired" in only(home, ground, "certificate_unusable").what
 
 
-def test_a_key_that_others_can_read(home: Path, ground: Ground, authority: Authority) -> None:
+def test_a_key_that_others_can_read(home: Path, ground: MachineFacts, authority: Authority) -> None:
     settings(home, TLS)
     write_pair(home, authority.issue())
     (home / "key.pem").chmod(0o644)
@@ -363,14 +363,16 @@ def test_a_key_that_others_can_read(home: Path, ground: Ground, authority: Autho
         ("alert_urls = ['http://alerts.example/x']", "alerts_plain"),
     ],
 )
-def test_settings_of_the_doors_that_let_in_too_much(home: Path, ground: Ground, text: str, code: str) -> None:
+def test_settings_of_the_doors_that_let_in_too_much(
+    home: Path, ground: MachineFacts, text: str, code: str
+) -> None:
     settings(home, f"[gateway]\n{text}\n")
 
     assert str(home / "holdfast.toml") in only(home, ground, code).remedy
 
 
 @pytest.mark.parametrize("secret", [None, "short"])
-def test_a_webhook_without_a_secret(home: Path, ground: Ground, secret: str | None) -> None:
+def test_a_webhook_without_a_secret(home: Path, ground: MachineFacts, secret: str | None) -> None:
     settings(home, AGENT + "[channels.hook]\nkind = 'webhook'\nsecret_file = 'hook'\nagent = 'ada'\n")
     if secret is not None:
         write_private(home / "hook", secret.encode())
@@ -378,7 +380,7 @@ def test_a_webhook_without_a_secret(home: Path, ground: Ground, secret: str | No
     assert str(home / "hook") in only(home, ground, "webhook_secret").remedy
 
 
-def test_a_webhook_that_answers_without_tls(home: Path, ground: Ground) -> None:
+def test_a_webhook_that_answers_without_tls(home: Path, ground: MachineFacts) -> None:
     settings(
         home,
         "[channels.hook]\nkind = 'webhook'\nsecret_file = 'hook'\nurl = 'http://answers.example/x'\n",
@@ -389,7 +391,7 @@ def test_a_webhook_that_answers_without_tls(home: Path, ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost"])
-def test_an_address_of_this_machine_needs_no_tls(home: Path, ground: Ground, host: str) -> None:
+def test_an_address_of_this_machine_needs_no_tls(home: Path, ground: MachineFacts, host: str) -> None:
     settings(home, f"[gateway]\nhost = '{host}'\n")
 
     assert found(home, ground) == {}
@@ -404,7 +406,7 @@ def writable(path: Path) -> Path:
     return path
 
 
-def test_a_python_path_that_others_can_write(home: Path, ground: Ground, tmp_path: Path) -> None:
+def test_a_python_path_that_others_can_write(home: Path, ground: MachineFacts, tmp_path: Path) -> None:
     place = writable(tmp_path / "modules")
     settings(home, f"[gateway]\npython_path = ['{place}']\n")
 
@@ -412,7 +414,9 @@ def test_a_python_path_that_others_can_write(home: Path, ground: Ground, tmp_pat
 
 
 @pytest.mark.parametrize("part", ["", ".", "bin"])
-def test_a_part_of_path_that_depends_on_the_working_directory(home: Path, ground: Ground, part: str) -> None:
+def test_a_part_of_path_that_depends_on_the_working_directory(
+    home: Path, ground: MachineFacts, part: str
+) -> None:
     environ = {"PATH": f"{ground.environ['PATH']}:{part}"}
 
     one = only(home, msgspec.structs.replace(ground, environ=environ), "path_writable")
@@ -422,7 +426,7 @@ def test_a_part_of_path_that_depends_on_the_working_directory(home: Path, ground
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_part_of_path_that_others_can_write_or_make(
-    home: Path, ground: Ground, tmp_path: Path, *, is_there: bool
+    home: Path, ground: MachineFacts, tmp_path: Path, *, is_there: bool
 ) -> None:
     place = writable(tmp_path / "programs")
     environ = {"PATH": f"{ground.environ['PATH']}:{place if is_there else place / 'missing'}"}
@@ -433,7 +437,7 @@ def test_a_part_of_path_that_others_can_write_or_make(
 
 
 def test_a_python_path_of_the_environment_that_others_can_write(
-    home: Path, ground: Ground, tmp_path: Path
+    home: Path, ground: MachineFacts, tmp_path: Path
 ) -> None:
     place = writable(tmp_path / "modules")
     environ = {**ground.environ, "PYTHONPATH": str(place)}
@@ -441,7 +445,7 @@ def test_a_python_path_of_the_environment_that_others_can_write(
     assert only(home, msgspec.structs.replace(ground, environ=environ), "modules_writable")
 
 
-def test_a_program_that_others_can_change(home: Path, ground: Ground, tmp_path: Path) -> None:
+def test_a_program_that_others_can_change(home: Path, ground: MachineFacts, tmp_path: Path) -> None:
     place = writable(tmp_path / "venv")
 
     assert only(home, msgspec.structs.replace(ground, installed=[place]), "code_writable")
@@ -464,11 +468,11 @@ def a_unit(tmp_path: Path, home: Path, **environment: str) -> Path:
     return path
 
 
-def test_our_own_unit_has_no_finding(home: Path, ground: Ground, tmp_path: Path) -> None:
+def test_our_own_unit_has_no_finding(home: Path, ground: MachineFacts, tmp_path: Path) -> None:
     assert found(home, msgspec.structs.replace(ground, units=[a_unit(tmp_path, home)])) == {}
 
 
-def test_a_path_of_the_unit_that_others_can_write(home: Path, ground: Ground, tmp_path: Path) -> None:
+def test_a_path_of_the_unit_that_others_can_write(home: Path, ground: MachineFacts, tmp_path: Path) -> None:
     place = writable(tmp_path / "programs")
     unit = a_unit(tmp_path, home, PATH=f"/usr/bin:{place}")
 
@@ -478,7 +482,7 @@ def test_a_path_of_the_unit_that_others_can_write(home: Path, ground: Ground, tm
     assert one.remedy == f"chmod go-w {place}"
 
 
-def test_a_unit_without_limits(home: Path, ground: Ground, tmp_path: Path) -> None:
+def test_a_unit_without_limits(home: Path, ground: MachineFacts, tmp_path: Path) -> None:
     unit = a_unit(tmp_path, home)
     unit.write_text(f"[Service]\nEnvironment=HOLDFAST_HOME={home}\nExecStart=holdfast up\n")
 
@@ -487,7 +491,9 @@ def test_a_unit_without_limits(home: Path, ground: Ground, tmp_path: Path) -> No
     assert one.remedy.startswith(f"holdfast gateway unit --home {home} > {unit}")
 
 
-def test_a_unit_of_another_home_is_not_ours_to_judge(home: Path, ground: Ground, tmp_path: Path) -> None:
+def test_a_unit_of_another_home_is_not_ours_to_judge(
+    home: Path, ground: MachineFacts, tmp_path: Path
+) -> None:
     unit = a_unit(tmp_path, tmp_path / "other")
     unit.chmod(0o666)
 
@@ -497,14 +503,14 @@ def test_a_unit_of_another_home_is_not_ours_to_judge(home: Path, ground: Ground,
 # --- agents and the ledger
 
 
-def test_an_agent_that_runs_as_root(home: Path, ground: Ground) -> None:
+def test_an_agent_that_runs_as_root(home: Path, ground: MachineFacts) -> None:
     one = only(home, msgspec.structs.replace(ground, uid=0), "agent_as_root")
 
     assert "ada" in one.what
     assert "gateway unit --user holdfast" in one.remedy
 
 
-def test_a_gateway_without_agents_may_run_as_root(home: Path, ground: Ground) -> None:
+def test_a_gateway_without_agents_may_run_as_root(home: Path, ground: MachineFacts) -> None:
     settings(home, "")
 
     assert found(home, msgspec.structs.replace(ground, uid=0)) == {}
@@ -519,7 +525,7 @@ def a_setuid_program(programs: Path) -> str:
 
 @pytest.mark.parametrize("make", [lambda _: "sudo", lambda _: "/usr/bin/doas", a_setuid_program])
 def test_an_agent_whose_command_raises_its_rights(
-    home: Path, ground: Ground, make: Callable[[Path], str]
+    home: Path, ground: MachineFacts, make: Callable[[Path], str]
 ) -> None:
     program = make(Path(ground.environ["PATH"]))
     if program == "raise-me" and os.geteuid() != 0:
@@ -529,7 +535,7 @@ def test_an_agent_whose_command_raises_its_rights(
     assert program in only(home, ground, "agent_as_root").what
 
 
-def test_secrets_that_are_never_sealed(home: Path, ground: Ground) -> None:
+def test_secrets_that_are_never_sealed(home: Path, ground: MachineFacts) -> None:
     settings(home, "[store]\nseal = 'never'\n")
 
     assert only(home, ground, "seal_never").remedy.endswith('store.seal = "secrets"')
@@ -545,7 +551,9 @@ def test_secrets_that_are_never_sealed(home: Path, ground: Ground) -> None:
         ("postgresql:///x?host=/run/postgresql", False),
     ],
 )
-def test_a_database_elsewhere_without_tls(home: Path, ground: Ground, url: str, *, is_found: bool) -> None:
+def test_a_database_elsewhere_without_tls(
+    home: Path, ground: MachineFacts, url: str, *, is_found: bool
+) -> None:
     assert ("store_plain" in found(home, ground, store=url)) == is_found
 
 
@@ -569,7 +577,7 @@ def test_the_guide_lists_every_code() -> None:
 
 
 @pytest.mark.parametrize("text", ["[", "x = 1", "[gateway]\nport = 'x'\n", "store = 7"])
-def test_settings_that_cannot_be_read_hide_nothing_else(home: Path, ground: Ground, text: str) -> None:
+def test_settings_that_cannot_be_read_hide_nothing_else(home: Path, ground: MachineFacts, text: str) -> None:
     home.chmod(0o755)
     settings(home, text)
 
@@ -579,7 +587,7 @@ def test_settings_that_cannot_be_read_hide_nothing_else(home: Path, ground: Grou
     assert all_found["settings_unusable"].remedy == f"holdfast config check --home {home}"
 
 
-def test_a_document_that_is_no_file_keeps_nobody_waiting(home: Path, ground: Ground) -> None:
+def test_a_document_that_is_no_file_keeps_nobody_waiting(home: Path, ground: MachineFacts) -> None:
     (home / "holdfast.toml").unlink()
     os.mkfifo(home / "holdfast.toml", 0o600)
 
@@ -588,7 +596,7 @@ def test_a_document_that_is_no_file_keeps_nobody_waiting(home: Path, ground: Gro
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
 def test_a_part_of_path_that_cannot_be_looked_at_hides_nothing(
-    home: Path, ground: Ground, tmp_path: Path
+    home: Path, ground: MachineFacts, tmp_path: Path
 ) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o000)
@@ -598,7 +606,7 @@ def test_a_part_of_path_that_cannot_be_looked_at_hides_nothing(
     assert "home_open" in found(home, msgspec.structs.replace(ground, environ=environ))
 
 
-def test_no_ledger_and_no_file_is_made(home: Path, ground: Ground) -> None:
+def test_no_ledger_and_no_file_is_made(home: Path, ground: MachineFacts) -> None:
     before = sorted(home.iterdir())
 
     found(home, ground)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from holdfast.config.gateway import AgentSettings
+from holdfast.config.sections import AgentSettings
 from holdfast.core.message import MAX_MESSAGE_BYTES, Envelope, Role, clean_answer, clean_message
 from holdfast.runtimes.command import stdin_of
 from tests.runtimes.test_agents import SEED

@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed
 
 from holdfast.api import server, tls
 from holdfast.api.tls import Certificates, CertificateWatch
-from holdfast.config.gateway import TlsSettings
+from holdfast.config.sections import TlsSettings
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import SettingsError
 from holdfast.testing import FakeClock

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.api.tokens import Tokens
 from holdfast.config import token_file
-from holdfast.config.gateway import Config, TokenSettings
+from holdfast.config.sections import Config, TokenSettings
 from holdfast.core.errors import Refused, SettingsError
 from tests.doors.calls import Run, run_process
 from tests.doors.conftest import _clean_environment, home, run  # noqa: F401 - fixtures

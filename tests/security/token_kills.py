@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.api.tokens import Tokens
 from holdfast.config import token_file
-from holdfast.config.gateway import Config
+from holdfast.config.sections import Config
 from holdfast.config.token import read_token
 from holdfast.core.clock import SystemClock
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.sealing import SealMode
+from holdfast.core.seal_mode import SealMode
 from holdfast.store.contract import Store
 from holdfast.store.outer_keys import FileKey
 from holdfast.store.rekey import read_wrapped, rekey, settle

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core.ids import new_question_id
+from holdfast.core.program_records import FinishedTurn, ListDelta, Question, StoredValue, TurnSummary
 from holdfast.core.run import RunRecord
-from holdfast.core.scope import FinishedTurn, ListDelta, Question, StoredValue, TurnSummary
 from holdfast.store import Store, Tx
 from tests.builders import START, later, unique
 from tests.engine.tables import execute, literal, query

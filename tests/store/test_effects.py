@@ -12,8 +12,8 @@ from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.errors import ClaimLost, IllegalMove, NotFound, RowDamaged
 from holdfast.core.ids import EffectId
+from holdfast.core.program_records import FinishedTurn
 from holdfast.core.run import RunRecord
-from holdfast.core.scope import FinishedTurn
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus, RunStatus
 from holdfast.store import Store, Tx

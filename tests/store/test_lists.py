@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import Conflict, RowDamaged
+from holdfast.core.program_records import StoredValue
 from holdfast.core.run import RunRecord
-from holdfast.core.scope import StoredValue
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import INLINE_BYTES, pack
 from holdfast.store.sealing import CLOSED

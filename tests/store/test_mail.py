@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from holdfast.core.errors import NotFound, RowDamaged
-from holdfast.core.scope import Mail
+from holdfast.core.program_records import Mail
 from holdfast.store import Store, Tx
 from holdfast.testing import contents_of
 from tests.builders import START, later, running_run, stored_run

@@ -21,7 +21,7 @@ from holdfast.core.transitions import (
     SessionStatus,
     TaskStatus,
 )
-from holdfast.engine.ledger.retention import Walk, pruning_conversations
+from holdfast.engine.ledger.retention import RetentionPosition, pruning_conversations
 from holdfast.store import Tx
 from holdfast.store.queries import load_queries
 from holdfast.store.records import PrunePosition
@@ -343,7 +343,9 @@ ACTS: dict[str, Callable[[Tx], object]] = {
     "channels that wait": lambda tx: tx.deliveries.waiting_channels(),
     "deliveries in doubt": lambda tx: tx.deliveries.lapsed(["hook"], now=later(days=1)),
     "nothing to prune": lambda tx: tx.tasks.to_prune(now=later(days=1), limit=100),
-    "no conversation to prune": lambda tx: pruning_conversations(now=later(days=1), walk=Walk())(tx),
+    "no conversation to prune": lambda tx: pruning_conversations(now=later(days=1), walk=RetentionPosition())(
+        tx
+    ),
     "old messages that must stay": lambda tx: tx.messages.old(
         older_than=later(days=1), kept=1_000_000, after=PrunePosition(), limit=100
     ),

@@ -9,9 +9,9 @@ from holdfast.core.errors import IllegalMove, NotFound
 from holdfast.core.manifest import (
     ActiveCronRun,
     ActiveSession,
-    Fate,
     Interruption,
     InterruptionKind,
+    InterruptionOutcome,
     Manifest,
     Recovered,
     Restart,
@@ -168,7 +168,7 @@ def test_a_restart_that_is_not_as_it_was_read_is_not_extended(store: Store, how:
 def test_what_came_of_a_restart_is_settled_once(store: Store) -> None:
     write(store, lambda tx: tx.restarts.create(a_restart(id="rst_1", boot_id=BOOT)))
     settled = RestartOutcome(
-        recovered=(Recovered(task_id="task_1", fate=Fate.RESUMED, run_id="run_2"),), notices=1
+        recovered=(Recovered(task_id="task_1", fate=InterruptionOutcome.RESUMED, run_id="run_2"),), notices=1
     )
     outcome = settled
 

@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.core.errors import CannotSeal, KeyLost, KeyMissing, KeyWrong, RowDamaged
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.scope import TurnMarks
-from holdfast.core.sealing import SEALED, SealMode
+from holdfast.core.program_records import TurnMarks
+from holdfast.core.seal_mode import SEALED, SealMode
 from holdfast.store import Store, Tx
 from holdfast.store.blobs import pack
 from holdfast.store.journal import saving_step
@@ -183,7 +183,7 @@ _MARKS = TurnMarks(items=_PLAN.items)
 
 
 def _sent(value: bytes) -> Any:
-    from holdfast.core.scope import Mail
+    from holdfast.core.program_records import Mail
 
     return Mail(task_id=_TASK.id, seq=1, topic="t", body=value, sender="ada", key="k", sent_at=START)
 

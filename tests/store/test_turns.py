@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import Conflict, RowDamaged
+from holdfast.core.program_records import LoopPosition
 from holdfast.core.run import RunRecord
-from holdfast.core.scope import LoopPosition
 from holdfast.store import Store, Tx
 from holdfast.store.journal import JournalHead, saving_step
 from holdfast.store.sealing import CLOSED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
-from holdfast.core.effect_class import Verdict, options_of
+from holdfast.core.step_declarations import Verdict, options_of
 from holdfast.engine.program import effects
 from holdfast.store.sealing import LedgerKey, MemoryKey, Sealing, Vault
 

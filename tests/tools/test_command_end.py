@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.effect_class import Happened, Stopped
+from holdfast.core.step_declarations import Happened, Stopped
 from holdfast.tools import shell
 from holdfast.tools.command_end import end_command
 from holdfast.tools.receipts import Receipt, make_directory, unfinished_receipts

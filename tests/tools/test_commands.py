@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown
 from holdfast.core.errors import BadInput
+from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import CommandCutShort, CommandFailed, CommandNotStarted, ShellResult, shell
 from holdfast.tools.commands import MAX_OUTPUT_BYTES, _checked_order, find_outcome, run_with_receipt
 from holdfast.tools.receipts import CutShort, Receipt, make_directory, old_receipts, prune_receipts

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown
 from holdfast.core.errors import BadInput, Conflict, PayloadTooLarge
 from holdfast.core.payload import MAX_PAYLOAD_BYTES
+from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import FileChanged, FileNotWritten, FileResult, files, write_file
 from holdfast.tools.files import verify_file
 from tests.tools.keys import KEY, verify

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown
 from holdfast.core.errors import BadInput
+from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import GitCommit, GitFailed, GitPush, git_commit, git_push
 from holdfast.tools import git as git_tools
 from tests.tools.keys import KEY, call, verify

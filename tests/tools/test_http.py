@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.effect import EffectClass
-from holdfast.core.effect_class import keyed, options_of, tool
 from holdfast.core.errors import BadInput, PayloadTooLarge, RetryAfter
+from holdfast.core.step_declarations import keyed, options_of, tool
 from holdfast.tools import HttpFailed, HttpNotSent, HttpResponse, http_get, http_request
 from holdfast.tools.http import MAX_BODY_BYTES
 from tests.tools import keys

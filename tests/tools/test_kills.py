@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 import holdfast as hf
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown
+from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import GitCommit, ShellResult, git_commit, shell
 from tests.crash.processes import Pipe, fork, kill
 from tests.tools.keys import KEY, call, verify

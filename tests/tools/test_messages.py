@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.channels.contract import CannotTell, Channel
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, options_of
 from holdfast.core.errors import BadInput
+from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown, options_of
 from holdfast.tools import SentMessage, message_tool, send_message
 from tests.tools.keys import KEY, call, verify
 

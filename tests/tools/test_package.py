@@ -13,8 +13,8 @@ import pytest
 
 import holdfast.tools
 from holdfast.core.effect import EffectClass
-from holdfast.core.effect_class import options_of, step_name
 from holdfast.core.errors import HoldfastError, NotInRun
+from holdfast.core.step_declarations import options_of, step_name
 from holdfast.engine.journal.codec import codec_of
 from holdfast.tools import errors
 

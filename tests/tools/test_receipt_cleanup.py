@@ -13,7 +13,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools.receipt_cleanup import BATCH, ReceiptPruner

@@ -69,7 +69,7 @@ class ConnectionLimits:
         self._busy_strangers: dict[LimitedConnection, None] = {}
         self._idle: dict[LimitedConnection, None] = {}
         self._busy: dict[LimitedConnection, None] = {}
-        self._seldom = Seldom()
+        self._seldom = RateLimitedLog()
 
     def enter(self, guest: LimitedConnection, *, now: float) -> bool:
         """Add a connection; returns whether there is room. May close another one."""
@@ -135,7 +135,7 @@ class ConnectionLimits:
         return False
 
 
-class Seldom:
+class RateLimitedLog:
     """Logs a frequent message only once in a while."""
 
     def __init__(self, every_s: float = TELL_EVERY_S) -> None:
@@ -151,7 +151,7 @@ class Seldom:
 @contextlib.contextmanager
 def few_complaints(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     """While the block runs, log failed accepts only once in a while, and without a traceback."""
-    before, seldom = loop.get_exception_handler(), Seldom()
+    before, seldom = loop.get_exception_handler(), RateLimitedLog()
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

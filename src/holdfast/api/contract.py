@@ -15,7 +15,7 @@ from holdfast.core.ids import TaskId, check_id
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from holdfast.config.gateway import Config
+    from holdfast.config.sections import Config
     from holdfast.core.clock import Clock
     from holdfast.core.manifest import Restart
     from holdfast.core.task import Task

@@ -17,7 +17,7 @@ from holdfast.api.connection_limits import ConnectionLimits
 from holdfast.api.frames import ErrorBody
 from holdfast.api.peers import peer_of
 from holdfast.api.rpc import INVALID_REQUEST
-from holdfast.api.strict import StrictConnection
+from holdfast.api.strict_http import StrictConnection
 
 # The interval of checks: a state seen twice in a row has lasted at least this long.
 LOOK_EVERY_S = 10.0

@@ -14,7 +14,7 @@ from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionVie
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from holdfast.core.scope import Question
+    from holdfast.core.program_records import Question
     from holdfast.core.task import Task
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx

@@ -23,7 +23,7 @@ from holdfast.api.tokens import Tokens
 from holdfast.core.audit import Door
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import GatewaySettings
+    from holdfast.config.sections import GatewaySettings
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARDS = frozenset({"0.0.0.0", "::", "[::]", "*"})  # noqa: S104 - recognised, not listened on
@@ -90,7 +90,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     address: str | None = None
 
 
-class Doorkeeper:
+class AccessCheck:
     """Checks every request before it is processed. Raises RpcError."""
 
     def __init__(

@@ -49,7 +49,7 @@ from holdfast.api.rpc import (
     translated,
     unknown_method,
 )
-from holdfast.api.security import Admitted, Doorkeeper, bearer
+from holdfast.api.security import AccessCheck, Admitted, bearer
 from holdfast.api.tls import MAX_HANDSHAKES, Certificates, TlsLayer
 from holdfast.api.tokens import Tokens
 from holdfast.api.websocket import Connection
@@ -113,7 +113,7 @@ class Doors:
         self._webhooks = webhooks
         self._refusals = refusals
         self._budget = BodyBudget()
-        self._keeper = Doorkeeper(tokens, lambda: gateway.config.gateway)
+        self._keeper = AccessCheck(tokens, lambda: gateway.config.gateway)
         self._metrics = Metrics()
         self._websockets = 0
         self._listeners = 0

@@ -33,7 +33,7 @@ from holdfast.views.text import maybe_line
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from holdfast.config.gateway import AgentSettings, Config
+    from holdfast.config.sections import AgentSettings, Config
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
 

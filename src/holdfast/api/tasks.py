@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast.core.effect import Effect
-    from holdfast.core.scope import Question
+    from holdfast.core.program_records import Question
     from holdfast.core.task import Task
     from holdfast.store.contract import Store, Write
     from holdfast.store.transaction import Tx
@@ -339,7 +339,7 @@ class RetryPageAsked(Params, frozen=True, kw_only=True):
 
 def retrying_one(asked: RetryAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RetriedView]:
     """The write of an operator's retry."""
-    from holdfast.engine.recovery.retry import absent, retrying_task
+    from holdfast.engine.recovery.operator_retry import absent, retrying_task
 
     # Create the id outside the write, so that the write is idempotent.
     run_id = new_run_id(now)

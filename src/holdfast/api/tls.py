@@ -25,7 +25,7 @@ from holdfast.core.errors import SettingsError
 from holdfast.engine.aio.service import Service
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import TlsSettings
+    from holdfast.config.sections import TlsSettings
 
 log = logging.getLogger("holdfast")
 

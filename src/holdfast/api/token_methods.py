@@ -14,7 +14,7 @@ from holdfast.api.contract import ALL_SCOPES, Caller, GatewayDoor
 from holdfast.api.params import NameText, Nothing, Params
 from holdfast.api.tokens import unknown_method_in
 from holdfast.config import token_file
-from holdfast.config.gateway import Scope
+from holdfast.config.sections import Scope
 from holdfast.config.token_file import OPERATOR, IssuedToken
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, NotFound, Refused
@@ -22,7 +22,7 @@ from holdfast.views.text import maybe_line, one_line
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView, TokenView
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import Config, TokenSettings
+    from holdfast.config.sections import Config, TokenSettings
 
 log = logging.getLogger("holdfast")
 

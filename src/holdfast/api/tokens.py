@@ -24,7 +24,7 @@ from holdfast.core.redaction import redact_name
 from holdfast.engine.aio.service import Service
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import Config, TokenSettings
+    from holdfast.config.sections import Config, TokenSettings
 
 log = logging.getLogger("holdfast")
 

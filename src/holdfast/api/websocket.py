@@ -16,7 +16,7 @@ from holdfast.api.feed import Feed
 from holdfast.api.frames import PROTOCOL, EventFrame, RequestFrame, Response, encode, read_request
 from holdfast.api.methods import METHODS
 from holdfast.api.rpc import INVALID_REQUEST, UNAUTHORIZED, RpcError, check_still, dispatch, starting
-from holdfast.api.security import REVOKED, Admitted, Doorkeeper
+from holdfast.api.security import REVOKED, AccessCheck, Admitted
 from holdfast.core.audit import STRANGER, WRONG, Actor, Door
 from holdfast.views.text import one_line
 from holdfast.views.wire import TaskEvent, millis
@@ -64,7 +64,7 @@ class Connection:
         self,
         socket: WebSocket,
         gateway: GatewayDoor,
-        keeper: Doorkeeper,
+        keeper: AccessCheck,
         feed: Feed,
         stopping: asyncio.Event,
         *,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.api.server import Webhooks
     from holdfast.app.startup import Startup
     from holdfast.gateway.gateway import Gateway
-    from holdfast.gateway.supervised import Supervised
+    from holdfast.gateway.supervisor_protocol import Supervised
     from holdfast.views.sessions import PostedView
 
 

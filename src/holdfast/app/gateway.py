@@ -18,7 +18,7 @@ from holdfast.core.clock import SystemClock
 if TYPE_CHECKING:
     from holdfast.config import Settings
     from holdfast.gateway.gateway import Gateway
-    from holdfast.gateway.supervised import Supervised
+    from holdfast.gateway.supervisor_protocol import Supervised
 
 
 def run_gateway(
@@ -45,8 +45,8 @@ async def _run(startup: Startup, supervised: Supervised, trial_command: Sequence
     from holdfast.app.doors import open_doors
     from holdfast.gateway.serving import end_soon
     from holdfast.gateway.signals import StopRequest, heard
-    from holdfast.gateway.supervised import STOPPED, WANTS_RESTART
     from holdfast.gateway.supervisor_link import stopped_with
+    from holdfast.gateway.supervisor_protocol import STOPPED, WANTS_RESTART
 
     # Signals that arrive before there is a gateway are kept for it.
     early: list[StopRequest] = []
@@ -77,7 +77,7 @@ def build_gateway(
     from holdfast.config import default_home
     from holdfast.delivery.channels import mouths_of
     from holdfast.delivery.outbox import Outbox
-    from holdfast.engine.clocks.clock_watch import ClockWatch
+    from holdfast.engine.clocks.jump_watch import ClockWatch
     from holdfast.engine.ledger.retention import Pruner
     from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.conversations import Conversations

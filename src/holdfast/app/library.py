@@ -18,7 +18,7 @@ from holdfast.core.durations import Duration, parse_duration
 from holdfast.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from holdfast.core.sealing import SealMode
+    from holdfast.core.seal_mode import SealMode
     from holdfast.engine.claims.claims import Family
     from holdfast.engine.client.handles import Holdfast
     from holdfast.engine.program.definitions import TaskDefinition
@@ -114,7 +114,7 @@ async def serve(
     as for `open`.
     """
     from holdfast.engine.aio.background import beside
-    from holdfast.engine.clocks.clock_watch import ClockWatch
+    from holdfast.engine.clocks.jump_watch import ClockWatch
     from holdfast.engine.program.definitions import by_name
     from holdfast.engine.program.restart_requests import calling
     from holdfast.gateway import serving

@@ -8,7 +8,7 @@ from holdfast.app.secrets import declared_secrets
 
 if TYPE_CHECKING:
     from holdfast.app.startup import Startup
-    from holdfast.config.gateway import Config
+    from holdfast.config.sections import Config
     from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.gateway import Gateway
     from holdfast.schedule.cron import Cron

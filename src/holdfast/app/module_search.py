@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast import trust
 from holdfast.config import in_home
-from holdfast.config.gateway import Config
+from holdfast.config.sections import Config
 from holdfast.core.errors import SettingsError
 
 _VARIABLE = "PYTHONPATH"

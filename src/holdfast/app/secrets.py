@@ -10,7 +10,7 @@ from holdfast.core.session import agent_task
 
 if TYPE_CHECKING:
     from holdfast.api.tokens import Tokens
-    from holdfast.config.gateway import Config
+    from holdfast.config.sections import Config
     from holdfast.engine.program.secrets import DeclaredSecret
 
 

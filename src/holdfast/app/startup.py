@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.api.tls import Certificates
     from holdfast.api.tokens import Tokens
     from holdfast.config.files import Loaded
-    from holdfast.config.gateway import Config
+    from holdfast.config.sections import Config
     from holdfast.engine.program.definitions import TaskDefinition
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from holdfast.app.parts import Parts
-    from holdfast.config.gateway import Config
+    from holdfast.config.sections import Config
     from holdfast.core.task import Task
     from holdfast.engine.aio.trouble_log import TroubleLog
     from holdfast.engine.claims.claims import Family
     from holdfast.engine.program.definitions import TaskDefinition
     from holdfast.engine.program.restart_requests import OnRestart
     from holdfast.engine.program.secrets import Given, Secrets
-    from holdfast.engine.recovery.rescue import Notary
+    from holdfast.engine.recovery.rescue import RescueRecorder
     from holdfast.engine.worker.worker import Worker
     from holdfast.gateway.gateway import MakesWorker
 
@@ -35,7 +35,7 @@ class WorkerOptions(TypedDict, total=False):
     on_let_go: Callable[[str, Task | None], None]
     max_idle_attempts: int
     resume_concurrency: int
-    notary: Notary
+    notary: RescueRecorder
     family: Family | None
     troubles: TroubleLog
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.channels.contract import CannotTell
-from holdfast.core.delivery import Letter
+from holdfast.core.delivery import DeliveryText
 from holdfast.core.task import Origin
 
 NAME = "console"
@@ -14,7 +14,7 @@ class Console:
 
     is_keyed = True
 
-    async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:  # noqa: ARG002 - all in the ledger
+    async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:  # noqa: ARG002 - all in the ledger
         return letter.message_id or key
 
     async def find_sent(self, key: str) -> str | CannotTell | None:

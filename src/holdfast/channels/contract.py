@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.core.delivery import Letter
+from holdfast.core.delivery import DeliveryText
 from holdfast.core.task import Origin
 
 
@@ -39,7 +39,7 @@ class Channel(Protocol):
 
 
 @runtime_checkable
-class Mouth(Protocol):
+class ChannelSender(Protocol):
     """The sending side of a channel: it gets the whole origin, not only the peer."""
 
     @property
@@ -47,7 +47,7 @@ class Mouth(Protocol):
         """Whether the receiver treats two messages with one key as one."""
         ...
 
-    async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
+    async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
         """Send a message to an origin, a person or a group; returns the channel's id for it."""
         ...
 
@@ -65,15 +65,15 @@ class Closing(Protocol):
         ...
 
 
-class MouthOf:
-    """Makes a `Mouth` of a plain channel, which knows only the peer."""
+class PlainSender:
+    """Makes a `ChannelSender` of a plain channel, which knows only the peer."""
 
     is_keyed = False
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
-    async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
+    async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
         if origin.peer is None:
             raise Undeliverable(f"the origin names no peer to send it to on channel {origin.channel}")
         return await self._channel.send(origin.peer, letter.text, key=key)

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.channels.contract import CannotTell
 from holdfast.channels.threads import ChannelThreads
-from holdfast.core.delivery import Letter
+from holdfast.core.delivery import DeliveryText
 from holdfast.core.errors import SettingsError
 from holdfast.core.task import Origin
 
@@ -39,9 +39,9 @@ class Notify:
         self._open()
 
     async def send(self, to: str, text: str, *, key: str) -> str:  # noqa: ARG002 - the URLs say where
-        return await self.deliver(Origin(channel=self.name), Letter(text=text), key=key)
+        return await self.deliver(Origin(channel=self.name), DeliveryText(text=text), key=key)
 
-    async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:  # noqa: ARG002 - as above
+    async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:  # noqa: ARG002 - as above
         """Send once to each place. Raises ConnectionError or TimeoutError unless all of them took it.
 
         A place that reports a failure may have taken the message, for example if its answer came too late;

@@ -23,7 +23,7 @@ import msgspec
 from holdfast.channels.contract import CannotTell, Undeliverable
 from holdfast.channels.threads import ChannelThreads
 from holdfast.core.clock import Clock
-from holdfast.core.delivery import Letter
+from holdfast.core.delivery import DeliveryText
 from holdfast.core.errors import BadInput, BadSignature, RetryAfter
 from holdfast.core.payload import check_name
 from holdfast.core.redaction import redact_text
@@ -207,9 +207,9 @@ class Webhook:
         self._threads = ChannelThreads(name)
 
     async def send(self, to: str, text: str, *, key: str) -> str:
-        return await self.deliver(Origin(channel=self.name, peer=to), Letter(text=text), key=key)
+        return await self.deliver(Origin(channel=self.name, peer=to), DeliveryText(text=text), key=key)
 
-    async def deliver(self, origin: Origin, letter: Letter, *, key: str) -> str:
+    async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
         answer = _Answer(
             channel=self.name,
             text=letter.text,

@@ -20,7 +20,7 @@ from holdfast.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.gateway.supervised import Supervised
+    from holdfast.gateway.supervisor_protocol import Supervised
 
 
 @click.command("child", hidden=True)
@@ -31,7 +31,7 @@ def child(context: click.Context, *, is_trial: bool) -> None:
     """Be the gateway. `holdfast up` starts this; do not run it yourself."""
     from holdfast.app.gateway import run_gateway
     from holdfast.app.trial import check_start
-    from holdfast.gateway.supervised import LEDGER_AWAY, SETTINGS_UNUSABLE
+    from holdfast.gateway.supervisor_protocol import LEDGER_AWAY, SETTINGS_UNUSABLE
 
     call: Invocation = context.find_root().obj
     log_to_stderr()
@@ -57,7 +57,7 @@ def child(context: click.Context, *, is_trial: bool) -> None:
 
 
 def _supervised() -> Supervised:
-    from holdfast.gateway.supervised import read_supervised
+    from holdfast.gateway.supervisor_protocol import read_supervised
 
     found = read_supervised(os.environ)
     if found is None:

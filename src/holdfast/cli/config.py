@@ -23,7 +23,7 @@ from holdfast.cli.modules import look_for
 from holdfast.cli.output import Output, counted
 from holdfast.config import in_home, read_home
 from holdfast.config.files import Loaded, camel, load
-from holdfast.config.gateway import (
+from holdfast.config.sections import (
     AgentSettings,
     ChannelSettings,
     Config,

@@ -13,7 +13,7 @@ from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output
 from holdfast.config import read_store_url
 from holdfast.demo.kill_and_resume import DemoView, kill_and_resume
-from holdfast.demo.proof import Line
+from holdfast.demo.proof import ProofLine
 
 
 class _Progress:
@@ -66,7 +66,7 @@ def _print(output: Output, view: DemoView) -> None:
     output.line(output.paint(f"{verdict}, in {view.took_s:.1f} s", "green" if view.holds else "red"))
 
 
-def _expected(line: Line) -> str:
+def _expected(line: ProofLine) -> str:
     if line.expected is None:
         return ""
     return f"{line.expected:,} or more" if line.or_more else f"{line.expected:,}"

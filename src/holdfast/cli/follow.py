@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.cli.output import clock_time, is_terminal
-from holdfast.cli.screen import Glance, Screen
+from holdfast.cli.screen import ProgressSnapshot, Screen
 from holdfast.core.effect import Effect
 from holdfast.core.errors import BadInput, HoldfastError, RowDamaged
 from holdfast.core.events import Event, EventKind
-from holdfast.core.scope import Question
+from holdfast.core.program_records import Question
 from holdfast.core.task import Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.views.effects import ReviewView
@@ -57,7 +57,7 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     is_stuck: bool = False
 
 
-class Tree(msgspec.Struct, frozen=True, kw_only=True):
+class TaskTree(msgspec.Struct, frozen=True, kw_only=True):
     """A task and its descendants that have not ended, with what they need from a person."""
 
     tasks: list[Task]
@@ -88,7 +88,7 @@ def look(tx: Tx, task_id: str, after: str) -> TaskSnapshot:
     )
 
 
-def look_at_tree(tx: Tx, task: Task) -> Tree:
+def look_at_tree(tx: Tx, task: Task) -> TaskTree:
     tasks, place = [task], 0
     while place < len(tasks) and len(tasks) <= MAX_TREE:
         tasks += tx.tasks.children(tasks[place].id, only_alive=True)
@@ -103,7 +103,7 @@ def look_at_tree(tx: Tx, task: Task) -> Tree:
             questions += tx.questions.open_of_task(one.id)
             if kind == "review":
                 reviews.append(tx.effects.get(subject))
-    return Tree(tasks=tasks, questions=questions, reviews=reviews, is_whole=is_whole)
+    return TaskTree(tasks=tasks, questions=questions, reviews=reviews, is_whole=is_whole)
 
 
 class Keyboard:
@@ -226,7 +226,7 @@ class Follower:
         waits = "" if task.waits_on is None else f" for {brief_wait(task.waits_on)}"
         progress = task.progress
         self._screen.show(
-            Glance(
+            ProgressSnapshot(
                 status=f"{task.status.value}{waits}",
                 done=0 if progress is None else progress.done,
                 total=None if progress is None else progress.total,
@@ -238,7 +238,7 @@ class Follower:
             )
         )
 
-    def _show_tree(self, tree: Tree) -> None:
+    def _show_tree(self, tree: TaskTree) -> None:
         for effect in tree.reviews:
             if self._is_new(effect.id):
                 self._show_review(effect)

@@ -326,7 +326,7 @@ async def _follow(call: Invocation, asked: RunArguments) -> Followed:
         app.make_home(call.settings.home)
     followed: Followed | HoldfastError
     family = Family()
-    with screen_for(call.output) as screen, Leaving(screen).heard() as leaving:
+    with screen_for(call.output) as screen, StopSignals(screen).heard() as leaving:
         async with app.open(
             store.url,
             tasks=asked.program.known,
@@ -375,7 +375,7 @@ async def _begin_and_follow(
     holdfast: Holdfast,
     family: Family,
     screen: Screen,
-    leaving: Leaving,
+    leaving: StopSignals,
     after: str,
 ) -> Followed:
     began_at = holdfast.store.clock.now()
@@ -426,7 +426,7 @@ async def _gone_on(asked: RunArguments, holdfast: Holdfast, task: Task) -> str:
     return "retried"
 
 
-class Leaving:
+class StopSignals:
     """Ctrl-C or another stop signal: the first pauses the task, the second exits at once."""
 
     def __init__(self, screen: Screen) -> None:
@@ -437,7 +437,7 @@ class Leaving:
         self.by: int | None = None
 
     @contextlib.contextmanager
-    def heard(self) -> Iterator[Leaving]:
+    def heard(self) -> Iterator[StopSignals]:
         before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         # Keep ignoring signals that the parent told us to ignore (nohup, a shell's background job).
         heard = [number for number, now in before.items() if now is not signal.SIG_IGN]

@@ -22,7 +22,7 @@ TELL_EVERY_S = 5.0
 SHOW_CURSOR = "\x1b[?25h"
 
 
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a task at one moment."""
 
     status: str
@@ -59,7 +59,7 @@ class Screen(Protocol):
         """Print a line that stays."""
         ...
 
-    def show(self, glance: Glance) -> None:
+    def show(self, glance: ProgressSnapshot) -> None:
         """Show the current progress."""
         ...
 
@@ -77,13 +77,13 @@ class PlainLines:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._told: Glance | None = None
+        self._told: ProgressSnapshot | None = None
         self._told_at = 0.0
 
     def say(self, text: str) -> None:
         self._output.say(text)
 
-    def show(self, glance: Glance) -> None:
+    def show(self, glance: ProgressSnapshot) -> None:
         told, now = self._told, time.monotonic()
         if told is None:
             self._told, self._told_at = glance, now
@@ -91,7 +91,7 @@ class PlainLines:
             self._told, self._told_at = glance, now
             self._output.say(glance.words())
 
-    def _has_moved(self, before: Glance, glance: Glance) -> bool:
+    def _has_moved(self, before: ProgressSnapshot, glance: ProgressSnapshot) -> bool:
         return (before.done, before.turns, before.steps) != (glance.done, glance.turns, glance.steps)
 
     def ask(self, prompt: str) -> None:
@@ -111,7 +111,7 @@ class LiveLine:
 
         self._console = Console(stderr=True, no_color=not may_color(sys.stderr), highlight=False)
         self._spinner = Spinner("dots")
-        self._glance: Glance | None = None
+        self._glance: ProgressSnapshot | None = None
         self._began_at = time.monotonic()
         self._live = Live(
             console=self._console, get_renderable=self._drawn, refresh_per_second=8, transient=True
@@ -130,7 +130,7 @@ class LiveLine:
         with contextlib.suppress(OSError, ValueError):
             self._console.print(Text(one_line(text, 2000)), soft_wrap=True)
 
-    def show(self, glance: Glance) -> None:
+    def show(self, glance: ProgressSnapshot) -> None:
         self._glance = glance
 
     def ask(self, prompt: str) -> None:

@@ -26,12 +26,12 @@ def check_security(context: click.Context) -> None:
     Run it as the user of the gateway, and with the gateway's environment. Status 0 when nothing was found,
     1 when there is something to tighten.
     """
-    from holdfast.cli.weaknesses import Ground, home_of, look
+    from holdfast.cli.weaknesses import MachineFacts, home_of, look
 
     call: Invocation = context.obj
     call.must_be_here()
     home = home_of(call)
-    found = list(look(call, Ground.here(home)))
+    found = list(look(call, MachineFacts.here(home)))
     view = SecurityView(is_clean=not found, home=one_line(str(home), 1000), findings=found)
     call.output.show(view, lambda: _print(call.output, view))
     if found:

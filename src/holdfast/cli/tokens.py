@@ -27,7 +27,7 @@ from holdfast.core.errors import BadInput, HoldfastError, NoLedger
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView, TokenView
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import Config
+    from holdfast.config.sections import Config
 
 V = TypeVar("V", bound=msgspec.Struct)
 

@@ -14,7 +14,7 @@ from holdfast.config import HOME_VARIABLE, STORE_VARIABLE, PostgresPlace, Sqlite
 from holdfast.views.up import UnitView
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import Config
+    from holdfast.config.sections import Config
     from holdfast.gateway.units import ServiceUnit
 
 

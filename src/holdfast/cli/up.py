@@ -26,9 +26,9 @@ from holdfast.views.text import one_line
 from holdfast.views.up import UpView
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import GatewaySettings
+    from holdfast.config.sections import GatewaySettings
     from holdfast.gateway.sockets import Sockets
-    from holdfast.gateway.supervisor import Terms
+    from holdfast.gateway.supervisor import SupervisorSettings
 
 MAX_PATH_CHARS = 4096
 # The limit for one log record, including tracebacks.
@@ -63,8 +63,8 @@ def up(context: click.Context, *, host: str | None, port: int | None, is_alone: 
     from holdfast.config.tls import read_certificate
     from holdfast.config.token import read_token
     from holdfast.gateway.sockets import listen
-    from holdfast.gateway.supervised import SETTINGS_UNUSABLE
     from holdfast.gateway.supervisor import Supervisor, become_gateway
+    from holdfast.gateway.supervisor_protocol import SETTINGS_UNUSABLE
 
     leave_working_directory(os.environ)
     call: Invocation = context.obj
@@ -104,8 +104,8 @@ class _Terms:
         self._overrides = overrides
         self._place: tuple[str, int] | None = None
 
-    def read(self) -> Terms:
-        from holdfast.gateway.supervisor import Terms
+    def read(self) -> SupervisorSettings:
+        from holdfast.gateway.supervisor import SupervisorSettings
 
         settings = _read(self._home, self._overrides)
         place = (settings.host, settings.port)
@@ -114,7 +114,7 @@ class _Terms:
                 "gateway.host or gateway.port has changed: stop and start `holdfast up` to apply it"
             )
         self._place = place
-        return Terms(
+        return SupervisorSettings(
             drain_timeout_s=settings.restart.drain_timeout_s,
             alert_urls=settings.alert_urls,
             alert_after_s=settings.alert_after_s,

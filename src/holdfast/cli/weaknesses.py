@@ -43,7 +43,7 @@ from holdfast.views.security import WeaknessView
 from holdfast.views.text import one_line
 
 if TYPE_CHECKING:
-    from holdfast.config.gateway import Config
+    from holdfast.config.sections import Config
 
 # A token that is older than this should get another text; the operator decides.
 OLD = timedelta(days=180)
@@ -62,7 +62,7 @@ _CAPITAL = re.compile("[A-Z]")
 _COUNTS = "a renewed file counts without a restart"
 
 
-class Ground(msgspec.Struct, frozen=True, kw_only=True):
+class MachineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The machine around the home, as far as it matters here."""
 
     # Whose rights agents have.
@@ -74,7 +74,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     units: list[Path]
 
     @classmethod
-    def here(cls, home: Path) -> Ground:
+    def here(cls, home: Path) -> MachineFacts:
         return cls(
             uid=_uid_of_gateway(home),
             environ=os.environ,
@@ -92,7 +92,7 @@ def installed_places() -> list[Path]:
     return list(dict.fromkeys([Path(sys.executable), Path(__file__).parents[1], *packages]))
 
 
-def look(call: Invocation, ground: Ground) -> Iterator[WeaknessView]:
+def look(call: Invocation, ground: MachineFacts) -> Iterator[WeaknessView]:
     """Everything that was found. One part that cannot be looked at does not hide the others."""
     home = home_of(call)
     if home.exists():
@@ -108,7 +108,7 @@ def look(call: Invocation, ground: Ground) -> Iterator[WeaknessView]:
         why = "what these settings say about doors, tokens and agents could not be looked at"
         yield _weakness("settings_unusable", str(error), why, call.command("config", "check"))
         return
-    looks: list[Callable[[Invocation, Ground, Loaded], Iterator[WeaknessView]]] = [
+    looks: list[Callable[[Invocation, MachineFacts, Loaded], Iterator[WeaknessView]]] = [
         _doors,
         _tokens,
         _channels,
@@ -172,7 +172,7 @@ def _open_file(path: Path, why: str) -> Iterator[WeaknessView]:
 # --- settings
 
 
-def _documents(call: Invocation, home: Path, ground: Ground) -> Iterator[WeaknessView]:
+def _documents(call: Invocation, home: Path, ground: MachineFacts) -> Iterator[WeaknessView]:
     token = None
     with contextlib.suppress(SettingsError):  # told of below
         # Known by its value from now on.
@@ -241,7 +241,7 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 # --- the doors
 
 
-def _doors(call: Invocation, _ground: Ground, loaded: Loaded) -> Iterator[WeaknessView]:
+def _doors(call: Invocation, _ground: MachineFacts, loaded: Loaded) -> Iterator[WeaknessView]:
     gateway = loaded.config.gateway
     home = call.settings.home
     if not is_loopback(gateway.host) and not gateway.tls.is_on:
@@ -288,7 +288,7 @@ def _certificate(call: Invocation, config: Config) -> Iterator[WeaknessView]:
 # --- tokens
 
 
-def _tokens(call: Invocation, ground: Ground, loaded: Loaded) -> Iterator[WeaknessView]:
+def _tokens(call: Invocation, ground: MachineFacts, loaded: Loaded) -> Iterator[WeaknessView]:
     home, config = call.settings.home, loaded.config
     if not ground.environ.get(TOKEN_VARIABLE) and (home / TOKEN_NAME).exists():
         yield from _usable(OPERATOR, lambda: read_token(home, ground.environ, may_make=False))
@@ -340,7 +340,7 @@ def _unusable_token(name: str, error: SettingsError) -> WeaknessView:
     return _weakness("token_unusable", f"the token {name}: {what}", why, remedy)
 
 
-def _since(home: Path, config: Config, name: str, ground: Ground) -> datetime | None:
+def _since(home: Path, config: Config, name: str, ground: MachineFacts) -> datetime | None:
     """When the file of a token was written; None for one in a variable."""
     if name == OPERATOR:
         path = None if ground.environ.get(TOKEN_VARIABLE) else home / TOKEN_NAME
@@ -355,7 +355,7 @@ def _since(home: Path, config: Config, name: str, ground: Ground) -> datetime | 
 # --- channels
 
 
-def _channels(call: Invocation, ground: Ground, loaded: Loaded) -> Iterator[WeaknessView]:
+def _channels(call: Invocation, ground: MachineFacts, loaded: Loaded) -> Iterator[WeaknessView]:
     for name, channel in loaded.config.channels.items():
         if channel.kind != "webhook":
             continue
@@ -374,7 +374,7 @@ def _channels(call: Invocation, ground: Ground, loaded: Loaded) -> Iterator[Weak
 # --- code
 
 
-def _modules(call: Invocation, ground: Ground, loaded: Loaded) -> Iterator[WeaknessView]:
+def _modules(call: Invocation, ground: MachineFacts, loaded: Loaded) -> Iterator[WeaknessView]:
     home, config = call.settings.home, loaded.config
     named = [str(in_home(home, one, key="gateway.python_path")) for one in config.gateway.python_path]
     yield from _places("modules_writable", "gateway.python_path", named, "a module")
@@ -407,7 +407,7 @@ def _nearest(path: Path) -> Path:
     return path
 
 
-def _installed(ground: Ground) -> Iterator[WeaknessView]:
+def _installed(ground: MachineFacts) -> Iterator[WeaknessView]:
     why = "another user could change the program that runs with the rights of the gateway"
     for place in ground.installed:
         problem = _untrusted(place)
@@ -418,7 +418,7 @@ def _installed(ground: Ground) -> Iterator[WeaknessView]:
 # --- agents
 
 
-def _agents(call: Invocation, ground: Ground, loaded: Loaded) -> Iterator[WeaknessView]:
+def _agents(call: Invocation, ground: MachineFacts, loaded: Loaded) -> Iterator[WeaknessView]:
     home, config = call.settings.home, loaded.config
     if ground.uid == 0 and (config.agents or config.tasks):
         who = ", ".join([*config.agents, *config.tasks][:5])
@@ -463,7 +463,7 @@ def _uid_of_gateway(home: Path) -> int:
 # --- the ledger
 
 
-def _store(call: Invocation, _ground: Ground, loaded: Loaded) -> Iterator[WeaknessView]:
+def _store(call: Invocation, _ground: MachineFacts, loaded: Loaded) -> Iterator[WeaknessView]:
     home, config = call.settings.home, loaded.config
     if call.settings.seal == "never":
         what = "store.seal is never: secrets in values of programs are stored readable"
@@ -493,7 +493,7 @@ def _store(call: Invocation, _ground: Ground, loaded: Loaded) -> Iterator[Weakne
 # --- units of systemd
 
 
-def _units(call: Invocation, ground: Ground, _loaded: Loaded) -> Iterator[WeaknessView]:
+def _units(call: Invocation, ground: MachineFacts, _loaded: Loaded) -> Iterator[WeaknessView]:
     home = call.settings.home
     for path in ground.units:
         try:

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.config import documents
-from holdfast.config.gateway import Config, InvalidField
-from holdfast.config.keys import ENTRIES, SECTIONS, SHORT_FORMS, Changes, changed, key_of, values
-from holdfast.config.known import keep_secrets
+from holdfast.config.keys import ENTRIES, SECTIONS, SHORT_FORMS, SettingChanges, changed, key_of, values
 from holdfast.config.places import SEAL_VARIABLE, STORE_VARIABLE, read_store_url
 from holdfast.config.refusals import expected, meaning, refusal, unknown
+from holdfast.config.secret_registration import keep_secrets
+from holdfast.config.sections import Config, InvalidField
 from holdfast.core.errors import SettingsError
 
 COMMAND_LINE = "the command line"
@@ -222,8 +222,8 @@ def camel(name: str) -> str:
 __all__ = [
     "COMMAND_LINE",
     "DEFAULT",
-    "Changes",
     "Loaded",
+    "SettingChanges",
     "camel",
     "changed",
     "is_settings_file",

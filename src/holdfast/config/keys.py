@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.config.commands import command_to_show
-from holdfast.config.gateway import (
+from holdfast.config.command_redaction import command_to_show
+from holdfast.config.places import without_password
+from holdfast.config.sections import (
     AgentSettings,
     ChannelSettings,
     Config,
@@ -19,7 +20,6 @@ from holdfast.config.gateway import (
     SecretSettings,
     TokenSettings,
 )
-from holdfast.config.places import without_password
 from holdfast.core.redaction import redact
 
 # Short forms: a section may be written as the value of its most frequent key.
@@ -39,7 +39,7 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
-class Applies(StrEnum):
+class ApplyMode(StrEnum):
     """When a changed setting takes effect."""
 
     # At once, or at its next use.
@@ -54,13 +54,13 @@ class Key(msgspec.Struct, frozen=True):
     """One key: `gateway.port`, or `agents.*.command` for that of every agent."""
 
     name: str
-    applies: Applies
+    applies: ApplyMode
     meaning: str
     # Its value may contain a password or a token, and is never shown in full.
     is_secret: bool = False
 
 
-_LIVE, _RESTART, _UP = Applies.LIVE, Applies.RESTART, Applies.UP
+_LIVE, _RESTART, _UP = ApplyMode.LIVE, ApplyMode.RESTART, ApplyMode.UP
 
 # In the order of the structs; a test compares the two.
 KEYS: tuple[Key, ...] = (
@@ -211,7 +211,7 @@ KEYS: tuple[Key, ...] = (
 _BY_NAME = {key.name: key for key in KEYS}
 
 
-class Changes(msgspec.Struct, frozen=True, kw_only=True):
+class SettingChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The changed keys, grouped by what their change needs."""
 
     live: list[str] = []
@@ -222,16 +222,16 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.live or self.restart or self.up)
 
 
-def changed(old: Config, new: Config) -> Changes:
+def changed(old: Config, new: Config) -> SettingChanges:
     """The difference between two settings. An added or removed agent, schedule or channel is one change."""
     before, after = values(old), values(new)
     names = list(dict.fromkeys([*_entries(old), *_entries(new)]))
     moved = [name for name in names if (name in _entries(old)) != (name in _entries(new))]
     keys = [key for key in after if key in before and before[key] != after[key]]
-    found: dict[Applies, list[str]] = {one: [] for one in Applies}
+    found: dict[ApplyMode, list[str]] = {one: [] for one in ApplyMode}
     for name in [*keys, *moved]:
         found[applies(name)].append(name)
-    return Changes(live=found[_LIVE], restart=found[_RESTART], up=found[_UP])
+    return SettingChanges(live=found[_LIVE], restart=found[_RESTART], up=found[_UP])
 
 
 def with_live(old: Config, new: Config) -> Config:
@@ -266,7 +266,7 @@ def key_of(name: str) -> Key | None:
     return _BY_NAME.get(name)
 
 
-def applies(name: str) -> Applies:
+def applies(name: str) -> ApplyMode:
     """What a change of a key needs; for a whole agent, schedule or channel, the most that any key needs."""
     key = key_of(name)
     if key is not None:

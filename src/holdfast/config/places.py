@@ -14,7 +14,7 @@ from holdfast import trust
 from holdfast.config import documents
 from holdfast.core.errors import HomeUnusable, SettingsError
 from holdfast.core.redaction import redact_text
-from holdfast.core.sealing import SealMode
+from holdfast.core.seal_mode import SealMode
 
 HOME_VARIABLE = "HOLDFAST_HOME"
 STORE_VARIABLE = "HOLDFAST_STORE"

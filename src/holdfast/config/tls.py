@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import trust
-from holdfast.config.gateway import TlsSettings
+from holdfast.config.sections import TlsSettings
 from holdfast.config.token import read_private
 from holdfast.core.errors import SettingsError
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast import trust
-from holdfast.config.gateway import ChannelSettings, TokenSettings
+from holdfast.config.sections import ChannelSettings, TokenSettings
 from holdfast.core.errors import SettingsError
 from holdfast.core.redaction import keep_secret
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast import trust
-from holdfast.config.gateway import InvalidField, Scope, TokenSettings
+from holdfast.config.sections import InvalidField, Scope, TokenSettings
 from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE, new_token, read_private
 from holdfast.core.errors import BadInput, NotFound, Refused, SettingsError
 

@@ -11,7 +11,7 @@ from holdfast.core.task import Failure, Origin
 from holdfast.core.transitions import DeliveryStatus
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeliveryText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a delivery sends: the text, and which entry of which transcript it is."""
 
     text: str
@@ -36,10 +36,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
     @property
-    def letter(self) -> Letter:
+    def letter(self) -> DeliveryText:
         """The decoded message. Raises msgspec.DecodeError."""
-        found = msgspec.json.decode(self.message, type=Letter | str)
-        return Letter(text=found) if isinstance(found, str) else found
+        found = msgspec.json.decode(self.message, type=DeliveryText | str)
+        return DeliveryText(text=found) if isinstance(found, str) else found
 
     @property
     def target(self) -> str:

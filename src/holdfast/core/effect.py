@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.clock import from_micros
 from holdfast.core.ids import EffectId, RunId, TaskId
-from holdfast.core.sealing import SEALED
+from holdfast.core.seal_mode import SEALED
 from holdfast.core.step import Step
 from holdfast.core.transitions import EffectStatus
 

@@ -78,7 +78,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     continuation: str | None = None
 
 
-class Fate(StrEnum):
+class InterruptionOutcome(StrEnum):
     """What recovery did with one interruption."""
 
     RESUMED = "resumed"
@@ -94,7 +94,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What recovery did with one interrupted run."""
 
     task_id: str
-    fate: Fate
+    fate: InterruptionOutcome
     run_id: str | None = None
     why: str | None = None
     # Whether it is a firing of a schedule that was interrupted and queued again.

@@ -21,13 +21,13 @@ from holdfast.core.known_secrets import (
     known_secrets,
     without_known_secrets,
 )
-from holdfast.core.scanner import has_hint, holds_secret
-from holdfast.core.secret_shapes import CURL_FLAG, PATTERNS, Pattern, is_plain, key_name
+from holdfast.core.secret_scanner import has_hint, holds_secret
+from holdfast.core.secret_shapes import CURL_FLAG, PATTERNS, SecretPattern, is_plain, key_name
 
 __all__ = [
     "PATTERNS",
     "REDACT_OFF_LOOP_BYTES",
-    "Pattern",
+    "SecretPattern",
     "hide_name",
     "holds_secret",
     "keep_secret",

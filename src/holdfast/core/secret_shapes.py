@@ -206,7 +206,7 @@ def _is_for_curl(match: re.Match[str]) -> bool:
     return bool(curl) and _compiled(r"(?<!\\)\n").search(flags) is None
 
 
-class Pattern(msgspec.Struct, frozen=True):
+class SecretPattern(msgspec.Struct, frozen=True):
     """One kind of secret: the group `secret` of the regex is replaced."""
 
     name: str
@@ -265,23 +265,27 @@ _ESCAPES = (
 )  # fmt: skip
 
 
-def _shape(name: str, finds: str, body: str, *, needs: str, prefix: str = "") -> Pattern:
+def _shape(name: str, finds: str, body: str, *, needs: str, prefix: str = "") -> SecretPattern:
     """A secret known by its own letters; a short prefix must not be the end of a longer word."""
     # The prefix comes before its lookbehind, because a search is fast only with a leading literal.
     # The letters of an escape such as \n or %20 do not belong to the word that follows it.
     escapes = "|".join(f"(?<={escape}{prefix})" for escape in _ESCAPES)
     begin = rf"{prefix}(?:(?<![A-Za-z0-9]{prefix})|{escapes})" if prefix else ""
     # Match the rest of the word, too, so that a second redaction does not find a new beginning there.
-    return Pattern(name, finds, rf"(?P<secret>{begin}{body}[A-Za-z0-9_-]*+)", re.ASCII, tuple(needs.split()))
+    return SecretPattern(
+        name, finds, rf"(?P<secret>{begin}{body}[A-Za-z0-9_-]*+)", re.ASCII, tuple(needs.split())
+    )
 
 
-def _context(name: str, finds: str, regex: str, *, needs: str = "", spans_lines: bool = False) -> Pattern:
+def _context(
+    name: str, finds: str, regex: str, *, needs: str = "", spans_lines: bool = False
+) -> SecretPattern:
     """A secret known by the text around it."""
-    return Pattern(name, finds, regex, re.ASCII | re.VERBOSE, tuple(needs.split(" ")), spans_lines)
+    return SecretPattern(name, finds, regex, re.ASCII | re.VERBOSE, tuple(needs.split(" ")), spans_lines)
 
 
 # In this order: patterns that span lines, secrets with a shape of their own, secrets known by their context.
-PATTERNS: tuple[Pattern, ...] = (
+PATTERNS: tuple[SecretPattern, ...] = (
     _context(
         "pem",
         "Private key blocks in PEM or PGP armour, whole or cut short",

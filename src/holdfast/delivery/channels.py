@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.channels import console
-from holdfast.channels.contract import Mouth
+from holdfast.channels.contract import ChannelSender
 from holdfast.channels.notify import Notify
 from holdfast.channels.webhook import Webhook
-from holdfast.config.gateway import ChannelSettings, Config
+from holdfast.config.sections import ChannelSettings, Config
 from holdfast.config.token import read_private
 from holdfast.core.clock import Clock
 from holdfast.core.errors import SettingsError
@@ -19,12 +19,14 @@ MIN_SECRET_CHARS = 16
 _RESERVED = frozenset({console.NAME, "cron", "system"})
 
 
-def mouths_of(config: Config, *, home: Path, environ: Mapping[str, str], clock: Clock) -> dict[str, Mouth]:
+def mouths_of(
+    config: Config, *, home: Path, environ: Mapping[str, str], clock: Clock
+) -> dict[str, ChannelSender]:
     """The channels that send answers, by name; the console is always there. Raises SettingsError.
 
     A webhook without a URL only receives: its answers are read in the transcript, as on the console.
     """
-    mouths: dict[str, Mouth] = {console.NAME: console.Console()}
+    mouths: dict[str, ChannelSender] = {console.NAME: console.Console()}
     for name, settings in config.channels.items():
         if name in _RESERVED:
             raise SettingsError(f"channels.{name}: the name is taken by the gateway itself; choose another")

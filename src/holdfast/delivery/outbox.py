@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from holdfast.channels.contract import CannotTell, Channel, Closing, Mouth, MouthOf, Undeliverable
+from holdfast.channels.contract import CannotTell, Channel, ChannelSender, Closing, PlainSender, Undeliverable
 from holdfast.core.clock import Clock
 from holdfast.core.delivery import Delivery
 from holdfast.core.errors import HoldfastError, NotDone, RetryAfter
@@ -54,7 +54,7 @@ class Outbox(PollingService):
         self,
         store: Store,
         clock: Clock,
-        channels: Mapping[str, Mouth | Channel],
+        channels: Mapping[str, ChannelSender | Channel],
         *,
         boot_id: str,
         every_s: float = EVERY_S,
@@ -254,16 +254,16 @@ class Outbox(PollingService):
             await self._put_back(delivery, "its channel was removed here before it could be sent")
         # One that may have gone out is left to a gateway that has the channel and can ask it.
 
-    def _mouth_of(self, delivery: Delivery) -> Mouth | None:
+    def _mouth_of(self, delivery: Delivery) -> ChannelSender | None:
         found = None if delivery.origin is None else self.channels.get(delivery.origin.channel)
-        return found if found is None or isinstance(found, Mouth) else MouthOf(found)
+        return found if found is None or isinstance(found, ChannelSender) else PlainSender(found)
 
-    async def _deliver(self, delivery: Delivery, mouth: Mouth) -> str:
+    async def _deliver(self, delivery: Delivery, mouth: ChannelSender) -> str:
         assert delivery.origin is not None
         async with asyncio.timeout(self._send_timeout_s):
             return await mouth.deliver(delivery.origin, delivery.letter, key=delivery.idempotency_key)
 
-    async def _settle_doubt(self, delivery: Delivery, mouth: Mouth, why: str) -> bool:
+    async def _settle_doubt(self, delivery: Delivery, mouth: ChannelSender, why: str) -> bool:
         """Ask the channel whether the message went out. False when it is safe to send it (again)."""
         try:
             async with asyncio.timeout(self._send_timeout_s):

@@ -22,8 +22,8 @@ from holdfast.app import Settings, open_reader
 from holdfast.config import HOME_VARIABLE, LEDGER_NAME, STORE_VARIABLE, MemoryPlace, SqlitePlace, StorePlace
 from holdfast.core.errors import HoldfastError, NoLedger, Refused, SettingsError
 from holdfast.core.transitions import TaskStatus, is_terminal
-from holdfast.demo.process import STEPS, Report
-from holdfast.demo.proof import Line, prove
+from holdfast.demo.process import STEPS, DemoReport
+from holdfast.demo.proof import ProofLine, prove
 from holdfast.views.text import one_line
 
 MAX_S = 300.0
@@ -50,7 +50,7 @@ class DemoView(msgspec.Struct, frozen=True, kw_only=True):
     killed_after_steps: int
     resume_ms: int | None
     took_s: float
-    lines: list[Line]
+    lines: list[ProofLine]
 
 
 def kill_and_resume(place: StorePlace | None, *, tasks: int, keep: bool, progress: DemoProgress) -> DemoView:
@@ -141,11 +141,11 @@ class _Process:
         assert self._process.stdout is not None
         self._process.stdout.close()
 
-    def reports(self) -> Iterator[Report]:
+    def reports(self) -> Iterator[DemoReport]:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             with contextlib.suppress(msgspec.DecodeError):  # a killed process may leave half a line
-                yield msgspec.json.decode(line, type=Report)
+                yield msgspec.json.decode(line, type=DemoReport)
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)

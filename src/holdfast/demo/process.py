@@ -33,7 +33,7 @@ BATCH = 500
 CAPACITY = 20_000
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DemoReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line that the process prints about its own progress."""
 
     what: str
@@ -47,7 +47,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
 
 
-Print = Callable[[Report], None]
+Print = Callable[[DemoReport], None]
 
 
 class DemoSteps:
@@ -75,7 +75,7 @@ def page_task(steps: DemoSteps, report: Print) -> hf.TaskDefinition[..., Any]:
         for name, call in calls.items():
             pid = await run.step(call, name, run.task_id)
             if pid == os.getpid():  # else the result was in the journal, and the step was not called
-                report(Report(what="step"))
+                report(DemoReport(what="step"))
         return page
 
     return write_page
@@ -94,7 +94,7 @@ async def work(settings: hf.Settings, *, owner: str, create: int, report: Print)
         role=TASK_NAME,
     ) as holdfast:
         open_ids = await holdfast.store.read(lambda tx: open_tasks(tx, owner))
-        report(Report(what="resumed", number=len(open_ids)))
+        report(DemoReport(what="resumed", number=len(open_ids)))
         steps.opened.set_result(holdfast)
         handles = [holdfast.handle(task_id) for task_id in open_ids]
         for first in range(0, create, BATCH):
@@ -122,7 +122,7 @@ def open_tasks(tx: Tx, owner: str) -> list[str]:
     return found
 
 
-def _print(report: Report) -> None:
+def _print(report: DemoReport) -> None:
     try:
         sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
         sys.stdout.buffer.flush()

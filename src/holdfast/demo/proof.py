@@ -9,8 +9,8 @@ import msgspec
 
 from holdfast.core.claim import Boot
 from holdfast.core.effect import Effect
+from holdfast.core.program_records import Mail
 from holdfast.core.run import RunRecord
-from holdfast.core.scope import Mail
 from holdfast.core.step import Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import CheckpointStatus, EffectStatus, RunStatus, TaskStatus
@@ -22,7 +22,7 @@ from holdfast.store.transaction import Tx
 PAGE = 500
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class ProofLine(msgspec.Struct, frozen=True, kw_only=True):
     """One count, and what it must be. A line without an expected number is for information only."""
 
     what: str
@@ -36,7 +36,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """Every line of the proof."""
 
-    lines: list[Line]
+    lines: list[ProofLine]
     # From the start of the second process to its last follow-up run.
     resume_ms: int | None
 
@@ -150,6 +150,6 @@ def _gather_effects(effects: list[Effect], found: Evidence) -> None:
     found.effects.update(effect.status.value for effect in effects)
 
 
-def _line(what: str, expected: int | None, found: int, *, or_more: bool = False) -> Line:
+def _line(what: str, expected: int | None, found: int, *, or_more: bool = False) -> ProofLine:
     holds = expected is None or (found >= expected if or_more else found == expected)
-    return Line(what=what, expected=expected, or_more=or_more, found=found, holds=holds)
+    return ProofLine(what=what, expected=expected, or_more=or_more, found=found, holds=holds)

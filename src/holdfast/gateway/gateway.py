@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.config import in_home
-from holdfast.config.gateway import Config
+from holdfast.config.sections import Config
 from holdfast.core.audit import AuditOutcome
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.clock import Clock
@@ -35,15 +35,15 @@ from holdfast.engine.client.handles import Holdfast
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import shielded
 from holdfast.engine.program.restart_requests import OnRestart, RestartAsk
-from holdfast.engine.recovery.rescue import Notary
+from holdfast.engine.recovery.rescue import RescueRecorder
 from holdfast.engine.worker.worker import Worker
 from holdfast.gateway.audit import AuditTrail
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import not_planned, planning, save_file
-from holdfast.gateway.pulse import Pulse
+from holdfast.gateway.pulse import HealthProbe
 from holdfast.gateway.readiness import NO_ASKER, Asker, Readiness, interruptions
 from holdfast.gateway.recovery import QUARANTINED, Recovery
-from holdfast.gateway.refusals import RefusalRecorder
+from holdfast.gateway.refused_restarts import RefusalRecorder
 from holdfast.gateway.serving import ended_by_force
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
@@ -62,7 +62,7 @@ RECENT = 100
 _MOST_TEXT = 2000
 
 
-class Standing(StrEnum):
+class GatewayPhase(StrEnum):
     STARTING = "starting"
     RECOVERING = "recovering"
     SERVING = "serving"
@@ -73,7 +73,7 @@ class Standing(StrEnum):
 class GatewayStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the gateway, as every door shows it."""
 
-    status: Standing
+    status: GatewayPhase
     boot_id: str
     pid: int
     started_at: datetime
@@ -118,7 +118,7 @@ class RestartAnswer(msgspec.Struct, frozen=True, kw_only=True):
     readiness: Readiness
 
 
-class Held(Protocol):
+class HoldableService(Protocol):
     """A service that can be told to begin nothing new, and to go on."""
 
     def hold(self) -> None: ...
@@ -134,7 +134,7 @@ class MakesWorker(Protocol):
         *,
         on_restart: OnRestart,
         on_let_go: Callable[[str, Task | None], None],
-        notary: Notary,
+        notary: RescueRecorder,
         troubles: TroubleLog,
     ) -> Worker: ...
 
@@ -165,7 +165,7 @@ class Gateway:
         inbox: Inbox,
         make_worker: MakesWorker,
         services: Sequence[Service] = (),
-        held: Sequence[Held] = (),
+        held: Sequence[HoldableService] = (),
         why_held: str | None = None,
         tell: Callable[[str], None] = lambda _event: None,
         trial: Callable[[], Awaitable[str | None]] | None = None,
@@ -179,7 +179,7 @@ class Gateway:
         self.holdfast = Holdfast(store, clock, tasks, owner=config.gateway.owner)
         self._life = life
         self._refusals = RefusalRecorder(store, clock)
-        self._pulse = Pulse(store, clock)
+        self._pulse = HealthProbe(store, clock)
         self.audit = AuditTrail(store, clock)
         # Shared, so that all services together log once that the ledger is away.
         self.troubles = TroubleLog()
@@ -205,7 +205,7 @@ class Gateway:
         self._wishes: asyncio.Queue[_Wish] = asyncio.Queue()
         # Restarts that runs of this process asked for and that are not decided yet, by request key.
         self._asking: dict[str, asyncio.Future[str | None]] = {}
-        self._standing = Standing.STARTING
+        self._standing = GatewayPhase.STARTING
         self._restart: Restart | None = None
         # How the process ends; a late stop still turns a restart into a stop.
         self.wants_restart = False
@@ -226,7 +226,7 @@ class Gateway:
     def status(self) -> GatewayStatus:
         """The status as it is known, without a check of the ledger; `look` makes one."""
         problem = self._pulse.problem or self.troubles.why_away
-        is_serving = self.is_ready.is_set() and self._standing is Standing.SERVING
+        is_serving = self.is_ready.is_set() and self._standing is GatewayPhase.SERVING
         return GatewayStatus(
             status=self._standing,
             boot_id=self._life.id,
@@ -375,7 +375,7 @@ class Gateway:
 
     def _want(self, wish: _Wish) -> None:
         """Queue a request for the loop that drains. After the drain, a stop can still replace a restart."""
-        if self._standing is not Standing.STOPPED:
+        if self._standing is not GatewayPhase.STOPPED:
             self._wishes.put_nowait(wish)
             return
         if self.wants_restart and not wish.wants_restart:
@@ -438,10 +438,10 @@ class Gateway:
         async with asyncio.TaskGroup() as group:
             beat = group.create_task(self._beat())
             try:
-                self._standing = Standing.RECOVERING
+                self._standing = GatewayPhase.RECOVERING
                 await self._take_up()
                 async with beside(self._worker), self._served():
-                    self._standing = Standing.SERVING
+                    self._standing = GatewayPhase.SERVING
                     self.is_ready.set()
                     self._tell("ready")
                     await self._serve()
@@ -515,7 +515,7 @@ class Gateway:
             for wish in wishes:
                 _decide(wish, why_not)
             return False
-        self._standing = Standing.DRAINING
+        self._standing = GatewayPhase.DRAINING
         self._tell("draining")
         for one in self._held:
             one.hold()
@@ -536,7 +536,7 @@ class Gateway:
             self._go_on(wishes, problem)
             return False
         await self._note_end(self._restart)
-        self._standing = Standing.STOPPED
+        self._standing = GatewayPhase.STOPPED
         self.wants_restart = all(wish.wants_restart for wish in wishes)
         # Also answer requests that arrived while the end was being noted.
         for wish in (*wishes, *self._waiting_wishes()):
@@ -649,7 +649,7 @@ class Gateway:
         for one in self._held:
             one.go_on()
         self.inbox.is_closed = False
-        self._standing = Standing.SERVING
+        self._standing = GatewayPhase.SERVING
         self._restart = None
         self._tell("ready")
         for wish in wishes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.channels.webhook import SIGNATURE_HEADER, read_inbound, read_signature, verify
-from holdfast.config.gateway import ChannelSettings
+from holdfast.config.sections import ChannelSettings
 from holdfast.core.clock import Clock
 from holdfast.core.errors import NotFound
 from holdfast.gateway.inbox import Inbox, Posted

@@ -17,7 +17,7 @@ ANSWER_S = 3.0
 FACT = "looked_at"
 
 
-class Pulse(Service):
+class HealthProbe(Service):
     """Checks with a small write, because reads also work on a full disk and on a read-only standby.
 
     It writes only when a door asks, so an idle gateway does not touch its disk.

@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import in_home
-from holdfast.config.gateway import RestartSettings
+from holdfast.config.sections import RestartSettings
 from holdfast.core.checkpoint import ResumeReason, decode_seed
 from holdfast.core.claim import DEFAULT_LEASE
 from holdfast.core.clock import Clock
-from holdfast.core.delivery import Delivery, Letter
+from holdfast.core.delivery import Delivery, DeliveryText
 from holdfast.core.errors import (
     HoldfastError,
     IllegalMove,
@@ -30,9 +30,9 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import DeliveryId, new_restart_id
 from holdfast.core.manifest import (
     CRASH,
-    Fate,
     Interruption,
     InterruptionKind,
+    InterruptionOutcome,
     Recovered,
     Restart,
     RestartOutcome,
@@ -240,8 +240,8 @@ class Recovery:
             fate, is_retry = await self._settle_cron(one)
         if one.parent is not None:
             await self._tell_parent(restart, one, one.parent)
-        if fate is Fate.FAILED and await self._tell_session(restart, one):
-            fate = Fate.TOLD
+        if fate is InterruptionOutcome.FAILED and await self._tell_session(restart, one):
+            fate = InterruptionOutcome.TOLD
         return Recovered(
             task_id=one.task.id,
             fate=fate,
@@ -250,7 +250,7 @@ class Recovery:
             is_retry=is_retry,
         )
 
-    async def _settle_cron(self, one: _Found) -> tuple[Fate, bool]:
+    async def _settle_cron(self, one: _Found) -> tuple[InterruptionOutcome, bool]:
         """Queue a firing again with its flag, or cancel it, as the settings say.
 
         Returns what became of it, and whether it has the flag.
@@ -261,7 +261,7 @@ class Recovery:
         firing = await self._store.write(lambda tx: self._requeue_or_cancel(tx, one.task, now))
         if self.settings.cron_retry_on_interrupt or _has_answered(firing):
             return one.fate, firing is not None and firing.is_retry
-        return Fate.CANCELLED, False
+        return InterruptionOutcome.CANCELLED, False
 
     def _requeue_or_cancel(self, tx: Tx, task: Task, now: datetime) -> Firing | None:
         """Flag or cancel the firing, and return it. One that has answered already is left to end."""
@@ -327,7 +327,11 @@ class Recovery:
             origin = one.task.origin
             if origin is None or origin.channel in _SILENT or one.interruption.kind is InterruptionKind.CHILD:
                 continue
-            if one.fate in {Fate.RESUMED, Fate.QUEUED, Fate.FAILED} and not _says_why_itself(one):
+            if one.fate in {
+                InterruptionOutcome.RESUMED,
+                InterruptionOutcome.QUEUED,
+                InterruptionOutcome.FAILED,
+            } and not _says_why_itself(one):
                 by_origin.setdefault(msgspec.json.encode(origin), one)
         now = self._clock.now()
 
@@ -346,7 +350,7 @@ class _Found(msgspec.Struct, frozen=True, kw_only=True):
 
     task: Task
     interruption: Interruption
-    fate: Fate
+    fate: InterruptionOutcome
     run: RunRecord | None
     parent: Task | None
     next_step: str | None
@@ -397,14 +401,14 @@ def _on_its_own(what: str) -> Iterator[None]:
         log.error("no notice about %s: %s", what, error)  # noqa: TRY400 - the message says it all
 
 
-def _fate(task: Task, run: RunRecord | None) -> Fate:
+def _fate(task: Task, run: RunRecord | None) -> InterruptionOutcome:
     if task.status is TaskStatus.CANCELLED:
-        return Fate.CANCELLED
+        return InterruptionOutcome.CANCELLED
     if task.has_ended:
-        return Fate.FAILED if _was_not_resumed(task) else Fate.ENDED
+        return InterruptionOutcome.FAILED if _was_not_resumed(task) else InterruptionOutcome.ENDED
     if run is None or run.status not in _UNDER_WAY:
-        return Fate.HELD
-    return Fate.QUEUED if run.resumes_run_id is None else Fate.RESUMED
+        return InterruptionOutcome.HELD
+    return InterruptionOutcome.QUEUED if run.resumes_run_id is None else InterruptionOutcome.RESUMED
 
 
 def _was_not_resumed(task: Task) -> bool:
@@ -421,7 +425,7 @@ def _says_why_itself(one: _Found) -> bool:
     # The message of a damaged task may be damaged as well, and then its session says nothing.
     is_damaged = one.task.failure is not None and one.task.failure.kind == RowDamaged.code
     is_session = one.interruption.kind is InterruptionKind.SESSION
-    return one.fate is Fate.FAILED and is_session and is_answer and not is_damaged
+    return one.fate is InterruptionOutcome.FAILED and is_session and is_answer and not is_damaged
 
 
 def _has_answered(firing: Firing | None) -> bool:
@@ -438,7 +442,7 @@ def _why(task: Task) -> str | None:
 
 
 def _notice(restart: Restart, one: _Found, digest: str, now: datetime) -> Delivery:
-    if one.fate is Fate.FAILED:
+    if one.fate is InterruptionOutcome.FAILED:
         text = f"Not resumed after restart: {_why(one.task) or 'it failed'}"
     elif one.next_step is None:
         text = "Resumed after restart; continuing."
@@ -449,7 +453,7 @@ def _notice(restart: Restart, one: _Found, digest: str, now: datetime) -> Delive
         task_id=one.task.id,
         idempotency_key=f"notice:{restart.id}:{digest}",
         origin=one.task.origin,
-        message=msgspec.json.encode(Letter(text=text, session_key=one.task.session_key)),
+        message=msgspec.json.encode(DeliveryText(text=text, session_key=one.task.session_key)),
         created_at=now,
         due_at=now,
         updated_at=now,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from holdfast.config.files import FOLDER, Loaded, is_settings_file, load
-from holdfast.config.gateway import Config
-from holdfast.config.keys import Changes, changed, with_live
+from holdfast.config.keys import SettingChanges, changed, with_live
+from holdfast.config.sections import Config
 from holdfast.core.errors import RestartBlocked, SettingsError
 from holdfast.engine.aio.service import Service
 
@@ -74,7 +74,7 @@ class Reload(Service):
         self._again_at = math.inf
         self._pause_s = 0.0
 
-    async def run_once(self) -> Changes:
+    async def run_once(self) -> SettingChanges:
         """Compare the settings on disk with those in effect, and apply the changes."""
         while True:
             changes = await self._read_and_apply()
@@ -86,7 +86,7 @@ class Reload(Service):
                 await self._on_restart(changes.restart)
                 return changes
 
-    async def _read_and_apply(self) -> Changes:
+    async def _read_and_apply(self) -> SettingChanges:
         """Apply live changes; returns all changes, those included."""
         # Stat before reading, so that a write in between counts as a change.
         self._seen = await asyncio.to_thread(_looks, self._home)

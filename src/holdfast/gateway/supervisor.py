@@ -25,20 +25,20 @@ import msgspec
 
 from holdfast.core.errors import HoldfastError
 from holdfast.core.spacing import Spacing, in_words
-from holdfast.gateway import absence, notify
+from holdfast.gateway import absence, sd_notify
 from holdfast.gateway.absence import Absence, Notice
 from holdfast.gateway.crashes import Crashes, SupervisorTimeouts
-from holdfast.gateway.notify import Notifier
+from holdfast.gateway.sd_notify import Notifier
 from holdfast.gateway.sockets import Sockets
-from holdfast.gateway.supervised import (
+from holdfast.gateway.supervisor_protocol import (
     LEDGER_AWAY,
     SETTINGS_UNUSABLE,
     STOPPED,
     VARIABLE,
     WANTS_RESTART,
+    GatewayReport,
     Said,
     Supervised,
-    Word,
 )
 
 log = logging.getLogger("holdfast")
@@ -51,7 +51,7 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)
 _RESTARTS = (signal.SIGUSR1, signal.SIGHUP)
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The supervisor's settings; read again each time it starts or stops a gateway."""
 
     drain_timeout_s: float = 90.0
@@ -75,7 +75,7 @@ class GatewayProcess:
         self.kill_at: float | None = None
         self._rest = b""
 
-    def words(self) -> Iterator[Word]:
+    def words(self) -> Iterator[GatewayReport]:
         """The words it has sent since the last call; never blocks."""
         with contextlib.suppress(BlockingIOError):
             while more := os.read(self.tell, MAX_WORDS_BYTES):
@@ -103,14 +103,14 @@ class Supervisor:
         command: Sequence[str],
         *,
         environ: Mapping[str, str],
-        terms: Callable[[], Terms] = Terms,
+        terms: Callable[[], SupervisorSettings] = SupervisorSettings,
         patience: SupervisorTimeouts | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._sockets = sockets
         self._command = list(command)
-        self._environ = {name: value for name, value in environ.items() if name not in notify.VARIABLES}
+        self._environ = {name: value for name, value in environ.items() if name not in sd_notify.VARIABLES}
         self._notifier = Notifier(environ)
         self._read_terms = terms
         self._terms = terms()
@@ -243,25 +243,25 @@ class Supervisor:
         if child.is_mute:
             self._selector.unregister(child.tell)
 
-    def _hear(self, child: GatewayProcess, word: Word) -> None:
+    def _hear(self, child: GatewayProcess, word: GatewayReport) -> None:
         child.heard_at = self._monotonic()
         match word:
-            case Word.ALIVE:
+            case GatewayReport.ALIVE:
                 if not child.is_stuck:
                     self._notifier.alive()
-            case Word.READY:
+            case GatewayReport.READY:
                 is_first = not self._was_ready
                 child.was_ready = self._was_ready = True
                 self._restarts_unready = 0
                 self._is_back()
                 if is_first:
                     self._announce()
-            case Word.HEALTHY:
+            case GatewayReport.HEALTHY:
                 child.was_healthy = True
                 self._crashes.forget()
-            case Word.QUARANTINED:
+            case GatewayReport.QUARANTINED:
                 self._crashes.explain()
-            case Word.DRAINING:
+            case GatewayReport.DRAINING:
                 self._drains(child)
 
     def _is_back(self) -> None:

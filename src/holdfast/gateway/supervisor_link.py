@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, MutableMapping
 
 from holdfast.gateway.signals import StopRequest
-from holdfast.gateway.supervised import VARIABLE, Supervised, Word, line_of
+from holdfast.gateway.supervisor_protocol import VARIABLE, GatewayReport, Supervised, line_of
 
 
 def keep_from_children(supervised: Supervised, environ: MutableMapping[str, str]) -> None:
@@ -32,8 +32,8 @@ def report_to(supervised: Supervised) -> Callable[[str], None]:
 
     def report(word: str) -> None:
         with contextlib.suppress(OSError):  # the supervisor is dead
-            os.write(supervised.tell_fd, line_of(Word(word)))
-        if word == Word.READY and announcements:
+            os.write(supervised.tell_fd, line_of(GatewayReport(word)))
+        if word == GatewayReport.READY and announcements:
             with contextlib.suppress(OSError, ValueError):  # stdout is closed
                 sys.stdout.write(announcements.pop())
                 sys.stdout.flush()

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.errors import BadInput
 from holdfast.gateway.crashes import SupervisorTimeouts
-from holdfast.gateway.supervised import SETTINGS_UNUSABLE
+from holdfast.gateway.supervisor_protocol import SETTINGS_UNUSABLE
 
 LABEL = "holdfast.gateway"
 # Longer than the supervisor needs to notice a stuck gateway, to end it, to wait and to start the next one.

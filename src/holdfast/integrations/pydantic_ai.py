@@ -27,9 +27,9 @@ import msgspec
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.effect import EffectClass
-from holdfast.core.effect_class import StepOptions, options_of, step, tool
 from holdfast.core.errors import BadInput, RetryAfter
 from holdfast.core.ids import new_token
+from holdfast.core.step_declarations import StepOptions, options_of, step, tool
 from holdfast.engine.program.author_api import Run
 
 try:
@@ -194,7 +194,7 @@ class AgentSteps(DurableOperationBackend[Mapping[str, Any]]):
         self, operation: DurableOperation[ParamsT, WireT, ResultT]
     ) -> BoundDurableOperation[ParamsT, WireT, ResultT]:
         name = self._namer.operation_name(operation.operation_id)
-        return Bound(operation, name, waits_when_limited=self._waits_when_limited)
+        return BoundOperation(operation, name, waits_when_limited=self._waits_when_limited)
 
     def config_for_tool(
         self,
@@ -210,7 +210,7 @@ class AgentSteps(DurableOperationBackend[Mapping[str, Any]]):
         return ()
 
 
-class Bound(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, WireT, ResultT]):
+class BoundOperation(BoundDurableOperation[ParamsT, WireT, ResultT], Generic[ParamsT, WireT, ResultT]):
     """One kind of operation; each call is a step."""
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.config.gateway import AgentSettings, Config
+from holdfast.config.sections import AgentSettings, Config
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope, clean_answer
 from holdfast.core.session import agent_task
@@ -16,7 +16,7 @@ from holdfast.engine.conversation.transcripts import hear, reply
 from holdfast.engine.program.author_api import Run
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.runtimes.command import secret_names, speaks_by_command
-from holdfast.runtimes.contract import AgentFailed, Heard, Speak
+from holdfast.runtimes.contract import AgentFailed, AgentInput, Speak
 from holdfast.runtimes.python import speaks_by_function, speaks_by_task
 from holdfast.store import Tx
 
@@ -99,10 +99,10 @@ def _definition(name: str, speak: Speak, options: Mapping[str, Any]) -> TaskDefi
     return TaskDefinition(answer_message, name=agent_task(name), **defaults | dict(options))
 
 
-async def _hear(run: Run, session_key: str, message_id: str, until: int) -> Heard:
+async def _hear(run: Run, session_key: str, message_id: str, until: int) -> AgentInput:
     """Read the message and its history; not a step, because neither ever changes."""
 
-    def read(tx: Tx) -> Heard:
+    def read(tx: Tx) -> AgentInput:
         asked, before = hear(
             tx,
             session_key=session_key,
@@ -111,7 +111,7 @@ async def _hear(run: Run, session_key: str, message_id: str, until: int) -> Hear
             until=until,
             limit=MAX_HISTORY,
         )
-        return Heard(message=Envelope.of(asked), history=tuple(map(Envelope.of, before)))
+        return AgentInput(message=Envelope.of(asked), history=tuple(map(Envelope.of, before)))
 
     return await run._store.read(read)  # noqa: SLF001 - the transcript is the run's to read
 

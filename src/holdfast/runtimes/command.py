@@ -10,16 +10,16 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import STORE_VARIABLE, in_home, without_password
-from holdfast.config.gateway import AgentSettings, Config
+from holdfast.config.sections import AgentSettings, Config
 from holdfast.config.token import TOKEN_VARIABLE
 from holdfast.core.checkpoint import SeedContext
-from holdfast.core.effect_class import options_of, tool
 from holdfast.core.errors import BadInput, SettingsError
 from holdfast.core.message import Envelope
 from holdfast.core.secret import Secret, secret
+from holdfast.core.step_declarations import options_of, tool
 from holdfast.engine.program.author_api import Run
 from holdfast.engine.program.secrets import PREFIX
-from holdfast.runtimes.contract import AgentFailed, Heard, Speak
+from holdfast.runtimes.contract import AgentFailed, AgentInput, Speak
 from holdfast.store.outer_keys import KEY_VARIABLE, NEW_KEY_VARIABLE
 from holdfast.tools.commands import ShellResult, shell
 
@@ -78,7 +78,7 @@ def speaks_by_command(
     # Never the directory where the gateway was started: its files are not trusted.
     otherwise = None if home is None else str(home)
 
-    async def speak(run: Run, heard: Heard) -> str | None:
+    async def speak(run: Run, heard: AgentInput) -> str | None:
         message = heard.message
         env: dict[str, str | Secret | None] = {
             **passed,

@@ -11,7 +11,7 @@ from holdfast.core.message import Envelope
 from holdfast.engine.program.author_api import Run
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
+class AgentInput(msgspec.Struct, frozen=True, kw_only=True):
     """The message to answer, and the earlier messages of its session, oldest first."""
 
     message: Envelope
@@ -19,7 +19,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Answers a message inside a run; what it does through the run is durable. None means no answer.
-Speak: TypeAlias = Callable[[Run, Heard], Awaitable[str | None]]
+Speak: TypeAlias = Callable[[Run, AgentInput], Awaitable[str | None]]
 
 
 class AgentFailed(Exception):

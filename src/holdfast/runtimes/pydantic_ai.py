@@ -20,7 +20,7 @@ from pydantic_core import to_json
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope, Role
 from holdfast.engine.program.author_api import Run
-from holdfast.runtimes.contract import Heard, Speak
+from holdfast.runtimes.contract import AgentInput, Speak
 
 
 def speaks_by_model(key: str, agent: Any) -> Speak:
@@ -36,7 +36,7 @@ def speaks_by_model(key: str, agent: Any) -> Speak:
             "give it Agent(…, name=…, capabilities=[HoldfastDurability()])"
         )
 
-    async def speak(run: Run, heard: Heard) -> str | None:
+    async def speak(run: Run, heard: AgentInput) -> str | None:
         async with durability.durable(run):
             result = await agent.run(heard.message.text, message_history=history_of(heard.history))
         output = result.output

@@ -7,12 +7,12 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.core.effect_class import options_of, step
 from holdfast.core.errors import SettingsError
 from holdfast.core.message import Envelope
+from holdfast.core.step_declarations import options_of, step
 from holdfast.engine.program.author_api import Run
 from holdfast.engine.program.definitions import TaskDefinition
-from holdfast.runtimes.contract import Heard, Speak
+from holdfast.runtimes.contract import AgentInput, Speak
 
 
 def speaks_by_function(key: str, fn: Any) -> Speak:
@@ -22,7 +22,7 @@ def speaks_by_function(key: str, fn: Any) -> Speak:
     wanted = _wanted(key, fn, inspect.signature(fn).parameters.values())
     declared = fn if options_of(fn).name is not None else step(fn, name="answer")
 
-    async def speak(run: Run, heard: Heard) -> str | None:
+    async def speak(run: Run, heard: AgentInput) -> str | None:
         said: str | None = await run.step(declared, **_given(wanted, heard))
         return said
 
@@ -34,14 +34,14 @@ def speaks_by_task(key: str, task: TaskDefinition[..., Any]) -> Speak:
     parameters = list(inspect.signature(task.fn).parameters.values())[1:]
     wanted = _wanted(key, task.fn, parameters)
 
-    async def speak(run: Run, heard: Heard) -> str | None:
+    async def speak(run: Run, heard: AgentInput) -> str | None:
         said: str | None = await task.fn(run, **_given(wanted, heard))
         return said
 
     return speak
 
 
-def _given(wanted: dict[str, str], heard: Heard) -> dict[str, Any]:
+def _given(wanted: dict[str, str], heard: AgentInput) -> dict[str, Any]:
     given = {"text": heard.message.text, "message": heard.message, "history": list(heard.history)}
     return {parameter: given[what] for parameter, what in wanted.items()}
 

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from cronsim import CronSim
 
-from holdfast.config.gateway import ScheduleSettings
+from holdfast.config.sections import ScheduleSettings
 from holdfast.core.clock import Clock, from_micros, to_micros
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.events import EventKind
@@ -25,7 +25,7 @@ from holdfast.core.session import session_key
 from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus
 from holdfast.engine.aio.service import Service
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.engine.conversation.transcripts import new_message, post, tell_fired
 from holdfast.store import Store, Tx, Write
 
@@ -41,7 +41,7 @@ MAX_MISSED = 100
 _FIRED_SOON_S = 0.05
 
 
-class Since(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleStart(msgspec.Struct, frozen=True, kw_only=True):
     """From when on a schedule counts with its present settings; earlier occurrences do not exist for it."""
 
     cron: str
@@ -83,7 +83,7 @@ class Cron(Service):
         self._lag = timedelta(0)
         self._is_held = False
         # As this process has it: another gateway may have another schedule with that name.
-        self._known: dict[str, Since] = {}
+        self._known: dict[str, ScheduleStart] = {}
         # The session of each schedule, and until when no other gateway was seen to fire it into another one.
         self._targets: dict[str, tuple[str, datetime]] = {}
 
@@ -150,7 +150,7 @@ class Cron(Service):
         self._check_target(name, session_key(settings.agent, settings.session), last, now)
         return since if last is None else max(since, last.occurrence_at)
 
-    async def _as_set(self, name: str, settings: ScheduleSettings, now: datetime) -> Since:
+    async def _as_set(self, name: str, settings: ScheduleSettings, now: datetime) -> ScheduleStart:
         """Read and written only at the start and when settings change: gateways whose settings differ must
         not overwrite each other's again and again."""
         fact, known = f"schedule {name}", self._known.get(name)
@@ -162,7 +162,7 @@ class Cron(Service):
                 log.warning("schedule %s was recorded as starting in the future; it starts now instead", name)
             elif known is not None:
                 log.info("schedule %s was changed (it was %s); it counts from now on", name, known.cron)
-            known = Since(
+            known = ScheduleStart(
                 cron=settings.cron, tz=settings.tz, is_enabled=settings.is_enabled, since=to_micros(now)
             )
             encoded = msgspec.json.encode(known).decode()
@@ -309,10 +309,10 @@ def _is_premature(firing: Firing, now: datetime) -> bool:
     return firing.status is FiringStatus.MISSED and firing.created_at > now + TOLERANCE
 
 
-def _read_since(text: str | None) -> Since | None:
+def _read_since(text: str | None) -> ScheduleStart | None:
     """None also for a value that cannot be read: then the schedule counts as new."""
     try:
-        return None if text is None else msgspec.json.decode(text, type=Since)
+        return None if text is None else msgspec.json.decode(text, type=ScheduleStart)
     except msgspec.DecodeError:
         return None
 

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.errors import RowDamaged
 from holdfast.core.payload import MAX_PAYLOAD_BYTES
-from holdfast.core.sealing import SEALED
+from holdfast.core.seal_mode import SEALED
 from holdfast.store.sealing import LedgerKey, Sealing
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from holdfast.core.clock import Clock
+    from holdfast.store.expected_schema import Index
     from holdfast.store.sealing import Sealing
-    from holdfast.store.shape import Index
     from holdfast.store.transaction import Tx
 
 T = TypeVar("T")

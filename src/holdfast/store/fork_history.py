@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.core.plan import Plan
-from holdfast.core.scope import LoopPosition
+from holdfast.core.program_records import LoopPosition
 from holdfast.core.step import Artifact, Note
 from holdfast.store.rows.journal import (
     row_from_artifact,

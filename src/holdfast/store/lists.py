@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.errors import Conflict
-from holdfast.core.scope import ListDelta, StoredValue
+from holdfast.core.program_records import ListDelta, StoredValue
 from holdfast.store.blobs import Packed, pack
 from holdfast.store.rows.journal import (
     delta_from_row,

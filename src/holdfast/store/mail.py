@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import TaskId
-from holdfast.core.scope import Mail
+from holdfast.core.program_records import Mail
 from holdfast.store.rows.journal import mail_from_row, row_from_mail
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.core.clock import to_micros
 from holdfast.core.message import Message
 from holdfast.store.contract import Row
-from holdfast.store.records import Prunable, PrunePosition, Walked
+from holdfast.store.records import Prunable, PrunePage, PrunePosition
 from holdfast.store.rows.conversation import message_from_row, row_from_message
 
 LAST_POSITION = 2**62
@@ -69,6 +69,6 @@ class MessageTable(Prunable[Message]):
         found = self._sql.all("messages_heard", params)
         return [message_from_row(row, self._sealing) for row in reversed(found)]
 
-    def old(self, *, older_than: datetime, kept: int, after: PrunePosition, limit: int) -> Walked:
+    def old(self, *, older_than: datetime, kept: int, after: PrunePosition, limit: int) -> PrunePage:
         """Messages that are no longer needed. The last `kept` messages of an active session stay."""
         return self._walk(older_than=older_than, after=after, limit=limit, kept=kept)

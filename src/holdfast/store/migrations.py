@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from holdfast.core.errors import SchemaMismatch
-from holdfast.store.shape import RESTORES, Index, Shape, shape_of
+from holdfast.store.expected_schema import RESTORES, Index, SchemaShape, shape_of
 
 SCHEMA_FILES = Path(__file__).parent / "schema"
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -121,7 +121,7 @@ def migrate(database: Migrating, known: Sequence[Migration], *, may_upgrade: boo
     return missing
 
 
-def _mend(database: Migrating, shape: Shape, *, may_upgrade: bool) -> None:
+def _mend(database: Migrating, shape: SchemaShape, *, may_upgrade: bool) -> None:
     shape.check_columns(database.columns())
     for index in shape.missing_indexes(database.indexes()):
         if may_upgrade:

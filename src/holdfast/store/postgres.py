@@ -18,6 +18,7 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import Refused, SettingsError, StoreUnavailable
 from holdfast.store.clock import LedgerClock, clock_for
 from holdfast.store.contract import Busy, JoinedWrite, Statements, Write
+from holdfast.store.expected_schema import Index, cannot_make
 from holdfast.store.hints import Hints
 from holdfast.store.migrations import Migration, load_migrations, migrate
 from holdfast.store.postgres_connection import (
@@ -33,7 +34,6 @@ from holdfast.store.postgres_connection import (
 )
 from holdfast.store.queries import load_queries
 from holdfast.store.sealing import NoKey, Sealing, Vault
-from holdfast.store.shape import Index, cannot_make
 from holdfast.store.topics import Topics
 from holdfast.store.transaction import Tx
 from holdfast.store.write_session import CommitUnknown

@@ -19,7 +19,7 @@ from holdfast.core.errors import BadInput, PageDamaged, SettingsError, SqlFailed
 from holdfast.store.contract import Execute, Params, Row
 from holdfast.store.queries import numbered
 from holdfast.store.rows.effects import IN_ORDER
-from holdfast.store.user_sql import DatabaseFailed, Lent, numbered_for_user, refused, sql_failed
+from holdfast.store.user_sql import DatabaseFailed, LentStatements, numbered_for_user, refused, sql_failed
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -375,7 +375,7 @@ class PostgresStatements:
     def lend(self, act: Callable[[Execute], T]) -> T:
         """The search path hides our tables, and no statement may contain the name of their schema."""
         self._link.command(b"SET LOCAL search_path = public")
-        answer = Lent(self._say).use(act)
+        answer = LentStatements(self._say).use(act)
         if not self._link.is_in_good_order:
             raise SqlFailed(
                 "InFailedSqlTransaction",

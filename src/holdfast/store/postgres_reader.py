@@ -9,11 +9,11 @@ import psycopg
 
 from holdfast.core.errors import NoLedger, Refused, StoreUnavailable
 from holdfast.store.clock import LedgerClock
+from holdfast.store.expected_schema import Index, problems_of_indexes, shape_of
 from holdfast.store.migrations import check_readable, load_migrations, missing_indexes
 from holdfast.store.postgres_connection import PostgresConnection, PostgresStatements, explain, read_url
 from holdfast.store.queries import load_queries
 from holdfast.store.sealing import NoKey, Vault
-from holdfast.store.shape import Index, problems_of_indexes, shape_of
 from holdfast.store.transaction import Tx
 from holdfast.store.verify import problems_of_catalog, verify
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.core.clock import to_micros
 from holdfast.core.errors import NotFound
 from holdfast.core.ids import QuestionId
-from holdfast.core.scope import Question
+from holdfast.core.program_records import Question
 from holdfast.store.rows.journal import question_from_row, row_from_question
 from holdfast.store.rows.reading import digest_of_late
 from holdfast.store.tasks import resolve

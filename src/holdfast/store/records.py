@@ -27,7 +27,7 @@ class PrunePosition(msgspec.Struct, frozen=True):
     id: str = ""
 
 
-class Walked(msgspec.Struct, frozen=True, kw_only=True):
+class PrunePage(msgspec.Struct, frozen=True, kw_only=True):
     """The records of a page that may be deleted, and where the next page begins; after the last page, the
     start."""
 
@@ -99,7 +99,7 @@ class Prunable(Records[R]):
         """Delete those that have ended; returns how many."""
         return len(self._sql.all(f"delete_{self.nouns}", {"ids": self._sql.pack(ids)})) if ids else 0
 
-    def _walk(self, *, older_than: datetime, after: PrunePosition, limit: int, **params: object) -> Walked:
+    def _walk(self, *, older_than: datetime, after: PrunePosition, limit: int, **params: object) -> PrunePage:
         """Of `limit` old records, those that may be deleted. Records that must stay are read once per round,
         not every time."""
         params |= {
@@ -110,4 +110,4 @@ class Prunable(Records[R]):
         }
         found = self._sql.all(f"{self.nouns}_to_prune", params)
         place = PrunePosition(int(found[-1][1]), found[-1][0]) if len(found) == limit else PrunePosition()
-        return Walked(ids=[row[0] for row in found if row[2]], place=place)
+        return PrunePage(ids=[row[0] for row in found if row[2]], place=place)

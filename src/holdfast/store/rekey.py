@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.core.errors import BadInput, KeyMissing, KeyProblem, KeyWrong, Refused
-from holdfast.core.sealing import SealMode
+from holdfast.core.seal_mode import SealMode
 from holdfast.store.contract import Store, Write
 from holdfast.store.outer_keys import NEW_KEY_VARIABLE, FileKey, read_key_file, read_text
 from holdfast.store.sealing import (

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.core.errors import CannotSeal, KeyLost, KeyMissing, KeyProblem, KeyWrong
 from holdfast.core.redaction import holds_secret
-from holdfast.core.sealing import SEALED, SealMode
+from holdfast.core.seal_mode import SEALED, SealMode
 from holdfast.store.contract import Busy
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from holdfast.core.errors import BadInput, NotFound, RowDamaged
 from holdfast.core.session import Session
 from holdfast.core.task import Origin
 from holdfast.store.contract import Row
-from holdfast.store.records import Prunable, PrunePosition, Walked
+from holdfast.store.records import Prunable, PrunePage, PrunePosition
 from holdfast.store.rows.conversation import row_from_session, session_from_row
 
 _LAST_MICROS = 2**62
@@ -113,7 +113,7 @@ class SessionTable(Prunable[Session]):
             found = self._sql.all("page_of_sessions_of_agent", params | {"agent": agent})
         return _readable(found)
 
-    def old(self, *, older_than: datetime, after: PrunePosition, limit: int) -> Walked:
+    def old(self, *, older_than: datetime, after: PrunePosition, limit: int) -> PrunePage:
         """Idle sessions without a message since then and with an empty transcript."""
         return self._walk(older_than=older_than, after=after, limit=limit)
 

@@ -19,12 +19,12 @@ from holdfast.core.clock import Clock, to_micros
 from holdfast.core.errors import HoldfastError, LedgerReplaced, StoreUnavailable
 from holdfast.store import checksums, wal, watermark
 from holdfast.store.contract import Busy, JoinedWrite, Write
+from holdfast.store.expected_schema import Index, cannot_make
 from holdfast.store.guard import FileGuard
 from holdfast.store.hints import Hints
 from holdfast.store.migrations import Migration, load_migrations, migrate
 from holdfast.store.queries import load_queries
 from holdfast.store.sealing import MemoryKey, NoKey, Sealing, Vault
-from holdfast.store.shape import Index, cannot_make
 from holdfast.store.sqlite_file import (
     BUSY_TIMEOUT_MS,
     Snapshots,

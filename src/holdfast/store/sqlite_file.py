@@ -21,11 +21,11 @@ from holdfast.core.errors import (
     StoreUnavailable,
 )
 from holdfast.store import checksums
+from holdfast.store.atomic_files import made_whole
 from holdfast.store.contract import Execute, Params, Row
-from holdfast.store.copies import made_whole
 from holdfast.store.sealing import Vault
 from holdfast.store.transaction import Tx
-from holdfast.store.user_sql import DatabaseFailed, Lent, our_tables, refused, sql_failed
+from holdfast.store.user_sql import DatabaseFailed, LentStatements, our_tables, refused, sql_failed
 
 T = TypeVar("T")
 
@@ -330,7 +330,7 @@ class UserStatements:
     def use(self, act: Callable[[Execute], T]) -> T:
         self._is_inside = True
         try:
-            answer = Lent(self._say).use(act)
+            answer = LentStatements(self._say).use(act)
         finally:
             self._is_inside = False
         if not self._connection.in_transaction:

@@ -10,10 +10,10 @@ from typing import TypeVar
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import NoLedger, PageDamaged, SchemaMismatch, StoreUnavailable
 from holdfast.store import checksums
+from holdfast.store.expected_schema import Index, problems_of_indexes, shape_of
 from holdfast.store.migrations import check_readable, load_migrations, missing_indexes
 from holdfast.store.queries import load_queries
 from holdfast.store.sealing import NoKey, Vault
-from holdfast.store.shape import Index, problems_of_indexes, shape_of
 from holdfast.store.sqlite_file import (
     Snapshots,
     connect_beside,

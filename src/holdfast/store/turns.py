@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import Conflict
-from holdfast.core.scope import FinishedTurn, LoopPosition
+from holdfast.core.program_records import FinishedTurn, LoopPosition
 from holdfast.store.contract import Params
 from holdfast.store.rows.journal import loop_from_row, row_from_loop, row_from_turn, turn_from_row
 

@@ -77,7 +77,7 @@ def numbered_for_user(sql: str) -> tuple[str, tuple[str, ...]]:
     return re.sub(_PARAMETER, number, sql), tuple(places)
 
 
-class Lent:
+class LentStatements:
     """Executes statements while one function of a program runs."""
 
     def __init__(self, say: Callable[[str, Params], list[Row]]) -> None:

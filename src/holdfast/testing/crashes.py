@@ -28,7 +28,7 @@ from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import NEVER, ClaimedRun, Claims
 from holdfast.engine.clocks.steady import ElapsedTime, steady_of
 from holdfast.engine.conversation.questions import answering
-from holdfast.engine.journal.scopes import Key, Past, load_pasts
+from holdfast.engine.journal.scopes import Key, TaskHistory, load_pasts
 from holdfast.engine.ledger.ledger import NewTask, creating, opened
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.program.effect_reviews import resolving
@@ -36,7 +36,7 @@ from holdfast.engine.program.effects import idempotency_key
 from holdfast.engine.program.live_run import RunHost, nanos_of
 from holdfast.engine.program.restart_requests import RestartAsk
 from holdfast.engine.program.run_phase import StopReason
-from holdfast.engine.program.steps import FREE, Doing, StepRunner
+from holdfast.engine.program.steps import FREE, StepCall, StepRunner
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.checkpoints import Checkpoints
 from holdfast.engine.recovery.rescue import Rescuer
@@ -322,7 +322,7 @@ class _World:
                     f"whether {effect.name} happened is unknown, but it is {found.status}, not in review"
                 )
 
-    def check_call(self, task_id: str, doing: Doing, ran: _Ran) -> None:
+    def check_call(self, task_id: str, doing: StepCall, ran: _Ran) -> None:
         """A step must not run again once its result is saved, nor an effect that may have happened."""
         if self.store.read_now(lambda tx: _is_remembered(tx, task_id, doing.key)):
             raise AssertionError(f"{ran.shown} runs again, although its result was saved")
@@ -544,23 +544,23 @@ class _Process:
             for one in claimed
         }
 
-    def _past_of(self, claimed: ClaimedRun) -> Past:
+    def _past_of(self, claimed: ClaimedRun) -> TaskHistory:
         task_id = claimed.task.id
         return self._world.store.read_now(lambda tx: load_pasts(tx, [task_id]))[task_id]
 
-    def _begin(self, claimed: ClaimedRun, past: Past) -> Execution:
+    def _begin(self, claimed: ClaimedRun, past: TaskHistory) -> Execution:
         definition = self._world.known[claimed.task.name]
         execution = Execution(self._place, claimed, definition, past, on_restart=_accepted)
         self._executions.append(execution)
         stepper = execution.program.stepper
 
-        async def call(doing: Doing) -> Any:
+        async def call(doing: StepCall) -> Any:
             return await self._watch(stepper, claimed.task.id, doing)
 
         stepper.call = call  # type: ignore[method-assign]
         return execution
 
-    async def _watch(self, stepper: StepRunner, task_id: str, doing: Doing) -> Any:
+    async def _watch(self, stepper: StepRunner, task_id: str, doing: StepCall) -> Any:
         is_effect = doing.effect is not None and doing.effect.effect_class not in FREE
         ran = _Ran(
             task_id=task_id, key=doing.key, is_effect=is_effect, life=self._number, idempotency_key=_key()
@@ -626,7 +626,7 @@ def _about(write: Any) -> str:
         return f"note outcome of {write.name}"
     words = name_of(write).rpartition(".")[2].replace("_", " ")
     cells = (cell.cell_contents for cell in getattr(write, "__closure__", None) or ())
-    about = [one.name for one in cells if isinstance(one, (Doing, Effect))]
+    about = [one.name for one in cells if isinstance(one, (StepCall, Effect))]
     return f"{words} of {about[0]}" if about else words
 
 

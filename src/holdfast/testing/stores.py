@@ -72,7 +72,7 @@ def crash() -> NoReturn:
     raise Crashed
 
 
-class StoreAround:
+class WrappingStore:
     """Base of stores that wrap another one; a subclass overrides what it changes."""
 
     def __init__(self, inner: Store) -> None:
@@ -133,7 +133,7 @@ class StoreAround:
         self.inner.close()
 
 
-class FailingStore(StoreAround):
+class FailingStore(WrappingStore):
     """A store that simulates the death of its process, or any other action, at chosen points of a scenario.
 
     With an empty plan it only records: run the scenario once, then once for each of `failpoints()`, each time
@@ -308,7 +308,7 @@ def name_of(write: Write[Any]) -> str:
     return str(getattr(write, "__qualname__", type(write).__qualname__))
 
 
-class RepeatingStore(StoreAround):
+class RepeatingStore(WrappingStore):
     """Runs every write a second time after its own commit, like a caller that lost the answer.
 
     Raises AssertionError unless the second run gives the same answer and changes nothing: no row, no event,

@@ -39,7 +39,13 @@ class CommandEnder(Service):
     """
 
     def __init__(
-        self, store: Store, clock: Clock, life: Life, directories: Iterable[Path], *, every_s: float = EVERY_S
+        self,
+        store: Store,
+        clock: Clock,
+        life: Life,
+        directories: Iterable[Path],
+        *,
+        every_s: float = EVERY_S,
     ) -> None:
         super().__init__(every_s=every_s)
         self._store = store

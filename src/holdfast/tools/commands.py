@@ -13,8 +13,16 @@ from pathlib import Path
 import msgspec
 
 from holdfast.config import default_home
-from holdfast.core.effect_class import DidNotHappen, Happened, Stopped, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput
+from holdfast.core.step_declarations import (
+    DidNotHappen,
+    Happened,
+    Stopped,
+    Unknown,
+    Verdict,
+    tool,
+    verifiable,
+)
 from holdfast.tools.errors import CommandCutShort, CommandFailed, CommandNotStarted, CommandTimedOut, shown
 from holdfast.tools.inputs import (
     check_directory,
@@ -25,7 +33,7 @@ from holdfast.tools.inputs import (
     receipt_key,
 )
 from holdfast.tools.receipts import CutShort, Outcome, Receipt, ReceiptMissing, make_directory
-from holdfast.tools.witness import Done, Order
+from holdfast.tools.witness import CommandOrder, Done
 
 MAX_OUTPUT_BYTES = 256 * 1024
 GRACE_S = 5.0
@@ -123,7 +131,7 @@ async def shell(
     return _result(done)
 
 
-async def run_with_receipt(key: str, order: Order, receipts: Path) -> Done:
+async def run_with_receipt(key: str, order: CommandOrder, receipts: Path) -> Done:
     """Run the command under this key; if it was run before, return that outcome."""
     receipt = Receipt(make_directory(receipts), key, order.seal_key)
     with receipt.held() as descriptor:
@@ -156,7 +164,7 @@ async def find_outcome(
         pause_s = min(pause_s * 1.5, _MOST_BETWEEN_LOOKS_S)
 
 
-async def _attend(order: Order) -> str:
+async def _attend(order: CommandOrder) -> str:
     """Pass the command to a witness and wait for it; returns what the witness printed as its own error."""
     try:
         witness = await _start_witness(order.started)
@@ -221,8 +229,8 @@ def _checked_order(
     env: object = None,
     timeout_s: object = None,
     stdin: object = None,
-) -> Order:
-    return Order(
+) -> CommandOrder:
+    return CommandOrder(
         started=-1,
         done="",
         argv=_checked_command(command),

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.config import default_home
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput, NotInRun, PayloadTooLarge, SettingsError
 from holdfast.core.payload import MAX_PAYLOAD_BYTES
+from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.tools.errors import FileChanged, FileNotWritten
 from holdfast.tools.inputs import check_directory, check_path, check_word, current_key
 
@@ -45,7 +45,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     status: os.stat_result
 
 
-class Spot(NamedTuple):
+class FileLocation(NamedTuple):
     """A file name in an open directory, so that nothing can redirect the path later."""
 
     directory: int
@@ -129,7 +129,7 @@ def verify_file(
 
 
 @contextlib.contextmanager
-def _held(target: Path, root: str | None) -> Iterator[Spot]:
+def _held(target: Path, root: str | None) -> Iterator[FileLocation]:
     """Open the directory of the file; it must be outside of the home. Raises FileNotWritten."""
     with contextlib.ExitStack() as opened:
         try:
@@ -145,7 +145,7 @@ def _held(target: Path, root: str | None) -> Iterator[Spot]:
             ) from error
         except OSError as error:
             raise FileNotWritten(str(target), _problem(error)) from error
-        yield Spot(directory, target.name, target)
+        yield FileLocation(directory, target.name, target)
 
 
 def _below(target: Path, root: Path, opened: contextlib.ExitStack) -> int:
@@ -198,7 +198,7 @@ def _check_outside_home(directory: int, target: Path, opened: contextlib.ExitSta
 # --- looking
 
 
-def _look(spot: Spot) -> Found | None:
+def _look(spot: FileLocation) -> Found | None:
     """The file at this spot; None when there is nothing. Raises FileNotWritten if it is not a plain file."""
     path = str(spot.path)
     try:
@@ -238,7 +238,7 @@ def _problem(error: OSError) -> str:
 # --- writing
 
 
-def _create(spot: Spot, content: bytes) -> None:
+def _create(spot: FileLocation, content: bytes) -> None:
     """Create the file, unless another program creates one meanwhile."""
     at = spot.directory
     unfinished = _write_beside(spot, content, mode=0o666)
@@ -261,7 +261,7 @@ def _create(spot: Spot, content: bytes) -> None:
         _remove(spot, unfinished)
 
 
-def _replace(spot: Spot, content: bytes, before: Found) -> None:
+def _replace(spot: FileLocation, content: bytes, before: Found) -> None:
     """Replace the old content, if the file has not changed since it was read."""
     at = spot.directory
     unfinished = _write_beside(spot, content, mode=0o600, like=before.status)
@@ -274,13 +274,13 @@ def _replace(spot: Spot, content: bytes, before: Found) -> None:
         _remove(spot, unfinished)
 
 
-def _remove(spot: Spot, unfinished: str) -> None:
+def _remove(spot: FileLocation, unfinished: str) -> None:
     """Remove the temporary file. If that fails, ignore it: the error would look as if nothing was written."""
     with contextlib.suppress(OSError):
         os.unlink(unfinished, dir_fd=spot.directory)
 
 
-def _remove_left_over(spot: Spot) -> None:
+def _remove_left_over(spot: FileLocation) -> None:
     """Remove the temporary file of an earlier process of this effect: it holds the content, perhaps with a
     password, where the user does not look for it."""
     begin = _beside(spot)
@@ -291,7 +291,7 @@ def _remove_left_over(spot: Spot) -> None:
                     _remove(spot, name)
 
 
-def _beside(spot: Spot) -> str | None:
+def _beside(spot: FileLocation) -> str | None:
     """The prefix of this effect's temporary files beside the file; None outside of an effect."""
     try:
         key = current_key()
@@ -300,7 +300,9 @@ def _beside(spot: Spot) -> str | None:
     return f".{spot.name[:100]}.{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}."
 
 
-def _write_beside(spot: Spot, content: bytes, *, mode: int, like: os.stat_result | None = None) -> str:
+def _write_beside(
+    spot: FileLocation, content: bytes, *, mode: int, like: os.stat_result | None = None
+) -> str:
     """Write the content durably to a hidden file in the same directory; a crash leaves that file behind."""
     begin = _beside(spot) or f".{spot.name[:100]}."
     unfinished = f"{begin}{secrets.token_hex(8)}{_ENDING}"
@@ -325,7 +327,7 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-def _sync(spot: Spot) -> None:
+def _sync(spot: FileLocation) -> None:
     descriptor = os.open(spot.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=spot.directory)
     try:
         os.fsync(descriptor)
@@ -334,7 +336,7 @@ def _sync(spot: Spot) -> None:
     _sync_directory(spot)
 
 
-def _sync_directory(spot: Spot) -> None:
+def _sync_directory(spot: FileLocation) -> None:
     """Make the new name itself durable."""
     os.fsync(spot.directory)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput, PayloadTooLarge
 from holdfast.core.payload import MAX_TEXT_BYTES
+from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.tools import git_config
 from holdfast.tools.errors import GitFailed, shown
 from holdfast.tools.inputs import check_directory, check_seconds, check_word, current_key

@@ -43,7 +43,7 @@ _ALWAYS = (
 _COUNT = "GIT_CONFIG_COUNT"
 
 
-class Entry(NamedTuple):
+class GitConfigEntry(NamedTuple):
     """One value of the configuration of git, and its scope: the file that sets it."""
 
     scope: str
@@ -51,10 +51,12 @@ class Entry(NamedTuple):
     value: str
 
 
-def entries(listed: str) -> list[Entry]:
+def entries(listed: str) -> list[GitConfigEntry]:
     """What `git config --null --show-scope --list` printed."""
     parts = listed.split("\0")
-    return [Entry(scope, *_split(said)) for scope, said in zip(parts[::2], parts[1::2], strict=False)]
+    return [
+        GitConfigEntry(scope, *_split(said)) for scope, said in zip(parts[::2], parts[1::2], strict=False)
+    ]
 
 
 def _split(said: str) -> tuple[str, str]:
@@ -62,12 +64,12 @@ def _split(said: str) -> tuple[str, str]:
     return key, value
 
 
-def cannot_be_kept_off(found: Sequence[Entry]) -> str | None:
+def cannot_be_kept_off(found: Sequence[GitConfigEntry]) -> str | None:
     """The key of a program in the repository's own config that cannot be turned off, or None."""
     return next((one.key for one in found if one.scope in _ITS_OWN and _REFUSED.fullmatch(one.key)), None)
 
 
-def overrides(found: Sequence[Entry], environ: Mapping[str, str]) -> list[tuple[str, str]]:
+def overrides(found: Sequence[GitConfigEntry], environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """The settings that override those of the repository: the user's own, or a harmless value."""
     users = {one.key: one.value for one in found if one.scope not in _ITS_OWN}
     if environ.get("GIT_SSH"):  # git prefers any setting to this variable

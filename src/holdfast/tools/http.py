@@ -20,9 +20,9 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 import msgspec
 
 from holdfast.core.clock import SystemClock
-from holdfast.core.effect_class import keyed, read, tool
 from holdfast.core.errors import BadInput, PayloadTooLarge, RetryAfter
 from holdfast.core.payload import MAX_PAYLOAD_BYTES
+from holdfast.core.step_declarations import keyed, read, tool
 from holdfast.tools import addresses
 from holdfast.tools.addresses import Address
 from holdfast.tools.errors import HttpFailed, HttpNotSent, shown
@@ -200,7 +200,7 @@ def _retry_after_s(response: HttpResponse) -> float | None:
 
 async def exchange(request: HttpRequest, timeout_s: float) -> HttpResponse:
     """Send and receive in a thread; if the caller is cancelled, the thread ends, too."""
-    one = Exchange(request, timeout_s)
+    one = HttpExchange(request, timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
             return await asyncio.to_thread(one.perform)
@@ -213,7 +213,7 @@ async def exchange(request: HttpRequest, timeout_s: float) -> HttpResponse:
         raise
 
 
-class Exchange:
+class HttpExchange:
     """One request and its answer, redirects included."""
 
     def __init__(self, request: HttpRequest, timeout_s: float) -> None:

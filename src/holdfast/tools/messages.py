@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from holdfast.channels.contract import CannotTell, Channel
-from holdfast.core.effect_class import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput
 from holdfast.core.payload import check_line, check_words
+from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown, Verdict, tool, verifiable
 from holdfast.tools.inputs import current_key
 
 _MAX_ID_CHARS = 1000

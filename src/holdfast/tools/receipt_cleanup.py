@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.core.clock import Clock
 from holdfast.engine.aio.service import Service
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.store import Store
 from holdfast.tools.receipts import old_receipts, prune_receipts
 

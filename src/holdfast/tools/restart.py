@@ -9,10 +9,10 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.effect_class import DidNotHappen, Happened, Verdict, tool, verifiable
 from holdfast.core.errors import BadInput, NotInRun
 from holdfast.core.payload import check_text
 from holdfast.core.session import agent_of
+from holdfast.core.step_declarations import DidNotHappen, Happened, Verdict, tool, verifiable
 from holdfast.tools.inputs import current_key
 
 

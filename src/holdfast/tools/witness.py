@@ -36,7 +36,7 @@ _WAITS_FOR_SPACE_S = 24 * 3600.0
 _STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class CommandOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What to run, and where to record how it ended."""
 
     # The descriptor of the receipt, locked by the process that gave the order.
@@ -89,7 +89,7 @@ class Began(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def main() -> None:
     """Read the order from standard input; ignore an incomplete one: its starter died."""
-    Witness(msgspec.json.decode(sys.stdin.buffer.read(), type=Order)).attend()
+    Witness(msgspec.json.decode(sys.stdin.buffer.read(), type=CommandOrder)).attend()
 
 
 class Capture:
@@ -137,7 +137,7 @@ class Capture:
 class Witness:
     """One command from its start to its receipt."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: CommandOrder) -> None:
         self._order = order
         self._has_timed_out = False
         self._was_stopped = False

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast.config.files import DEFAULT, Loaded
-from holdfast.config.gateway import Config
-from holdfast.config.keys import ANY, KEYS, SECTIONS, Applies, defaults, fit_to_show, key_of, values
+from holdfast.config.keys import ANY, KEYS, SECTIONS, ApplyMode, defaults, fit_to_show, key_of, values
+from holdfast.config.sections import Config
 from holdfast.views.health import CheckStatus, CheckView
 from holdfast.views.text import clean_json, one_line
 
@@ -21,7 +21,7 @@ class SettingView(msgspec.Struct, frozen=True, kw_only=True):
     # A path, an environment variable, `the command line` or `default`.
     source: str
     default: Any
-    applies: Applies
+    applies: ApplyMode
     meaning: str
 
     @classmethod
@@ -66,7 +66,7 @@ class RunningSettingView(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     value: Any
     default: Any
-    applies: Applies
+    applies: ApplyMode
     meaning: str
 
 

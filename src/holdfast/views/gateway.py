@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.hold import Hold
-from holdfast.core.manifest import Fate, Interruption, Restart
+from holdfast.core.manifest import Interruption, InterruptionOutcome, Restart
 from holdfast.views.errors import ErrorView
 from holdfast.views.text import maybe_line, one_line
 
@@ -364,7 +364,7 @@ class HealthView(msgspec.Struct, frozen=True, kw_only=True):
     ts: int
 
 
-def _counted(names: Sequence[str | Fate]) -> dict[str, int]:
+def _counted(names: Sequence[str | InterruptionOutcome]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name in names:
         counts[str(name)] = counts.get(str(name), 0) + 1

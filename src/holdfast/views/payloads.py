@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.redaction import holds_secret
-from holdfast.core.sealing import SEALED
+from holdfast.core.seal_mode import SEALED
 from holdfast.core.step import failure_in_payload
 from holdfast.core.task import Failure
 from holdfast.views.text import MAX_TEXT_CHARS, bounded, clean_json, clip, one_line, safe

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.scope import LoopPosition, StoredValue
+from holdfast.core.program_records import LoopPosition, StoredValue
 from holdfast.core.task import Task
 from holdfast.views.payloads import PayloadView
 from holdfast.views.text import maybe_line, one_line

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.scope import Question
+from holdfast.core.program_records import Question
 from holdfast.core.task import Task
 from holdfast.views.payloads import PayloadView
 from holdfast.views.text import bounded, maybe_line, one_line

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from holdfast.core.effect import Effect
+from holdfast.core.program_records import Question
 from holdfast.core.run import Queue, RunRecord
-from holdfast.core.scope import Question
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.views.text import bounded, one_line

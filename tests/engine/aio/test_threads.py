@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from holdfast.engine.aio.threads import AtWork
+from holdfast.engine.aio.threads import EffectsInThreads
 
 
 async def test_an_effect_is_at_work_until_the_last_of_its_calls_has_ended() -> None:
-    at_work, gates = AtWork(), [threading.Event(), threading.Event()]
+    at_work, gates = EffectsInThreads(), [threading.Event(), threading.Event()]
     entered = [threading.Event(), threading.Event()]
 
     def do(number: int) -> None:
@@ -36,7 +36,7 @@ async def test_an_effect_is_at_work_until_the_last_of_its_calls_has_ended() -> N
 
 
 async def test_what_is_no_effect_is_not_noted_and_what_is_over_is_not_waited_for() -> None:
-    at_work = AtWork()
+    at_work = EffectsInThreads()
     with at_work.doing(None):
         assert not at_work
 

@@ -48,7 +48,10 @@ async def test_a_life_that_ended_is_dead_for_everyone(store: Store, clock: FakeC
 async def test_a_lock_file_that_was_removed_proves_nothing(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
-    one, two = await Life.begin(store, clock, locks=tmp_path), await Life.begin(store, clock, locks=tmp_path)
+    one, two = (
+        await Life.begin(store, clock, locks=tmp_path),
+        await Life.begin(store, clock, locks=tmp_path),
+    )
     for path in list_of(tmp_path):
         path.unlink()
 
@@ -106,7 +109,10 @@ async def test_a_boot_that_ends_while_another_buries_it_keeps_its_file_to_itself
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
     """Its end is noted, and its process has not let go of its lock yet."""
-    one, two = await Life.begin(store, clock, locks=tmp_path), await Life.begin(store, clock, locks=tmp_path)
+    one, two = (
+        await Life.begin(store, clock, locks=tmp_path),
+        await Life.begin(store, clock, locks=tmp_path),
+    )
     await store.write(lambda tx: tx.boots.end(one.id, now=clock.now()))
     ended = await store.read(lambda tx: tx.boots.get(one.id))
     assert ended is not None
@@ -233,7 +239,10 @@ def list_of(directory: Path) -> list[Path]:
 
 
 async def test_without_a_place_for_locks_only_leases_tell(store: Store, clock: FakeClock) -> None:
-    one, two = await Life.begin(store, clock, locks=None), await Life.begin(store, clock, locks=None)
+    one, two = (
+        await Life.begin(store, clock, locks=None),
+        await Life.begin(store, clock, locks=None),
+    )
 
     assert not two.has_died(one.boot)
 
@@ -251,7 +260,10 @@ async def test_a_boot_that_nobody_knows_is_not_called_dead(
 
 
 async def test_a_living_boot_cannot_be_buried(store: Store, clock: FakeClock, tmp_path: Path) -> None:
-    one, two = await Life.begin(store, clock, locks=tmp_path), await Life.begin(store, clock, locks=tmp_path)
+    one, two = (
+        await Life.begin(store, clock, locks=tmp_path),
+        await Life.begin(store, clock, locks=tmp_path),
+    )
     before = dump(store)
 
     with pytest.raises(StoreUnavailable):

@@ -17,7 +17,7 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import Claims
 from holdfast.engine.clocks.steady import steady_of
 from holdfast.store import Store, Write
-from holdfast.testing import FakeClock, StoreAround
+from holdfast.testing import FakeClock, WrappingStore
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
@@ -25,7 +25,7 @@ from tests.engine.tables import dump
 T = TypeVar("T")
 
 
-class Slow(StoreAround):
+class Slow(WrappingStore):
     """A store that answers five seconds after it was asked."""
 
     def __init__(self, inner: Store, clock: FakeClock) -> None:

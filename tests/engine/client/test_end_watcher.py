@@ -14,14 +14,14 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.client import end_watcher
 from holdfast.engine.client.end_watcher import EndWatcher
 from holdfast.store import Store, Tx
-from holdfast.testing import StoreAround
+from holdfast.testing import WrappingStore
 from tests.builders import later, stored_run
 from tests.engine.workers import soon, until
 
 T = TypeVar("T")
 
 
-class Flaky(StoreAround):
+class Flaky(WrappingStore):
     """A store whose reads fail as often as it is told to."""
 
     failures = 0

@@ -20,13 +20,13 @@ from holdfast.core.transitions import (
     SessionStatus,
     TaskStatus,
 )
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.engine.conversation.transcripts import new_message, post
 from holdfast.engine.ledger.retention import (
     CONVERSATIONS_KEPT,
     Forgotten,
     Pruner,
-    Walk,
+    RetentionPosition,
     pruning_conversations,
 )
 from holdfast.runtimes.agents import MAX_HISTORY
@@ -52,7 +52,7 @@ SETTLED = [M.ANSWERED, M.FAILED, M.NOTED]
 
 
 def prune(store: Store, *, now: datetime = OLD, **options: Any) -> Forgotten:
-    return store.write_now(pruning_conversations(now=now, walk=Walk(), **options))[0]
+    return store.write_now(pruning_conversations(now=now, walk=RetentionPosition(), **options))[0]
 
 
 def transcript(store: Store, *statuses: MessageStatus, **session: Any) -> list[Message]:
@@ -322,7 +322,7 @@ def test_one_pass_is_bounded_and_the_next_goes_on_from_there(store: Store) -> No
     store.write_now(lambda tx: tx.sessions.create(a_session(key="agent:scholar:old", last_position=4)))
     store.write_now(lambda tx: [tx.messages.create(one) for one in others])
 
-    walk, passes = Walk(), []
+    walk, passes = RetentionPosition(), []
     for _ in range(4):
         forgotten, walk = store.write_now(pruning_conversations(now=OLD, walk=walk, limit=2))
         passes.append(forgotten.messages)
@@ -334,7 +334,7 @@ def test_one_pass_is_bounded_and_the_next_goes_on_from_there(store: Store) -> No
 
 def test_a_process_that_dies_anywhere_in_a_pass_leaves_all_of_it_or_nothing(store: Store) -> None:
     everything_old(store)
-    write = pruning_conversations(now=OLD, walk=Walk())
+    write = pruning_conversations(now=OLD, walk=RetentionPosition())
     recording = FailingStore(store)
     with pytest.raises(_Undone):
         recording.write_now(lambda tx: _undo(write, tx))
@@ -376,7 +376,7 @@ async def test_who_speaks_while_his_session_is_being_forgotten_is_heard(shared: 
     store = shared
     transcript(store, updated_at=START)
     is_locked, may_go_on = threading.Event(), threading.Event()
-    write = pruning_conversations(now=OLD, walk=Walk())
+    write = pruning_conversations(now=OLD, walk=RetentionPosition())
 
     def prune_slowly(tx: Tx) -> Forgotten:
         forgotten, _ = write(tx)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from holdfast.core.effect_class import step
 from holdfast.core.errors import Drift
+from holdfast.core.step_declarations import step
 from holdfast.engine.journal.codec import Codec, codec_of
 
 if TYPE_CHECKING:

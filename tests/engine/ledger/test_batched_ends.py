@@ -20,7 +20,7 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.batched_ends import BatchedEnds, GoodEnd, NotAll, ending
 from holdfast.engine.worker.worker import CROWD
 from holdfast.store import Store, Tx, Write
-from holdfast.testing import StoreAround, name_of
+from holdfast.testing import WrappingStore, name_of
 from tests.builders import later, running_run
 from tests.conftest import Ledger
 from tests.crash.invariants import assert_ledger_is_whole, contents_of
@@ -34,7 +34,7 @@ TOGETHER = "ending.<locals>.end_all"
 ALONE = "Execution._ending.<locals>.end"
 
 
-class CountingStore(StoreAround):
+class CountingStore(WrappingStore):
     """Tells what is written, and may be away for one kind of write."""
 
     def __init__(self, inner: Store) -> None:
@@ -153,7 +153,7 @@ async def test_parents_go_on_when_their_children_end_together(store: Store) -> N
     assert_ledger_is_whole(store, is_at_rest=True)
 
 
-class Stuck(StoreAround):
+class Stuck(WrappingStore):
     """A store whose writes never end."""
 
     def __init__(self, inner: Store) -> None:

@@ -13,7 +13,7 @@ from holdfast.core.errors import FeedGap, KeyConflict, NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus, TaskStatus
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION
 from holdfast.engine.ledger.retention import EVENTS_KEPT, Forgotten, Pruner, pruning, pruning_checkpoints
 from holdfast.store import Tx

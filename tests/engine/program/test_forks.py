@@ -12,7 +12,7 @@ import holdfast as hf
 from holdfast.core.effect import Effect
 from holdfast.core.errors import EffectsInTheWay
 from holdfast.core.events import EventKind
-from holdfast.core.scope import TurnMarks
+from holdfast.core.program_records import TurnMarks
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.program.forks import forking, kept_of, look_at
 from holdfast.store import Store

@@ -11,7 +11,7 @@ import msgspec
 
 import holdfast as hf
 from holdfast.core.payload import digest_of
-from holdfast.core.sealing import SealMode
+from holdfast.core.seal_mode import SealMode
 from holdfast.engine.journal.codec import input_digest
 from holdfast.engine.journal.scopes import digest_of_values
 from holdfast.store.blobs import INLINE_BYTES

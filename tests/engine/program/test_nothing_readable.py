@@ -14,7 +14,7 @@ import pytest
 
 import holdfast as hf
 from holdfast.core.effect import Decision
-from holdfast.core.sealing import SealMode
+from holdfast.core.seal_mode import SealMode
 from holdfast.engine.conversation.transcripts import new_message, post
 from holdfast.store.blobs import INLINE_BYTES
 from holdfast.testing import Crashed

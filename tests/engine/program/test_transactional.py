@@ -17,7 +17,7 @@ from holdfast.store import Store, Tx, Write
 from holdfast.store.contract import Execute
 from holdfast.store.user_sql import check_statement, numbered_for_user, our_tables
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, memory_store, name_of
-from holdfast.testing.stores import RecordedWrite, StoreAround
+from holdfast.testing.stores import RecordedWrite, WrappingStore
 from tests.engine.tables import execute, query
 from tests.engine.workers import carrying, soon
 
@@ -316,7 +316,7 @@ async def test_killed_at_every_point_of_its_write_it_is_done_exactly_once(
         assert rows_of(store) == [(name, 3)], str(point)
 
 
-class AskingAgain(StoreAround):
+class AskingAgain(WrappingStore):
     """The answer to the step's own write is lost once, so that it is asked for again."""
 
     async def write(self, write: Write[T]) -> T:

@@ -13,7 +13,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.client.handles import Handle
-from holdfast.engine.recovery.follow_up import FAILED_STEPS, MOST_STEPS, go_on, may_go_on, naming_steps
+from holdfast.engine.recovery.reopen import FAILED_STEPS, MOST_STEPS, go_on, may_go_on, naming_steps
 from holdfast.engine.recovery.resume import retrying
 from holdfast.testing import Crashed, crash_everywhere
 from tests.builders import a_task

@@ -22,7 +22,7 @@ from holdfast.engine.worker.drain import Drain
 from holdfast.engine.worker.worker import Worker
 from holdfast.store import Store, Write
 from holdfast.store.journal import SaveStep
-from holdfast.testing import FakeClock, StoreAround
+from holdfast.testing import FakeClock, WrappingStore
 from tests.conftest import Ledger
 from tests.engine.workers import (
     Stage,
@@ -397,7 +397,7 @@ async def test_a_drain_waits_until_what_a_thread_gave_is_saved(
             has_looked.set()
         return time_left(drain, began_at)
 
-    class Slow(StoreAround):
+    class Slow(WrappingStore):
         async def write(self, write: Write[T]) -> T:
             if isinstance(write, SaveStep):
                 await has_looked.wait()

@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.core.errors import HoldfastError
 from holdfast.gateway.crashes import SupervisorTimeouts
 from holdfast.gateway.sockets import listen
-from holdfast.gateway.supervisor import Supervisor, Terms, become_gateway
+from holdfast.gateway.supervisor import Supervisor, SupervisorSettings, become_gateway
 
 log = logging.getLogger("stage")
 
@@ -59,7 +59,7 @@ def main() -> int:
         sockets,
         order["command"],
         environ=os.environ,
-        terms=lambda: Terms(**order.get("terms", {}) | changed_terms(Path(order["home"]))),
+        terms=lambda: SupervisorSettings(**order.get("terms", {}) | changed_terms(Path(order["home"]))),
         patience=SupervisorTimeouts(**order.get("patience", {})),
     )
     supervisor.urls = sockets.urls

@@ -11,7 +11,7 @@ from typing import Protocol
 log = logging.getLogger("holdfast")
 
 
-class Work(Protocol):
+class BackgroundWork(Protocol):
     async def run(self) -> None:
         """Until told to stop; complete when it returns."""
         ...
@@ -24,7 +24,7 @@ class Work(Protocol):
 
 
 @contextlib.asynccontextmanager
-async def beside(work: Work) -> AsyncIterator[None]:
+async def beside(work: BackgroundWork) -> AsyncIterator[None]:
     """Run the work while the body runs, and stop it when the body ends; it is complete on return.
 
     What the body raises is raised, also if it is cancelled; a second cancel makes the work hurry. If the work

@@ -18,7 +18,7 @@ T = TypeVar("T")
 _Call = tuple["Future[Any]", Callable[[], Any]]
 
 
-class AtWork:
+class EffectsInThreads:
     """Effects that threads of this process are doing, by their keys; thread-safe.
 
     A thread cannot be interrupted: it goes on when its run has lost its claim.

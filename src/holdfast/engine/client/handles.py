@@ -13,7 +13,7 @@ from holdfast.core.effect import Decision
 from holdfast.core.errors import BadInput, TaskFailed
 from holdfast.core.events import Event
 from holdfast.core.ids import check_id, new_token
-from holdfast.core.scope import Question
+from holdfast.core.program_records import Question
 from holdfast.core.task import DEFAULT_PRIORITY, Origin, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.claims import unknown_names
@@ -26,7 +26,7 @@ from holdfast.engine.program.definitions import Call, TaskDefinition, checked_ca
 from holdfast.engine.program.effect_reviews import resolving
 from holdfast.engine.program.forks import Compensate, Effects, fork
 from holdfast.engine.program.waits import sending
-from holdfast.engine.recovery.retry import Retried, retrying_task
+from holdfast.engine.recovery.operator_retry import Retried, retrying_task
 from holdfast.store import Store
 from holdfast.store.events import START
 

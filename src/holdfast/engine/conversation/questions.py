@@ -8,8 +8,8 @@ from holdfast.core.errors import BadInput, IllegalMove
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id
 from holdfast.core.payload import check_name, encode_payload
+from holdfast.core.program_records import Question
 from holdfast.core.redaction import redact_text
-from holdfast.core.scope import Question
 from holdfast.engine.claims.claims import wake_run
 from holdfast.store import Tx, Write
 

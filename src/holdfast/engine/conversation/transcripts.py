@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.audit import Actor, AuditEntry, AuditOutcome, Door
-from holdfast.core.delivery import Delivery, Letter
+from holdfast.core.delivery import Delivery, DeliveryText
 from holdfast.core.errors import BadInput, KeyConflict, KeyLost, NotFound, Refused, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import MessageId, SessionId, TaskId, new_audit_id, new_message_id
@@ -24,9 +24,9 @@ from holdfast.core.message import (
     reply_id,
 )
 from holdfast.core.payload import MAX_NAME_CHARS, encode_payload
+from holdfast.core.program_records import Question
 from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES, redact_json, redact_text
 from holdfast.core.schedule import Firing
-from holdfast.core.scope import Question
 from holdfast.core.session import Session, agent_of
 from holdfast.core.task import Failure, Origin, Task
 from holdfast.core.transitions import FiringStatus, MessageStatus, TaskStatus
@@ -482,7 +482,7 @@ def _say(
 
 def owe(tx: Tx, message: Message, origin: Origin, *, key: str) -> Delivery:
     """Create a delivery of the message to an origin, once for each key."""
-    letter = Letter(
+    letter = DeliveryText(
         text=message.text,
         session_key=message.session_key,
         message_id=message.id,

@@ -18,10 +18,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.effect_class import Stepped
 from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
 from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload, field_names
 from holdfast.core.redaction import holds_secret, known_secrets, redact, redact_json, redact_text
+from holdfast.core.step_declarations import Stepped
 from holdfast.core.task import Failure
 from holdfast.engine.journal.traces import traceback_of
 

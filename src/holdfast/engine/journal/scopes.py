@@ -15,8 +15,8 @@ import msgspec
 from holdfast.core.effect import Effect
 from holdfast.core.errors import BadInput
 from holdfast.core.plan import Plan
+from holdfast.core.program_records import ListDelta, LoopPosition, StoredValue
 from holdfast.core.redaction import hide_name, redact_name
-from holdfast.core.scope import ListDelta, LoopPosition, StoredValue
 from holdfast.core.step import Step, occurrence_of, shown_occurrence
 from holdfast.store import Tx
 from holdfast.store.sealing import Sealing
@@ -47,7 +47,7 @@ inside_step: contextvars.ContextVar[Called | None] = contextvars.ContextVar("hol
 here: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("holdfast_scope", default=None)
 
 
-class Op(msgspec.Struct, frozen=True, array_like=True):
+class ScopeChange(msgspec.Struct, frozen=True, array_like=True):
     """One change that a program made to a list, a value or its plan: its name, and the new content."""
 
     name: str
@@ -65,7 +65,7 @@ class Marks(msgspec.Struct, omit_defaults=True):
 
 # Suffixes of the names of steps that belong to a call: its result, its question, the start of its wait.
 _MARKS = ("", "!asked", "!began")
-_ops = msgspec.json.Decoder(list[Op])
+_ops = msgspec.json.Decoder(list[ScopeChange])
 _marks = msgspec.json.Decoder(Marks)
 
 
@@ -87,7 +87,7 @@ def as_part(form: str) -> str:
     return form.replace(":", " ")
 
 
-class Past:
+class TaskHistory:
     """What the ledger knows about a task: everything that its program is replayed from."""
 
     def __init__(
@@ -184,7 +184,7 @@ class Past:
     def notes(self) -> int:
         return sum(step.input_digest is None for steps in self.steps.values() for step in steps.values())
 
-    def ops_of(self, path: str) -> list[Op]:
+    def ops_of(self, path: str) -> list[ScopeChange]:
         """What earlier runs did in that scope to lists and values, as far as it is durable."""
         stored = self._ops.get(path)
         return [] if stored is None else _ops.decode(stored)
@@ -210,14 +210,14 @@ def digest_of_values(values: Mapping[str, bytes]) -> str:
     return f"{together:016x}" if together else ""
 
 
-def load_pasts(tx: Tx, task_ids: Sequence[str]) -> dict[str, Past]:
+def load_pasts(tx: Tx, task_ids: Sequence[str]) -> dict[str, TaskHistory]:
     """The pasts of many tasks, in a few queries."""
     steps, loops = tx.journal.steps_of(task_ids), tx.turns.loops(task_ids)
     ops, deltas = tx.lists.ops(task_ids), tx.lists.deltas(task_ids)
     values, effects = tx.lists.values(task_ids), tx.effects.unsettled(task_ids)
     plans = tx.journal.plans(task_ids)
     return {
-        task_id: Past(
+        task_id: TaskHistory(
             steps=[opened_step(tx, step) for step in steps.get(task_id, ())],
             loops=loops.get(task_id),
             ops=ops.get(task_id),
@@ -244,7 +244,12 @@ class Scope:
     """A namespace of step keys: one turn, or the task outside turns."""
 
     def __init__(
-        self, path: str, past: Sequence[Op] = (), *, around: Scope | None = None, child: object = None
+        self,
+        path: str,
+        past: Sequence[ScopeChange] = (),
+        *,
+        around: Scope | None = None,
+        child: object = None,
     ) -> None:
         self.path = path
         self.around = around

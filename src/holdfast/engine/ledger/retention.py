@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.clock import Clock
 from holdfast.core.events import EventKind
 from holdfast.engine.aio.service import Service
-from holdfast.engine.clocks.clock_watch import ClockWatch
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.store import Store, Tx, Write
 from holdfast.store.records import PrunePosition
 from holdfast.store.tasks import LAST, TOMBSTONE_DAYS
@@ -38,7 +38,7 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
 
 
-class Walk(msgspec.Struct, frozen=True, kw_only=True):
+class RetentionPosition(msgspec.Struct, frozen=True, kw_only=True):
     """How far one round through old messages and sessions has got, so that the next batch continues there."""
 
     messages: PrunePosition = PrunePosition()
@@ -63,7 +63,7 @@ class Pruner(Service):
         self._clock = clock
         self._watch = watch
         self._events_kept = events_kept
-        self._walk = Walk()
+        self._walk = RetentionPosition()
 
     async def run_once(self) -> Forgotten:
         # Read once: the clock may jump between two reads.
@@ -100,13 +100,13 @@ def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int =
 
 
 def pruning_conversations(
-    *, now: datetime, walk: Walk, kept: int = MESSAGES_KEPT, limit: int = BATCH
-) -> Write[tuple[Forgotten, Walk]]:
+    *, now: datetime, walk: RetentionPosition, kept: int = MESSAGES_KEPT, limit: int = BATCH
+) -> Write[tuple[Forgotten, RetentionPosition]]:
     """The write that deletes one batch of old messages, sessions, firings, deliveries and restarts. Returns
     where the next batch continues."""
     older_than = now - CONVERSATIONS_KEPT
 
-    def prune(tx: Tx) -> tuple[Forgotten, Walk]:
+    def prune(tx: Tx) -> tuple[Forgotten, RetentionPosition]:
         # Delete firings before their messages, and messages before their sessions: no reference may dangle.
         firings = tx.firings.delete(tx.firings.to_prune(older_than=older_than, limit=limit))
         messages = tx.messages.old(older_than=older_than, kept=kept, after=walk.messages, limit=limit)
@@ -118,7 +118,7 @@ def pruning_conversations(
             deliveries=tx.deliveries.delete(tx.deliveries.to_prune(older_than=older_than, limit=limit)),
             restarts=tx.restarts.delete(tx.restarts.to_prune(older_than=older_than, limit=limit)),
         )
-        return forgotten, Walk(messages=messages.place, sessions=sessions.place)
+        return forgotten, RetentionPosition(messages=messages.place, sessions=sessions.place)
 
     return prune
 

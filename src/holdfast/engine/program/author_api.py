@@ -51,7 +51,7 @@ from holdfast.engine.program.lists import DurableList, DurableValue
 from holdfast.engine.program.loop_exit import was_left_on_purpose
 from holdfast.engine.program.loops import OpenLoop, PlanKeeper
 from holdfast.engine.program.program import ENDLESS, RunProgram
-from holdfast.engine.program.restart_requests import OnRestart, Restarting
+from holdfast.engine.program.restart_requests import OnRestart, RestartRequests
 from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.checkpoints import recording
 from holdfast.store import Store, Tx
@@ -524,7 +524,7 @@ class Run(_Stepping):
         why = check_text("why", why)
         key = await self._program.key("requires restart")
         program = self._program
-        restarting = Restarting(self._live, program.past, program.waits, self._on_restart)
+        restarting = RestartRequests(self._live, program.past, program.waits, self._on_restart)
         await restarting.ask(key, why)
 
     async def spend(self, cost: float) -> float:

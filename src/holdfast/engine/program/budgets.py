@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.errors import Refused
 from holdfast.core.ladder import Budget
-from holdfast.engine.journal.scopes import Past
+from holdfast.engine.journal.scopes import TaskHistory
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.engine.program.steps import StepRunner
 from holdfast.engine.program.waits import Waits
@@ -13,7 +13,7 @@ from holdfast.engine.program.waits import Waits
 class BudgetKeeper:
     """What one run has used of its task's budget."""
 
-    def __init__(self, budget: Budget | None, live: LiveRun, past: Past, stepper: StepRunner) -> None:
+    def __init__(self, budget: Budget | None, live: LiveRun, past: TaskHistory, stepper: StepRunner) -> None:
         self._budget = budget
         self._live = live
         self._past = past

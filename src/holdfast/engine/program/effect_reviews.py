@@ -18,9 +18,9 @@ from holdfast.core.step import Step
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.conversation.questions import wake_waiting
-from holdfast.engine.journal.scopes import Key, Past
+from holdfast.engine.journal.scopes import Key, TaskHistory
 from holdfast.engine.ledger.inputs import check_choice
-from holdfast.engine.program.steps import FREE, Doing, StepRunner
+from holdfast.engine.program.steps import FREE, StepCall, StepRunner
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import pack
 
@@ -63,7 +63,7 @@ def failure_in(effect: Effect) -> Failure:
     return msgspec.json.decode(effect.outcome, type=Failure)
 
 
-def failed_unsurely(past: Past, keys: Iterable[Key]) -> list[Effect]:
+def failed_unsurely(past: TaskHistory, keys: Iterable[Key]) -> list[Effect]:
     """Of these steps, the opaque effects that raised although they may have happened.
 
     Effects of finished turns are left out: the program went on from them, and they are not replayed.
@@ -176,7 +176,7 @@ def _reviewed_step(effect: Effect, result: bytes, now: datetime) -> Step:
     )
 
 
-async def follow_review(stepper: StepRunner, doing: Doing, effect: Effect) -> None:
+async def follow_review(stepper: StepRunner, doing: StepCall, effect: Effect) -> None:
     """Returns if the effect may be done again. Raises StepFailed if a person chose to compensate it, after
     its `compensate` function has run."""
     review = None if effect.review is None else msgspec.json.decode(effect.review, type=Review)

@@ -12,19 +12,19 @@ import msgspec
 
 from holdfast.core.clock import from_micros
 from holdfast.core.effect import Effect, EffectClass, decode_request
-from holdfast.core.effect_class import DidNotHappen, EffectSpec, Happened, Stopped, Unknown
 from holdfast.core.errors import ClaimLost, HoldfastError, RetryAfter
 from holdfast.core.events import EventKind
 from holdfast.core.payload import clean_text
 from holdfast.core.step import Step
+from holdfast.core.step_declarations import DidNotHappen, EffectSpec, Happened, Stopped, Unknown
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.journal.codec import MAX_MESSAGE_CHARS, failure_of
-from holdfast.engine.journal.scopes import Key, Past, opened_step
+from holdfast.engine.journal.scopes import Key, TaskHistory, opened_step
 from holdfast.engine.program.effect_reviews import certain, doubt, doubting, is_in_doubt_once_failed
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.engine.program.run_phase import StopReason
-from holdfast.engine.program.steps import Doing, StepRunner, time_of
+from holdfast.engine.program.steps import StepCall, StepRunner, time_of
 from holdfast.engine.program.stopping import Stopping
 from holdfast.store import Tx
 from holdfast.store.blobs import Packed
@@ -79,7 +79,7 @@ class EffectSettler:
     def __init__(
         self,
         live: LiveRun,
-        past: Past,
+        past: TaskHistory,
         stepper: StepRunner,
         *,
         park: Callable[[Effect], Awaitable[None]],
@@ -93,12 +93,12 @@ class EffectSettler:
         self._until_ended = until_ended
         self._on_cut = on_cut
         # Effects that the program itself has cancelled: it goes no further until each of them is settled.
-        self._cut: dict[Key, tuple[Doing, EffectSpec]] = {}
+        self._cut: dict[Key, tuple[StepCall, EffectSpec]] = {}
 
     # --- recording
 
     async def succeed(
-        self, doing: Doing, effect: Effect, step: Step, packed: Packed | None, to: EffectStatus
+        self, doing: StepCall, effect: Effect, step: Step, packed: Packed | None, to: EffectStatus
     ) -> None:
         """Record that it happened, and its result as a step."""
         live, now = self._live, step.ended_at
@@ -128,7 +128,7 @@ class EffectSettler:
 
     async def fail(
         self,
-        doing: Doing,
+        doing: StepCall,
         effect: Effect,
         failure: Failure,
         step: Step | None = None,
@@ -155,7 +155,7 @@ class EffectSettler:
 
         self._past.effects[doing.key] = await live.write(note_failure, is_kept=True)
 
-    async def ask_person(self, doing: Doing, effect: Effect, why: str) -> None:
+    async def ask_person(self, doing: StepCall, effect: Effect, why: str) -> None:
         """Record that its outcome is unknown, so that a person decides."""
         live, now = self._live, self._live.clock.now()
 
@@ -167,7 +167,7 @@ class EffectSettler:
 
     # --- what a crash left open
 
-    async def left_open(self, doing: Doing, effect: Effect) -> Open | None:
+    async def left_open(self, doing: StepCall, effect: Effect) -> Open | None:
         """What a dead process left open, once it has surely finished. None: a person has to decide."""
         await self._outlive(effect)
         left = Open("the process died while it was being done")
@@ -198,7 +198,7 @@ class EffectSettler:
         if left > timedelta(0):
             await self._until_ended(boot_id, live.clock.now() + left)
 
-    def has_other_arguments(self, doing: Doing, effect: Effect) -> bool:
+    def has_other_arguments(self, doing: StepCall, effect: Effect) -> bool:
         """Whether the program now calls it with other arguments: then `verify` and a repeat say nothing."""
         stored = bytes.fromhex(decode_request(effect.request).input_digest)
         return not self._live.sealing.is_same(stored, doing.digest, "effect", effect.id)
@@ -214,7 +214,7 @@ class EffectSettler:
     # --- asking the world
 
     async def ask_world(
-        self, doing: Doing, spec: EffectSpec, effect: Effect, left: Open
+        self, doing: StepCall, spec: EffectSpec, effect: Effect, left: Open
     ) -> bytes | Again | Definite | None:
         """Settle by class: it happened, it may be done again, or (None) a person has to decide."""
         why = left.why
@@ -253,7 +253,7 @@ class EffectSettler:
         return (await self._live.read(lambda tx: tx.tasks.look(task_id))).cancel_requested_at is not None
 
     async def _verify(
-        self, doing: Doing, spec: EffectSpec, effect: Effect
+        self, doing: StepCall, spec: EffectSpec, effect: Effect
     ) -> Happened | DidNotHappen | Unknown:
         assert spec.verify is not None
         if spec.is_local and (elsewhere := await self._begun_elsewhere(effect)) is not None:
@@ -282,7 +282,7 @@ class EffectSettler:
             return None
         return f"it was begun on host {boot.node}; only that host can tell whether it happened"
 
-    async def _has_left_its_thread(self, doing: Doing, effect: Effect) -> bool:
+    async def _has_left_its_thread(self, doing: StepCall, effect: Effect) -> bool:
         """Wait for its thread, as long as an effect may take. A function in a thread goes on after its
         timeout; until it returns, `verify` may say "did not happen" just before it does."""
         at_work, key = self._live.place.at_work, effect.idempotency_key
@@ -294,7 +294,7 @@ class EffectSettler:
 
     # --- what the program itself cancels: by a timeout of its own, or because a call beside it failed
 
-    async def cut_short(self, doing: Doing, spec: EffectSpec) -> None:
+    async def cut_short(self, doing: StepCall, spec: EffectSpec) -> None:
         """The program no longer waits for an effect that was begun: note that before the program goes on."""
         live, effect = self._live, self._past.effects.get(doing.key)
         if effect is None:
@@ -317,7 +317,7 @@ class EffectSettler:
         with contextlib.suppress(HoldfastError, Stopping):
             await self._doubt_cut(doing, effect)
 
-    async def _settle_cancelled(self, doing: Doing, spec: EffectSpec, effect: Effect) -> None:
+    async def _settle_cancelled(self, doing: StepCall, spec: EffectSpec, effect: Effect) -> None:
         """Its task is cancelled. A local effect can be verified at once: a command that was ended with the
         task, for one, leaves nothing to ask a person about."""
         # If this fails, the end of the task puts the effect before a person.
@@ -325,7 +325,7 @@ class EffectSettler:
             async with asyncio.timeout(_LOOK_S), self._live.cleanup():
                 await self.ask_world(doing, spec, effect, Open(_CUT))
 
-    async def _doubt_cut(self, doing: Doing, effect: Effect) -> None:
+    async def _doubt_cut(self, doing: StepCall, effect: Effect) -> None:
         live, now = self._live, self._live.clock.now()
 
         def note_doubt(tx: Tx) -> tuple[Effect, Step | None]:

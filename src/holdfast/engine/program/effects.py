@@ -18,16 +18,16 @@ import msgspec
 from holdfast.core.claim import Claim
 from holdfast.core.clock import to_micros
 from holdfast.core.effect import Effect, EffectClass, EffectRequest
-from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, HoldfastError, NotInRun, RetryAfter, StepFailed
 from holdfast.core.ids import new_effect_id
 from holdfast.core.ladder import Retry, delay
 from holdfast.core.step import failed_payload
+from holdfast.core.step_declarations import EffectSpec
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.core.transport import is_transport_error
 from holdfast.engine.journal.codec import failure_of, preview_of
-from holdfast.engine.journal.scopes import Called, Key, Past, inside_step
+from holdfast.engine.journal.scopes import Called, Key, TaskHistory, inside_step
 from holdfast.engine.program.effect_reviews import certain, doubt, failure_in, follow_review, is_certain
 from holdfast.engine.program.effect_settling import (
     Again,
@@ -42,7 +42,7 @@ from holdfast.engine.program.effect_settling import (
 )
 from holdfast.engine.program.live_run import LiveRun, TooLate, sheltered, shielded
 from holdfast.engine.program.steps import (
-    Doing,
+    StepCall,
     StepRunner,
     digest_in_key,
     stored_digest,
@@ -93,14 +93,14 @@ def keyed_by(name: str, key: str, sealing: Sealing) -> Iterator[None]:
 # --- the note of an effect
 
 
-def key_of(task_id: str, doing: Doing, generation: int) -> str:
+def key_of(task_id: str, doing: StepCall, generation: int) -> str:
     """From the task, the scope, the name and the occurrence; never from the run."""
     text = "\0".join((task_id, *doing.key, str(generation)))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def effect_of(
-    doing: Doing,
+    doing: StepCall,
     effect_class: EffectClass,
     generation: int,
     claim: Claim,
@@ -143,7 +143,7 @@ class Effects:
     def __init__(
         self,
         live: LiveRun,
-        past: Past,
+        past: TaskHistory,
         stepper: StepRunner,
         *,
         park: Callable[[Effect], Awaitable[None]],
@@ -162,7 +162,7 @@ class Effects:
         self._lease_us = 0
         self._held_until_ns = 0
 
-    async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
+    async def carry(self, doing: StepCall, spec: EffectSpec) -> Any:
         """Its result, remembered once it is done. It is never done twice unless its class allows that."""
         past = self._past
         try:
@@ -207,7 +207,7 @@ class Effects:
             await shielded(self._settler.cut_short(doing, spec))
             raise
 
-    async def _next_outcome(self, doing: Doing, spec: EffectSpec, effect: Effect | None) -> Outcome:
+    async def _next_outcome(self, doing: StepCall, spec: EffectSpec, effect: Effect | None) -> Outcome:
         """What comes of the next attempt, or of the one that an earlier life began."""
         if effect is None:
             outcome = await self._attempt(doing, spec, 1)
@@ -218,7 +218,7 @@ class Effects:
             outcome = await self._once_more(doing, spec, effect)
         return await self._resolve(doing, spec, outcome) if type(outcome) is Open else outcome
 
-    async def beside_drift(self, doing: Doing, spec: EffectSpec, drift: Drift) -> tuple[bool, Any]:
+    async def beside_drift(self, doing: StepCall, spec: EffectSpec, drift: Drift) -> tuple[bool, Any]:
         """It was done with other arguments, so to do it now would be a second effect. Give it a key of its
         own, and let a person decide."""
         scope, name, occurrence = doing.key
@@ -238,7 +238,7 @@ class Effects:
             self._past.effects[doing.key] = await live.write(note_doubt)
         return is_known, result
 
-    async def reviewed(self, doing: Doing) -> tuple[bool, Any, int]:
+    async def reviewed(self, doing: StepCall) -> tuple[bool, Any, int]:
         """Waits for a person's decision, if one is missing. Whether the result is known, the result, and the
         generation in which to do it otherwise."""
         while (effect := self._past.effects.get(doing.key)) is not None:
@@ -262,7 +262,7 @@ class Effects:
 
     # --- trying again
 
-    async def _once_more(self, doing: Doing, spec: EffectSpec, effect: Effect) -> Outcome:
+    async def _once_more(self, doing: StepCall, spec: EffectSpec, effect: Effect) -> Outcome:
         """After a failure: with a new key if nothing happened, with the same one if the provider knows keys,
         after `verify` if there is one; otherwise not at all."""
         settler = self._settler
@@ -289,7 +289,7 @@ class Effects:
             await self._stepper.save(doing, failed_payload(failure))
         return Raised(failure)
 
-    async def _resolve(self, doing: Doing, spec: EffectSpec, left: Open) -> Outcome:
+    async def _resolve(self, doing: StepCall, spec: EffectSpec, left: Open) -> Outcome:
         """Verify it, or repeat it with the same key, until its outcome is known or a person must decide."""
         effect, attempts = self._past.effects[doing.key], 0
         outcome: Outcome = left
@@ -310,7 +310,7 @@ class Effects:
     # --- beginning
 
     async def _attempt(
-        self, doing: Doing, spec: EffectSpec, generation: int, *, key: str | None = None
+        self, doing: StepCall, spec: EffectSpec, generation: int, *, key: str | None = None
     ) -> Outcome:
         """Note the intent, durably, then call it; only while the lease holds. With the key of an earlier
         attempt, if one is given."""
@@ -343,7 +343,7 @@ class Effects:
             live.effect_landed()
 
     def _intent(
-        self, doing: Doing, spec: EffectSpec, generation: int, micros: int, shared_key: str | None = None
+        self, doing: StepCall, spec: EffectSpec, generation: int, micros: int, shared_key: str | None = None
     ) -> Effect:
         """The effect as it will be noted, under the claim with its present lease."""
         claim = self._live.place.newest(self._live.claim)
@@ -363,7 +363,7 @@ class Effects:
         )
 
     async def _take_back(
-        self, doing: Doing, effect: Effect, why: str = "the run was told to stop before it was done"
+        self, doing: StepCall, effect: Effect, why: str = "the run was told to stop before it was done"
     ) -> None:
         """Record that nothing happened: the run was stopped between the intent and the call."""
         live = self._live
@@ -381,7 +381,7 @@ class Effects:
             if taken is not None:  # a program that was only cancelled may call it again: with a new key
                 self._past.effects[doing.key] = taken
 
-    def _patience(self, doing: Doing) -> float | None:
+    def _patience(self, doing: StepCall) -> float | None:
         """How long its child may take to end, once the program has cancelled it."""
         live = self._live
         # A drain, or a cancel of the task, waits for effects by itself, as long as it can.
@@ -389,7 +389,7 @@ class Effects:
 
     # --- calling
 
-    async def _do(self, doing: Doing, effect: Effect, *, is_first: bool = False) -> None:
+    async def _do(self, doing: StepCall, effect: Effect, *, is_first: bool = False) -> None:
         """Call it and record its outcome, which is left in `doing.outcome`."""
         live, key, handled = self._live, effect.idempotency_key, sys.exception()
         doing.idempotency_key = key
@@ -428,7 +428,7 @@ class Effects:
                 del live.place.calling[key]
             live.effect_landed()
 
-    async def _save(self, doing: Doing, effect: Effect, value: Any) -> None:
+    async def _save(self, doing: StepCall, effect: Effect, value: Any) -> None:
         """The world has changed, and that must be recorded even if the run is told to stop: the caller
         shelters this from a cancel."""
         live = self._live
@@ -448,7 +448,7 @@ class Effects:
 
     async def _after(
         self,
-        doing: Doing,
+        doing: StepCall,
         effect: Effect,
         error: Exception,
         handled: BaseException | None,
@@ -475,7 +475,7 @@ class Effects:
         self._stepper.remember(doing, step, payload)
         return Raised(failure, error)
 
-    def _was_not_entered(self, doing: Doing, error: Exception) -> bool:
+    def _was_not_entered(self, doing: StepCall, error: Exception) -> bool:
         """Whether Python refused the call itself, so that the function did nothing: a model gave arguments
         that do not fit, or names a secret that is not known here."""
         if not isinstance(error, (TypeError, BadInput)) or not isinstance(doing.fn, FunctionType):

@@ -16,7 +16,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id
 from holdfast.core.payload import decode_payload
 from holdfast.core.plan import Plan
-from holdfast.core.scope import FinishedTurn, ListDelta, LoopPosition, Mail, StoredValue, TurnMarks
+from holdfast.core.program_records import FinishedTurn, ListDelta, LoopPosition, Mail, StoredValue, TurnMarks
 from holdfast.core.step import Artifact, Note, Step
 from holdfast.core.task import Task
 from holdfast.core.transitions import EffectStatus
@@ -24,7 +24,7 @@ from holdfast.engine.journal.scopes import SPENT, Marks, digest_of_values
 from holdfast.engine.ledger.ledger import NewTask, create_prepared, opened, owned, prepare
 from holdfast.engine.program.effect_reviews import may_have_happened
 from holdfast.engine.program.effects import keyed_by
-from holdfast.engine.recovery.follow_up import FORGIVEN
+from holdfast.engine.recovery.reopen import FORGIVEN
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
 from holdfast.store.sealing import Sealing
@@ -39,7 +39,7 @@ _OPEN = frozenset({EffectStatus.INTENT, EffectStatus.UNKNOWN})
 _PAGE = 1000
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class ForkSource(msgspec.Struct, frozen=True, kw_only=True):
     """The task that is forked, as it stands, and the turn after which the fork goes on; None: its start."""
 
     task: Task
@@ -134,7 +134,7 @@ def fork_now(
     return store.write_now(forking(source, kept, at=at, way=effects, passed=happened, key=key, now=now))
 
 
-def _cut(source: Source, way: Effects, sealing: Sealing) -> tuple[ForkSeed, list[Effect]]:
+def _cut(source: ForkSource, way: Effects, sealing: Sealing) -> tuple[ForkSeed, list[Effect]]:
     """What the fork begins with, and the effects that have happened since."""
     kept = kept_of(source, sealing)
     passed = [effect for effect in source.effects if not is_in_past(source, kept, effect)]
@@ -148,7 +148,7 @@ def _cut(source: Source, way: Effects, sealing: Sealing) -> tuple[ForkSeed, list
 # --- looking
 
 
-def look_at(tx: Tx, task_id: str, at: str, *, owner: str | None = None) -> Source:
+def look_at(tx: Tx, task_id: str, at: str, *, owner: str | None = None) -> ForkSource:
     """Everything about a task that a fork may need, in one snapshot. Raises RowDamaged."""
     task = opened(tx, owned(tx.tasks.get(task_id), owner))
     loops = tx.turns.loops([task_id]).get(task_id, {})
@@ -156,7 +156,7 @@ def look_at(tx: Tx, task_id: str, at: str, *, owner: str | None = None) -> Sourc
     steps = tx.journal.steps(task_id)
     plans = tx.journal.plans([task_id])
     children = [child.id for child in tx.tasks.children(task_id, only_alive=True)]
-    return Source(
+    return ForkSource(
         task=task,
         turn=turn,
         loops=loops,
@@ -231,7 +231,7 @@ def _finished_names(tx: Tx, until: FinishedTurn) -> frozenset[str]:
 # --- cutting
 
 
-def kept_of(source: Source, sealing: Sealing) -> ForkSeed:
+def kept_of(source: ForkSource, sealing: Sealing) -> ForkSeed:
     """The past of a task as it was when that turn had just committed. Raises Refused if it is not known."""
     turn = source.turn
     if turn is None:
@@ -264,7 +264,7 @@ def _is_around(path: str, turn: FinishedTurn, marks: TurnMarks) -> bool:
     return loop != turn.loop and loop in marks.loops
 
 
-def _kept_loops(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[LoopPosition]:
+def _kept_loops(source: ForkSource, turn: FinishedTurn, marks: TurnMarks) -> list[LoopPosition]:
     kept = []
     for path, (turns_done, is_over) in marks.loops.items():
         known = source.loops.get(path)
@@ -278,7 +278,7 @@ def _kept_loops(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[Lo
     return kept + inside
 
 
-def _kept_steps(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[Step]:
+def _kept_steps(source: ForkSource, turn: FinishedTurn, marks: TurnMarks) -> list[Step]:
     outside = [step for step in source.steps if not step.scope and step.ended_at <= turn.ended_at]
     if len(outside) > marks.steps:
         raise Refused(
@@ -290,7 +290,7 @@ def _kept_steps(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[St
     return outside + [step for step in source.steps if step.scope and _is_around(step.scope, turn, marks)]
 
 
-def _kept_deltas(source: Source, marks: TurnMarks) -> list[ListDelta]:
+def _kept_deltas(source: ForkSource, marks: TurnMarks) -> list[ListDelta]:
     kept = [delta for delta in source.deltas if delta.start + delta.count <= marks.lists.get(delta.name, 0)]
     lengths = {delta.name: delta.start + delta.count for delta in kept}
     if lengths != marks.lists:
@@ -300,7 +300,7 @@ def _kept_deltas(source: Source, marks: TurnMarks) -> list[ListDelta]:
     return kept
 
 
-def _kept_values(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[StoredValue]:
+def _kept_values(source: ForkSource, turn: FinishedTurn, marks: TurnMarks) -> list[StoredValue]:
     """Only the last one of each value is stored: it must be the one of then."""
     everything = [value for name, value in source.values.items() if name != SPENT]
     early = [value for value in everything if value.written_at <= turn.ended_at]
@@ -315,7 +315,7 @@ def _kept_values(source: Source, turn: FinishedTurn, marks: TurnMarks) -> list[S
 
 
 def _kept_ops(
-    source: Source, turn: FinishedTurn, marks: TurnMarks, values: Sequence[StoredValue]
+    source: ForkSource, turn: FinishedTurn, marks: TurnMarks, values: Sequence[StoredValue]
 ) -> dict[str, bytes]:
     """What was done to lists and values, for the replay: outside turns, and by the turns of each loop."""
     kept = {path: ops for path, ops in source.ops.items() if path and _is_around(path, turn, marks)}
@@ -328,7 +328,7 @@ def _kept_ops(
     return kept
 
 
-def _kept_plan(source: Source, marks: TurnMarks) -> Plan | None:
+def _kept_plan(source: ForkSource, marks: TurnMarks) -> Plan | None:
     """Its items as they were then, with what had been done of them."""
     if not marks.plan and "plan" not in marks.loops:
         return None
@@ -350,7 +350,7 @@ def _was_in_mailbox(mail: Mail, moment: datetime) -> bool:
     return mail.sent_at <= moment and (mail.taken_at is None or mail.taken_at > moment)
 
 
-def _refuse_living_children(source: Source, steps: Iterable[Step]) -> None:
+def _refuse_living_children(source: ForkSource, steps: Iterable[Step]) -> None:
     """A child has one parent; a fork that awaited it would never be woken at its end."""
     spawned = {decode_payload(step.result) for step in steps if step.name.startswith("spawn ")}
     living = sorted(child for child in spawned if child in source.living_children)
@@ -361,7 +361,7 @@ def _refuse_living_children(source: Source, steps: Iterable[Step]) -> None:
 # --- effects
 
 
-def is_in_past(source: Source, kept: ForkSeed, effect: Effect) -> bool:
+def is_in_past(source: ForkSource, kept: ForkSeed, effect: Effect) -> bool:
     """Whether the effect belongs to the past that the fork keeps."""
     turn = source.turn
     if turn is None or turn.marks is None:
@@ -375,7 +375,7 @@ def is_in_past(source: Source, kept: ForkSeed, effect: Effect) -> bool:
     return name in source.finished if loop == turn.loop else loop in turn.marks.loops
 
 
-def settle_passed(source: Source, passed: Sequence[Effect], way: Effects) -> list[Effect]:
+def settle_passed(source: ForkSource, passed: Sequence[Effect], way: Effects) -> list[Effect]:
     """Those that have happened after that point. Raises EffectsInTheWay unless the caller said what to do."""
     happened = [effect for effect in passed if effect.status in _HAPPENED]
     in_doubt = [effect for effect in passed if effect.status in _OPEN or may_have_happened(effect)]
@@ -410,7 +410,7 @@ async def _undo(effect: Effect, compensate: Compensate, sealing: Sealing) -> Non
 
 
 def forking(
-    source: Source,
+    source: ForkSource,
     kept: ForkSeed,
     *,
     at: str,
@@ -457,7 +457,7 @@ def forking(
     return fork_it
 
 
-def _put(tx: Tx, task: Task, run_id: str, source: Source, kept: ForkSeed, now: datetime) -> None:
+def _put(tx: Tx, task: Task, run_id: str, source: ForkSource, kept: ForkSeed, now: datetime) -> None:
     for loop in kept.loops:
         tx.fork_history.put_loop(task.id, loop, now)
         tx.fork_history.copy_turns(source.task.id, task.id, loop.loop, up_to=loop.turns_done)

@@ -12,10 +12,18 @@ import msgspec
 
 from holdfast.core.errors import BadInput, Drift
 from holdfast.core.payload import decode_payload
+from holdfast.core.program_records import ListDelta, StoredValue
 from holdfast.core.redaction import holds_secret
-from holdfast.core.scope import ListDelta, StoredValue
 from holdfast.engine.journal.codec import codec_for
-from holdfast.engine.journal.scopes import Marks, Op, Past, Scope, digest_of_values, inside_step, stored_form
+from holdfast.engine.journal.scopes import (
+    Marks,
+    Scope,
+    ScopeChange,
+    TaskHistory,
+    digest_of_values,
+    inside_step,
+    stored_form,
+)
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.store import Tx
 
@@ -106,7 +114,7 @@ class DurableList(list[T]):
 class ListLog:
     """What a durable list has had appended: how much of it a replay has reached, and what is not durable."""
 
-    def __init__(self, memory: Memory, name: str, of: Any, deltas: Sequence[ListDelta]) -> None:
+    def __init__(self, memory: RunMemory, name: str, of: Any, deltas: Sequence[ListDelta]) -> None:
         self.name = name
         self.chain = _EMPTY_CHAIN
         self.has_secret = False
@@ -199,7 +207,7 @@ class ListLog:
 class DurableValue(Generic[T]):
     """A named value that crosses turns."""
 
-    def __init__(self, cell: ValueCell) -> None:
+    def __init__(self, cell: ValueBuffer) -> None:
         self._cell = cell
 
     def get(self) -> T:
@@ -235,10 +243,10 @@ class DurableValue(Generic[T]):
         return f"<value {self._cell.name}: {decode_payload(self._cell.encoded)!r}>"
 
 
-class ValueCell:
+class ValueBuffer:
     """The stored form of a durable value, and whether it is durable already."""
 
-    def __init__(self, memory: Memory, name: str, of: Any, encoded: bytes = b"null") -> None:
+    def __init__(self, memory: RunMemory, name: str, of: Any, encoded: bytes = b"null") -> None:
         self.name = name
         self.encoded = encoded
         self.is_changed = False
@@ -264,7 +272,7 @@ class ValueCell:
         self.is_changed = True
 
 
-class Flush(msgspec.Struct, kw_only=True):
+class PendingChanges(msgspec.Struct, kw_only=True):
     """The changes of lists and values that are not durable yet, ready for one write."""
 
     deltas: list[tuple[ListLog, ListDelta]] = []
@@ -282,7 +290,7 @@ class Flush(msgspec.Struct, kw_only=True):
             tx.lists.set_ops(task_id, path, ops)
 
 
-class Memory:
+class RunMemory:
     """All lists and values of one run, always as they were at the place where the program is.
 
     A replay goes through the open scopes again. What it does there to a list or a value may have been made
@@ -293,7 +301,7 @@ class Memory:
     def __init__(
         self,
         live: LiveRun,
-        past: Past,
+        past: TaskHistory,
         scope_now: Callable[[], Scope],
         on_drift: Callable[[Drift], None],
     ) -> None:
@@ -302,7 +310,7 @@ class Memory:
         self._past = past
         self._scope_now = scope_now
         self._lists: dict[str, ListLog] = {}
-        self._values: dict[str, ValueCell] = {}
+        self._values: dict[str, ValueBuffer] = {}
         # What finished turns have left and the program has not asked for yet.
         self._reached = Marks()
         self._stored_lengths = {delta.name: delta.start + delta.count for delta in past.deltas}
@@ -341,11 +349,11 @@ class Memory:
             return cell.shown
         reached = self._reached.values.pop(name, None)
         if reached is not None:
-            cell = self._values[name] = ValueCell(self, name, of, bytes(reached))
+            cell = self._values[name] = ValueBuffer(self, name, of, bytes(reached))
             return cell.shown
         op = f"value {name}"
         scope, before = self.begin_op(op)
-        cell = ValueCell(self, name, of)
+        cell = ValueBuffer(self, name, of)
         stored = self._past.values.get(name)
         if before is not None:
             cell.encoded = bytes(before)
@@ -402,7 +410,7 @@ class Memory:
 
     def note(self, scope: Scope, name: str, payload: msgspec.Raw) -> None:
         """The operation was done; it becomes durable with the next turn."""
-        scope.ops.append(Op(name, payload))
+        scope.ops.append(ScopeChange(name, payload))
         scope.ops_done += 1
         self._touched[scope.path] = scope
 
@@ -456,7 +464,7 @@ class Memory:
 
     def flush(
         self, *, now: datetime, closing: str | None = None, loops: Mapping[str, Marks] | None = None
-    ) -> Flush:
+    ) -> PendingChanges:
         """Everything that is not durable yet. The operations of a scope that closes need not be pinned."""
         task_id = self._live.claim.task_id
         taken = [(log, log.take_delta(self._live, now)) for log in self._lists.values()]
@@ -466,7 +474,7 @@ class Memory:
             if closing is None or not scope.is_within(closing)
         }
         ops = {path: msgspec.json.encode(scope.ops) for path, scope in pinned.items()}
-        return Flush(
+        return PendingChanges(
             deltas=[(log, delta) for log, delta in taken if delta is not None],
             values=[
                 StoredValue(task_id=task_id, name=cell.name, value=cell.encoded, written_at=now)
@@ -477,7 +485,7 @@ class Memory:
             counts={path: len(scope.ops) for path, scope in self._touched.items()},
         )
 
-    def flushed(self, flush: Flush) -> None:
+    def flushed(self, flush: PendingChanges) -> None:
         """This flush is durable now; later changes are not."""
         for log, delta in flush.deltas:
             log.saved(delta.count)

@@ -20,7 +20,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.run import RunRecord
 from holdfast.core.task import Task
 from holdfast.engine.aio.eager import begin
-from holdfast.engine.aio.threads import AtWork
+from holdfast.engine.aio.threads import EffectsInThreads
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import exonerate
 from holdfast.engine.clocks.steady import ElapsedTime
@@ -72,7 +72,7 @@ class RunHost(msgspec.Struct, frozen=True, kw_only=True):
     # Runs that cannot write the outcome of an effect, because the ledger is away.
     keeping: set[str] = msgspec.field(default_factory=set)
     # Effects that run in threads.
-    at_work: AtWork = msgspec.field(default_factory=AtWork)
+    at_work: EffectsInThreads = msgspec.field(default_factory=EffectsInThreads)
     # For waits that a wall clock must not cut short.
     elapsed: ElapsedTime
 

@@ -11,23 +11,23 @@ from typing import Any
 import msgspec
 
 from holdfast.core.effect import Effect, EffectClass
-from holdfast.core.effect_class import check_retry, opaque
 from holdfast.core.errors import BadInput, Drift
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
 from holdfast.core.payload import encode_payload
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.scope import FinishedTurn, LoopPosition, TurnMarks
+from holdfast.core.program_records import FinishedTurn, LoopPosition, TurnMarks
 from holdfast.core.step import Step, occurrence_of
+from holdfast.core.step_declarations import check_retry, opaque
 from holdfast.core.task import Progress
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.journal.scopes import (
     SPENT,
     Key,
     Marks,
-    Op,
-    Past,
     Scope,
+    ScopeChange,
+    TaskHistory,
     as_part,
     here,
     inside_step,
@@ -37,10 +37,10 @@ from holdfast.engine.journal.scopes import (
 from holdfast.engine.program.budgets import BudgetKeeper
 from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
 from holdfast.engine.program.effects import Effects
-from holdfast.engine.program.lists import Memory
+from holdfast.engine.program.lists import RunMemory
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.engine.program.loops import OpenLoop, PlanKeeper
-from holdfast.engine.program.steps import FREE, Doing, StepRunner
+from holdfast.engine.program.steps import FREE, StepCall, StepRunner
 from holdfast.engine.program.transactions import Transactions
 from holdfast.engine.program.turn_summaries import summary_of
 from holdfast.engine.program.waits import Waits
@@ -53,12 +53,12 @@ _FIRST = occurrence_of(1)
 class RunProgram:
     """The program of one run: what the author's objects share."""
 
-    def __init__(self, live: LiveRun, past: Past, budget: Budget | None) -> None:
+    def __init__(self, live: LiveRun, past: TaskHistory, budget: Budget | None) -> None:
         self.live = live
         self.past = past
         self.waits = Waits(live, past)
         self.stepper = StepRunner(live, past, self.waits)
-        self._memory: Memory | None = None
+        self._memory: RunMemory | None = None
         self.plan: PlanKeeper | None = None
         # Items that a person said to skip.
         self.skipped: tuple[str, ...] = ()
@@ -117,9 +117,9 @@ class RunProgram:
         return self._effects_here
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> RunMemory:
         if self._memory is None:
-            self._memory = Memory(self.live, self.past, self._scope_to_change, self._drifted)
+            self._memory = RunMemory(self.live, self.past, self._scope_to_change, self._drifted)
         return self._memory
 
     @property
@@ -240,7 +240,7 @@ class RunProgram:
         if arguments is not None and not isinstance(arguments, Mapping):
             raise BadInput("arguments", f"a tool's arguments have names; {type(arguments).__name__} has none")
 
-        def begin(scope: Scope) -> Doing:
+        def begin(scope: Scope) -> StepCall:
             doing = self.stepper.begin(scope, fn, (), dict(arguments or {}), step_id=tool_id)
             if doing.options.effect is None:
                 check_retry(f"tool {doing.name}", doing.options, opaque)
@@ -250,13 +250,13 @@ class RunProgram:
         is_last = self.live.is_stopping and self.live.tell_stopping()
         return self._last(begin) if is_last else self._carry(scope, begin(scope))
 
-    async def _last(self, begin: Callable[[Scope], Doing]) -> Any:
+    async def _last(self, begin: Callable[[Scope], StepCall]) -> Any:
         """The run must stop: refuse the call, unless the run cleans up. Cleaning has a scope of its own,
         because the next run may have to do it again."""
         await self.live.refuse()
         return await self._carry(self._cleaning, begin(self._cleaning))
 
-    async def _carry(self, scope: Scope, doing: Doing) -> Any:
+    async def _carry(self, scope: Scope, doing: StepCall) -> Any:
         key = doing.key
         scope.begun()
         try:
@@ -279,7 +279,7 @@ class RunProgram:
         finally:
             scope.ended(key)
 
-    def _keep_time(self, scope: Scope, doing: Doing) -> None:
+    def _keep_time(self, scope: Scope, doing: StepCall) -> None:
         """Limit a step to the time that its turn has left."""
         assert scope.due_at is not None
         left = scope.due_at - self.live.clock.now()
@@ -574,7 +574,7 @@ class RunProgram:
                 what = "it was planned anew since, so the stored plan holds"
             says = f"was {', '.join(first)}, and the program says {', '.join(ids)}; {what}"
             self._drifted(Drift("plan", says))
-            scope.ops[scope.ops_done - 1] = Op("plan", msgspec.Raw(msgspec.json.encode(ids)))
+            scope.ops[scope.ops_done - 1] = ScopeChange("plan", msgspec.Raw(msgspec.json.encode(ids)))
             self.memory.touch(scope)
         for item_id in self.skipped:
             keeper.complete(item_id)

@@ -16,7 +16,7 @@ from holdfast.core.step import Step, failed_payload, failure_in_payload
 from holdfast.core.task import Failure
 from holdfast.engine.conversation.transcripts import tell_refused_restart
 from holdfast.engine.journal.codec import MAX_MESSAGE_CHARS, failure_of
-from holdfast.engine.journal.scopes import Key, Past
+from holdfast.engine.journal.scopes import Key, TaskHistory
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.waits import Waits
@@ -67,10 +67,10 @@ class _Asked(msgspec.Struct, frozen=True, array_like=True):
     key: str
 
 
-class Restarting:
+class RestartRequests:
     """The restarts that one run asks for."""
 
-    def __init__(self, live: LiveRun, past: Past, waits: Waits, on_restart: OnRestart | None) -> None:
+    def __init__(self, live: LiveRun, past: TaskHistory, waits: Waits, on_restart: OnRestart | None) -> None:
         self._live = live
         self._past = past
         self._waits = waits

@@ -15,16 +15,24 @@ import msgspec
 
 from holdfast.core.claim import Claim
 from holdfast.core.effect import EffectClass
-from holdfast.core.effect_class import EffectSpec, StepOptions, options_of, step_name, unwrapped
 from holdfast.core.errors import BadInput, Drift, RetryAfter, StepFailed
 from holdfast.core.events import EventKind
 from holdfast.core.ladder import delay
 from holdfast.core.payload import check_code_name, check_line, decode_payload
 from holdfast.core.redaction import holds_secret
 from holdfast.core.step import Step, failed_payload, failure_in_payload
+from holdfast.core.step_declarations import EffectSpec, StepOptions, options_of, step_name, unwrapped
 from holdfast.core.task import Failure
 from holdfast.engine.journal.codec import SCALARS, Codec, Exited, codec_of, failure_of, input_digest, revive
-from holdfast.engine.journal.scopes import Called, Key, Past, Scope, inside_step, stored_form, waits_beside
+from holdfast.engine.journal.scopes import (
+    Called,
+    Key,
+    Scope,
+    TaskHistory,
+    inside_step,
+    stored_form,
+    waits_beside,
+)
 from holdfast.engine.program.live_run import LiveRun, TooLate
 from holdfast.engine.program.waits import Waits
 from holdfast.store import Tx
@@ -39,7 +47,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _DEFAULT_NS = DEFAULT_EFFECT_TIMEOUT // _MICROSECOND * 1000
 
 
-class Doing(Called, kw_only=True):
+class StepCall(Called, kw_only=True):
     """One call of a step, until it is done."""
 
     key: Key
@@ -121,24 +129,24 @@ def _tells_secret(name: str) -> bool:
     return holds_secret(msgspec.json.encode({name: ""}))
 
 
-def stored_digest(doing: Doing, sealing: Sealing) -> bytes:
+def stored_digest(doing: StepCall, sealing: Sealing) -> bytes:
     """The digest of a step's arguments, as it is stored. Only that of a secret is keyed, so that a lost key
     does not harm tasks without secrets."""
     return sealing.conceal(doing.digest, of_secret=True) if doing.has_secret else doing.digest
 
 
-def digest_in_key(doing: Doing, sealing: Sealing) -> str:
+def digest_in_key(doing: StepCall, sealing: Sealing) -> str:
     """The same, shortened, as a part of a step's key."""
     stored = stored_digest(doing, sealing).hex()
     return stored[-12:] if doing.has_secret else stored[:12]
 
 
-def time_of(doing: Doing) -> int:
+def time_of(doing: StepCall) -> int:
     """How long an effect may take, in nanoseconds."""
     return _DEFAULT_NS if doing.timeout is None else doing.timeout // _MICROSECOND * 1000
 
 
-def pause_key(doing: Doing, what: str) -> Key:
+def pause_key(doing: StepCall, what: str) -> Key:
     scope, name, occurrence = doing.key
     return (scope, waits_beside(name, occurrence), what)
 
@@ -146,7 +154,7 @@ def pause_key(doing: Doing, what: str) -> Key:
 class StepRunner:
     """The steps of one run."""
 
-    def __init__(self, live: LiveRun, past: Past, waits: Waits) -> None:
+    def __init__(self, live: LiveRun, past: TaskHistory, waits: Waits) -> None:
         self._live = live
         self._past = past
         self._waits = waits
@@ -160,7 +168,7 @@ class StepRunner:
         kwargs: dict[str, Any],
         *,
         step_id: str | None = None,
-    ) -> Doing:
+    ) -> StepCall:
         """Takes the key now: the order of calls, not of awaits, tells steps of one name apart."""
         try:
             declared = _declared(fn)
@@ -181,7 +189,7 @@ class StepRunner:
         if declared.names and args:
             has_secret = has_secret or any(map(_tells_secret, declared.names[: len(args)]))
         name = declared.name if declared.plain_name is None else self._stored_name(scope, declared)
-        return Doing(
+        return StepCall(
             name=name,
             key=scope.key(name, None if own is None else self._stored_id(scope, name, own)),
             fn=declared.fn,
@@ -211,7 +219,7 @@ class StepRunner:
         steps = (*self._past.steps.get(path, ()), *self._past.effects)
         return plain if any(key[0] == path and key[1] == plain for key in steps) else declared.name
 
-    def remembered(self, doing: Doing) -> tuple[bool, Any]:
+    def remembered(self, doing: StepCall) -> tuple[bool, Any]:
         """Whether it was done before, and then its result; a remembered failure is raised."""
         found = self._past.find(doing.key)
         if found is None:
@@ -222,7 +230,7 @@ class StepRunner:
             raise Drift(f"step {doing.name}", "it was done before with other arguments")
         return True, self.result_of(doing, found.result)
 
-    def result_of(self, doing: Doing, stored: bytes) -> Any:
+    def result_of(self, doing: StepCall, stored: bytes) -> Any:
         if (failure := failure_in_payload(stored)) is not None:
             raise self.revived(doing, failure)
         # Null whatever its type is: a person may have skipped the step.
@@ -243,7 +251,7 @@ class StepRunner:
             raise revived
         return decode(payload)
 
-    async def carry(self, doing: Doing) -> Any:
+    async def carry(self, doing: StepCall) -> Any:
         """A plain step: its saved result, or the result of a call now. It may run again until it is saved."""
         try:
             is_known, result = self.remembered(doing)
@@ -278,7 +286,7 @@ class StepRunner:
             self.remember(doing, step, payload)
         return codec.decode(payload)
 
-    async def go_on_waiting(self, doing: Doing) -> None:
+    async def go_on_waiting(self, doing: StepCall) -> None:
         """Count the attempts of earlier runs, and go on with a wait that was cut short."""
         waited: list[Key] = []
         while self._past.find(key := pause_key(doing, f"retry-{doing.failures + 1}")) is not None:
@@ -290,7 +298,7 @@ class StepRunner:
         for key in waited:
             await self._waits.sleep_until(key, self._live.clock.now())
 
-    async def after_failure(self, doing: Doing, error: Exception) -> None:
+    async def after_failure(self, doing: StepCall, error: Exception) -> None:
         """Wait before the next attempt, or raise StepFailed when there is none."""
         doing.failures += 1
         retry, now, claim = doing.options.retry, self._live.clock.now(), self._live.claim
@@ -314,13 +322,13 @@ class StepRunner:
         until = now + delay(retry, doing.failures, chance=chance)
         await self._waits.sleep_until(pause_key(doing, f"retry-{doing.failures}"), until, tell)
 
-    async def pause_for(self, doing: Doing, seconds: float) -> None:
+    async def pause_for(self, doing: StepCall, seconds: float) -> None:
         """A durable wait of one step: a restart does not begin it anew."""
         doing.pauses += 1
         until = self._live.clock.now() + timedelta(seconds=seconds)
         await self._waits.sleep_until(pause_key(doing, f"pause-{doing.pauses}"), until)
 
-    async def call(self, doing: Doing) -> Any:
+    async def call(self, doing: StepCall) -> Any:
         """Call the function: awaited, or in a thread with a copy of this context."""
         live = self._live
         live.in_flight += 1
@@ -348,7 +356,7 @@ class StepRunner:
             inside_step.reset(token)
             live.landed()
 
-    def _calling(self, doing: Doing, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
+    def _calling(self, doing: StepCall, limit: asyncio.Timeout | None = None) -> Awaitable[Any]:
         live = self._live
         args, kwargs = live.place.secrets.opened(doing.args, doing.kwargs, task=live.task.name)
         if doing.is_coroutine:
@@ -379,7 +387,7 @@ class StepRunner:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def call_instead(
-        self, fn: Callable[..., Any], doing: Doing, key: str, *, is_effect: bool = True
+        self, fn: Callable[..., Any], doing: StepCall, key: str, *, is_effect: bool = True
     ) -> Any:
         """Call another function with the arguments of a step: its `verify` (no effect) or `compensate`."""
         live = self._live
@@ -397,13 +405,13 @@ class StepRunner:
         except TooLate as late:
             raise (live.lapsed() if late.is_lease else TimeoutError(str(late))) from late
 
-    async def failed(self, doing: Doing, error: Exception) -> StepFailed:
+    async def failed(self, doing: StepCall, error: Exception) -> StepFailed:
         """Remember the failure, so that a replay raises the same."""
         failure = failure_of(error)
         await self.save(doing, failed_payload(failure))
         return self.revived(doing, failure)
 
-    def revived(self, doing: Doing, failure: Failure) -> StepFailed:
+    def revived(self, doing: StepCall, failure: Failure) -> StepFailed:
         revived = revive(doing.name, failure, doing.options.raises)
         revived.__holdfast_keys__ = (doing.key,)  # type: ignore[attr-defined]
         return revived
@@ -411,7 +419,7 @@ class StepRunner:
     # --- saving
 
     def saving(
-        self, doing: Doing, payload: bytes, sealing: Sealing | None = None
+        self, doing: StepCall, payload: bytes, sealing: Sealing | None = None
     ) -> tuple[Step, Packed | None]:
         """The step as it will be stored, and its payload packed if it is too large to be stored inline.
         Inside a transaction, pass the transaction's sealing."""
@@ -434,18 +442,18 @@ class StepRunner:
         )
         return step, packed
 
-    async def saving_beside(self, doing: Doing, payload: bytes) -> tuple[Step, Packed | None]:
+    async def saving_beside(self, doing: StepCall, payload: bytes) -> tuple[Step, Packed | None]:
         """The same, in a thread if the payload is large: to scan and compress it takes long."""
         if len(payload) < HEAVY_BYTES:
             return self.saving(doing, payload)
         return await asyncio.to_thread(self.saving, doing, payload)
 
-    async def save(self, doing: Doing, payload: bytes) -> None:
+    async def save(self, doing: StepCall, payload: bytes) -> None:
         step, packed = await self.saving_beside(doing, payload)
         await self._save_otherwise(doing, step, packed)
         self.remember(doing, step, payload)
 
-    async def _save_otherwise(self, doing: Doing, step: Step, packed: Packed | None) -> None:
+    async def _save_otherwise(self, doing: StepCall, step: Step, packed: Packed | None) -> None:
         """The less common saves: a large result, a run under suspicion, a pure step whose commit waits."""
         live, claim = self._live, self._live.claim
         save = saving_step(step, claim.fence, live.sealing)
@@ -464,13 +472,13 @@ class StepRunner:
 
         await self._live.write(save_with_company)
 
-    def remember(self, doing: Doing, step: Step, payload: bytes) -> None:
+    def remember(self, doing: StepCall, step: Step, payload: bytes) -> None:
         self.saved += 1
         if step.result is not payload:
             step = msgspec.structs.replace(step, result=payload)
         self._past.put(doing.key, step)
 
-    async def _forget(self, doing: Doing, drift: Drift) -> None:
+    async def _forget(self, doing: StepCall, drift: Drift) -> None:
         """Forget the result under this key, because the arguments have changed, and record an event."""
         live, now = self._live, self._live.clock.now()
 
@@ -490,7 +498,7 @@ class StepRunner:
         self._past.forget(doing.key)
 
 
-def tell_drift(tx: Tx, claim: Claim, doing: Doing, drift: Drift, now: datetime) -> None:
+def tell_drift(tx: Tx, claim: Claim, doing: StepCall, drift: Drift, now: datetime) -> None:
     tx.emit(
         EventKind.STEP_DRIFTED,
         claim.run_id,

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from holdfast.core.effect import Effect, EffectClass
-from holdfast.core.effect_class import EffectSpec
 from holdfast.core.errors import BadInput, Drift, RetryAfter
 from holdfast.core.step import Step
+from holdfast.core.step_declarations import EffectSpec
 from holdfast.core.transitions import EffectStatus
 from holdfast.engine.journal.codec import Exited
 from holdfast.engine.journal.scopes import inside_step
 from holdfast.engine.program.effects import Effects, effect_of
 from holdfast.engine.program.live_run import LiveRun
-from holdfast.engine.program.steps import Doing, StepRunner
+from holdfast.engine.program.steps import StepCall, StepRunner
 from holdfast.store import Tx
 from holdfast.store.blobs import Packed
 from holdfast.store.contract import Execute
@@ -55,7 +55,7 @@ class Transactions:
         self._stepper = stepper
         self._effects = effects
 
-    async def carry(self, doing: Doing, spec: EffectSpec) -> Any:
+    async def carry(self, doing: StepCall, spec: EffectSpec) -> Any:
         """Its result, remembered once it is done. If it raises, nothing is committed."""
         generation = 1
         try:
@@ -75,7 +75,7 @@ class Transactions:
                 else:
                     await self._stepper.after_failure(doing, raised.error)
 
-    async def _do(self, doing: Doing, generation: int) -> bytes:
+    async def _do(self, doing: StepCall, generation: int) -> bytes:
         """One attempt. The writer may call the function several times; all but one are rolled back."""
         live = self._live
         live.check()
@@ -123,7 +123,7 @@ class Transactions:
             raise Drift(f"step {step.name}", f"another effect has its key {done.idempotency_key}")
         self._live.note_progress(tx, step.ended_at)
 
-    def _effect(self, doing: Doing, generation: int) -> Effect:
+    def _effect(self, doing: StepCall, generation: int) -> Effect:
         if doing.is_coroutine:
             raise BadInput(
                 f"step {doing.name}",

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import msgspec
 
+from holdfast.core.program_records import TurnSummary
 from holdfast.core.redaction import holds_secret, redact_json, redact_text
-from holdfast.core.scope import TurnSummary
 from holdfast.core.step import Step
 
 _PREVIEW_BYTES = 120

@@ -12,8 +12,8 @@ from holdfast.core.errors import ClaimLost, IllegalMove
 from holdfast.core.events import EventKind
 from holdfast.core.ids import check_id, new_question_id
 from holdfast.core.payload import check_name, check_text, decode_payload, encode_payload
+from holdfast.core.program_records import Question
 from holdfast.core.redaction import redact_text
-from holdfast.core.scope import Question
 from holdfast.core.step import Step, failed_payload
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
@@ -21,11 +21,11 @@ from holdfast.engine.claims.boots import waits_for_boot
 from holdfast.engine.claims.claims import NEVER, follow, was_given_up
 from holdfast.engine.conversation.questions import wake_waiting
 from holdfast.engine.conversation.transcripts import tell_question, tell_review
-from holdfast.engine.journal.scopes import Key, Past
+from holdfast.engine.journal.scopes import Key, TaskHistory
 from holdfast.engine.ledger.ledger import NewTask, creating
 from holdfast.engine.program.live_run import LiveRun
 from holdfast.engine.program.run_phase import StopReason
-from holdfast.engine.recovery.follow_up import go_on, may_go_on
+from holdfast.engine.recovery.reopen import go_on, may_go_on
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import pack, pack_beside
 
@@ -36,7 +36,7 @@ STAY_LOADED = timedelta(seconds=30)
 class Waits:
     """The waits of one run. What arrives is consumed in the write that journals it."""
 
-    def __init__(self, live: LiveRun, past: Past) -> None:
+    def __init__(self, live: LiveRun, past: TaskHistory) -> None:
         self._live = live
         self._past = past
 

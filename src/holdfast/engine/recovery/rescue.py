@@ -63,7 +63,7 @@ class Rescued(msgspec.Struct, frozen=True, kw_only=True):
 Note: TypeAlias = Callable[[Tx, Sequence[RunRecord]], None]
 
 
-class Notary(Protocol):
+class RescueRecorder(Protocol):
     """Records what was rescued, so that the people it concerns can be notified."""
 
     def noting(self, now: datetime) -> Note:
@@ -74,7 +74,7 @@ class Notary(Protocol):
         """Called after each pass, when everything was resumed that could be."""
 
 
-class SilentNotary:
+class SilentRecorder:
     """The notary of a process that notifies no one."""
 
     def noting(self, now: datetime) -> Note:  # noqa: ARG002 - the shape of a notary
@@ -94,12 +94,12 @@ class Rescuer:
         life: Life,
         *,
         retention: timedelta = DEFAULT_RETENTION,
-        notary: Notary | None = None,
+        notary: RescueRecorder | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._life = life
-        self.notary = notary or SilentNotary()
+        self.notary = notary or SilentRecorder()
         # Whether the last pass left lapsed claims to workers that are alive.
         self.has_spared = False
         self._retention = retention

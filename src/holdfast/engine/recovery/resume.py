@@ -46,7 +46,7 @@ from holdfast.engine.journal.scopes import load_pasts
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, end_task
 from holdfast.engine.recovery.attempts import recorded_attempts
 from holdfast.engine.recovery.checkpoints import to_checkpoint
-from holdfast.engine.recovery.follow_up import go_on_with_children
+from holdfast.engine.recovery.reopen import go_on_with_children
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack
 from holdfast.store.sealing import has_lost_key

@@ -21,7 +21,7 @@ from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import ClaimedRun
 from holdfast.engine.journal.codec import Exited, failure_of
-from holdfast.engine.journal.scopes import Past
+from holdfast.engine.journal.scopes import TaskHistory
 from holdfast.engine.ledger.batched_ends import GoodEnd
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Finished, doubt_effects, end_task, why_not_ended
 from holdfast.engine.program.author_api import Run
@@ -29,10 +29,10 @@ from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import LiveRun, RunHost
 from holdfast.engine.program.program import RunProgram
 from holdfast.engine.program.restart_requests import OnRestart
-from holdfast.engine.program.retries import Retries, SaidFail, keys_in
+from holdfast.engine.program.retry_ladder import Retries, SaidFail, keys_in
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.stopping import Stopping
-from holdfast.engine.recovery.follow_up import naming_steps
+from holdfast.engine.recovery.reopen import naming_steps
 from holdfast.store import Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
 
@@ -57,7 +57,7 @@ class Execution:
         place: RunHost,
         claimed: ClaimedRun,
         definition: TaskDefinition[..., Any],
-        past: Past,
+        past: TaskHistory,
         *,
         sleep: Callable[[float], Awaitable[object]] | None = None,
         on_restart: OnRestart | None = None,

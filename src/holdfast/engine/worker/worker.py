@@ -32,7 +32,7 @@ from holdfast.engine.claims.heartbeat import Heartbeat
 from holdfast.engine.clocks.skew import SkewWatch
 from holdfast.engine.clocks.steady import ElapsedTime, steady_of
 from holdfast.engine.journal.codec import failure_of
-from holdfast.engine.journal.scopes import Past, load_pasts
+from holdfast.engine.journal.scopes import TaskHistory, load_pasts
 from holdfast.engine.ledger.batched_ends import BatchedEnds
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, Ledger, fail_damaged
 from holdfast.engine.program.definitions import TaskDefinition
@@ -42,7 +42,7 @@ from holdfast.engine.program.run_phase import RunPhase, StopReason
 from holdfast.engine.program.secrets import Given, Secrets
 from holdfast.engine.recovery.attempts import record_attempts
 from holdfast.engine.recovery.checkpoints import Checkpoints
-from holdfast.engine.recovery.rescue import Notary, Reaper, Rescuer
+from holdfast.engine.recovery.rescue import Reaper, Rescuer, RescueRecorder
 from holdfast.engine.recovery.resume import RESUME_CONCURRENCY, Resumed, Resumer
 from holdfast.engine.worker.drain import Drain, DrainTimeouts
 from holdfast.engine.worker.execution import Execution
@@ -107,7 +107,7 @@ class Worker:
         on_let_go: Callable[[str, Task | None], None] = lambda _task_id, _ended: None,
         max_idle_attempts: int = DEFAULT_MAX_IDLE_ATTEMPTS,
         resume_concurrency: int = RESUME_CONCURRENCY,
-        notary: Notary | None = None,
+        notary: RescueRecorder | None = None,
         family: Family | None = None,
         troubles: TroubleLog | None = None,
     ) -> None:
@@ -439,7 +439,7 @@ class Worker:
         problems: list[tuple[ClaimedRun, Exception]] = []
         for one in claimed:
             past = pasts[one.task.id]
-            problem = self._begin(one, past) if isinstance(past, Past) else past
+            problem = self._begin(one, past) if isinstance(past, TaskHistory) else past
             if problem is not None:
                 problems.append((one, problem))
         for one, _ in problems:
@@ -449,9 +449,9 @@ class Worker:
             await self._end_unfit(one, problem)
         return len(claimed)
 
-    async def _load(self, claimed: Sequence[ClaimedRun]) -> dict[str, Past | RowDamaged]:
+    async def _load(self, claimed: Sequence[ClaimedRun]) -> dict[str, TaskHistory | RowDamaged]:
         """The past from which each program is replayed; for a damaged task, the damage."""
-        pasts: dict[str, Past | RowDamaged] = {one.task.id: Past() for one in claimed}
+        pasts: dict[str, TaskHistory | RowDamaged] = {one.task.id: TaskHistory() for one in claimed}
         task_ids = [one.task.id for one in claimed if not _is_fresh(one)]
         if task_ids:
             try:
@@ -462,7 +462,7 @@ class Worker:
                     pasts[task_id] = await self._load_alone(task_id)
         return pasts
 
-    async def _load_alone(self, task_id: str) -> Past | RowDamaged:
+    async def _load_alone(self, task_id: str) -> TaskHistory | RowDamaged:
         try:
             return (await self._read(lambda tx: load_pasts(tx, [task_id])))[task_id]
         except RowDamaged as damage:
@@ -480,7 +480,7 @@ class Worker:
 
     # --- carrying
 
-    def _begin(self, claimed: ClaimedRun, past: Past) -> Exception | None:
+    def _begin(self, claimed: ClaimedRun, past: TaskHistory) -> Exception | None:
         """Start a child that executes it; returns the error if that is not possible."""
         assert self._place is not None
         sleep = Sleep(self._place.sleep)

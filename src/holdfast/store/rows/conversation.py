@@ -8,7 +8,7 @@ from holdfast.core.errors import KeyLost, RowDamaged
 from holdfast.core.flow import Flow, FlowMode
 from holdfast.core.message import Message, Role
 from holdfast.core.payload import digest_of
-from holdfast.core.sealing import SEALED
+from holdfast.core.seal_mode import SEALED
 from holdfast.core.session import Session
 from holdfast.core.transitions import DeliveryStatus, FlowStatus, MessageStatus, SessionStatus
 from holdfast.store.contract import Row

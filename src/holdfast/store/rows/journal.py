@@ -12,7 +12,7 @@ from holdfast.core.errors import RowDamaged
 from holdfast.core.ids import TaskId
 from holdfast.core.payload import digest_of
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.scope import (
+from holdfast.core.program_records import (
     FinishedTurn,
     ListDelta,
     LoopPosition,
@@ -22,7 +22,7 @@ from holdfast.core.scope import (
     TurnMarks,
     TurnSummary,
 )
-from holdfast.core.sealing import SEALED
+from holdfast.core.seal_mode import SEALED
 from holdfast.core.step import Artifact, Note, NoteKind, Step, shown_occurrence
 from holdfast.store.contract import Row
 from holdfast.store.rows.reading import Params, digest_of_late, encode, micros_of, moment_of, reads

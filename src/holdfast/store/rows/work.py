@@ -12,7 +12,7 @@ from holdfast.core.events import Event, EventKind
 from holdfast.core.ids import BootId
 from holdfast.core.payload import digest_of
 from holdfast.core.run import Queue, RunRecord
-from holdfast.core.sealing import SEALED
+from holdfast.core.seal_mode import SEALED
 from holdfast.core.task import NotifyPolicy, Progress, RuntimeName, Task
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.store.contract import Row

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from holdfast.core.errors import SettingsError
-from holdfast.gateway.supervised import VARIABLE, Supervised, Word, line_of, read_supervised
+from holdfast.gateway.supervisor_protocol import VARIABLE, GatewayReport, Supervised, line_of, read_supervised
 
 
 def test_the_variable_is_read_field_for_field() -> None:
@@ -40,7 +40,7 @@ def test_what_no_supervisor_wrote_is_refused_with_the_remedy(text: str) -> None:
 
 
 def test_a_word_is_one_line_of_json() -> None:
-    assert [line_of(word) for word in Word] == [
+    assert [line_of(word) for word in GatewayReport] == [
         b'{"event":"ready"}\n',
         b'{"event":"alive"}\n',
         b'{"event":"draining"}\n',

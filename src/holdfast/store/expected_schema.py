@@ -33,7 +33,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     is_unique: bool
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaShape(msgspec.Struct, frozen=True, kw_only=True):
     """What migrations create: columns by table, and indexes."""
 
     columns: frozenset[tuple[str, str]]
@@ -64,12 +64,12 @@ def problems_of_indexes(missing: Sequence[Index]) -> list[str]:
     return [f"the index {index.name} is missing; {RESTORES}" for index in missing]
 
 
-def shape_of(migrations: Sequence[Migration]) -> Shape:
+def shape_of(migrations: Sequence[Migration]) -> SchemaShape:
     return _read_shape(tuple(migration.sql for migration in migrations))
 
 
 @functools.lru_cache(maxsize=8)
-def _read_shape(migrations: tuple[str, ...]) -> Shape:
+def _read_shape(migrations: tuple[str, ...]) -> SchemaShape:
     columns: set[tuple[str, str]] = set()
     indexes: list[Index] = []
     for text in migrations:
@@ -81,7 +81,7 @@ def _read_shape(migrations: tuple[str, ...]) -> Shape:
             Index(name=index[2], sql=index[0].strip(), is_unique=index[1] is not None)
             for index in _INDEX.finditer(sql)
         ]
-    return Shape(columns=frozenset(columns), indexes=tuple(indexes))
+    return SchemaShape(columns=frozenset(columns), indexes=tuple(indexes))
 
 
 def _columns(sql: str, start: int) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import scanner
+from holdfast.core import secret_scanner
 from holdfast.core.known_secrets import PIECE
 from holdfast.core.redaction import holds_secret, keep_secret, redact_json
 from holdfast.core.secret_shapes import CURL_FLAG
@@ -175,8 +175,8 @@ def test_no_search_takes_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> N
             searched.append(min(end, len(encoded)) - begin)
             return self._regex.search(encoded, begin, end)
 
-    counting = Counting(scanner._hint())
-    monkeypatch.setattr(scanner, "_hint", lambda: counting)
+    counting = Counting(secret_scanner._hint())
+    monkeypatch.setattr(secret_scanner, "_hint", lambda: counting)
     length = 1_000_000
 
     assert not holds_secret(b"," * length)
@@ -187,7 +187,9 @@ def test_no_search_takes_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("unit", ["-u", "--user", "-su", "--proxy-user", "-ua", "-u-", "-u/", "-Su,"])
 def test_flags_of_curl_in_a_row_are_each_looked_at_once(unit: str) -> None:
     # As far as a user may reach from each flag; all of them together are the steps of the search.
-    users = [re.compile(f"-{CURL_FLAG}({user})") for user in (scanner._USER, scanner._QUOTED_USER)]
+    users = [
+        re.compile(f"-{CURL_FLAG}({user})") for user in (secret_scanner._USER, secret_scanner._QUOTED_USER)
+    ]
     text = unit * 2000
 
     for user in users:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import unquote
 
-from holdfast.config.gateway import Config
+from holdfast.config.sections import Config
 from holdfast.core.redaction import keep_secret
 
 # Environment variables with secret values, by full name and by prefix.

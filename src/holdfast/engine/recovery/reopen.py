@@ -15,7 +15,7 @@ from holdfast.core.run import Queue, RunRecord
 from holdfast.core.step import Step
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
-from holdfast.engine.journal.scopes import Key, Past
+from holdfast.engine.journal.scopes import Key, TaskHistory
 from holdfast.engine.ledger.ledger import ended_with
 from holdfast.store import Tx
 
@@ -109,7 +109,7 @@ def forgive(tx: Tx, task: Task, run: RunRecord, *, now: datetime) -> None:
     tx.journal.put_step(note)
 
 
-def forgiven_in(past: Past) -> int:
+def forgiven_in(past: TaskHistory) -> int:
     """How many failed runs of the task no longer count."""
     notes = [step for step in past.within("") if step.name == FORGIVEN]
     return max((msgspec.json.decode(note.result, type=int) for note in notes), default=0)
@@ -125,7 +125,9 @@ def go_on_with_children(tx: Tx, task: Task, *, now: datetime) -> None:
 def _forget(tx: Tx, task_id: str, keys: list[Key]) -> None:
     if not keys:
         return
-    past = Past(steps=tx.journal.steps(task_id), effects=tx.effects.unsettled([task_id]).get(task_id, ()))
+    past = TaskHistory(
+        steps=tx.journal.steps(task_id), effects=tx.effects.unsettled([task_id]).get(task_id, ())
+    )
     for key in keys:
         if key in past.effects and past.effects[key].is_undone:
             continue

@@ -22,7 +22,7 @@ from holdfast.core.ids import new_question_id, new_run_id
 from holdfast.core.ladder import Ask, Decompose, Replan, Retry, Rung, delay, next_rung
 from holdfast.core.payload import clean_text, decode_payload, encode_payload
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.scope import Question
+from holdfast.core.program_records import Question
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.journal.codec import failure_of
@@ -31,7 +31,7 @@ from holdfast.engine.program.author_api import plan_items
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.effect_reviews import COMPENSATED
 from holdfast.engine.program.program import RunProgram
-from holdfast.engine.recovery.follow_up import NOT_RESUMED, follow_up, forgiven_in
+from holdfast.engine.recovery.reopen import NOT_RESUMED, follow_up, forgiven_in
 from holdfast.store import Tx, Write
 
 MAX_QUESTION_CHARS = 2_000

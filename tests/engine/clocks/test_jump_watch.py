@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.core.jumps import DELETES_AFTER, FIRES_AFTER
-from holdfast.engine.clocks.clock_watch import MOST_MACHINES, ClockWatch
 from holdfast.engine.clocks.jump_facts import FACT, read_kept
+from holdfast.engine.clocks.jump_watch import MOST_MACHINES, ClockWatch
 from holdfast.store import Store
 from holdfast.testing import FakeClock, RepeatingStore
 from tests.builders import START

@@ -12,7 +12,7 @@ from holdfast.core.ids import RunId, check_id, new_run_id
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.ledger import ended_with, owned
-from holdfast.engine.recovery.follow_up import forgive, go_on_anew
+from holdfast.engine.recovery.reopen import forgive, go_on_anew
 from holdfast.engine.recovery.resume import retrying
 from holdfast.store import Tx, Write
 from holdfast.store.events import START

@@ -26,8 +26,8 @@ from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.client.handles import Handle
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, NewTask, creating, end_task, ended_with
 from holdfast.engine.ledger.retention import pruning, pruning_checkpoints
-from holdfast.engine.recovery.follow_up import FORGIVEN, NOT_RESUMED
-from holdfast.engine.recovery.retry import retrying_task
+from holdfast.engine.recovery.operator_retry import retrying_task
+from holdfast.engine.recovery.reopen import FORGIVEN, NOT_RESUMED
 from holdfast.store import Store, Tx
 from holdfast.testing import Crashed, FailingStore, RepeatingStore
 from holdfast.testing.stores import Failpoint
@@ -719,7 +719,7 @@ KILLED = """
 import os, signal, sys
 from holdfast import app
 from holdfast.core.clock import SystemClock
-from holdfast.engine.recovery.retry import retrying_task
+from holdfast.engine.recovery.operator_retry import retrying_task
 from holdfast.testing import FailingStore, Failpoint
 
 url, task_id, where, statement = *sys.argv[1:4], int(sys.argv[4])

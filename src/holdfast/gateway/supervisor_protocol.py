@@ -45,7 +45,7 @@ class Supervised(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.tcp_fds, *unix, self.life_fd, self.tell_fd]
 
 
-class Word(StrEnum):
+class GatewayReport(StrEnum):
     """What a gateway says about itself."""
 
     READY = "ready"
@@ -60,7 +60,7 @@ class Word(StrEnum):
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """One line from the gateway."""
 
-    event: Word
+    event: GatewayReport
 
 
 def read_supervised(environ: Mapping[str, str]) -> Supervised | None:
@@ -73,6 +73,6 @@ def read_supervised(environ: Mapping[str, str]) -> Supervised | None:
         raise SettingsError(f"{VARIABLE} is not what a supervisor writes ({error}); unset it") from error
 
 
-def line_of(word: Word) -> bytes:
+def line_of(word: GatewayReport) -> bytes:
     """A word as the supervisor reads it."""
     return msgspec.json.encode(Said(event=word)) + b"\n"

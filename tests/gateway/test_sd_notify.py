@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.gateway.notify import Notifier
+from holdfast.gateway.sd_notify import Notifier
 from tests.gateway.children.stage import PATIENCE_S, Stage, staged
 
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast.core.effect import EffectClass
-from holdfast.core.effect_class import (
+from holdfast.core.errors import BadInput
+from holdfast.core.ladder import retry
+from holdfast.core.step_declarations import (
     DidNotHappen,
     EffectSpec,
     Happened,
@@ -30,8 +32,6 @@ from holdfast.core.effect_class import (
     unwrapped,
     verifiable,
 )
-from holdfast.core.errors import BadInput
-from holdfast.core.ladder import retry
 
 
 async def fetch(url: str, *, depth: int = 1) -> str:

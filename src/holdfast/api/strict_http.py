@@ -35,7 +35,7 @@ class StrictConnection(h11.Connection):
             if isinstance(event, h11.Request):
                 _check_length(event)
         except h11.RemoteProtocolError as error:
-            if isinstance(error, Loose):
+            if isinstance(error, AmbiguousRequest):
                 self.why = str(error)
             elif error.error_status_hint == 431:
                 self.why = "its head is too long; send fewer or shorter headers"
@@ -43,7 +43,7 @@ class StrictConnection(h11.Connection):
         return event
 
 
-class Loose(h11.RemoteProtocolError):
+class AmbiguousRequest(h11.RemoteProtocolError):
     """A request that two parsers could delimit differently."""
 
 
@@ -56,15 +56,15 @@ class StrictBuffer(ReceiveBuffer):
             until = len(self._data) if end < 0 else end + len(_END)
             loose = _LOOSE.search(self._data, max(0, self._multiple_lines_search - len(_END)), until)
             if loose is not None:
-                raise Loose(_WHY[str(loose.lastgroup)])
+                raise AmbiguousRequest(_WHY[str(loose.lastgroup)])
             if self._data.count(b"\n", 0, until) > MAX_LINES:
-                raise Loose(f"its head has more than {MAX_LINES} lines; send fewer headers")
+                raise AmbiguousRequest(f"its head has more than {MAX_LINES} lines; send fewer headers")
         return super().maybe_extract_lines()
 
     def maybe_extract_next_line(self) -> bytearray | None:
         line = super().maybe_extract_next_line()
         if line is not None and _LOOSE.search(line[:-2]) is not None:
-            raise Loose(_WHY["feed"])
+            raise AmbiguousRequest(_WHY["feed"])
         return line
 
 
@@ -73,6 +73,6 @@ def _check_length(request: h11.Request) -> None:
     if b"transfer-encoding" not in names:
         return
     if b"content-length" in names:
-        raise Loose("it has both Content-Length and Transfer-Encoding; send one of them")
+        raise AmbiguousRequest("it has both Content-Length and Transfer-Encoding; send one of them")
     if request.http_version < b"1.1":
-        raise Loose("HTTP/1.0 has no Transfer-Encoding; send Content-Length")
+        raise AmbiguousRequest("HTTP/1.0 has no Transfer-Encoding; send Content-Length")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.config.gateway import ChannelSettings, Config, GatewaySettings, StoreSettings
-from holdfast.config.known import keep_secrets, secrets_in, secrets_in_store
+from holdfast.config.secret_registration import keep_secrets, secrets_in, secrets_in_store
+from holdfast.config.sections import ChannelSettings, Config, GatewaySettings, StoreSettings
 from holdfast.core.redaction import redact_text
 
 

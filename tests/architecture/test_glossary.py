@@ -75,6 +75,17 @@ def test_no_name_in_the_package_holds_a_word_that_we_do_not_use() -> None:
     assert found == []
 
 
+def test_every_folder_of_the_package_is_in_the_glossary() -> None:
+    words = set(WORD.findall(GLOSSARY.read_text(encoding="utf-8")))
+    known = words | {form for word in words for form in (f"{word}s", f"{word[:-1]}ies")}
+    folders = {path.parent.name for path in PACKAGE.rglob("*.py")} | {
+        path.parent.name for path in PACKAGE.rglob("*.sql")
+    }
+
+    # The glossary's list of unused words has `common` with its one exception; `holdfast` is the package.
+    assert folders - known - {"common", "holdfast"} == set()
+
+
 def test_no_two_modules_define_a_class_of_the_same_name() -> None:
     """A reader who sees a name in an import or a traceback knows which thing is meant."""
     places: dict[str, set[str]] = {}

@@ -57,7 +57,8 @@ class Callers:
             key = f"key-{number}-{turn}"
             task = await self._persist(lambda key=key: self._parts.create(key=key))  # type: ignore[misc]
             self._note("created", task=task.id, name=key)
-            for claimed in await self._persist(self._parts.claims.take):
+            # It first reads whether resumes are held, and a read is not retried; the next look tries again.
+            for claimed in await self._persist(self._parts.claims.take, reads_first=True):
                 await self._carry(claimed)
 
     async def _carry(self, one: ClaimedRun) -> None:
@@ -69,13 +70,13 @@ class Callers:
         assert isinstance(outcome, Finished)
         self._note("finished", task=one.task.id, run=one.run.id, value=one.run.id)
 
-    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def _persist(self, call: Callable[[], Awaitable[T]], *, reads_first: bool = False) -> T:
         """The answer, or StoreUnavailable and the same call again: nothing else may come back."""
         while True:
             try:
                 return await call()
             except StoreUnavailable:
-                self.refusals += 1
+                self.refusals += not reads_first
 
     def _note(self, kind: str, **facts: object) -> None:
         self._log.write(kind, **facts)

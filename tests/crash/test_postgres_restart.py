@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -57,8 +58,7 @@ class Callers:
             key = f"key-{number}-{turn}"
             task = await self._persist(lambda key=key: self._parts.create(key=key))  # type: ignore[misc]
             self._note("created", task=task.id, name=key)
-            # It first reads whether resumes are held, and a read is not retried; the next look tries again.
-            for claimed in await self._persist(self._parts.claims.take, reads_first=True):
+            for claimed in await self._persist(self._parts.claims.take):
                 await self._carry(claimed)
 
     async def _carry(self, one: ClaimedRun) -> None:
@@ -70,13 +70,15 @@ class Callers:
         assert isinstance(outcome, Finished)
         self._note("finished", task=one.task.id, run=one.run.id, value=one.run.id)
 
-    async def _persist(self, call: Callable[[], Awaitable[T]], *, reads_first: bool = False) -> T:
+    async def _persist(self, call: Callable[[], Awaitable[T]]) -> T:
         """The answer, or StoreUnavailable and the same call again: nothing else may come back."""
         while True:
             try:
                 return await call()
-            except StoreUnavailable:
-                self.refusals += not reads_first
+            except StoreUnavailable as error:
+                # A claim first reads whether resumes are held. Only writes are retried, and only they count.
+                frames = traceback.extract_tb(error.__traceback__)
+                self.refusals += all(frame.name != "held_why" for frame in frames)
 
     def _note(self, kind: str, **facts: object) -> None:
         self._log.write(kind, **facts)

@@ -59,6 +59,7 @@ async def talks(run: hf.Run, text: str) -> str:
     await run.emit("told", text=text, values=VALUES, password="quiet harbour wall zzz")
     for name in NAMES:
         await run.step(hf.step(_one, id=name))
+        await run.step(hf.step(_one, name=name))
         await run.emit(name)
         await run.progress(done=1, subtask=name)
     with contextlib.suppress(hf.StepFailed):

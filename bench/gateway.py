@@ -48,7 +48,7 @@ import sys
 from holdfast.cli.main import main
 sys.exit(main())
 """
-# What anybody needs who serves one route over HTTP in Python.
+# What a program needs that serves one route over HTTP in Python.
 BARE_SERVER = """
 import sys
 import uvicorn

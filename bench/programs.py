@@ -407,7 +407,7 @@ def raw_finish_on_postgres(url: str) -> float:
 
 # --- starts
 
-# What the system calls the most memory of a process counts that of whoever started it, too, up to `exec`.
+# What the system calls the most memory of a process counts that of its parent, too, up to `exec`.
 FIRST_STEP = """
 import asyncio, sys
 import holdfast as hf

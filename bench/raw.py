@@ -1,4 +1,4 @@
-"""The raw databases: what somebody would write by hand without a ledger, as bare as it is durable."""
+"""The raw databases: what an author would write by hand without a ledger, as bare as it is durable."""
 
 from __future__ import annotations
 

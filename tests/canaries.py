@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tests import planted
-from tests.planted import SHAPE_CASES, letters
+from tests import fake_secrets
+from tests.fake_secrets import SHAPE_CASES, letters
 
-# Secrets that are known by what stands around them: those of tests/planted.py, and more.
+# Secrets that are known by what stands around them: those of tests/fake_secrets.py, and more.
 SURROUNDED = [
-    *planted.SURROUNDED,
+    *fake_secrets.SURROUNDED,
     ("curl", "curl -sSu bob:{} https://example.org", "swordfish"),
     ("curl", "curl -sSubob:{} https://example.org", "swordfish"),
     ("curl", "curl -u corp/bob:{} https://example.org", "swordfish"),
@@ -85,11 +85,11 @@ def _all() -> Iterator[Canary]:
     for shape, secret in SHAPE_CASES:
         yield Canary(shape, f"use {secret} for it", secret)
         yield Canary(shape, secret, secret)
-    # Of each pattern that is not among those planted, one is enough: large values are stored elsewhere.
+    # Of each pattern that is not among the fake secrets, one is enough: large values are stored elsewhere.
     more = {case[0]: case for case in reversed(SURROUNDED)}
-    planted_shapes = {shape for shape, _, _ in planted.SURROUNDED}
-    others = [case for shape, case in more.items() if shape not in planted_shapes]
-    for number, (shape, sentence, secret) in enumerate([*planted.SURROUNDED, *others]):
+    fake_shapes = {shape for shape, _, _ in fake_secrets.SURROUNDED}
+    others = [case for shape, case in more.items() if shape not in fake_shapes]
+    for number, (shape, sentence, secret) in enumerate([*fake_secrets.SURROUNDED, *others]):
         if len(secret) >= _SHORTEST:
             # Its own for each, so that it tells which shape was found.
             own = f"{secret}{number}" if secret in _SHARED else secret

@@ -31,7 +31,7 @@ from tests.servers import PostgresServer
 if TYPE_CHECKING:
     import psycopg
 
-    from tests.grounds import Ground
+    from tests.shared_ledgers import SharedLedger
 
 # How long one example takes tells about the machine, not about the code.
 hypothesis.settings.register_profile("unhurried", deadline=None)
@@ -41,7 +41,7 @@ _WHOLLY_SLOW = "\npytestmark = pytest.mark.slow\n"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Before a commit nobody even reads what will not be run."""
+    """Before a commit, pytest does not even read what will not be run."""
     if config.getoption("-m") != "not slow" or collection_path.suffix != ".py":
         return None
     return True if _WHOLLY_SLOW in collection_path.read_text(encoding="utf-8") else None
@@ -201,7 +201,7 @@ class PostgresLedger(Ledger):
 def deletes(tables: list[str]) -> str:
     """Quicker than TRUNCATE, which makes new files for every table and index."""
     kept = {"schema_migrations", "ledger_facts", "sqlite_sequence"}
-    # Sorted: `counter_deltas` come before `counters`, as whoever folds the one into the other takes them.
+    # Sorted: `counter_deltas` come before `counters`, as the code that folds one into the other takes them.
     deletes = [f"DELETE FROM {table}" for table in sorted(tables) if table not in kept]
     return "; ".join([*deletes, "DELETE FROM ledger_facts WHERE name NOT IN ('ledger_id', 'mark')"])
 
@@ -291,17 +291,17 @@ def store(ledger: Ledger) -> Store:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
-def ground(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ground]:
+def shared_ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedLedger]:
     """A ledger that several stores open one after another, each with the same key outside of it."""
     # Only a test that needs it pays for the engine.
-    from tests.grounds import postgres_ground, sqlite_ground
+    from tests.shared_ledgers import shared_postgres_ledger, shared_sqlite_ledger
 
     if request.param == "sqlite":
-        with sqlite_ground() as ground:
-            yield ground
+        with shared_sqlite_ledger() as shared_ledger:
+            yield shared_ledger
         return
-    with postgres_ground(request.getfixturevalue("postgres_server"), tmp_path) as ground:
-        yield ground
+    with shared_postgres_ledger(request.getfixturevalue("postgres_server"), tmp_path) as shared_ledger:
+        yield shared_ledger
 
 
 @pytest.fixture

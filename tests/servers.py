@@ -274,7 +274,7 @@ class PostgresServer:
 
 
 def server_user() -> pwd.struct_passwd | None:
-    """Whom PostgreSQL shall run as: ourselves (None), or somebody without rights when we are root."""
+    """The user that PostgreSQL shall run as: ourselves (None), or one without rights when we are root."""
     if os.geteuid() != 0:
         return None
     for name in ("nobody", "postgres"):

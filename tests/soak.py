@@ -25,7 +25,7 @@ PATIENCE = 10
 LEAST_PATIENCE_S = 600.0
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True):
+class SoakedTest(msgspec.Struct, frozen=True, kw_only=True):
     """One of the tests, and how large a piece of it is."""
 
     name: str
@@ -40,42 +40,42 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STAGES = (
-    Stage(
+    SoakedTest(
         name="agents in a storm",
         variable="HOLDFAST_BLOWS",
         count=400,
         seconds=300,
         tests=["tests/crash/test_chaos.py", "-k", "storm"],
     ),
-    Stage(
+    SoakedTest(
         name="agents that are killed",
         variable="HOLDFAST_KILLS",
         count=1500,
         seconds=300,
         tests=["tests/crash/test_agents.py", "-k", "killed"],
     ),
-    Stage(
+    SoakedTest(
         name="a process that is killed",
         variable="HOLDFAST_KILLS",
         count=5_000,
         seconds=300,
         tests=["tests/crash/test_kills.py"],
     ),
-    Stage(
+    SoakedTest(
         name="a gateway that is interrupted",
         variable="HOLDFAST_RESTARTS",
         count=40,
         seconds=300,
         tests=["tests/gateway/test_fleet.py"],
     ),
-    Stage(
+    SoakedTest(
         name="messages during a drain",
         variable="HOLDFAST_MESSAGES",
         count=30_000,
         seconds=300,
         tests=["tests/gateway/test_client.py"],
     ),
-    Stage(
+    SoakedTest(
         name="a gateway under attack",
         variable="HOLDFAST_SHAPES",
         count=40_000,
@@ -88,7 +88,7 @@ STAGES = (
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """One that was run."""
 
-    stage: Stage
+    stage: SoakedTest
     size: int
     seconds: float
     problem: str | None
@@ -108,7 +108,7 @@ def soak(minutes: float) -> list[Piece]:
             _say(f"    {pieces[-1].problem or 'passed'} after {pieces[-1].seconds:.0f} s")
 
 
-def _run(stage: Stage, size: int) -> Piece:
+def _run(stage: SoakedTest, size: int) -> Piece:
     # No limit for one test: those counts take their time, and the whole piece has a limit.
     how = "-m pytest -q -s -m slow --numprocesses 0 --timeout 0"
     command = [sys.executable, *how.split(), *stage.tests]

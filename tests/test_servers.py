@@ -82,7 +82,7 @@ def test_a_created_database_is_empty_new_and_utf8_with_c_collation(server: Postg
 
 
 @pytest.mark.slow
-def test_a_database_is_dropped_even_while_somebody_is_connected(server: PostgresServer) -> None:
+def test_a_database_is_dropped_even_while_a_client_is_connected(server: PostgresServer) -> None:
     url = server.create_database()
     connection = psycopg.connect(url)
 
@@ -167,7 +167,7 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent has died")
-def test_the_server_ends_when_whoever_started_it_is_killed(tmp_path: Path) -> None:
+def test_the_server_ends_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTER, str(tmp_path)], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
     ) as starter:
@@ -184,8 +184,8 @@ def test_the_server_ends_when_whoever_started_it_is_killed(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as somebody else")
-def test_root_runs_it_from_a_clone_that_nobody_else_may_enter(
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
+def test_root_runs_it_from_a_clone_that_no_other_user_may_enter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = tmp_path / "closed"
@@ -215,7 +215,7 @@ def test_a_directory_below_a_closed_one_is_not_for_everybody(tmp_path: Path) -> 
     assert servers.everybody_can_enter(Path("/"))
 
 
-def test_root_becomes_somebody_else_and_others_stay_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_becomes_another_user_and_others_stay_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     stand_in = servers.server_user()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

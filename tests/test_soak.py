@@ -6,11 +6,11 @@ import pytest
 
 from tests import soak
 from tests.architecture.source import ROOT
-from tests.soak import STAGES, Piece, Stage, summary
+from tests.soak import STAGES, Piece, SoakedTest, summary
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda one: one.name)
-def test_every_stage_counts_by_a_variable_that_its_test_reads_and_the_guide_names(stage: Stage) -> None:
+def test_every_stage_counts_by_a_variable_that_its_test_reads_and_the_guide_names(stage: SoakedTest) -> None:
     path = stage.tests[0]
 
     assert f'os.environ.get("{stage.variable}")' in (ROOT / path).read_text()
@@ -29,7 +29,7 @@ def test_a_short_soak_has_small_pieces_and_a_long_one_has_more_of_them() -> None
 def test_every_stage_has_its_turn_and_a_failure_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(stage: Stage, size: int) -> Piece:
+    def run(stage: SoakedTest, size: int) -> Piece:
         problem = "FAILED with 1" if stage is STAGES[1] else None
         return Piece(stage=stage, size=size, seconds=60.0, problem=problem)
 

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
         NotReady,
         NotYours,
         OutcomeUnknown,
+        OwnerMissing,
         PageDamaged,
+        ParentMissing,
         PayloadTooLarge,
         Pruned,
         Refused,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
         RetryAfter,
         RevisionMismatch,
         RowDamaged,
+        RunIdTaken,
         RunOver,
         SchemaMismatch,
         SettingsError,
@@ -83,8 +86,11 @@ if TYPE_CHECKING:
     )
     from holdfast.engine.claims.boots import Life
     from holdfast.engine.claims.claims import Claims
+    from holdfast.engine.client.detached import DetachedTask
     from holdfast.engine.client.handles import Handle, Holdfast
     from holdfast.engine.ledger.ledger import Ledger, NewTask
+    from holdfast.engine.producers.producers import Producers
+    from holdfast.engine.producers.writes import NewRecord
     from holdfast.engine.program.author_api import Child, DurableList, DurableValue, PlanTurn, Run, Turn
     from holdfast.engine.program.definitions import Call, TaskDefinition, task
     from holdfast.engine.program.effects import idempotency_key
@@ -100,9 +106,9 @@ _ERRORS = (
     "ClaimLost Conflict Draining Drift EffectsInTheWay FeedGap GatewaySilent HoldfastError HomeInUse "
     "HomeUnusable IllegalMove KeyConflict KeyLost KeyMissing KeyProblem KeyWrong LedgerReplaced NoLedger "
     "NotDone NotFound NotInRun NotReady NotYours "
-    "OutcomeUnknown PageDamaged PayloadTooLarge Pruned Refused RestartBlocked RestartRefused "
-    "ResumesHeld RetryAfter RevisionMismatch RowDamaged RunOver SchemaMismatch SettingsError SqlFailed "
-    "StepFailed StoreUnavailable TaskFailed"
+    "OutcomeUnknown OwnerMissing PageDamaged ParentMissing PayloadTooLarge Pruned Refused RestartBlocked "
+    "RestartRefused ResumesHeld RetryAfter RevisionMismatch RowDamaged RunIdTaken RunOver SchemaMismatch "
+    "SettingsError SqlFailed StepFailed StoreUnavailable TaskFailed"
 )
 _WHERE = {
     "Budget": "holdfast.core.ladder",
@@ -133,6 +139,9 @@ _WHERE = {
     "TaskDefinition": "holdfast.engine.program.definitions",
     "Holdfast": "holdfast.engine.client.handles",
     "Handle": "holdfast.engine.client.handles",
+    "DetachedTask": "holdfast.engine.client.detached",
+    "NewRecord": "holdfast.engine.producers.writes",
+    "Producers": "holdfast.engine.producers.producers",
     "Decision": "holdfast.core.effect",
     "idempotency_key": "holdfast.engine.program.effects",
     "Stopping": "holdfast.engine.program.stopping",
@@ -192,6 +201,7 @@ __all__ = [
     "Clock",
     "Conflict",
     "Decision",
+    "DetachedTask",
     "DidNotHappen",
     "Draining",
     "Drift",
@@ -216,6 +226,7 @@ __all__ = [
     "Ledger",
     "LedgerReplaced",
     "Life",
+    "NewRecord",
     "NewTask",
     "NoLedger",
     "NotDone",
@@ -224,11 +235,14 @@ __all__ = [
     "NotReady",
     "NotYours",
     "OutcomeUnknown",
+    "OwnerMissing",
     "PageDamaged",
+    "ParentMissing",
     "Parts",
     "PayloadTooLarge",
     "PlanItem",
     "PlanTurn",
+    "Producers",
     "Pruned",
     "Refused",
     "Rescuer",
@@ -240,6 +254,7 @@ __all__ = [
     "RevisionMismatch",
     "RowDamaged",
     "Run",
+    "RunIdTaken",
     "RunOver",
     "SchemaMismatch",
     "Secret",

@@ -8,10 +8,13 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import httpx
 import msgspec
+import uvicorn.server
 from websockets.sync.client import ClientConnection, connect
 
 from holdfast.api.contract import READ, WRITE, Caller
@@ -24,7 +27,8 @@ from holdfast.core.errors import RestartBlocked
 from holdfast.core.hold import Hold
 from holdfast.core.manifest import Restart
 from holdfast.engine.aio.trouble_log import TroubleLog
-from holdfast.gateway.audit import AuditTrail
+from holdfast.engine.producers.contract import Runtime
+from holdfast.gateway.audit import AuditRecorder
 from holdfast.gateway.gateway import GatewayPhase, GatewayStatus, RestartAnswer, RestartRequest
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.readiness import Readiness, interruptions
@@ -33,6 +37,7 @@ from holdfast.store.locks import HomeLock
 from holdfast.store.outer_keys import FileKey
 from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
+from holdfast.upkeep.sweep import Sweep
 
 TOKEN = "hf_test_" + "a1" * 32
 READ_TOKEN = "hf_test_" + "b2" * 32
@@ -66,7 +71,9 @@ class StandIn:
         self.problem: str | None = None
         self.unwritten: list[Restart] = []
         self.started_at = self.clock.now()
-        self.audit = AuditTrail(self.store, self.clock)
+        self.audit = AuditRecorder(self.store, self.clock)
+        self.runtimes: list[Runtime] = []
+        self.sweep = Sweep(self.store, self.clock)
 
     def status(self) -> GatewayStatus:
         return GatewayStatus(
@@ -263,6 +270,18 @@ class Client:
         return frame
 
 
+async def _tick(delay: float, result: object = None) -> Any:
+    return await asyncio.sleep(delay / 20, result)
+
+
+@contextlib.contextmanager
+def _quick_ticks() -> Iterator[None]:
+    """uvicorn looks ten times a second whether it shall end, and then waits as long again."""
+    quick = SimpleNamespace(**vars(asyncio) | {"sleep": _tick})
+    with mock.patch.object(uvicorn.server, "asyncio", quick):
+        yield
+
+
 @contextlib.contextmanager
 def a_house(
     home: Path,
@@ -278,7 +297,7 @@ def a_house(
     try:
         config = Config(gateway=settings, agents=agents())
         gateway = StandIn(store, config, home)
-        with House(gateway, home, webhooks=webhooks, certificates=certificates) as house:
+        with _quick_ticks(), House(gateway, home, webhooks=webhooks, certificates=certificates) as house:
             yield house
     finally:
         store.close()

@@ -20,7 +20,7 @@ from holdfast.api import connection_limits, protocols
 from holdfast.api.connection_limits import (
     BACKLOG,
     ConnectionLimits,
-    Listening,
+    ListeningSocket,
     RateLimitedLog,
     few_complaints,
     most_connections,
@@ -95,7 +95,7 @@ def test_who_has_been_answered_and_only_waits_makes_room_too(small_house: House)
         client.close()
 
 
-def test_one_too_many_is_refused_when_nobody_only_waits(small_house: House) -> None:
+def test_one_too_many_is_refused_when_no_connection_only_waits(small_house: House) -> None:
     listeners = []
     for _ in range(5):
         way = connect(small_house)
@@ -243,4 +243,4 @@ def test_a_socket_keeps_its_backlog_when_it_is_served() -> None:
     bound = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     before = backlog(bound)
 
-    assert asyncio.run(serve(Listening.of(bound))) == before > 8
+    assert asyncio.run(serve(ListeningSocket.of(bound))) == before > 8

@@ -18,7 +18,7 @@ from tests.builders import stored_run
 pytestmark = pytest.mark.slow
 
 
-class Told:
+class StreamedEvent:
     """One event of a stream."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -28,13 +28,13 @@ class Told:
         self.view: Any = msgspec.json.decode(fields["data"]) if "data" in fields else None
 
 
-def told(response: httpx.Response) -> Iterator[Told]:
+def told(response: httpx.Response) -> Iterator[StreamedEvent]:
     lines: list[str] = []
     for line in response.iter_lines():
         if line:
             lines.append(line)
         elif lines:
-            yield Told(lines)
+            yield StreamedEvent(lines)
             lines = []
 
 

@@ -66,7 +66,7 @@ def test_a_listener_hears_of_what_its_token_reaches_when_a_task_changes() -> Non
     assert asyncio.run(listen()) == ["task_1", "task_2", ""]
 
 
-def test_what_happened_before_anybody_listened_is_not_told_and_what_happens_then_is() -> None:
+def test_what_happened_before_a_client_listened_is_not_told_and_what_happens_then_is() -> None:
     async def follow() -> tuple[list[str], str]:
         clock = SystemClock()
         store = memory_store(clock)

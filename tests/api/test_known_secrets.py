@@ -1,4 +1,4 @@
-"""The gateway's own secrets: whoever says one in a request, it is not stored."""
+"""The gateway's own secrets: a request that contains one does not store it."""
 
 from __future__ import annotations
 

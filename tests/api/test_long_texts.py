@@ -21,7 +21,7 @@ from tests.api.test_events import stream, told
 from tests.api.test_webhook import a_body, hooked, post
 from tests.builders import later, stored_run
 from tests.doors.test_reviews import in_doubt
-from tests.store.programs import a_question
+from tests.store.program_records import a_question
 
 pytestmark = pytest.mark.slow
 

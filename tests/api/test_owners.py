@@ -50,7 +50,9 @@ def test_only_the_tasks_of_the_owner_are_listed_in_every_order(house: House) -> 
 
 
 @pytest.mark.parametrize("order", [None, "updatedAt", "endedAt"])
-def test_pages_of_an_owner_follow_each_other_and_name_nobody_elses(house: House, order: str | None) -> None:
+def test_pages_of_an_owner_follow_each_other_and_name_no_tasks_of_others(
+    house: House, order: str | None
+) -> None:
     mine = []
     for _ in range(3):
         mine.append(a_queued_task(house, OWNER))

@@ -58,7 +58,7 @@ def test_refused_settings_and_held_resumes_are_told_and_stop_nothing(house: Hous
     [(None, False), (WRONG, False), (OWNER_TOKEN, False), (READ_TOKEN, True), (TOKEN, True)],
     ids=["none", "wrong", "owner", "read", "all"],
 )
-def test_the_reasons_are_for_whoever_may_read(house: House, token: str | None, is_told: bool) -> None:
+def test_the_reasons_are_for_callers_that_may_read(house: House, token: str | None, is_told: bool) -> None:
     house.gateway.ledger_problem = "SQLite: /srv/secret/ledger.db is read-only"
     house.gateway.settings_refused = "no module named private"
 

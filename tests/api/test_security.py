@@ -40,7 +40,7 @@ FOREIGN_HOSTS = (
 )
 FOREIGN_ORIGINS = ("http://evil.example", "null", "http://127.0.0.1", "https://127.0.0.1:1", "file://", "")
 TOKENS = {"none": None, "wrong": "x" * 70, "read": READ_TOKEN, "owner": OWNER_TOKEN, "all": TOKEN}
-# What whoever is bound to an owner may ask for, where it is not a method.
+# What a caller that is bound to an owner may ask for, where it is not a method.
 OWNED_ROUTES = {"/openapi.json"}
 
 
@@ -425,7 +425,7 @@ def test_a_websocket_that_takes_nothing_is_given_up(home: Path, monkeypatch: pyt
         assert house.post("health").status_code == 200
 
 
-def test_clients_that_vanish_in_the_middle_harm_nobody(house: House) -> None:
+def test_clients_that_vanish_in_the_middle_do_no_harm(house: House) -> None:
     for cut in (
         b"GET",
         b"POST /rpc/health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{",

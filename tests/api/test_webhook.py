@@ -14,7 +14,7 @@ from holdfast.api.server import Webhooks
 from holdfast.channels.webhook import SIGNATURE_HEADER, sign
 from holdfast.config.sections import ChannelSettings
 from holdfast.core.clock import SystemClock
-from holdfast.gateway.hooks import Hooks
+from holdfast.gateway.hooks import WebhookChannels
 from holdfast.views.sessions import PostedView
 from tests.api.stand_in import TOKEN, House, a_house
 
@@ -25,7 +25,7 @@ SECRET = b"a secret that both ends know"
 
 @pytest.fixture
 def hooked(home: Path) -> Iterator[House]:
-    hooks: list[Hooks] = []
+    hooks: list[WebhookChannels] = []
 
     async def receive(name: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> PostedView:
         posted = await hooks[0].receive(name, headers, body)
@@ -37,7 +37,7 @@ def hooked(home: Path) -> Iterator[House]:
         hooks[0].check(name, headers)
 
     with a_house(home, webhooks=Webhooks(check=check, receive=receive)) as house:
-        hooks.append(Hooks(house.gateway.inbox, house.gateway.clock, channels, {"hook": [SECRET]}))
+        hooks.append(WebhookChannels(house.gateway.inbox, house.gateway.clock, channels, {"hook": [SECRET]}))
         yield house
 
 

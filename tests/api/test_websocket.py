@@ -145,7 +145,9 @@ def test_while_the_gateway_starts_a_connect_is_unavailable(house: House) -> None
         assert (error["code"], error["details"]["reason"]) == ("UNAVAILABLE", "startup-sidecars")
 
 
-def test_whoever_does_not_connect_in_time_is_let_go(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_connect_in_time_is_let_go(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(websocket, "HANDSHAKE_S", 0.05)
     with house.websocket() as client:
         client.challenge()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.engine.loops import run_coroutine_test
+from tests.engine.coroutine_tests import run_coroutine_test
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -28,7 +28,7 @@ QUERY_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 DATABASE_DRIVERS = {"apsw", "sqlite3", "psycopg", "psycopg_pool"}
 BACKEND = re.compile(r"holdfast\.store\.(?:sqlite|postgres)\w*")
-# Whoever opens a store must name a backend; inside the store its own files know each other.
+# Code that opens a store must name a backend; inside the store its own files know each other.
 MAY_NAME_A_BACKEND = {"app", "testing", "store"}
 
 

@@ -15,7 +15,7 @@ import pytest
 from holdfast.cli import entry
 from tests.architecture.source import PACKAGE, ROOT
 
-# On the package index `holdfast` is another project: nobody may be told to install that.
+# On the package index `holdfast` is another project: no page may tell users to install that.
 OTHER_PROJECT = re.compile(
     r"(?:pip|pipx|uv|uvx|poetry)\b[^\n`]*?\b(?:install|add|run)\b[^\n`]*?[ '\"]holdfast(?![\w./-])"
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import pytest
 
 from holdfast.core.transitions import MOVES
 from tests.architecture.schema import read_tables
-from tests.architecture.source import DOCS, PACKAGE, Name, declared_names
+from tests.architecture.source import DOCS, PACKAGE, Name, declared_names, modules, tree_of
 
 GLOSSARY = DOCS / "glossary.md"
 WORD = re.compile(r"^\| \*\*(.+?)\*\* \|", re.MULTILINE)
@@ -27,6 +28,51 @@ ALLOWED = {
     ("api/protocols.py", "data"): "what asyncio calls the parameter of that method",
     ("integrations/pydantic_ai.py", "event_stream_handler"): "what pydantic-ai calls its own parameter",
 }
+
+# Past participles that do not end in -ed.
+IRREGULAR = {"began", "begun", "done", "forgotten", "found", "said", "sent"}
+# Names that are whole clauses, because a program reads them as answers: the effect did not happen.
+CLAUSES = {"CannotTell", "DidNotHappen"}
+
+
+def words_in(*sections: str) -> set[str]:
+    """The words that these sections of the page explain."""
+    page = GLOSSARY.read_text(encoding="utf-8")
+    return {
+        word for one in sections for word in WORD.findall(page.split(f"\n## {one}\n")[1].split("\n## ")[0])
+    }
+
+
+def forms_of(word: str) -> set[str]:
+    """The word, and what may be its singular."""
+    return {word, word.removesuffix("s"), word.removesuffix("es"), f"{word.removesuffix('ies')}y"}
+
+
+def nouns() -> dict[str, set[str]]:
+    """The last words of the names of classes, with the classes. Exceptions are named for what happened, and a
+    private class is known to one module only: they need no noun."""
+    bases: dict[str, set[str]] = {}
+    for module in modules():
+        for node in ast.walk(tree_of(module.path)):
+            if isinstance(node, ast.ClassDef):
+                named = {re.split(r"\W", ast.unparse(base).partition("[")[0])[-1] for base in node.bases}
+                bases.setdefault(node.name, set()).update(named - {node.name})
+    found: dict[str, set[str]] = {}
+    for name in bases:
+        if not name.startswith("_") and name not in CLAUSES and not _is_exception(name, bases):
+            found.setdefault(words_of(name)[-1], set()).add(name)
+    return found
+
+
+def _is_exception(name: str, bases: dict[str, set[str]]) -> bool:
+    return any(
+        base.endswith(("Error", "Exception")) or _is_exception(base, bases) for base in bases.get(name, ())
+    )
+
+
+def is_participle(word: str) -> bool:
+    """`rescued` says what happened; `seed` and `feed` are things."""
+    return word in IRREGULAR or (word.endswith("ed") and not word.endswith("eed"))
 
 
 def unused_words() -> set[str]:
@@ -76,7 +122,7 @@ def test_no_name_in_the_package_holds_a_word_that_we_do_not_use() -> None:
 
 
 def test_every_folder_of_the_package_is_in_the_glossary() -> None:
-    words = set(WORD.findall(GLOSSARY.read_text(encoding="utf-8")))
+    words = words_in("Words", "Folders")
     known = words | {form for word in words for form in (f"{word}s", f"{word[:-1]}ies")}
     folders = {path.parent.name for path in PACKAGE.rglob("*.py")} | {
         path.parent.name for path in PACKAGE.rglob("*.sql")
@@ -84,6 +130,34 @@ def test_every_folder_of_the_package_is_in_the_glossary() -> None:
 
     # The glossary's list of unused words has `common` with its one exception; `holdfast` is the package.
     assert folders - known - {"common", "holdfast"} == set()
+
+
+def test_the_noun_of_every_class_is_in_the_glossary() -> None:
+    known = {form for word in words_in("Words", "Nouns of classes") for form in forms_of(word)}
+    # The last table explains where a word that we otherwise avoid is right; another test looks at that.
+    known |= unused_words()
+    unknown = {
+        noun: classes
+        for noun, classes in nouns().items()
+        if not forms_of(noun) & known and not is_participle(noun)
+    }
+
+    assert unknown == {}, "explain the noun in docs/glossary.md, or name the class by a noun that is there"
+
+
+def test_every_noun_in_the_glossary_is_used_by_a_class_and_explained_once() -> None:
+    listed = words_in("Nouns of classes")
+    used = {form for noun in nouns() for form in forms_of(noun)}
+
+    assert {noun for noun in listed if not forms_of(noun) & used} == set(), "no class has this noun any more"
+    assert listed & words_in("Words") == set()
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("rescued", True), ("sent", True), ("seed", False), ("view", False)]
+)
+def test_a_participle_is_told_from_a_noun(word: str, *, expected: bool) -> None:
+    assert is_participle(word) is expected
 
 
 def test_no_two_modules_define_a_class_of_the_same_name() -> None:

@@ -109,7 +109,7 @@ def nouns() -> set[str]:
     return set(re.findall(r"""(?:NotFound\(|\bnoun = |resolve\(self\._tx, )"(\w+)\"""", source))
 
 
-def test_whoever_names_what_is_not_there_is_told_a_command_that_is() -> None:
+def test_a_user_that_names_what_is_not_there_is_told_a_command_that_is() -> None:
     there = set(commands(program, "holdfast"))
     named = {noun: re.findall(r"`(.+?)`", str(errors.NotFound(noun, "x"))) for noun in nouns()}
 

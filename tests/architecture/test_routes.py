@@ -24,7 +24,7 @@ from tests.api.stand_in import StandIn
 from tests.architecture.source import PACKAGE
 from tests.architecture.test_architecture import QUERY_NAME, routes
 from tests.architecture.trail import Trail
-from tests.engine.deaths import free_lock
+from tests.engine.dead_processes import free_lock
 
 
 async def look() -> int:

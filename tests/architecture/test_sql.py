@@ -14,6 +14,7 @@ from holdfast.core.checkpoint import CheckpointKind
 from holdfast.core.effect import EffectClass
 from holdfast.core.flow import FlowMode
 from holdfast.core.message import Role
+from holdfast.core.recorded import ScopeKind, TerminalOutcome
 from holdfast.core.run import Queue
 from holdfast.core.schedule import WakeReason
 from holdfast.core.step import NoteKind
@@ -48,6 +49,8 @@ CHECKED_COLUMNS: list[tuple[str, str, type[StrEnum]]] = [
     ("flows", "mode", FlowMode),
     ("messages", "role", Role),
     ("wakes", "reason", WakeReason),
+    ("recorded_tasks", "scope", ScopeKind),
+    ("recorded_tasks", "terminal_outcome", TerminalOutcome),
 ]
 FREE_NAMES = {"repos", "analysis_state", "migration_state", "agents", "checkpoints", "events"}
 # PostgreSQL has many writers and a wire: it needs to know which events are settled, counts without a hot row,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.channels.receiver import Receiver
-from tests.engine.loops import run_coroutine_test
+from tests.engine.coroutine_tests import run_coroutine_test
 
 
 @pytest.hookimpl(tryfirst=True)

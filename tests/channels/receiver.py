@@ -49,7 +49,7 @@ class Receiver:
             def do_POST(self) -> None:
                 size = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(size)
-                if len(body) < size:  # whoever was sending it died: no server takes that for a request
+                if len(body) < size:  # the sender died: no server takes that for a request
                     self.close_connection = True
                     return
                 request = Request(self.path, dict(self.headers.items()), body)

@@ -33,7 +33,7 @@ async def test_a_place_that_says_no_leaves_it_in_doubt_and_the_others_are_told(r
     assert [request.path.strip("/") for request in receiver.requests] == ["one", "two", "three"]
 
 
-async def test_whoever_sends_it_again_all_the_same_reaches_only_the_others(receiver: Receiver) -> None:
+async def test_a_caller_that_sends_it_again_all_the_same_reaches_only_the_others(receiver: Receiver) -> None:
     notify = Notify("alarm", json_places(receiver, "one", "two"))
     receiver.answer = lambda request: (500 if "two" in request.path else 204, {}, b"")
     with pytest.raises(ConnectionError):
@@ -80,7 +80,7 @@ async def test_a_place_that_takes_too_long_leaves_it_in_doubt_and_no_other_is_to
     assert [request.path.strip("/") for request in receiver.requests] == ["one"]
 
 
-async def test_what_an_earlier_life_sent_nobody_can_tell() -> None:
+async def test_what_an_earlier_life_sent_is_not_known() -> None:
     notify = Notify("alarm", ["json://127.0.0.1:1/"])
 
     assert isinstance(notify, ChannelSender)

@@ -186,7 +186,7 @@ def test_what_is_no_message_is_refused_by_name(raw: bytes) -> None:
 
 
 class Dripping:
-    """Answers a byte at a time, for as long as somebody listens."""
+    """Answers a byte at a time, for as long as the client listens."""
 
     def __init__(self) -> None:
         self.is_left = threading.Event()
@@ -320,7 +320,7 @@ async def test_a_connection_that_breaks_leaves_it_in_doubt(receiver: Receiver, w
         await webhook.send("ada", "hello", key="k")
 
 
-async def test_nobody_at_the_other_end_is_no_answer() -> None:
+async def test_a_closed_port_is_no_answer() -> None:
     webhook = Webhook("hook", "http://127.0.0.1:1/", SECRET, FakeClock(START), timeout_s=5)
 
     with pytest.raises(ConnectionError):

@@ -368,7 +368,7 @@ def test_a_document_that_may_not_be_read_says_so(tmp_path: Path) -> None:
 def test_settings_that_others_may_write_are_not_obeyed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, mode: int, who: str
 ) -> None:
-    """Whoever may write them may have us start any command."""
+    """A user who may write them may have us start any command."""
     write(tmp_path, "config/agents.toml", "")
     write(tmp_path, "holdfast.toml", "")
     monkeypatch.setattr(trust, "_is_own_group", lambda _found: False)

@@ -165,7 +165,7 @@ def test_a_file_of_another_user_is_not_used(home: Path, name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="the program openssl is not installed")
-def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(home: Path) -> None:
+def test_a_key_with_a_password_is_refused_and_no_person_is_asked_for_it(home: Path) -> None:
     command = ["openssl", "pkey", "-in", "key.pem", "-aes256", "-passout", "pass:x", "-out", "sealed.pem"]
     subprocess.run(command, cwd=home, check=True)
     (home / "sealed.pem").chmod(0o600)

@@ -136,7 +136,7 @@ def test_a_token_of_another_user_is_refused(tmp_path: Path) -> None:
     assert "belongs to another user (12345)" in refused(tmp_path)
 
 
-def test_whoever_may_not_make_one_is_told_who_does(tmp_path: Path) -> None:
+def test_a_user_that_may_not_make_one_is_told_who_does(tmp_path: Path) -> None:
     assert "start the gateway, which creates it" in refused(tmp_path, may_make=False)
     assert list(tmp_path.iterdir()) == []
 

@@ -41,7 +41,7 @@ JSON = st.recursive(
 )
 
 
-class Colour(StrEnum):
+class Shade(StrEnum):
     RED = "red"
 
 
@@ -51,7 +51,7 @@ class Reply(msgspec.Struct):
 
 
 @dataclasses.dataclass
-class Point:
+class Dot:
     x: object
 
 
@@ -222,10 +222,10 @@ def test_a_json_value_comes_back_as_it_went_in(value: object) -> None:
     ("value", "comes_back_as"),
     [
         ((1, 2), [1, 2]),
-        (Colour.RED, "red"),
-        ({Colour.RED: 1}, {"red": 1}),
+        (Shade.RED, "red"),
+        ({Shade.RED: 1}, {"red": 1}),
         (Reply(text="hello"), {"text": "hello", "score": 0.5}),
-        (Point(x=[1]), {"x": [1]}),
+        (Dot(x=[1]), {"x": [1]}),
         (dt.datetime(2031, 1, 2, tzinfo=dt.UTC), "2031-01-02T00:00:00Z"),
         (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
         ("a\x00b\u202e", "a\x00b\u202e"),
@@ -250,7 +250,7 @@ def hostile_values() -> Iterable[object]:
     yield from (object(), object, 1j, print, (number for number in range(3)), range(3), type)
     yield from (cyclic_list(), cyclic_dict(), nested(MAX_DEPTH + 1), nested(100_000))
     yield from (Reply(text="x", score=float("nan")), Reply(text="\ud800"))
-    yield from (Point(x={1, 2}), Point(x=float("inf")), Point(x=nested(100_000)), Point(x={1: 1}))
+    yield from (Dot(x={1, 2}), Dot(x=float("inf")), Dot(x=nested(100_000)), Dot(x={1: 1}))
     yield from (10**5000, [10**5000])
 
 

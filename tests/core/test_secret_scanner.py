@@ -13,8 +13,8 @@ from holdfast.core.known_secrets import PIECE
 from holdfast.core.redaction import holds_secret, keep_secret, redact_json
 from holdfast.core.secret_shapes import CURL_FLAG
 from tests.canaries import SURROUNDED
-from tests.core.test_redaction import BENIGN, documents, mixed, numbered
-from tests.planted import NAMES, SECRETS, SHORT, letters
+from tests.core.test_redaction import BENIGN, documents, mixed
+from tests.fake_secrets import NAMES, SECRETS, SHORT, letters
 
 encode = msgspec.json.encode
 
@@ -35,10 +35,11 @@ PLACES: dict[str, Callable[[str], object]] = {
 }
 
 
-@pytest.mark.parametrize("secret", PLANTED, ids=numbered(["secret"] * len(PLANTED)))
 @pytest.mark.parametrize("place", PLACES)
-def test_every_shape_is_found_wherever_it_stands(place: str, secret: str) -> None:
-    assert holds_secret(encode(PLACES[place](secret)))
+def test_every_shape_is_found_wherever_it_stands(place: str) -> None:
+    missed = [secret for secret in PLANTED if not holds_secret(encode(PLACES[place](secret)))]
+
+    assert missed == []
 
 
 of_commands = st.sampled_from(
@@ -115,17 +116,18 @@ def test_every_shape_is_found_in_any_document(document: object, secret: str, pla
     assert holds_secret(encode([document, PLACES[place](secret), document]))
 
 
-@pytest.mark.parametrize("name", [*NAMES, "apiKey", "dbPassword", "botToken", "X-Api-Key"])
 @pytest.mark.parametrize("value", ["x", "hunter", SHORT, "two words", ""])
 @pytest.mark.parametrize("depth", range(4))
-def test_the_value_of_a_key_that_names_a_secret_is_found_at_any_depth(
-    name: str, value: str, depth: int
-) -> None:
-    document: object = {name: value}
-    for _ in range(depth):
-        document = {"said": as_text(document)}
+def test_the_value_of_a_key_that_names_a_secret_is_found_at_any_depth(value: str, depth: int) -> None:
+    missed = []
+    for name in [*NAMES, "apiKey", "dbPassword", "botToken", "X-Api-Key"]:
+        document: object = {name: value}
+        for _ in range(depth):
+            document = {"said": as_text(document)}
+        if not holds_secret(encode(document)):
+            missed.append(name)
 
-    assert holds_secret(encode(document))
+    assert missed == []
 
 
 ORDINARY = [
@@ -159,9 +161,11 @@ def test_ordinary_data_is_not_sealed(document: object) -> None:
 
 
 @pytest.mark.parametrize("place", range(PIECE - 60, PIECE + 10, 7))
-@pytest.mark.parametrize("secret", PLANTED[::5], ids=numbered(["secret"] * len(PLANTED[::5])))
-def test_a_secret_on_the_border_of_two_pieces_is_found(secret: str, place: int) -> None:
-    assert holds_secret(encode("," * place + " " + secret + " " + "," * PIECE))
+def test_a_secret_on_the_border_of_two_pieces_is_found(place: int) -> None:
+    before, after = "," * place, "," * PIECE
+    missed = [secret for secret in PLANTED[::5] if not holds_secret(encode(f"{before} {secret} {after}"))]
+
+    assert missed == []
 
 
 def test_no_search_takes_more_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:

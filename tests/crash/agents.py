@@ -54,7 +54,7 @@ EARLY, EARLY_S = 0.15, {"sqlite": 0.05, "postgresql": 0.15}
 # How many kill themselves at a statement; the others are killed from outside, at a moment.
 FROM_INSIDE = 0.3
 MAX_CALL, MAX_STATEMENT = 120, 6
-# Kills here are nobody's fault, so runs may be interrupted as often as it pleases us.
+# Kills here are not the fault of a run, so runs may be interrupted as often as it pleases us.
 PATIENCE = 1_000_000
 # What has not ended after so long is stuck.
 STUCK_AFTER_S = 120
@@ -69,7 +69,7 @@ class Happening(NamedTuple):
     effect: str
 
 
-class World:
+class HappeningsFile:
     """Everything that ever happened, in the order it did; nothing is undone and nothing is refused."""
 
     # A record never crosses a page, so that no kill can cut one in two.
@@ -94,7 +94,7 @@ class World:
 
 
 def agent_in(
-    world: World, kind: Kind, chance: random.Random, begun: Callable[[], object] = lambda: None
+    world: HappeningsFile, kind: Kind, chance: random.Random, begun: Callable[[], object] = lambda: None
 ) -> hf.TaskDefinition[[int], list[str]]:
     """The task of one agent: it thinks, does one thing, then two at once; and again."""
 
@@ -142,7 +142,7 @@ def expected_of(agent: int) -> list[str]:
     ]
 
 
-class Life:
+class AgentsLife:
     """One process: it opens the ledger, which resumes what was in flight, and works until all has ended."""
 
     def __init__(self, place: Place, round_number: int, kind: Kind, seed: int = 0) -> None:
@@ -150,7 +150,7 @@ class Life:
         self._round = round_number
         self._kind = kind
         self._chance = random.Random(seed)
-        self._world = World(world_path(place, round_number))
+        self._world = HappeningsFile(world_path(place, round_number))
 
     async def live(
         self,
@@ -194,12 +194,12 @@ async def persist(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def be_killed_when_stuck() -> None:
-    """By the kernel, whatever the process is doing; whoever waits for it sees that, and fails."""
+    """By the kernel, whatever the process is doing; the process that waits for it sees that, and fails."""
     signal.alarm(STUCK_AFTER_S)
 
 
 def be_patient() -> None:
-    """Suspect nobody: otherwise so many kills would soon have every run in quarantine."""
+    """Suspect no run: otherwise so many kills would soon have every run in quarantine."""
     resume.SUSPECT_AFTER = resume.MAX_RESUME_ATTEMPTS = PATIENCE
 
     def patient(*args: Any, **options: Any) -> resume.Resumer:
@@ -217,7 +217,7 @@ async def _first_of(*acts: Coroutine[Any, Any, object]) -> None:
     assert [child for child in done if not child.cancelled()]
 
 
-async def review(holdfast: hf.Holdfast, world: World) -> None:
+async def review(holdfast: hf.Holdfast, world: HappeningsFile) -> None:
     """A person who looks at the world: what is there is done, what is not is to be tried again."""
     while True:
         for effect in await persist(holdfast.reviews):
@@ -253,7 +253,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     # Blows that interrupted a run at least, and those that hit the middle of an effect.
     hit_runs: int
     hit_effects: int
-    # Effects whose outcome nobody knew: those that the world answered for, and those that a person did.
+    # Effects whose outcome was unknown: those that the world answered for, and those that a person did.
     verified: int
     reviews: int
     duplicates: int
@@ -283,7 +283,7 @@ class Loop:
 
     def strike(self) -> None:
         pipe, seed, wrapped = Pipe(), self._chance.getrandbits(32), self._wrapping()
-        life = partial(Life, self._place, self.round, self._kind, seed)
+        life = partial(AgentsLife, self._place, self.round, self._kind, seed)
         pid = fork(lambda: asyncio.run(life().live(say=pipe.say, wrapped=wrapped)))
         pipe.only_hear()
         heard = self._let_it_live(pipe)
@@ -327,11 +327,11 @@ def _kill_oneself() -> None:
 
 
 def work_to_the_end(place: Place, round_number: int, kind: Kind) -> None:
-    assert_ended_well(fork(lambda: asyncio.run(Life(place, round_number, kind).live())))
+    assert_ended_well(fork(lambda: asyncio.run(AgentsLife(place, round_number, kind).live())))
 
 
 def look_for_reviews(place: Place, round_number: int, kind: Kind) -> None:
-    """Nobody reviews, and nothing moves any more: whatever a kill left open is in review, and only that."""
+    """No person reviews, and nothing moves any more: what a kill left open is in review, and only that."""
 
     def inspect(look: Callable[[Contents], object]) -> None:
         def open_and_look() -> None:
@@ -343,7 +343,7 @@ def look_for_reviews(place: Place, round_number: int, kind: Kind) -> None:
         assert_ended_well(fork(open_and_look))
 
     def wait_for_a_person() -> None:
-        asyncio.run(Life(place, round_number, kind).live(has_person=False))
+        asyncio.run(AgentsLife(place, round_number, kind).live(has_person=False))
 
     left_open = place.home / "left-open"
     inspect(lambda contents: left_open.write_text("\n".join(_open_effects(contents))))
@@ -362,7 +362,7 @@ def let_the_dead_go(place: Place) -> None:
     connection: psycopg.Connection[Any]
     with psycopg.connect(place.url, autocommit=True) as connection:
         while connection.execute(others).fetchall():
-            assert time.monotonic() < give_up_at, "somebody is still connected"
+            assert time.monotonic() < give_up_at, "a client is still connected"
             connection.execute("SELECT pg_sleep(0.01)")
 
 
@@ -394,7 +394,7 @@ def check(place: Place, rounds: int, kind: Kind) -> tuple[Contents, int]:
     assert len(contents.tasks) == rounds * AGENTS
     doubted = {one.subject_id for one in contents.events if one.kind is EventKind.EFFECT_IN_DOUBT}
     for effect in contents.effects.values():
-        # Whatever a dead process did not tell is settled by the world or by a person, and by nobody else.
+        # Whatever a dead process did not tell is settled by the world or by a person, and by nothing else.
         is_told = effect.status is EffectStatus.DONE or was_taken_back(effect)
         if kind == "opaque":
             assert is_told or (effect.review is not None and effect.id in doubted), f"{effect.id} was guessed"
@@ -403,14 +403,14 @@ def check(place: Place, rounds: int, kind: Kind) -> tuple[Contents, int]:
             assert effect.id not in doubted
     keys = {one.idempotency_key: one for one in contents.effects.values()}
     for number in range(1, rounds + 1):
-        for happening in World(world_path(place, number)).happenings():
+        for happening in HappeningsFile(world_path(place, number)).happenings():
             assert keys[happening.key].status in {EffectStatus.DONE, EffectStatus.CONFIRMED}
     return contents, sum(doubled_in(place, number) for number in range(1, rounds + 1))
 
 
 def doubled_in(place: Place, round_number: int) -> int:
     """How much of what the agents of a round did was done once too often; none of it may be missing."""
-    happenings = World(world_path(place, round_number)).happenings()
+    happenings = HappeningsFile(world_path(place, round_number)).happenings()
     done = {(one.agent, one.effect) for one in happenings}
     assert len(done) == AGENTS * EFFECTS, "an effect that was saved never happened"
     return len(happenings) - len(done)

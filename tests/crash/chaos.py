@@ -57,13 +57,13 @@ THINK_S = 0.02
 CALL_S = 0.4
 # So short that a freeze soon outlasts it.
 LEASE = timedelta(seconds=1)
-# How long a tool may take. Whoever finds its effect open waits as long after the lease.
+# How long a tool may take. The worker that finds its effect open waits as long after the lease.
 TOOL_S = 2.5
 # Until then a key is used again, by a clock that jumps; after that a person is asked.
 WINDOW = "1h"
 # Past the lease, but not past the time at which others settle what was begun.
 FREEZE_S = (1.1, 1.6)
-# Past that, too. Nobody can tell a process that wakes between its last look at the lease and the call; so
+# Past that, too. No process can tell one that wakes between its last look at the lease and the call; so
 # these freeze between two callbacks of the loop, and between two commits.
 LONG_FREEZE_S = (LEASE.total_seconds() + TOOL_S + 0.5, LEASE.total_seconds() + TOOL_S + 1.0)
 # Between two blows.
@@ -118,7 +118,7 @@ class Clocks:
     def wear(self, number: int) -> None:
         """From now on this process has that clock, wherever it looks: it is a machine whose clock is set.
 
-        What has passed is still known to it, by the clocks that nobody sets.
+        What has passed is still known to it, by the clocks that cannot be set.
         """
         now = SystemClock.now
 
@@ -362,7 +362,7 @@ def freeze_when_calm(store: Any, worker: Any, tools: Tools) -> None:
 
 
 async def begin_and_review(scene: Scene, say: Callable[[str], object], hear: Callable[[], str]) -> None:
-    """The person: starts the agents of one round after another, and decides what nobody else can tell.
+    """The person: starts the agents of one round after another, and decides what no program can tell.
 
     What the server has performed is done; what it has not is to be tried again, or is left out.
     """
@@ -440,7 +440,7 @@ class WorkerProcess:
         assert_ended_well(self.pid)
 
 
-class Stuck(Exception):
+class AgentsStuck(Exception):
     """Nothing strikes the agents any more, and yet they do not end."""
 
 
@@ -489,7 +489,7 @@ class Storm:
                     self._strike()
                     strike_at = now + self._chance.uniform(*GAP_S)
             if now > calm_since + STUCK_AFTER_S:
-                raise Stuck
+                raise AgentsStuck
 
     def _has_ended(self) -> bool:
         """Waits a moment for the person's word."""
@@ -558,7 +558,7 @@ class ByClass(msgspec.Struct, frozen=True, kw_only=True):
         return 1000 * self.reviews / self.effects
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class StormReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a storm did, and what the ledger says about it."""
 
     blows: dict[str, int]
@@ -636,13 +636,13 @@ def booked(tx: Tx) -> Counter[str]:
     return Counter(op for (op,) in rows)
 
 
-def report_of(evidence: Evidence, judge: Judge, dealt: Mapping[Blow, int], seconds: float) -> Report:
+def report_of(evidence: Evidence, judge: Judge, dealt: Mapping[Blow, int], seconds: float) -> StormReport:
     ops: Counter[EffectClass] = Counter(evidence.classes.values())
     reviews = Counter(one.effect_class for one in evidence.effects if one.review is not None)
     performed: Counter[EffectClass] = Counter()
     for op, effect_class in evidence.classes.items():
         performed[effect_class] += judge.performed(op)
-    return Report(
+    return StormReport(
         blows={str(blow): count for blow, count in dealt.items()},
         agents=len(evidence.agents),
         failed_agents=sum(one.status is TaskStatus.FAILED for one in evidence.agents.values()),
@@ -664,7 +664,7 @@ def main(url: str, home: str, seed: str, blows: str) -> None:
     storm = Storm(place, int(seed))
     try:
         storm.rage(int(blows))
-    except Stuck:
+    except AgentsStuck:
         sys.exit(what_is_stuck(int(seed), contents_of(place.open())))
     storm.calm()
     let_the_dead_go(place)

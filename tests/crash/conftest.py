@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.places import Place
-from tests.engine.loops import run_coroutine_test
+from tests.engine.coroutine_tests import run_coroutine_test
 
 DATABASES = ["sqlite", "postgres"]
 

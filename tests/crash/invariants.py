@@ -139,13 +139,13 @@ def assert_ledger_is_whole(store: Store, *, is_at_rest: bool = False) -> Content
     assert_nothing_is_stuck(contents)
     assert_every_step_was_saved_by_a_run_of_its_task(contents)
     assert_an_effect_is_tried_again_only_after_it_failed_for_certain(contents)
-    assert_nobody_ends_with_an_effect_in_the_air(contents)
+    assert_no_task_ends_with_an_effect_in_the_air(contents)
     assert_what_happened_is_remembered(contents)
     assert_every_loop_has_each_of_its_turns_once(contents)
     assert_finished_turns_have_left_nothing_open(contents)
     assert_every_list_is_one_unbroken_chain(contents)
     assert_mail_is_taken_once_and_in_order(contents)
-    assert_whoever_succeeded_has_waited_for_its_children(contents)
+    assert_every_success_has_waited_for_its_children(contents)
     assert_counts_are_what_a_scan_finds(contents)
     assert_events_tell_the_story_in_order(contents)
     if is_at_rest:
@@ -258,7 +258,7 @@ def assert_something_will_wake(run: RunRecord, contents: Contents) -> None:
             assert not contents.tasks[name].has_ended
         case "children":
             children = [one for one in contents.tasks.values() if one.parent_task_id == run.task_id]
-            assert any(not child.has_ended for child in children), f"{run.id} waits for nobody"
+            assert any(not child.has_ended for child in children), f"{run.id} waits for no child"
         case "mail":
             waiting = [one for one in contents.mail if (one.task_id, one.topic) == (run.task_id, name)]
             assert all(mail.taken_at is not None for mail in waiting), f"{run.id} has not seen its mail"
@@ -291,7 +291,7 @@ def assert_an_effect_is_tried_again_only_after_it_failed_for_certain(contents: C
             assert before.status is EffectStatus.FAILED, f"{key} was done again while {before.status}"
 
 
-def assert_nobody_ends_with_an_effect_in_the_air(contents: Contents) -> None:
+def assert_no_task_ends_with_an_effect_in_the_air(contents: Contents) -> None:
     """An intent stays open while its claim lives, or when that claim died; its holder never ends so."""
     for effect in contents.effects.values():
         run = contents.runs[effect.run_id]
@@ -363,7 +363,7 @@ def assert_mail_is_taken_once_and_in_order(contents: Contents) -> None:
         assert are_taken == sorted(are_taken, reverse=True), f"mail of {box[0].task_id} was taken out of turn"
 
 
-def assert_whoever_succeeded_has_waited_for_its_children(contents: Contents) -> None:
+def assert_every_success_has_waited_for_its_children(contents: Contents) -> None:
     for child in contents.tasks.values():
         parent = contents.tasks.get(child.parent_task_id or "")
         if parent is not None and parent.status is TaskStatus.SUCCEEDED:
@@ -380,7 +380,7 @@ def assert_counts_are_what_a_scan_finds(contents: Contents) -> None:
 
 
 def assert_events_tell_the_story_in_order(contents: Contents) -> None:
-    """The feed only rises, and whoever hears all of it in the order of its places arrives at the ledger.
+    """The feed only rises, and a listener that hears all of it in its order arrives at the ledger.
 
     (On a server the feed itself is in the order in which transactions began: what one of them saw of another
     may be told before it. Places are given when things happen.)

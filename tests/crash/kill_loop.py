@@ -39,7 +39,7 @@ MAX_CALL = 40
 MAX_STATEMENT = 8
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class KillReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a loop did."""
 
     kills: int
@@ -164,7 +164,7 @@ def main(url: str, home: str, seed: str, kills: str, fresh: str) -> None:
             loop.kill_a_fresh_process()
     work_to_the_end(place, int(seed))
     facts, tasks, longest = check(place)
-    report = Report(
+    report = KillReport(
         kills=loop.kills,
         facts=dict(facts),
         tasks=dict(tasks),

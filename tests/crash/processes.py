@@ -36,14 +36,14 @@ def _end_after(work: Callable[[], object]) -> NoReturn:
         _die_with_the_parent()
         work()
         status = 0
-    except BaseException:  # noqa: BLE001 - a child has nobody above it to tell
+    except BaseException:  # noqa: BLE001 - a child has no caller to tell
         os.write(2, traceback.format_exc().encode())
     finally:
         os._exit(status)
 
 
 def _die_with_the_parent() -> None:
-    """A test run that is killed leaves nobody behind, not even the frozen."""
+    """A test run that is killed leaves no process behind, not even the frozen."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -63,7 +63,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     performed: bool
 
 
-class Request(NamedTuple):
+class ProviderRequest(NamedTuple):
     method: str
     route: str
     op: str
@@ -134,7 +134,7 @@ class Provider:
         for _ in range(TICKS):
             await asyncio.sleep(0)
 
-    async def _misbehave(self, request: Request, writer: asyncio.StreamWriter) -> None:
+    async def _misbehave(self, request: ProviderRequest, writer: asyncio.StreamWriter) -> None:
         self._seen[request.op] += 1
         act = act_for(self._seed, request.op, self._seen[request.op])
         performed = act in PERFORMS and not (request.route == "keyed" and request.key in self._keys)
@@ -165,13 +165,13 @@ class Provider:
                 pass
 
 
-async def _read(reader: asyncio.StreamReader) -> Request:
+async def _read(reader: asyncio.StreamReader) -> ProviderRequest:
     head, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     await reader.readexactly(int(headers.get("content-length", 0)))
     method, target, _ = head.split(" ")
     _, route, op = urlsplit(target).path.split("/")
-    return Request(method, route, op, headers.get(KEY_HEADER, ""))
+    return ProviderRequest(method, route, op, headers.get(KEY_HEADER, ""))
 
 
 def _send(writer: asyncio.StreamWriter, status: int, body: bytes, more: str = "") -> None:

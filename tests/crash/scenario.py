@@ -26,7 +26,7 @@ Note = Callable[..., object]
 
 NAMES = ("paused", "resumed", "finished", "failed", "waits")
 LARGE = "y" * 20_000
-# More than any life needs: what is left after so many rounds is stuck, and whoever checks will say so.
+# More than any life needs: what is left after so many rounds is stuck, and the checks will say so.
 MANY_ROUNDS = 10
 LIVE = frozenset({"queued", "running", "waiting", "needs_review", "paused"})
 

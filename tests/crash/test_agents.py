@@ -37,12 +37,12 @@ from tests.crash import invariants
 from tests.crash.agents import (
     AGENTS,
     EFFECTS,
+    AgentsLife,
     Blow,
     Happening,
+    HappeningsFile,
     Kind,
-    Life,
     Report,
-    World,
     be_killed_when_stuck,
     check,
     review,
@@ -97,7 +97,7 @@ def test_agents_that_are_killed_all_finish_and_double_nothing_when_the_world_can
     assert report.hit_effects > report.blows / 3
 
 
-def test_agents_that_are_killed_leave_every_effect_that_nobody_can_ask_about_to_a_person(
+def test_agents_that_are_killed_leave_every_effect_that_cannot_be_asked_about_to_a_person(
     place: Place, seed: int
 ) -> None:
     report = report_of(place, seed, kills_on(place), "opaque", "kill")
@@ -132,7 +132,7 @@ MOMENTS = (
     "before the turn ends",
     "before the end",
 )
-# These leave an effect whose outcome only the frozen process knows; nobody else can ask about the first two.
+# These leave an effect whose outcome only the frozen process knows; no other can ask about the first two.
 IN_REVIEW = ("before the world changes", "after the world changed")
 SEEN_LATE = (*IN_REVIEW, "after a world that can be asked changed")
 # So short that it has mostly lapsed by the sleeper's own clock, too, when it wakes.
@@ -142,7 +142,7 @@ TOOL_S = 1.0
 
 def program_of(
     moment: str,
-    world: World,
+    world: HappeningsFile,
     *,
     who: str,
     gate: Callable[[], object] = lambda: None,
@@ -226,7 +226,7 @@ async def freeze_in_the_middle(place: Place, moment: str, out: Pipe, thaw: Pipe)
             thaw.hear()
         has_passed.set()
 
-    world = World(world_path(place, 1))
+    world = HappeningsFile(world_path(place, 1))
     task = program_of(moment, world, who="the sleeper", gate=gate, told=out.say)
     async with carrying(place, SystemClock(), [task], lease=SHORT_LEASE) as holdfast:
         await holdfast.start(task(), key=moment)
@@ -241,7 +241,7 @@ SPARED = timedelta(seconds=5)
 async def take_over(place: Place, out: Pipe) -> None:
     """Another process carries everything as far as it can be carried without a person."""
     be_killed_when_stuck()
-    world = World(world_path(place, 1))
+    world = HappeningsFile(world_path(place, 1))
     tasks = [program_of(moment, world, who="another") for moment in MOMENTS]
     async with carrying(place, Ahead(), tasks, lease=SPARED) as holdfast:
         await until_nothing_moves(holdfast, "waiting")
@@ -254,7 +254,7 @@ async def take_over(place: Place, out: Pipe) -> None:
 async def review_everything(place: Place, out: Pipe) -> None:
     """A person looks at the world, and all of them finish."""
     be_killed_when_stuck()
-    world = World(world_path(place, 1))
+    world = HappeningsFile(world_path(place, 1))
     tasks = [program_of(moment, world, who="another") for moment in MOMENTS]
     async with carrying(place, Ahead(), tasks, lease=DEFAULT_LEASE) as holdfast:
         handles = [await holdfast.start(task(), key=task.name) for task in tasks]
@@ -321,7 +321,7 @@ def test_a_process_that_slept_through_its_lease_changes_nothing_but_tells_what_i
         told = {moment: sleeper.wake() for moment, sleeper in sleepers.items()}
         rows_after, *late_after = lines_of(partial(look, place))
     results = lines_of(lambda out: asyncio.run(review_everything(place, out)))
-    happened = Counter((one.agent, one.effect) for one in World(world_path(place, 1)).happenings())
+    happened = Counter((one.agent, one.effect) for one in HappeningsFile(world_path(place, 1)).happenings())
 
     assert in_review == list(IN_REVIEW)
     # Who has nothing left to write but the end is not even told that it came too late.
@@ -348,7 +348,7 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
 
 def carry_agents(place: Place, kind: Kind, retry_for_s: float, out: Pipe) -> None:
     write_groups.RETRY_FOR_S = retry_for_s
-    asyncio.run(Life(place, 1, kind).live(say=out.say))
+    asyncio.run(AgentsLife(place, 1, kind).live(say=out.say))
 
 
 @pytest.mark.parametrize(("kind", "retry_for_s"), [("opaque", 30.0), ("verified", 0.01)])
@@ -447,7 +447,7 @@ async def test_a_ledger_in_which_something_is_wrong_is_found_wrong(quick_path: P
             replaced(effects={**good.effects, again.id: again}),
         ),
         (
-            invariants.assert_nobody_ends_with_an_effect_in_the_air,
+            invariants.assert_no_task_ends_with_an_effect_in_the_air,
             with_one(good, "effects", effect.id, status=EffectStatus.INTENT, fence=run.fence),
         ),
         (invariants.assert_what_happened_is_remembered, replaced(finished_scopes=set())),
@@ -468,7 +468,7 @@ async def test_a_ledger_in_which_something_is_wrong_is_found_wrong(quick_path: P
             ),
         ),
         (
-            invariants.assert_whoever_succeeded_has_waited_for_its_children,
+            invariants.assert_every_success_has_waited_for_its_children,
             with_one(good, "tasks", younger.id, status=TaskStatus.RUNNING),
         ),
         (invariants.assert_nothing_is_stuck, waiting(f"review:{effect.id}")),

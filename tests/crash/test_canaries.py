@@ -146,7 +146,7 @@ def written(directory: Path, content: str) -> Path:
 
 def every_byte(place: Place, server: PostgresServer | None, copy: Path) -> Iterator[tuple[Path, bytes]]:
     """Of every file that the database or we have written for this ledger, its WAL included."""
-    # Copied by another process: in this one, nobody may touch the ledger's files at all.
+    # Copied by another process: in this one, no code may touch the ledger's files at all.
     subprocess.run(["cp", "-r", place.home, copy], check=True)
     for root in [copy] if server is None else [copy, server._cluster]:
         for path in sorted(root.rglob("*")):

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast.core.effect import Effect, EffectClass
 from holdfast.core.transitions import EffectStatus, TaskStatus
-from tests.crash.chaos import AGENTS, Report, is_brittle, key_of, ops_of
+from tests.crash.chaos import AGENTS, StormReport, is_brittle, key_of, ops_of
 from tests.crash.places import Place
 from tests.crash.provider import Act, Arrival
 from tests.crash.verdict import FAILED, SKIPPED, Ended, Evidence, Judge, Kind, Told
@@ -39,7 +39,7 @@ def test_agents_in_a_storm_repeat_lose_and_hide_nothing(place: Place, seed: int)
     )
 
     assert done.returncode == 0, "something was repeated, lost or hidden, or is stuck; see the output"
-    report = msgspec.json.decode(done.stdout, type=Report)
+    report = msgspec.json.decode(done.stdout, type=StormReport)
     print(f"{place.url.partition(':')[0]}: {report}")
     assert sum(report.blows.values()) >= BLOWS
     assert report.agents % AGENTS == 0
@@ -194,15 +194,15 @@ WRONG: dict[str, tuple[Kind, Callable[[Evidence], Evidence]]] = {
         Kind.HIDDEN,
         lambda good: failed_but_shown(good, VERIFIABLE),
     ),
-    "a keyed effect failed, and nobody was told": (
+    "a keyed effect failed, and its agent was not told": (
         Kind.HIDDEN,
         lambda good: with_effect(good, KEYED, status=EffectStatus.FAILED),
     ),
-    "an opaque effect ended its agent, and nobody looked at it": (
+    "an opaque effect ended its agent, and no person looked at it": (
         Kind.HIDDEN,
         lambda good: with_effect(ended_by_a_failure(good), OPAQUE, status=EffectStatus.FAILED),
     ),
-    "an opaque effect failed, and nobody was told": (
+    "an opaque effect failed, and its agent was not told": (
         Kind.HIDDEN,
         lambda good: with_effect(good, OPAQUE, status=EffectStatus.FAILED),
     ),

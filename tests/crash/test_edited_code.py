@@ -29,7 +29,7 @@ COMMON = """
 import asyncio, json, signal, sys
 import holdfast as hf
 
-signal.alarm(120)  # whoever waits for a process that is stuck shall see it end
+signal.alarm(120)  # the test that waits for a process that is stuck shall see it end
 url, home, diary = sys.argv[1:]
 
 def note(*what):
@@ -79,7 +79,7 @@ async def research(run, topic: str) -> list[str]:
 asyncio.run(main())
 """
 
-# A local variable has another value, one step has another name, one is new; nobody rests any more.
+# A local variable has another value, one step has another name, one is new; no step rests any more.
 AFTER = """
 VERSION = "after:"
 

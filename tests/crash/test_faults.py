@@ -97,7 +97,7 @@ async def test_a_failing_disk_is_said_aloud_and_work_goes_on_when_it_is_mended(
 
 @pytest.mark.parametrize("failure", ON_WRITE)
 @pytest.mark.parametrize("after", [0, 3, 10, 40])
-async def test_nobody_in_a_group_is_acknowledged_falsely(
+async def test_no_member_of_a_group_is_acknowledged_falsely(
     store: SqliteStore, disk: Disk, failure: Failure, after: int
 ) -> None:
     parts = await Parts.begin(store, SystemClock())
@@ -143,7 +143,7 @@ async def create_together(parts: Parts, numbers: range) -> dict[str, BaseExcepti
 async def test_a_disk_may_fail_once_at_any_call_of_a_whole_life(
     disk: Disk, quick_path: Path, seed: int
 ) -> None:
-    """Whoever was refused asks again; in the end everything is there once."""
+    """A caller that was refused asks again; in the end everything is there once."""
     failures: list[Failure] = [*ON_WRITE, "read error"]
     calls = await calls_of_a_life(disk, quick_path / "recorded.db")
 
@@ -169,7 +169,7 @@ async def calls_of_a_life(disk: Disk, path: Path) -> int:
 
 
 async def live(store: SqliteStore, facts: list[Fact]) -> None:
-    """Two tasks from their creation over a pause to their end; whoever is refused begins a new life."""
+    """Two tasks from their creation over a pause to the end; a process that is refused begins a new life."""
     while True:
         parts = await persist(lambda: Parts.begin(store, SystemClock()))
         try:
@@ -246,10 +246,10 @@ async def test_a_disk_that_cannot_be_read_is_said_aloud(
 
 
 def as_nobody(work: Callable[[], None]) -> Callable[[], None]:
-    """Permissions do not bind root, so root becomes somebody whom they bind."""
+    """Permissions do not bind root, so root becomes a user that they bind."""
 
     def run() -> None:
-        # Read while we may: somebody else cannot enter a clone below a private directory.
+        # Read while we may: another user cannot enter a clone below a private directory.
         load_queries("sqlite")
         load_migrations("sqlite")
         if os.geteuid() == 0:
@@ -482,7 +482,7 @@ async def test_a_file_deleted_or_replaced_while_in_use_stops_all_writing(
 
 
 def take_away(path: Path, *, is_replaced: bool) -> None:
-    """From another process: in this one, nobody may touch the files at all."""
+    """From another process: in this one, no code may touch the files at all."""
     subprocess.run(["rm", path], check=True)
     if is_replaced:
         subprocess.run(["cp", "/dev/null", path], check=True)

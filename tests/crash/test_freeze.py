@@ -79,7 +79,7 @@ LATE_WRITES: dict[str, LateWrite] = {
 
 
 class Ahead:
-    """The clock of somebody for whom every lease has lapsed."""
+    """The clock of a process for which every lease has lapsed."""
 
     def now(self) -> datetime:
         return SystemClock().now() + timedelta(hours=1)

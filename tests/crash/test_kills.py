@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.crash.kill_loop import Report
+from tests.crash.kill_loop import KillReport
 from tests.crash.places import Place
 from tests.servers import PostgresServer
 
@@ -32,10 +32,10 @@ def begin_kills(place: Place, seed: int, kills: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
 
 
-def report_of(process: subprocess.Popen[bytes]) -> Report:
+def report_of(process: subprocess.Popen[bytes]) -> KillReport:
     output, _ = process.communicate()
     assert process.returncode == 0, "a fact was lost, or the ledger is broken; see the output"
-    return msgspec.json.decode(output, type=Report)
+    return msgspec.json.decode(output, type=KillReport)
 
 
 def test_hundreds_of_kills_lose_double_and_block_nothing(

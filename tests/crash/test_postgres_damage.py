@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.store.postgres import PostgresStore
-from tests.engine.flips import Shop, go_on_with, result_of
+from tests.engine.bit_flips import Shop, go_on_with, result_of
 from tests.engine.workers import carrying, until
 from tests.servers import PostgresServer
 
@@ -28,7 +28,7 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
 
 
 @pytest.mark.parametrize("relation", ["steps", "steps_pkey", "effects"])
-async def test_a_flipped_bit_on_a_server_with_checksums_is_named_and_charges_nobody_twice(
+async def test_a_flipped_bit_on_a_server_with_checksums_is_named_and_charges_no_customer_twice(
     server: PostgresServer, relation: str
 ) -> None:
     shop, clock, url = Shop(), SystemClock(), server.create_database()

@@ -62,7 +62,7 @@ async def resume_checkpoints(parts: Parts) -> list[str]:
 
 
 async def take_part(place: Place, barriers: list[Barrier], take: Take, number: int) -> None:
-    """One of the processes: ready first, then all at once. SQLite does not care whose turn it is, so nobody
+    """One of the processes: ready first, then all at once. SQLite does not care whose turn it is, so none
     takes a second time before all have taken once."""
     store = place.open()
     parts = await Parts.begin(store, SystemClock(), locks=place.locks)
@@ -95,7 +95,7 @@ def assert_each_was_taken_once(taken: list[Counter[str]]) -> None:
     every = sum(taken, Counter[str]())
     assert len(every) == WORK
     assert set(every.values()) == {1}
-    assert all(taken), "somebody took nothing: that was no race"
+    assert all(taken), "one process took nothing: that was no race"
 
 
 def run(coroutine: Callable[[Place], Awaitable[None]], place: Place) -> None:
@@ -146,7 +146,7 @@ def assert_all_were_followed_up_once(place: Place) -> None:
     store.close()
 
 
-async def test_a_task_is_told_in_the_order_in_which_it_happened_whoever_began_first(
+async def test_a_task_is_told_in_the_order_in_which_it_happened_whichever_process_began_first(
     postgres_server: PostgresServer, quick_path: Path
 ) -> None:
     """A claim whose transaction began before the task was created takes it all the same, and comes second."""

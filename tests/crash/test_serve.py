@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 AGENTS, EFFECTS, STOPS = 8, 6, 6
 
 
-class World:
+class NotesOnDisk:
     """The outside world: a file that every process appends to, and doors that are files."""
 
     def __init__(self, home: Path) -> None:
@@ -51,7 +51,7 @@ class World:
             await asyncio.sleep(0.005)
 
 
-def tasks_of(world: World, out: Pipe | None) -> list[hf.TaskDefinition[..., Any]]:
+def tasks_of(world: NotesOnDisk, out: Pipe | None) -> list[hf.TaskDefinition[..., Any]]:
     def say(text: str) -> None:
         if out is not None:
             out.say(text)
@@ -122,7 +122,9 @@ def tasks_of(world: World, out: Pipe | None) -> list[hf.TaskDefinition[..., Any]
     return [steps, shop, agent, upgrade, mill, blocker]
 
 
-def serve(place: Place, out: Pipe, world: World, drain_timeout: float, prepare: Callable[[], None]) -> None:
+def serve(
+    place: Place, out: Pipe, world: NotesOnDisk, drain_timeout: float, prepare: Callable[[], None]
+) -> None:
     prepare()
     say_when_told(out)
     known = tasks_of(world, out)
@@ -146,7 +148,7 @@ class Server:
     def __init__(
         self,
         place: Place,
-        world: World,
+        world: NotesOnDisk,
         *,
         drain_timeout: float = 30.0,
         prepare: Callable[[], None] = lambda: None,
@@ -183,11 +185,11 @@ class Server:
 
 
 @pytest.fixture
-def world(quick_path: Path) -> World:
-    return World(quick_path)
+def world(quick_path: Path) -> NotesOnDisk:
+    return NotesOnDisk(quick_path)
 
 
-def start(place: Place, world: World, *names: str, **arguments: object) -> list[str]:
+def start(place: Place, world: NotesOnDisk, *names: str, **arguments: object) -> list[str]:
     """The ids of tasks that were started, by a process of their own."""
     out = Pipe()
 
@@ -214,7 +216,7 @@ def look(place: Place, check: Callable[[hf.Holdfast], Any]) -> None:
     assert_ended_well(fork(lambda: asyncio.run(whole())))
 
 
-def finish(place: Place, world: World, ids: list[str]) -> None:
+def finish(place: Place, world: NotesOnDisk, ids: list[str]) -> None:
     """A next process that works until these have ended, and is stopped then."""
 
     async def until_all_have_ended(holdfast: hf.Holdfast) -> None:
@@ -241,7 +243,7 @@ def statuses(place: Place, task_id: str, expected: list[RunStatus]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_in_the_midst_of_a_step_pauses_the_run_and_the_next_process_goes_on(
-    place: Place, world: World, number: signal.Signals
+    place: Place, world: NotesOnDisk, number: signal.Signals
 ) -> None:
     (task_id,) = start(place, world, "steps")
     server = Server(place, world)
@@ -256,8 +258,8 @@ def test_a_signal_in_the_midst_of_a_step_pauses_the_run_and_the_next_process_goe
     assert world.notes() == {"step 1": 1, "step 2": 1}
 
 
-def test_a_signal_in_the_midst_of_an_effect_waits_for_it_so_nobody_is_asked(
-    place: Place, world: World
+def test_a_signal_in_the_midst_of_an_effect_waits_for_it_so_no_person_is_asked(
+    place: Place, world: NotesOnDisk
 ) -> None:
     (task_id,) = start(place, world, "shop")
     server = Server(place, world)
@@ -272,7 +274,7 @@ def test_a_signal_in_the_midst_of_an_effect_waits_for_it_so_nobody_is_asked(
     assert world.notes() == {"pay begun": 1, "pay done": 1}
 
 
-def test_a_second_signal_is_obeyed_at_once(place: Place, world: World) -> None:
+def test_a_second_signal_is_obeyed_at_once(place: Place, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "steps")
     server = Server(place, world, drain_timeout=3600.0)
     assert server.hear() == "waiting"
@@ -286,7 +288,7 @@ def test_a_second_signal_is_obeyed_at_once(place: Place, world: World) -> None:
     assert world.notes() == {"step 1": 1, "step 2": 1}
 
 
-def test_an_idle_process_stops_at_once(place: Place, world: World) -> None:
+def test_an_idle_process_stops_at_once(place: Place, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "shop")
     world.open_door()
     server = Server(place, world)
@@ -300,7 +302,7 @@ def test_an_idle_process_stops_at_once(place: Place, world: World) -> None:
     assert server.end() == "stopped by SIGTERM, end"
 
 
-def test_sigusr1_asks_for_a_restart(place: Place, world: World) -> None:
+def test_sigusr1_asks_for_a_restart(place: Place, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "steps")
     server = Server(place, world)
     assert server.hear() == "waiting"
@@ -311,7 +313,7 @@ def test_sigusr1_asks_for_a_restart(place: Place, world: World) -> None:
     finish(place, world, [task_id])
 
 
-def test_a_run_that_needs_a_restart_gets_it_and_goes_on_afterwards(place: Place, world: World) -> None:
+def test_a_run_that_needs_a_restart_gets_it_and_goes_on_afterwards(place: Place, world: NotesOnDisk) -> None:
     (task_id,) = start(place, world, "upgrade")
     server = Server(place, world)
 
@@ -321,7 +323,9 @@ def test_a_run_that_needs_a_restart_gets_it_and_goes_on_afterwards(place: Place,
     assert world.notes() == {"step before the restart": 1, "step after the restart": 1}
 
 
-def test_a_function_in_a_thread_does_not_keep_the_process_from_ending(place: Place, world: World) -> None:
+def test_a_function_in_a_thread_does_not_keep_the_process_from_ending(
+    place: Place, world: NotesOnDisk
+) -> None:
     (task_id,) = start(place, world, "mill")
     server = Server(place, world, drain_timeout=0.3)
     assert server.hear() == "grinding"
@@ -337,7 +341,7 @@ def be_impatient() -> None:
 
 
 def test_a_drain_that_is_stuck_is_ended_by_force_and_what_it_carried_is_paused(
-    place: Place, world: World
+    place: Place, world: NotesOnDisk
 ) -> None:
     (task_id,) = start(place, world, "blocker")
     server = Server(place, world, drain_timeout=0.1, prepare=be_impatient)
@@ -348,14 +352,14 @@ def test_a_drain_that_is_stuck_is_ended_by_force_and_what_it_carried_is_paused(
     statuses(place, task_id, [RunStatus.PAUSED_FOR_RESTART])
 
 
-def test_drained_again_and_again_every_effect_is_done_once_and_nobody_is_asked(
-    place: Place, world: World, seed: int
+def test_drained_again_and_again_every_effect_is_done_once_and_no_person_is_asked(
+    place: Place, world: NotesOnDisk, seed: int
 ) -> None:
     chance = random.Random(seed)
     ids = [task_id for number in range(AGENTS) for task_id in start(place, world, "agent", number=number)]
     for _ in range(STOPS):
         server = Server(place, world)
-        time.sleep(chance.uniform(0.15, 0.6))  # a moment that nobody chose: that is the test
+        time.sleep(chance.uniform(0.15, 0.6))  # a random moment: that is the test
         server.signal(chance.choice([signal.SIGTERM, signal.SIGINT, signal.SIGUSR1]))
         server.end()
     finish(place, world, ids)
@@ -367,7 +371,7 @@ def test_drained_again_and_again_every_effect_is_done_once_and_nobody_is_asked(
     look(place, ledger_is_whole)
 
 
-def test_processes_that_share_a_ledger_carry_every_run_once(place: Place, world: World) -> None:
+def test_processes_that_share_a_ledger_carry_every_run_once(place: Place, world: NotesOnDisk) -> None:
     ids = [task_id for number in range(AGENTS) for task_id in start(place, world, "agent", number=number)]
     servers = [Server(place, world) for _ in range(3)]
 
@@ -400,7 +404,7 @@ def database(tmp_path: Path) -> Iterator[PostgresServer]:
 
 
 def test_a_database_that_is_restarted_costs_a_moment_and_nothing_else(
-    database: PostgresServer, quick_path: Path, world: World
+    database: PostgresServer, quick_path: Path, world: NotesOnDisk
 ) -> None:
     place = Place(url=database.create_database(), home=quick_path)
     (task_id,) = start(place, world, "steps")

@@ -152,7 +152,7 @@ class Judge:
             yield Wrong(Kind.HIDDEN, op, "it was performed and failed, and neither agent nor person saw it")
 
     def _lost_facts(self) -> Iterator[Wrong]:
-        """Once an agent has been told something, that is what it was told, whoever tells it again."""
+        """Once an agent has been told something, that is what it was told, whichever run tells it again."""
         for fact in self._evidence.acknowledged:
             at_last = self._told.get(fact.op)
             if at_last is not None and at_last != fact and not (fact.is_failure and self._may_change(fact)):

@@ -33,7 +33,7 @@ from tests.engine.parts import Parts, a_new_task
 CROWD = 12
 STEPS = ("read", "think", "write")
 LARGE = "x" * 20_000
-# Kills here are nobody's fault, so runs may be interrupted as often as it pleases us.
+# Kills here are not the fault of a run, so runs may be interrupted as often as it pleases us.
 PATIENCE = 1_000_000
 STUCK_AFTER_S = 60.0
 
@@ -110,7 +110,7 @@ class Victim:
                     return
             await self._end(one)
         except ClaimLost:
-            # Somebody else may cancel or take it; nobody in these tests does, except ourselves.
+            # Another process may cancel or take it; none in these tests does, except ourselves.
             assert one.claim.lease_until < self._parts.clock.now(), f"{one.claim.run_id} was lost while held"
 
     async def _step(self, one: ClaimedRun, number: int, name: str) -> None:
@@ -221,7 +221,7 @@ async def live(
 ) -> None:
     """Open the ledger, look whether everything that was acknowledged stands, say so, then work.
 
-    Most lives suspect nobody: otherwise so many kills would soon have every run in quarantine.
+    Most lives suspect no run: otherwise so many kills would soon have every run in quarantine.
     """
     if seed % 4:
         resume.SUSPECT_AFTER = PATIENCE

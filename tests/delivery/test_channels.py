@@ -110,7 +110,7 @@ def test_a_secret_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytes
         secrets_of("hook", settings, home=tmp_path, environ={})
 
 
-def test_a_secret_in_the_home_of_nobody_is_named(tmp_path: Path) -> None:
+def test_a_secret_in_the_home_of_an_unknown_user_is_named(tmp_path: Path) -> None:
     settings = ChannelSettings(kind="webhook", secret_file="~nosuchuser/x", agent="scholar")
 
     with pytest.raises(SettingsError, match="no such user"):

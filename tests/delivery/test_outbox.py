@@ -22,16 +22,16 @@ from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, Repeat
 from tests.builders import BOOT, OTHER_BOOT, START, a_boot, later
 from tests.channels.receiver import Receiver
 from tests.conftest import Ledger
-from tests.delivery.post import ADA, BEN, Post, S, outbox, owed, raising, seen
+from tests.delivery.recording_channel import ADA, BEN, RecordingChannel, S, outbox, owed, raising, seen
 from tests.engine.workers import until
 
 
 @pytest.fixture
-def post() -> Post:
-    return Post()
+def post() -> RecordingChannel:
+    return RecordingChannel()
 
 
-async def test_what_is_owed_goes_out_once(store: Store, clock: FakeClock, post: Post) -> None:
+async def test_what_is_owed_goes_out_once(store: Store, clock: FakeClock, post: RecordingChannel) -> None:
     first = owed(store, "the tide is high")
     service = outbox(RepeatingStore(store), clock, post)
 
@@ -46,7 +46,7 @@ async def test_what_is_owed_goes_out_once(store: Store, clock: FakeClock, post: 
 
 
 async def test_what_is_owed_to_one_target_goes_out_in_order(
-    store: Store, clock: FakeClock, post: Post
+    store: Store, clock: FakeClock, post: RecordingChannel
 ) -> None:
     for number in range(5):
         owed(store, f"a{number}")
@@ -59,7 +59,7 @@ async def test_what_is_owed_to_one_target_goes_out_in_order(
 
 
 async def test_what_did_not_go_out_is_tried_later_and_what_follows_waits_for_it(
-    store: Store, clock: FakeClock, post: Post
+    store: Store, clock: FakeClock, post: RecordingChannel
 ) -> None:
     first, second = owed(store, "first"), owed(store, "second")
     post.before = raising(ValueError("the door is shut"), 2)
@@ -80,7 +80,9 @@ async def test_what_did_not_go_out_is_tried_later_and_what_follows_waits_for_it(
     assert [text for _, text in post.sent] == ["first", "second"]
 
 
-async def test_who_is_asked_for_patience_waits_that_long(store: Store, clock: FakeClock, post: Post) -> None:
+async def test_who_is_asked_for_patience_waits_that_long(
+    store: Store, clock: FakeClock, post: RecordingChannel
+) -> None:
     first = owed(store, "first")
     post.before = raising(RetryAfter(120))
     service = outbox(store, clock, post, max_attempts=1)
@@ -94,7 +96,7 @@ async def test_who_is_asked_for_patience_waits_that_long(store: Store, clock: Fa
 
 
 async def test_a_refusal_for_good_is_shown_and_what_follows_goes_on(
-    store: Store, clock: FakeClock, post: Post
+    store: Store, clock: FakeClock, post: RecordingChannel
 ) -> None:
     first, second = owed(store, "first"), owed(store, "second")
     post.before = raising(Undeliverable("they moved away"))
@@ -111,7 +113,7 @@ async def test_a_refusal_for_good_is_shown_and_what_follows_goes_on(
 
 
 async def test_after_many_attempts_it_is_given_up_and_shown(
-    store: Store, clock: FakeClock, post: Post
+    store: Store, clock: FakeClock, post: RecordingChannel
 ) -> None:
     first = owed(store, "first")
     post.before = raising(ValueError("no"), 99)
@@ -128,7 +130,7 @@ async def test_after_many_attempts_it_is_given_up_and_shown(
 async def test_what_names_no_channel_at_all_is_given_up(store: Store, clock: FakeClock) -> None:
     nowhere = owed(store, "y", None)
 
-    await outbox(store, clock, Post()).run_once()
+    await outbox(store, clock, RecordingChannel()).run_once()
 
     failed = seen(store, nowhere)
     assert failed.status is S.FAILED
@@ -137,7 +139,7 @@ async def test_what_names_no_channel_at_all_is_given_up(store: Store, clock: Fak
 
 
 async def test_what_may_have_gone_out_is_sent_again_where_keys_are_heeded(
-    store: Store, clock: FakeClock, post: Post
+    store: Store, clock: FakeClock, post: RecordingChannel
 ) -> None:
     first = owed(store, "first")
     post.after = raising(ConnectionError("broke"))
@@ -158,7 +160,7 @@ async def test_what_may_have_gone_out_is_sent_again_where_keys_are_heeded(
 async def test_what_may_have_gone_out_is_asked_for_where_the_channel_remembers(
     store: Store, clock: FakeClock, error: Exception
 ) -> None:
-    post = Post(is_keyed=False, remembers=True)
+    post = RecordingChannel(is_keyed=False, remembers=True)
     first = owed(store, "first")
     post.after = raising(error)
 
@@ -171,7 +173,7 @@ async def test_what_may_have_gone_out_is_asked_for_where_the_channel_remembers(
 async def test_what_the_channel_knows_not_to_have_gone_out_is_sent_again(
     store: Store, clock: FakeClock
 ) -> None:
-    post = Post(is_keyed=False, remembers=True)
+    post = RecordingChannel(is_keyed=False, remembers=True)
     owed(store, "first")
     post.before = raising(TimeoutError())
     service = outbox(store, clock, post)
@@ -186,7 +188,7 @@ async def test_what_the_channel_knows_not_to_have_gone_out_is_sent_again(
 async def test_what_its_channel_says_was_not_sent_is_sent_again_without_a_question(
     store: Store, clock: FakeClock
 ) -> None:
-    post = Post(is_keyed=False)
+    post = RecordingChannel(is_keyed=False)
     owed(store, "first")
     post.before = raising(NotDone("the door is shut"))
     service = outbox(store, clock, post)
@@ -199,10 +201,10 @@ async def test_what_its_channel_says_was_not_sent_is_sent_again_without_a_questi
 
 
 @pytest.mark.parametrize("error", [TimeoutError(), ValueError("it answered something that is no JSON")])
-async def test_a_doubt_that_nobody_can_settle_is_shown_and_not_repeated(
+async def test_a_doubt_that_cannot_be_settled_is_shown_and_not_repeated(
     store: Store, clock: FakeClock, error: Exception
 ) -> None:
-    post = Post(is_keyed=False)
+    post = RecordingChannel(is_keyed=False)
     first = owed(store, "first")
     post.after = raising(error)
     service = outbox(store, clock, post)
@@ -217,7 +219,7 @@ async def test_a_doubt_that_nobody_can_settle_is_shown_and_not_repeated(
 
 
 async def test_a_send_that_takes_too_long_is_in_doubt(store: Store, clock: FakeClock) -> None:
-    class Slow(Post):
+    class Slow(RecordingChannel):
         async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
             await asyncio.Event().wait()
             return await super().deliver(origin, letter, key=key)
@@ -254,7 +256,7 @@ async def test_a_send_whose_sender_died_is_found_out_about(
     status: DeliveryStatus,
     sent: int,
 ) -> None:
-    post = Post(is_keyed=is_keyed, remembers=remembers)
+    post = RecordingChannel(is_keyed=is_keyed, remembers=remembers)
     first, second = owed(store, "first"), owed(store, "second")
     store.write_now(lambda tx: tx.boots.begin(a_boot(id=OTHER_BOOT)))
     store.write_now(
@@ -266,7 +268,7 @@ async def test_a_send_whose_sender_died_is_found_out_about(
         await post.deliver(ADA, DeliveryText(text="first"), key=first.idempotency_key)
     service = outbox(store, clock, post)
     await service.run_once()
-    assert seen(store, second).status is S.PENDING, "the other is alive, as far as anybody knows"
+    assert seen(store, second).status is S.PENDING, "the other is alive, as far as the ledger knows"
 
     store.write_now(lambda tx: tx.boots.end(OTHER_BOOT, now=START))
     await service.run_once()
@@ -277,15 +279,15 @@ async def test_a_send_whose_sender_died_is_found_out_about(
 
 
 async def test_a_crash_between_any_two_writes_sends_everything_once() -> None:
-    async def life(store: Store, clock: FakeClock, post: Post, boot_id: str) -> None:
+    async def life(store: Store, clock: FakeClock, post: RecordingChannel, boot_id: str) -> None:
         await outbox(store, clock, post, boot_id).run_once()
 
-    def world() -> tuple[Any, FakeClock, Post]:
+    def world() -> tuple[Any, FakeClock, RecordingChannel]:
         store = memory_store()
         for number in range(2):
             owed(store, f"a{number}")
             owed(store, f"b{number}", BEN)
-        return store, FakeClock(START), Post()
+        return store, FakeClock(START), RecordingChannel()
 
     async def crash_at(point: Failpoint) -> None:
         store, clock, post = world()
@@ -315,7 +317,7 @@ async def test_a_crash_between_any_two_writes_sends_everything_once() -> None:
 async def test_two_outboxes_on_one_ledger_send_everything_once(ledger: Ledger) -> None:
     first = ledger.open()
     second = first if getattr(ledger, "_directory", "") is None else ledger.open()
-    post = Post(is_keyed=False)
+    post = RecordingChannel(is_keyed=False)
     for number in range(40):
         owed(first, str(number), Origin(channel="post", peer=f"peer {number % 8}"))
     both = [
@@ -338,12 +340,12 @@ async def test_two_outboxes_on_one_ledger_send_everything_once(ledger: Ledger) -
 async def test_a_slow_channel_holds_up_no_other(store: Store, clock: FakeClock) -> None:
     gate = asyncio.Event()
 
-    class Slow(Post):
+    class Slow(RecordingChannel):
         async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
             await gate.wait()
             return await super().deliver(origin, letter, key=key)
 
-    slow, quick = Slow(), Post()
+    slow, quick = Slow(), RecordingChannel()
     service = outbox(store, clock, quick, every_s=0.05)
     service.channels = {"slow": slow, "post": quick}
     first = owed(store, "slow", Origin(channel="slow"))

@@ -21,7 +21,7 @@ from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.builders import BOOT, OTHER_BOOT, START, later
 from tests.channels.receiver import Receiver, json_places
-from tests.delivery.post import ADA, BEN, Post, S, outbox, owed, raising, seen
+from tests.delivery.recording_channel import ADA, BEN, RecordingChannel, S, outbox, owed, raising, seen
 from tests.engine.tables import execute, literal
 from tests.engine.workers import soon, until
 
@@ -29,8 +29,8 @@ SECRET = b"a secret of the sea"
 
 
 @pytest.fixture
-def post() -> Post:
-    return Post()
+def post() -> RecordingChannel:
+    return RecordingChannel()
 
 
 # --- patience that others ask for
@@ -38,7 +38,7 @@ def post() -> Post:
 
 @pytest.mark.parametrize("attempts", [0, 5, 1100])
 async def test_patience_of_no_seconds_is_no_hot_loop(
-    store: Store, clock: FakeClock, post: Post, attempts: int
+    store: Store, clock: FakeClock, post: RecordingChannel, attempts: int
 ) -> None:
     first = owed(store, "first", attempts=attempts)
     post.before = raising(RetryAfter(0), 99)
@@ -52,7 +52,7 @@ async def test_patience_of_no_seconds_is_no_hot_loop(
     assert waiting.due_at >= later(seconds=pause_s)
 
 
-async def test_patience_is_bounded_at_a_time(store: Store, clock: FakeClock, post: Post) -> None:
+async def test_patience_is_bounded_at_a_time(store: Store, clock: FakeClock, post: RecordingChannel) -> None:
     first = owed(store, "first")
     post.before = raising(RetryAfter(300 * 86_400))
 
@@ -61,7 +61,9 @@ async def test_patience_is_bounded_at_a_time(store: Store, clock: FakeClock, pos
     assert seen(store, first).due_at == later(hours=1)
 
 
-async def test_patience_ends_when_a_delivery_is_old(store: Store, clock: FakeClock, post: Post) -> None:
+async def test_patience_ends_when_a_delivery_is_old(
+    store: Store, clock: FakeClock, post: RecordingChannel
+) -> None:
     first = owed(store, "first", attempts=30)
     post.before = raising(RetryAfter(60), 99)
     service = outbox(store, clock, post)
@@ -76,10 +78,10 @@ async def test_patience_ends_when_a_delivery_is_old(store: Store, clock: FakeClo
     assert (failed.status, failed.failure and failed.failure.kind) == (S.FAILED, "gave_up")
 
 
-async def test_what_nobody_foresaw_ends_one_attempt_and_not_the_service(
+async def test_what_was_not_foreseen_ends_one_attempt_and_not_the_service(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Odd(Post):
+    class Odd(RecordingChannel):
         @property
         def is_keyed(self) -> bool:
             raise ArithmeticError("odd")
@@ -90,7 +92,7 @@ async def test_what_nobody_foresaw_ends_one_attempt_and_not_the_service(
         async def deliver(self, *_given: object, **_key: object) -> str:
             raise TimeoutError
 
-    good = Post()
+    good = RecordingChannel()
     service = outbox(store, clock, good, every_s=0.05)
     service.channels = {"odd": Odd(), "post": good}
     odd = owed(store, "x", Origin(channel="odd", peer="ada"))
@@ -105,7 +107,7 @@ async def test_what_nobody_foresaw_ends_one_attempt_and_not_the_service(
 
 
 async def test_what_was_taken_beside_a_write_that_failed_is_sent(
-    store: Store, clock: FakeClock, post: Post, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, post: RecordingChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = owed(store, "first"), owed(store, "second", BEN)
     service = outbox(store, clock, post, every_s=0.05)
@@ -133,7 +135,7 @@ async def test_what_goes_through_a_channel_of_another_gateway_waits_for_it(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost = owed(store, "x", Origin(channel="gone", peer="ada"))
-    here = outbox(store, clock, Post())
+    here = outbox(store, clock, RecordingChannel())
     with caplog.at_level(logging.WARNING):
         await here.run_once()
         await here.run_once()
@@ -143,8 +145,8 @@ async def test_what_goes_through_a_channel_of_another_gateway_waits_for_it(
     said = [record.getMessage() for record in caplog.records]
     assert [words for words in said if "wait for gone" in words] == said, "and nothing else"
     assert len(said) == 1
-    there = outbox(store, clock, Post(), OTHER_BOOT)
-    there.channels = {"gone": Post()}
+    there = outbox(store, clock, RecordingChannel(), OTHER_BOOT)
+    there.channels = {"gone": RecordingChannel()}
     await there.run_once()
     assert seen(store, lost).status is S.DELIVERED
 
@@ -157,17 +159,17 @@ async def test_a_doubt_about_a_channel_of_another_gateway_is_left_to_it(
         lambda tx: tx.deliveries.attempt(lost.id, boot_id="boot_dead", lease_until=START, now=START)
     )
 
-    await outbox(store, clock, Post()).run_once()
+    await outbox(store, clock, RecordingChannel()).run_once()
     assert seen(store, lost).attempts == 1
-    there = outbox(store, clock, Post(), OTHER_BOOT)
-    there.channels = {"gone": Post(remembers=True)}
+    there = outbox(store, clock, RecordingChannel(), OTHER_BOOT)
+    there.channels = {"gone": RecordingChannel(remembers=True)}
     await there.run_once()
 
     assert seen(store, lost).status is S.DELIVERED
 
 
 async def test_a_channel_that_is_removed_after_the_claim_gives_it_back(
-    store: Store, clock: FakeClock, post: Post, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, post: RecordingChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = owed(store, "first")
     service = outbox(store, clock, post)
@@ -190,13 +192,13 @@ async def test_a_slow_channel_has_no_more_than_its_share(store: Store, clock: Fa
     gate = asyncio.Event()
     begun: list[str] = []
 
-    class Slow(Post):
+    class Slow(RecordingChannel):
         async def deliver(self, origin: Origin, letter: DeliveryText, *, key: str) -> str:
             begun.append(key)
             await gate.wait()
             return await super().deliver(origin, letter, key=key)
 
-    slow, quick = Slow(), Post()
+    slow, quick = Slow(), RecordingChannel()
     service = outbox(store, clock, quick, every_s=0.05)
     service.channels = {"slow": slow, "post": quick}
     for number in range(40):
@@ -212,7 +214,7 @@ async def test_a_slow_channel_has_no_more_than_its_share(store: Store, clock: Fa
         service.stop()
 
 
-async def test_receivers_that_never_answer_keep_no_thread_from_anybody_else(
+async def test_receivers_that_never_answer_keep_no_thread_from_other_receivers(
     store: Store, clock: FakeClock, receiver: Receiver
 ) -> None:
     answers = threading.Event()
@@ -258,7 +260,7 @@ async def test_a_notice_whose_answer_comes_too_late_is_in_doubt_and_not_repeated
     receiver.answer = late
     first = owed(store, "first", Origin(channel="alarm"))
     urls = [f"{url}?rto=0.2" for url in json_places(receiver, "one")]
-    service = outbox(store, clock, Post())
+    service = outbox(store, clock, RecordingChannel())
     try:
         for _ in range(3):
             service.channels = {"alarm": Notify("alarm", urls)}
@@ -278,7 +280,7 @@ async def test_a_place_that_took_a_notice_does_not_get_it_again_after_another_fa
     receiver.answer = lambda request: (500 if "two" in request.path else 204, {}, b"")
     first = owed(store, "first", Origin(channel="alarm"))
     for number in range(3):
-        service = outbox(store, clock, Post(), f"boot_{number}")
+        service = outbox(store, clock, RecordingChannel(), f"boot_{number}")
         service.channels = {"alarm": Notify("alarm", json_places(receiver, "one", "two", "three"))}
         await service.run_once()
         clock.advance(hours=1)
@@ -349,7 +351,7 @@ async def test_a_sender_that_stood_still_past_its_lease_does_not_send(
 
 
 async def test_a_damaged_delivery_is_told_of_once_and_keeps_no_other_waiting(
-    store: Store, clock: FakeClock, post: Post, caplog: pytest.LogCaptureFixture
+    store: Store, clock: FakeClock, post: RecordingChannel, caplog: pytest.LogCaptureFixture
 ) -> None:
     damaged = owed(store, "x", Origin(channel="post", peer="cai"))
     attempted = owed(store, "x", Origin(channel="post", peer="dan"))

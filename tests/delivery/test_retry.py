@@ -1,4 +1,4 @@
-"""deliveries.retry: what was given up goes out after all, once; whoever sent it before says nothing more."""
+"""deliveries.retry: what was given up goes out after all, once; its earlier sender says nothing more."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, Repeat
 from holdfast.views.deliveries import DeliveryChangedView
 from tests.builders import BOOT, START, later
 from tests.conftest import Ledger
-from tests.delivery.post import Post, S, outbox, owed, seen
+from tests.delivery.recording_channel import RecordingChannel, S, outbox, owed, seen
 
-GIVEN_UP = Failure(kind="gave_up", message="nobody was there")
+GIVEN_UP = Failure(kind="gave_up", message="no receiver was there")
 
 
 def retrial(delivery: Delivery) -> Write[DeliveryChangedView]:
@@ -31,7 +31,7 @@ def given_up(store: Store, text: str = "hello") -> Delivery:
 
 
 async def test_it_goes_out_with_its_key_before_what_came_later(store: Store, clock: FakeClock) -> None:
-    post, first = Post(), given_up(store, "first")
+    post, first = RecordingChannel(), given_up(store, "first")
     owed(store, "second")
     store.write_now(retrial(first))
     clock.set(later(seconds=2))
@@ -45,7 +45,7 @@ async def test_it_goes_out_with_its_key_before_what_came_later(store: Store, clo
 
 
 async def test_it_is_tried_once_and_given_up_again(store: Store, clock: FakeClock) -> None:
-    post, delivery = Post(), given_up(store)
+    post, delivery = RecordingChannel(), given_up(store)
 
     def refuse(_text: str) -> None:
         raise RuntimeError("still away")
@@ -68,7 +68,7 @@ def test_a_sender_that_wakes_up_late_changes_nothing(store: Store) -> None:
         lambda tx: tx.deliveries.attempt(delivery.id, boot_id=BOOT, lease_until=later(seconds=90), now=START)
     )
     assert frozen is not None
-    # Somebody else found out about it, and gave it up; a person has it sent again.
+    # Another gateway found out about it, and gave it up; a person has it sent again.
     store.write_now(
         lambda tx: tx.deliveries.reclaim(frozen, boot_id=BOOT, lease_until=later(hours=1), now=later(hours=1))
     )

@@ -51,12 +51,14 @@ from holdfast.views.tasks import (
     ForkedView,
     RetriedPageView,
     RetriedView,
+    StepPageView,
     TaskDetailView,
     TaskPageView,
     WaitedView,
 )
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.up import UnitView, UpView
+from holdfast.views.upkeep import AuditView, MaintenanceView
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "json.md"
 ANSWERS: dict[str, type[msgspec.Struct]] = {
@@ -76,11 +78,14 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "run MODULE:TASK": FollowedView,
     "tasks list": TaskPageView,
     "tasks show ID": TaskDetailView,
+    "tasks steps ID": StepPageView,
     "tasks wait ID": WaitedView,
     "tasks cancel ID": CancelView,
     "tasks retry ID": RetriedView,
     "tasks retry --status STATUS": RetriedPageView,
     "tasks fork ID --at PLACE": ForkedView,
+    "tasks audit": AuditView,
+    "tasks maintenance": MaintenanceView,
     "reviews list": ReviewPageView,
     "reviews show EFFECT": ReviewDetailView,
     "reviews resolve EFFECT DECISION": ResolvedView,
@@ -140,7 +145,8 @@ def page() -> str:
     parts += ["| any command that failed | `ErrorDocument` |", ""]
     for view in _views():
         parts += [f"## {view.__name__}", "", _sentence(view), "", "| field | is |", "| --- | --- |"]
-        parts += [f"| `{name}` | {_words(hint)} |" for name, hint in get_type_hints(view).items()]
+        named = {field.name: field.encode_name for field in msgspec.structs.fields(view)}
+        parts += [f"| `{named[name]}` | {_words(hint)} |" for name, hint in get_type_hints(view).items()]
         parts.append("")
     return "\n".join(parts)
 

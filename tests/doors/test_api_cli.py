@@ -20,14 +20,18 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.session import Session
 from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
+from holdfast.engine.producers.contract import Alive
 from holdfast.gateway.gateway import GatewayPhase
 from holdfast.store import Tx
 from holdfast.store.locks import HomeLock
+from holdfast.upkeep.sweep import Sweep
 from tests.api.stand_in import TOKEN, House, a_house
 from tests.builders import a_restart, a_session, stored_checkpoint, stored_run
 from tests.doors.calls import Opens, Run
 from tests.doors.test_questions import asked_by_waiting_run
 from tests.doors.test_reviews import in_doubt
+from tests.doors.test_upkeep import silent_run
+from tests.upkeep.recorded import FixedAnswer, status_of
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +58,7 @@ def test_a_task_is_cancelled_through_the_gateway(run: Run, house: House) -> None
     assert house.gateway.store.read_now(lambda tx: tx.tasks.get(task_id)).cancel_reason == "enough"
 
 
-def test_an_effect_is_resolved_through_the_gateway_by_whoever_asked(run: Run, house: House) -> None:
+def test_an_effect_is_resolved_through_the_gateway_by_the_caller_that_asked(run: Run, house: House) -> None:
     effect = in_doubt(house.gateway.store)
 
     called = run("reviews", "resolve", effect.id, "done", "--result", "7", "--by", "ada", "--json")
@@ -109,13 +113,27 @@ def test_a_failed_resume_is_retried_and_old_checkpoints_are_pruned_through_the_g
 def test_a_detached_task_is_recorded_through_the_gateway_and_once_for_each_key(
     run: Run, house: House
 ) -> None:
-    arguments = ("run", "tests.doors.errands:nothing", "--detach", "--key", "k1", "--json")
+    arguments = ("run", "tests.doors.sample_tasks:nothing", "--detach", "--key", "k1", "--json")
 
     first, again = run(*arguments), run(*arguments)
 
     assert (first.status, again.status) == (0, 0)
     assert (first.json["status"], first.json["is_new"], again.json["is_new"]) == ("queued", True, False)
     assert first.json["id"] == again.json["id"]
+
+
+def test_the_gateway_whose_runtimes_can_prove_life_is_asked_for_a_sweep_and_for_its_preview(
+    run: Run, house: House
+) -> None:
+    store = house.gateway.store
+    alive = silent_run(store)
+    house.gateway.sweep = Sweep(store, house.gateway.clock, proofs=FixedAnswer(Alive()))
+
+    preview, applied = run("tasks", "maintenance", "--json"), run("tasks", "maintenance", "--apply", "--json")
+
+    assert (preview.status, preview.json["changes"]) == (0, [])
+    assert (applied.status, applied.json["changes"]) == (0, [])
+    assert status_of(store, alive) is TaskStatus.RUNNING
 
 
 def test_a_sound_ledger_is_accepted_through_the_gateway(run: Run, house: House) -> None:
@@ -192,7 +210,7 @@ def test_a_gateway_whose_home_is_not_here_is_asked_by_its_address_and_token(
     [("http://127.0.0.1:1", 5), ("nonsense", 2), ("ftp://x", 2)],
     ids=lambda value: str(value),
 )
-def test_an_address_where_nobody_is_is_told_so(
+def test_an_address_without_a_server_is_told_so(
     run: Run, monkeypatch: pytest.MonkeyPatch, url: str, status: int
 ) -> None:
     monkeypatch.setenv("HOLDFAST_URL", url)
@@ -212,7 +230,7 @@ def test_a_wrong_token_is_refused_at_an_address(
     assert (called.status, called.error["code"]) == (3, "AUTH_TOKEN_MISMATCH")
 
 
-# --- nobody answers
+# --- no server answers
 
 
 @contextlib.contextmanager
@@ -251,7 +269,7 @@ def test_a_gateway_that_dies_in_the_middle_of_its_answer_ends_with_status_5(
         listening.listen(10)
 
         def die() -> None:
-            for _ in range(2):  # the look whether somebody is there, and the request
+            for _ in range(2):  # the look whether a server is there, and the request
                 way, _ = listening.accept()
                 with way:
                     way.settimeout(5)
@@ -347,7 +365,7 @@ def test_a_line_that_is_no_request_is_told_so(house: House, line: bytes) -> None
     assert b"INVALID_REQUEST" in answer
 
 
-def test_clients_that_vanish_harm_nobody(run: Run, house: House) -> None:
+def test_clients_that_vanish_do_no_harm(run: Run, house: House) -> None:
     for cut in (b"", b"{", b'{"type":"req","id":"1","method":"rpc.describe"}\n'):
         for _ in range(20):
             with socket.socket(socket.AF_UNIX) as way:
@@ -526,7 +544,7 @@ def test_a_message_is_stored_while_no_gateway_runs(run: Run, ledger: Opens, home
     assert [message["text"] for message in shown.json["messages"]] == ["hello"]
 
 
-def test_a_session_that_nobody_has_spoken_in_is_not_found(run: Run, house: House) -> None:
+def test_a_session_without_a_message_is_not_found(run: Run, house: House) -> None:
     assert run("sessions", "show", "ada").status == 4
     assert run("sessions", "show", "a:b").status == 2
 

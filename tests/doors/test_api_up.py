@@ -172,7 +172,7 @@ def test_an_agent_that_needs_a_restart_is_refused_or_gets_it(running: Up) -> Non
     ]
 
 
-def test_whoever_talks_is_told_why_nothing_is_said(running: Up) -> None:
+def test_a_caller_that_talks_is_told_why_nothing_is_said(running: Up) -> None:
     home = running.home
 
     nothing = run_process(home, "chat", "silent", "-m", "hello")
@@ -215,7 +215,7 @@ def test_a_gateway_that_could_not_start_again_is_not_restarted(running: Up) -> N
     assert after == before
 
 
-def test_a_mistake_in_the_settings_keeps_nobody_from_a_gateway_that_goes_on(running: Up) -> None:
+def test_a_mistake_in_the_settings_keeps_no_client_from_a_gateway_that_goes_on(running: Up) -> None:
     home = running.home
     settings = home / "holdfast.toml"
     settings.write_text(settings.read_text(encoding="utf-8") + "\n[gateway.prot]\nx = 1\n", encoding="utf-8")
@@ -258,7 +258,7 @@ def test_refused_settings_are_shown_everywhere_and_apply_when_their_cause_is_men
     assert (ready.status_code, ready.json()["settings"]) == (200, "refused")
     assert why in ready.json()["settings_refused"]
 
-    # Back to what holds: nobody is interrupted for it.
+    # Back to what holds: no run is interrupted for it.
     settings.write_text(before, encoding="utf-8")
     eventually(lambda: gateway_of(home)["settings_refused"] is None)
     assert "gateway" not in {
@@ -266,7 +266,7 @@ def test_refused_settings_are_shown_everywhere_and_apply_when_their_cause_is_men
     }
     assert gateway_of(home)["boot_id"] == boot
 
-    # The module comes, and nobody touches the settings.
+    # The module comes, and no person touches the settings.
     settings.write_text(before + LATE, encoding="utf-8")
     eventually(lambda: gateway_of(home)["settings_refused"] is not None)
     (home / "late_agent.py").write_text(AGENT, encoding="utf-8")

@@ -16,7 +16,7 @@ from tests.doors.calls import CANARIES, HOSTILE, UNFIT, Opens, Run
 from tests.doors.test_tasks import damage
 
 GIVEN_UP = Failure(kind="gave_up", message="20 attempts: it answers 503")
-IN_DOUBT = Failure(kind="in_doubt", message="it may have gone out, and nobody can be asked")
+IN_DOUBT = Failure(kind="in_doubt", message="it may have gone out, and the receiver cannot be asked")
 
 
 def stored(store: Store, status: DeliveryStatus = DeliveryStatus.FAILED, **changes: Any) -> Delivery:
@@ -182,7 +182,7 @@ def test_who_sends_again_what_may_have_gone_out_is_told(run: Run, ledger: Opens)
 
 
 @pytest.mark.parametrize("status", [DeliveryStatus.FAILED, DeliveryStatus.PENDING])
-def test_what_nobody_wants_is_dismissed(run: Run, ledger: Opens, status: DeliveryStatus) -> None:
+def test_what_is_not_wanted_is_dismissed(run: Run, ledger: Opens, status: DeliveryStatus) -> None:
     with ledger() as store:
         delivery = stored(store, status)
 

@@ -70,7 +70,7 @@ def test_a_named_store_may_be_used_again_and_again(home: Path, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=str)
-def test_whoever_ends_it_half_way_finds_nothing_left(
+def test_a_user_that_ends_it_half_way_finds_nothing_left(
     home: Path, tmp_path: Path, sent: signal.Signals, status: int
 ) -> None:
     process = subprocess.Popen(
@@ -182,7 +182,7 @@ def test_an_effect_that_was_begun_twice_is_seen(ledger: Opens, home: Path) -> No
     assert "effects in another status" in proof_of(home, 1)
 
 
-def test_a_run_that_nobody_followed_up_is_seen(ledger: Opens, home: Path) -> None:
+def test_a_run_without_a_follow_up_is_seen(ledger: Opens, home: Path) -> None:
     task = a_task(status=TaskStatus.SUCCEEDED)
     runs = (a_run(task, status=RunStatus.RESUMED), a_run(task, number=2, status=RunStatus.SUCCEEDED))
     with ledger() as store:

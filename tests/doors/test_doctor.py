@@ -175,7 +175,7 @@ def test_little_space_is_seen_before_work_stops(
     assert called.json["checks"][-1]["verdict"] == verdict
 
 
-def test_a_lock_that_was_released_belongs_to_nobody_alive(run: Run, ledger: Opens, home: Path) -> None:
+def test_a_lock_that_was_released_belongs_to_no_living_process(run: Run, ledger: Opens, home: Path) -> None:
     settings = read_settings({}, home=str(home))
     locks = app.locks_of(settings)
     assert locks is not None

@@ -122,7 +122,7 @@ def test_one_screen_shows_that_gateway_and_its_ledger(run: Run, house: House, ou
 
 
 def test_a_detached_task_is_recorded_there(run: Run, house: House, ours: str) -> None:
-    arguments = ("run", "tests.doors.errands:nothing", "--detach", "--key", "k1", "--json")
+    arguments = ("run", "tests.doors.sample_tasks:nothing", "--detach", "--key", "k1", "--json")
 
     first, again = run(*arguments), run(*arguments)
 
@@ -190,8 +190,8 @@ def test_a_token_that_may_only_look_can_look(run: Run, house: House, monkeypatch
         ("store", "key", "show"),
         ("store", "key", "export", "copy.key"),
         ("store", "key", "import", "copy.key"),
-        ("run", "tests.doors.errands:nothing"),
-        ("run", "--resume", "task_0", "tests.doors.errands:nothing"),
+        ("run", "tests.doors.sample_tasks:nothing"),
+        ("run", "--resume", "task_0", "tests.doors.sample_tasks:nothing"),
     ],
     ids=" ".join,
 )
@@ -219,7 +219,7 @@ def test_two_ledgers_at_once_are_a_usage_error(run: Run, house: House, tmp_path:
     assert "unset HOLDFAST_URL" in called.error["message"]
 
 
-# --- nobody is there
+# --- no server is there
 
 
 @pytest.mark.parametrize(
@@ -245,11 +245,11 @@ def test_two_ledgers_at_once_are_a_usage_error(run: Run, house: House, tmp_path:
         ("chat", "ada", "-m", "hello"),
         ("gateway", "restarts"),
         ("status",),
-        ("run", "tests.doors.errands:nothing", "--detach"),
+        ("run", "tests.doors.sample_tasks:nothing", "--detach"),
     ],
     ids=" ".join,
 )
-def test_where_nobody_is_every_command_ends_with_status_5(
+def test_without_a_server_every_command_ends_with_status_5(
     run: Run, ours: str, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("HOLDFAST_URL", NOBODY)

@@ -20,7 +20,7 @@ from holdfast.store import Tx
 from holdfast.store.events import START as FIRST
 from tests.builders import START, a_run, a_task, an_effect, put, running_run, stored_run
 from tests.doors.calls import HOSTILE, UNFIT, Opens
-from tests.store.programs import a_question, a_turn
+from tests.store.program_records import a_question, a_turn
 
 # --- how far it is
 
@@ -204,18 +204,18 @@ def test_of_a_huge_tree_only_a_part_is_looked_at(ledger: Opens) -> None:
 def test_an_answer_is_a_text_a_choice_its_number_or_the_default(
     typed: str, choices: tuple[str, ...] | None, default: bytes | None, answer: object
 ) -> None:
-    question = a_question(run_of_nobody(), choices=choices, default_answer=default)
+    question = a_question(run_without_a_task(), choices=choices, default_answer=default)
 
     assert answer_of(question, typed) == answer
 
 
 @pytest.mark.parametrize("typed", ["", "3", "0", "-1", "maybe", "²"])
 def test_what_is_no_answer_is_asked_for_again(typed: str) -> None:
-    question = a_question(run_of_nobody(), choices=("yes", "no"), default_answer=None)
+    question = a_question(run_without_a_task(), choices=("yes", "no"), default_answer=None)
 
     with pytest.raises(BadInput):
         answer_of(question, typed)
 
 
-def run_of_nobody() -> RunRecord:
+def run_without_a_task() -> RunRecord:
     return a_run(a_task())

@@ -98,7 +98,7 @@ def test_the_first_gateway_on_a_new_server_makes_the_key(home: Path, postgres_se
     postgres_server.drop_database(url)
 
 
-class Stuck(FileKey):
+class UnadoptedKey(FileKey):
     """A process that ends before the new key has come to its place."""
 
     def adopt(self, name: str, **_: object) -> None:
@@ -110,7 +110,7 @@ def test_a_gateway_starts_after_a_change_of_the_key_that_was_cut_short(home: Pat
     settings = app.read_settings({}, home=str(home))
     store = app.open_place(settings.store, clock=SystemClock(), vault=app.vault_of(settings))
     with contextlib.closing(store):
-        done = rekey(store, Stuck(home / "key"), {})
+        done = rekey(store, UnadoptedKey(home / "key"), {})
         wanted = store.read_now(read_wrapped)
     assert done is not None
     assert wanted is not None

@@ -12,7 +12,7 @@ from tests.doors.terminals import Beside, Terminal
 
 pytestmark = pytest.mark.slow
 
-ERRANDS = "tests.doors.errands"
+SAMPLE_TASKS = "tests.doors.sample_tasks"
 INTERRUPT = "\x03"
 
 
@@ -26,7 +26,7 @@ class Tally:
     @property
     def arguments(self) -> tuple[str, ...]:
         marks, gate = f"marks={self._marks}", f"gate={self._gate}"
-        return (f"{ERRANDS}:tally", "--arg", "to=5", "--arg", marks, "--arg", gate)
+        return (f"{SAMPLE_TASKS}:tally", "--arg", "to=5", "--arg", marks, "--arg", gate)
 
     def open_gate(self) -> None:
         self._gate.touch()
@@ -54,7 +54,7 @@ def test_a_task_whose_process_is_killed_goes_on_where_it_was(run: Run, home: Pat
     tally.open_gate()
     task_id = str(only_task(run)["id"])
 
-    called = run_process(home, "run", "--resume", task_id, f"{ERRANDS}:tally")
+    called = run_process(home, "run", "--resume", task_id, f"{SAMPLE_TASKS}:tally")
 
     assert (called.status, called.out) == (0, "15\n")
     # Finished turns are never run again; the step that was cut short is.
@@ -91,9 +91,9 @@ def test_who_is_told_to_stop_pauses_the_task_and_says_how_to_go_on(
 
     assert ended == (status, "")
     assert task["status"] == "paused"
-    assert f"to resume it: holdfast run --resume {task['id']} {ERRANDS}:tally" in beside.err
+    assert f"to resume it: holdfast run --resume {task['id']} {SAMPLE_TASKS}:tally" in beside.err
     tally.open_gate()
-    assert run_process(home, "run", "--resume", str(task["id"]), ERRANDS).out == "15\n"
+    assert run_process(home, "run", "--resume", str(task["id"]), SAMPLE_TASKS).out == "15\n"
     assert run("checkpoints", "list", "--json").json["counts"] == {"resumed": 1}
 
 
@@ -109,7 +109,7 @@ def test_a_paused_task_as_json_says_so(home: Path, tally: Tally) -> None:
 
 
 def test_a_second_interrupt_leaves_at_once_and_the_effect_is_in_doubt(run: Run, home: Path) -> None:
-    with Beside(home, "run", f"{ERRANDS}:stuck") as beside:
+    with Beside(home, "run", f"{SAMPLE_TASKS}:stuck") as beside:
         beside.read_until("hanging")
         beside.send(signal.SIGINT)
         beside.read_until("press Ctrl-C again to exit at once")
@@ -117,14 +117,14 @@ def test_a_second_interrupt_leaves_at_once_and_the_effect_is_in_doubt(run: Run, 
         assert beside.end() == (130, "")
     task_id = str(only_task(run)["id"])
 
-    called = run_process(home, "run", "--resume", task_id, f"{ERRANDS}:stuck")
+    called = run_process(home, "run", "--resume", task_id, f"{SAMPLE_TASKS}:stuck")
 
     assert called.status == 1
     assert "it is unknown whether hangs() happened: the process died" in called.err
 
 
 def test_a_task_that_waits_is_left_waiting(run: Run, home: Path) -> None:
-    with Beside(home, "run", f"{ERRANDS}:asks") as beside:
+    with Beside(home, "run", f"{SAMPLE_TASKS}:asks") as beside:
         beside.read_until("to answer: holdfast questions answer ques_")
         beside.send(signal.SIGINT)
         assert beside.end()[0] == 130
@@ -134,7 +134,7 @@ def test_a_task_that_waits_is_left_waiting(run: Run, home: Path) -> None:
 
 
 def test_a_question_is_answered_from_elsewhere(run: Run, home: Path) -> None:
-    with Beside(home, "run", f"{ERRANDS}:asks") as beside:
+    with Beside(home, "run", f"{SAMPLE_TASKS}:asks") as beside:
         beside.read_until("red|blue")
         (question,) = run("questions", "list", "--json").json["questions"]
         assert run("questions", "answer", question["id"], "blue", "--by", "ada").status == 0
@@ -148,7 +148,7 @@ def test_a_question_is_answered_from_elsewhere(run: Run, home: Path) -> None:
 
 
 def test_a_cancel_from_elsewhere_ends_the_following(run: Run, home: Path) -> None:
-    with Beside(home, "run", f"{ERRANDS}:asks") as beside:
+    with Beside(home, "run", f"{SAMPLE_TASKS}:asks") as beside:
         beside.read_until("red|blue")
         run("tasks", "cancel", str(only_task(run)["id"]), "--reason", "not needed")
         status, out = beside.end()
@@ -162,7 +162,7 @@ def test_a_cancel_from_elsewhere_ends_the_following(run: Run, home: Path) -> Non
 
 
 def test_a_question_is_answered_where_it_is_shown(home: Path) -> None:
-    with Terminal(home, "run", f"{ERRANDS}:asks") as terminal:
+    with Terminal(home, "run", f"{SAMPLE_TASKS}:asks") as terminal:
         terminal.read_until("your answer (number or text): ")
         terminal.press("green\n")
         terminal.read_until("choose one of: red, blue")
@@ -176,8 +176,8 @@ def test_a_question_is_answered_where_it_is_shown(home: Path) -> None:
     assert "blue for nobody" in terminal.shown
 
 
-def test_a_question_that_somebody_else_answers_is_not_asked_any_more(run: Run, home: Path) -> None:
-    with Terminal(home, "run", f"{ERRANDS}:asks") as terminal:
+def test_a_question_that_another_person_answers_is_not_asked_any_more(run: Run, home: Path) -> None:
+    with Terminal(home, "run", f"{SAMPLE_TASKS}:asks") as terminal:
         terminal.read_until("your answer (number or text): ")
         (question,) = run("questions", "list", "--json").json["questions"]
         run("questions", "answer", question["id"], "red")
@@ -190,7 +190,7 @@ def test_a_question_that_somebody_else_answers_is_not_asked_any_more(run: Run, h
 
 
 def test_who_types_nothing_more_is_told_how_to_answer_elsewhere(run: Run, home: Path) -> None:
-    with Terminal(home, "run", f"{ERRANDS}:asks") as terminal:
+    with Terminal(home, "run", f"{SAMPLE_TASKS}:asks") as terminal:
         terminal.read_until("your answer (number or text): ")
         terminal.press("\x04")
         terminal.read_until("to answer: holdfast questions answer ques_")
@@ -200,7 +200,7 @@ def test_who_types_nothing_more_is_told_how_to_answer_elsewhere(run: Run, home: 
 
 
 def test_a_review_is_waited_for_in_a_terminal(run: Run, home: Path) -> None:
-    with Terminal(home, "run", f"{ERRANDS}:pays") as terminal:
+    with Terminal(home, "run", f"{SAMPLE_TASKS}:pays") as terminal:
         terminal.read_until("holdfast reviews resolve eff_")
         (review,) = run("reviews", "list", "--json").json["reviews"]
         run("reviews", "resolve", review["effect"]["id"], "done", "--result", '"paid"')
@@ -221,7 +221,7 @@ def test_ctrl_c_in_a_terminal_pauses_and_gives_the_cursor_back(run: Run, home: P
 
 
 def test_two_interrupts_in_a_terminal_leave_at_once_with_the_cursor(home: Path) -> None:
-    with Terminal(home, "run", f"{ERRANDS}:stuck") as terminal:
+    with Terminal(home, "run", f"{SAMPLE_TASKS}:stuck") as terminal:
         terminal.read_until("hanging")
         terminal.press(INTERRUPT)
         terminal.read_until("press Ctrl-C again")

@@ -107,11 +107,11 @@ def test_what_commands_compare_has_the_time_of_the_server(run: Run, url: str, ho
     run("store", "migrate")
     move_clock(url, hours=hours)
 
-    called = run("run", "tests.doors.errands:gathers", "--key", "k")
+    called = run("run", "tests.doors.sample_tasks:gathers", "--key", "k")
 
     assert "found by its key" not in called.err
-    assert "found by its key" in run("run", "tests.doors.errands:gathers", "--key", "k").err
-    run("run", "tests.doors.errands:nothing", "--detach")
+    assert "found by its key" in run("run", "tests.doors.sample_tasks:gathers", "--key", "k").err
+    run("run", "tests.doors.sample_tasks:nothing", "--detach")
     for task_id in [one["id"] for one in run("tasks", "list", "--json").json["tasks"]]:
         created_at = run("tasks", "show", task_id, "--json").json["task"]["created_at"]
         apart = datetime.fromisoformat(created_at) - SystemClock.now() - timedelta(hours=hours)
@@ -129,18 +129,18 @@ def test_a_backup_is_left_to_the_servers_own_tools(run: Run, url: str) -> None:
 
 
 def test_a_program_is_run_reviewed_and_answered(run: Run, url: str) -> None:
-    errands = "tests.doors.errands"
+    sample_tasks = "tests.doors.sample_tasks"
 
-    assert run("run", f"{errands}:gathers").json == ["one", "two"]
-    task_id = run("run", f"{errands}:pays", "--json").json["id"]
+    assert run("run", f"{sample_tasks}:gathers").json == ["one", "two"]
+    task_id = run("run", f"{sample_tasks}:pays", "--json").json["id"]
     (review,) = run("reviews", "list", "--json").json["reviews"]
     effect_id = review["effect"]["id"]
     assert run("reviews", "show", effect_id[:14]).status == 0
     assert run("reviews", "resolve", effect_id[:14], "done", "--result", '"paid"').status == 0
     assert run("reviews", "resolve", effect_id, "done").status == 3
-    assert run("run", "--resume", task_id, errands).out == "paid\n"
+    assert run("run", "--resume", task_id, sample_tasks).out == "paid\n"
     assert run("tasks", "wait", task_id).status == 0
-    detached = run("run", f"{errands}:nothing", "--detach").out.strip()
+    detached = run("run", f"{sample_tasks}:nothing", "--detach").out.strip()
     detail = run("tasks", "show", detached, "--json").json
     assert (detail["task"]["status"], detail["problems"]) == ("queued", [])
     assert run("questions", "list", "--json").json["questions"] == []

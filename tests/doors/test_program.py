@@ -224,7 +224,7 @@ def test_a_mistake_of_ours_is_not_hidden(run: Run, monkeypatch: pytest.MonkeyPat
         ("checkpoints", "prune"),
         ("reviews", "resolve", "eff_0", "done"),
         ("questions", "answer", "ques_0", "yes"),
-        ("run", "tests.doors.errands:nothing", "--detach"),
+        ("run", "tests.doors.sample_tasks:nothing", "--detach"),
         ("store", "migrate"),
         ("store", "accept"),
     ],
@@ -349,7 +349,7 @@ def test_data_goes_to_stdout_and_remarks_to_stderr(ledger: Opens, home: Path) ->
     assert called.err == "1 of 1 task: 1 queued\n"
 
 
-def test_whoever_stops_reading_stops_us_quietly(ledger: Opens, home: Path) -> None:
+def test_a_reader_that_stops_reading_stops_us_quietly(ledger: Opens, home: Path) -> None:
     with ledger() as store:
         for _ in range(300):
             stored_run(store, task={"goal": "tides " * 300})

@@ -13,7 +13,7 @@ from holdfast.store import Store
 from tests.builders import later, stored_run
 from tests.doors.calls import CANARIES, HOSTILE, UNFIT, Opens, Run
 from tests.doors.test_tasks import damage
-from tests.store.programs import a_question
+from tests.store.program_records import a_question
 
 
 def asked(store: Store, **changes: Any) -> Question:
@@ -99,7 +99,7 @@ def test_pages_follow_each_other_without_a_gap(run: Run, ledger: Opens) -> None:
     assert second["next_page_token"] is None
 
 
-def test_a_list_says_when_nobody_asks_anything(run: Run, ledger: Opens) -> None:
+def test_a_list_says_when_no_run_asks_anything(run: Run, ledger: Opens) -> None:
     with ledger() as store:
         stored_run(store)
 

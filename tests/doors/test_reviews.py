@@ -18,7 +18,7 @@ from tests.builders import an_effect, later, stored_run
 from tests.doors.calls import CANARIES, Opens, Run
 from tests.doors.test_tasks import damage
 
-ERRANDS = "tests.doors.errands"
+SAMPLE_TASKS = "tests.doors.sample_tasks"
 IN_DOUBT = msgspec.json.encode(Failure(kind="unknown", message="the line went dead"))
 
 
@@ -38,7 +38,7 @@ def in_doubt(store: Store, task: dict[str, Any] | None = None, **changes: Any) -
 
 def paid(run: Run) -> tuple[str, str]:
     """A real task that waits for a review: its id, and that of the effect."""
-    task_id = run("run", f"{ERRANDS}:pays", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:pays", "--json").json["id"]
     (review,) = run("reviews", "list", "--json").json["reviews"]
     return task_id, review["effect"]["id"]
 
@@ -225,7 +225,7 @@ def test_done_gives_the_step_its_result_and_the_task_goes_on(run: Run) -> None:
     assert called.status == 0
     assert "with the result you gave" in called.out
     assert f"task {task_id} is queued" in called.out
-    assert run("run", "--resume", task_id, f"{ERRANDS}:pays").out == "receipt 7\n"
+    assert run("run", "--resume", task_id, f"{SAMPLE_TASKS}:pays").out == "receipt 7\n"
 
 
 @pytest.mark.parametrize("given", ["5", "true", "[]", "{}", "1.5"])
@@ -303,7 +303,7 @@ def test_done_without_a_result_says_that_it_is_null(run: Run) -> None:
     called = run("reviews", "resolve", effect_id, "done")
 
     assert "with the result null (no --result was given)" in called.out
-    assert run("run", "--resume", task_id, f"{ERRANDS}:pays", "--json").json["result"] is None
+    assert run("run", "--resume", task_id, f"{SAMPLE_TASKS}:pays", "--json").json["result"] is None
 
 
 def test_a_decision_is_audited(run: Run) -> None:
@@ -338,7 +338,7 @@ def test_a_retry_is_done_again_with_a_new_key(run: Run) -> None:
     task_id, effect_id = paid(run)
     run("reviews", "resolve", effect_id, "retry")
 
-    run("run", "--resume", task_id, f"{ERRANDS}:pays")
+    run("run", "--resume", task_id, f"{SAMPLE_TASKS}:pays")
 
     (again,) = run("reviews", "list", "--json").json["reviews"]
     assert again["effect"]["generation"] == 2

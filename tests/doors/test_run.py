@@ -15,7 +15,7 @@ from holdfast.core.errors import BadInput
 from tests.builders import stored_run
 from tests.doors.calls import UNFIT, Opens, Run, run_process
 
-ERRANDS = "tests.doors.errands"
+SAMPLE_TASKS = "tests.doors.sample_tasks"
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_a_text_is_printed_as_it_is_and_everything_else_is_said_on_stderr(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:say", "--arg", "text=at noon")
+    called = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=at noon")
 
     assert (called.status, called.out) == (0, "at noon\n")
     assert "say(text='at noon')" in called.err
@@ -46,19 +46,21 @@ def test_a_text_is_printed_as_it_is_and_everything_else_is_said_on_stderr(run: R
 
 
 def test_anything_else_is_printed_as_json(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:gathers")
+    called = run("run", f"{SAMPLE_TASKS}:gathers")
 
     assert called.json == ["one", "two"]
 
 
 def test_a_task_that_returns_nothing_prints_nothing(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:nothing")
+    called = run("run", f"{SAMPLE_TASKS}:nothing")
 
     assert (called.status, called.out) == (0, "")
 
 
 def test_with_json_the_task_is_one_document(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:say", "--arg", "text=ebb", "--key", "k", "--goal", "the tide", "--json")
+    called = run(
+        "run", f"{SAMPLE_TASKS}:say", "--arg", "text=ebb", "--key", "k", "--goal", "the tide", "--json"
+    )
 
     view = called.json
     assert view.pop("id").startswith("task_")
@@ -76,7 +78,7 @@ def test_with_json_the_task_is_one_document(run: Run) -> None:
 
 
 def test_a_failure_ends_with_status_1_and_names_the_step(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:broken")
+    called = run("run", f"{SAMPLE_TASKS}:broken")
 
     assert (called.status, called.out) == (1, "")
     assert "failed in step refuse: ValueError: no good" in called.err
@@ -84,7 +86,7 @@ def test_a_failure_ends_with_status_1_and_names_the_step(run: Run) -> None:
 
 
 def test_a_task_that_needs_a_restart_fails_at_once_with_what_helps(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:upgrades")
+    called = run("run", f"{SAMPLE_TASKS}:upgrades")
 
     assert (called.status, called.out) == (1, "")
     assert "the restart was refused: this process cannot restart itself" in called.err
@@ -92,16 +94,16 @@ def test_a_task_that_needs_a_restart_fails_at_once_with_what_helps(run: Run) -> 
 
 
 def test_a_failure_says_once_where_it_was_raised(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:broken")
+    called = run("run", f"{SAMPLE_TASKS}:broken")
 
     places = [line for line in called.err.splitlines() if line.startswith("at ")]
-    assert [place.partition(".py:")[0] for place in places] == ["at tests/doors/errands"] * 2
+    assert [place.partition(".py:")[0] for place in places] == ["at tests/doors/sample_tasks"] * 2
     assert [place.rpartition(" in ")[2] for place in places] == ["broken", "refuse"]
     assert called.err.count("ValueError: no good") == 1
 
 
 def test_a_failure_as_json_is_the_same_document(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:broken", "--json")
+    called = run("run", f"{SAMPLE_TASKS}:broken", "--json")
 
     assert called.status == 1
     assert called.json["status"] == "failed"
@@ -111,7 +113,7 @@ def test_a_failure_as_json_is_the_same_document(run: Run) -> None:
 
 
 def test_what_the_program_prints_does_not_mix_with_its_result(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:noisy")
+    called = run("run", f"{SAMPLE_TASKS}:noisy")
 
     assert called.out == "quiet\n"
     assert {"printed", "written", "from a child"} <= set(called.err.splitlines())
@@ -120,7 +122,7 @@ def test_what_the_program_prints_does_not_mix_with_its_result(run: Run) -> None:
 def test_a_result_is_made_fit_for_a_screen_and_for_nothing_else(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ("run", f"{ERRANDS}:say", "--json-arg", 'text="a\\u001b[31mred\\u202e"')
+    asked = ("run", f"{SAMPLE_TASKS}:say", "--json-arg", 'text="a\\u001b[31mred\\u202e"')
 
     piped = run(*asked)
     monkeypatch.setattr("holdfast.cli.run.is_terminal", lambda stream: stream is sys.stdout)
@@ -132,34 +134,34 @@ def test_a_result_is_made_fit_for_a_screen_and_for_nothing_else(
 
 
 def test_a_large_result_is_printed_whole(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:say", "--json-arg", f'text="{"tide " * 30_000}"')
+    called = run("run", f"{SAMPLE_TASKS}:say", "--json-arg", f'text="{"tide " * 30_000}"')
 
     assert len(called.out) == 150_001
 
 
 def test_the_children_of_a_task_are_carried_too(run: Run) -> None:
-    run("run", f"{ERRANDS}:gathers")
+    run("run", f"{SAMPLE_TASKS}:gathers")
 
     statuses = [task["status"] for task in run("tasks", "list", "--json").json["tasks"]]
     assert statuses == ["succeeded"] * 3
 
 
 def test_the_first_task_makes_the_home_and_the_ledger_private(run: Run, home: Path) -> None:
-    run("run", f"{ERRANDS}:nothing")
+    run("run", f"{SAMPLE_TASKS}:nothing")
 
     assert home.stat().st_mode & 0o777 == 0o700
     assert (home / "ledger.db").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_ledger_in_memory_is_a_rehearsal(run: Run, home: Path) -> None:
-    called = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--store", "memory:")
+    called = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--store", "memory:")
 
     assert (called.status, called.out) == (0, "x\n")
     assert not home.exists()
 
 
 def test_following_leaves_the_home_to_other_commands(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:pays", "--json")
+    called = run("run", f"{SAMPLE_TASKS}:pays", "--json")
 
     assert run("tasks", "cancel", called.json["id"]).status == 0
 
@@ -168,104 +170,106 @@ def test_following_leaves_the_home_to_other_commands(run: Run) -> None:
 
 
 def test_the_same_key_finds_the_first_task_with_its_result(run: Run) -> None:
-    first = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--json").json
-    second = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--json")
+    first = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--json").json
+    second = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--json")
 
     assert second.json == first | {"is_new": False}
     assert "found by its key" in second.err
 
 
 def test_the_same_key_with_other_arguments_is_refused(run: Run) -> None:
-    run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k")
+    run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k")
 
-    called = run("run", f"{ERRANDS}:say", "--arg", "text=y", "--key", "k", "--json")
+    called = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=y", "--key", "k", "--json")
 
     assert called.status == 3
     assert called.error["code"] == "key_conflict"
 
 
 def test_another_owner_has_keys_of_its_own(run: Run) -> None:
-    first = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--json").json
-    second = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--owner", "ada", "--json").json
+    first = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--json").json
+    second = run(
+        "run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--owner", "ada", "--json"
+    ).json
 
     assert first["id"] != second["id"]
     assert run("tasks", "show", second["id"], "--json").json["task"]["owner"] == "ada"
 
 
 def test_a_detached_task_is_only_recorded(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--detach")
+    called = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--detach")
 
     task_id = called.out.strip()
     assert called.status == 0
     assert run("tasks", "show", task_id, "--json").json["task"]["status"] == "queued"
-    assert f"holdfast run --resume {task_id} {ERRANDS}:say" in called.err
+    assert f"holdfast run --resume {task_id} {SAMPLE_TASKS}:say" in called.err
 
 
 def test_a_detached_task_as_json_has_no_result_yet(run: Run) -> None:
-    view = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--detach", "--json").json
+    view = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--detach", "--json").json
 
     assert (view["status"], view["result"], view["is_new"]) == ("queued", None, True)
 
 
 def test_a_detached_task_cannot_be_recorded_in_memory(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:nothing", "--detach", "--store", "memory:")
+    called = run("run", f"{SAMPLE_TASKS}:nothing", "--detach", "--store", "memory:")
 
     assert called.status == 2
 
 
 def test_a_detached_task_is_recorded_once_per_key(run: Run) -> None:
-    first = run("run", f"{ERRANDS}:nothing", "--detach", "--key", "k").out
-    second = run("run", f"{ERRANDS}:nothing", "--detach", "--key", "k")
+    first = run("run", f"{SAMPLE_TASKS}:nothing", "--detach", "--key", "k").out
+    second = run("run", f"{SAMPLE_TASKS}:nothing", "--detach", "--key", "k")
 
     assert second.out == first
     assert "queued before" in second.err
 
 
 def test_a_task_that_was_recorded_before_and_has_failed_since_is_still_recorded(run: Run) -> None:
-    first = run("run", f"{ERRANDS}:broken", "--key", "k", "--json").json
+    first = run("run", f"{SAMPLE_TASKS}:broken", "--key", "k", "--json").json
 
-    second = run("run", f"{ERRANDS}:broken", "--key", "k", "--detach")
+    second = run("run", f"{SAMPLE_TASKS}:broken", "--key", "k", "--detach")
 
     assert (second.status, second.out) == (0, f"{first['id']}\n")
     assert "failed in step refuse" in second.err
 
 
-def test_other_work_in_the_ledger_is_left_to_whoever_serves_it(run: Run) -> None:
-    other = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--detach").out.strip()
+def test_other_work_in_the_ledger_is_left_to_the_worker_that_serves_it(run: Run) -> None:
+    other = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--detach").out.strip()
 
-    called = run("run", f"{ERRANDS}:say", "--arg", "text=y")
+    called = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=y")
 
     assert (called.status, called.out) == (0, "y\n")
     assert run("tasks", "show", other, "--json").json["task"]["status"] == "queued"
 
 
 def test_a_task_that_was_recorded_before_is_carried_when_its_key_is_named(run: Run) -> None:
-    first = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--detach").out.strip()
+    first = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--detach").out.strip()
 
-    called = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--key", "k", "--json")
+    called = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--json")
 
     assert (called.json["id"], called.json["result"], called.json["is_new"]) == (first, "x", False)
 
 
 def test_a_task_is_resumed_by_the_beginning_of_its_id(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--detach").out.strip()
+    task_id = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--detach").out.strip()
 
-    called = run("run", "--resume", task_id.removeprefix("task_")[:14], f"{ERRANDS}:say")
+    called = run("run", "--resume", task_id.removeprefix("task_")[:14], f"{SAMPLE_TASKS}:say")
 
     assert (called.status, called.out) == (0, "x\n")
 
 
 def test_the_ledger_knows_which_task_of_the_module_is_resumed(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:named", "--detach").out.strip()
+    task_id = run("run", f"{SAMPLE_TASKS}:named", "--detach").out.strip()
 
-    assert run("run", "--resume", task_id, ERRANDS).out == "named\n"
-    assert run("run", "--resume", task_id, f"{ERRANDS}:another name").out == "named\n"
+    assert run("run", "--resume", task_id, SAMPLE_TASKS).out == "named\n"
+    assert run("run", "--resume", task_id, f"{SAMPLE_TASKS}:another name").out == "named\n"
 
 
 def test_a_task_that_has_succeeded_is_resumed_by_showing_its_result(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=ebb", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=ebb", "--json").json["id"]
 
-    called = run("run", "--resume", task_id, f"{ERRANDS}:say")
+    called = run("run", "--resume", task_id, f"{SAMPLE_TASKS}:say")
 
     assert (called.status, called.out) == (0, "ebb\n")
     assert "(it has already succeeded)" in called.err
@@ -289,9 +293,9 @@ def test_a_task_that_failed_goes_on_with_the_new_code(run: Run, tmp_path: Path) 
 
 
 def test_a_task_that_fails_again_says_so_and_may_be_tried_once_more(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:broken", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:broken", "--json").json["id"]
 
-    called = run("run", "--resume", task_id, f"{ERRANDS}:broken")
+    called = run("run", "--resume", task_id, f"{SAMPLE_TASKS}:broken")
 
     assert called.status == 1
     assert "(retried)" in called.err
@@ -299,15 +303,15 @@ def test_a_task_that_fails_again_says_so_and_may_be_tried_once_more(run: Run) ->
 
 
 def test_a_cancelled_task_is_not_resumed_unless_a_person_says_so(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--detach", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--detach", "--json").json["id"]
     run("tasks", "cancel", task_id)
 
-    called = run("run", "--resume", task_id, f"{ERRANDS}:say")
+    called = run("run", "--resume", task_id, f"{SAMPLE_TASKS}:say")
 
     assert called.status == 3
     assert f"holdfast tasks retry {task_id} --cancelled" in called.err
     assert run("tasks", "retry", task_id, "--cancelled").status == 0
-    assert run("run", "--resume", task_id, f"{ERRANDS}:say").out == "x\n"
+    assert run("run", "--resume", task_id, f"{SAMPLE_TASKS}:say").out == "x\n"
 
 
 FLAKY = """
@@ -328,9 +332,9 @@ async def flaky(run: hf.Run) -> str:
 
 
 def test_a_task_of_another_name_is_not_resumed(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--detach").out.strip()
+    task_id = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--detach").out.strip()
 
-    called = run("run", "--resume", task_id, f"{ERRANDS}:nothing")
+    called = run("run", "--resume", task_id, f"{SAMPLE_TASKS}:nothing")
 
     assert called.status == 2
     assert "is a task 'say', not 'nothing'" in called.err
@@ -341,7 +345,7 @@ def test_a_task_that_the_module_does_not_have_is_not_resumed(run: Run, ledger: O
     with ledger() as store:
         task_id = stored_run(store).task_id
 
-    called = run("run", "--resume", task_id, ERRANDS)
+    called = run("run", "--resume", task_id, SAMPLE_TASKS)
 
     assert called.status == 2
     assert "no task 'research'" in called.err
@@ -349,22 +353,22 @@ def test_a_task_that_the_module_does_not_have_is_not_resumed(run: Run, ledger: O
 
 @pytest.mark.parametrize("option", ["--arg=text=x", "--key=k", "--detach", "--goal=g", "--owner=o"])
 def test_a_resumed_task_takes_nothing_that_belongs_to_a_new_one(run: Run, option: str) -> None:
-    called = run("run", "--resume", "task_0", option, f"{ERRANDS}:say")
+    called = run("run", "--resume", "task_0", option, f"{SAMPLE_TASKS}:say")
 
     assert called.status == 2
     assert option.split("=")[0] in called.err
 
 
 def test_an_unknown_task_ends_with_status_4(run: Run) -> None:
-    run("run", f"{ERRANDS}:nothing")
+    run("run", f"{SAMPLE_TASKS}:nothing")
 
-    called = run("run", "--resume", "task_zzz", f"{ERRANDS}:nothing")
+    called = run("run", "--resume", "task_zzz", f"{SAMPLE_TASKS}:nothing")
 
     assert called.status == 4
 
 
 def test_resuming_in_an_empty_home_ends_with_status_4_and_makes_nothing(run: Run, home: Path) -> None:
-    called = run("run", "--resume", "task_0", f"{ERRANDS}:nothing")
+    called = run("run", "--resume", "task_0", f"{SAMPLE_TASKS}:nothing")
 
     assert called.status == 4
     assert not home.exists()
@@ -373,10 +377,10 @@ def test_resuming_in_an_empty_home_ends_with_status_4_and_makes_nothing(run: Run
 def test_a_detached_task_beside_another_holder_ends_with_status_5(run: Run, home: Path) -> None:
     from holdfast.store.locks import HomeLock
 
-    run("run", f"{ERRANDS}:nothing")
+    run("run", f"{SAMPLE_TASKS}:nothing")
     lock = HomeLock.take(home, role="gateway")
     try:
-        called = run("run", f"{ERRANDS}:nothing", "--detach")
+        called = run("run", f"{SAMPLE_TASKS}:nothing", "--detach")
     finally:
         lock.release()
 
@@ -386,8 +390,8 @@ def test_a_detached_task_beside_another_holder_ends_with_status_5(run: Run, home
 # --- what a person is wanted for
 
 
-def test_a_review_that_nobody_is_there_for_ends_with_status_1_and_the_command(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:pays")
+def test_a_review_without_a_person_there_ends_with_status_1_and_the_command(run: Run) -> None:
+    called = run("run", f"{SAMPLE_TASKS}:pays")
 
     assert called.status == 1
     assert "it is unknown whether pay(amount=3) happened: the bank did not answer" in called.err
@@ -396,7 +400,7 @@ def test_a_review_that_nobody_is_there_for_ends_with_status_1_and_the_command(ru
 
 
 def test_a_review_of_a_child_stops_its_parent_too(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:delegates", "--json")
+    called = run("run", f"{SAMPLE_TASKS}:delegates", "--json")
 
     assert called.status == 1
     assert called.json["status"] == "waiting"
@@ -406,7 +410,7 @@ def test_a_review_of_a_child_stops_its_parent_too(run: Run) -> None:
 def test_a_command_that_is_shown_is_about_the_same_ledger(run: Run, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'a b.db'}"
 
-    called = run("run", f"{ERRANDS}:pays", "--store", store)
+    called = run("run", f"{SAMPLE_TASKS}:pays", "--store", store)
 
     assert f"--store '{store}'" in called.err
 
@@ -418,11 +422,11 @@ def test_a_command_that_is_shown_is_about_the_same_ledger(run: Run, tmp_path: Pa
     ("spec", "said"),
     [
         ("no_such_module:task", "no such module"),
-        (f"{ERRANDS}.deeper:task", "no such module"),
-        (f"{ERRANDS}:no_such_task", f"{ERRANDS}:say"),
-        (f"{ERRANDS}:NOT_A_TASK", "decorate it with @hf.task"),
-        (f"{ERRANDS}:note", "decorate it with @hf.task"),
-        (ERRANDS, "name a task; choose from"),
+        (f"{SAMPLE_TASKS}.deeper:task", "no such module"),
+        (f"{SAMPLE_TASKS}:no_such_task", f"{SAMPLE_TASKS}:say"),
+        (f"{SAMPLE_TASKS}:NOT_A_TASK", "decorate it with @hf.task"),
+        (f"{SAMPLE_TASKS}:note", "decorate it with @hf.task"),
+        (SAMPLE_TASKS, "name a task; choose from"),
         ("tests.builders:START", "it has no tasks"),
         ("no/such/file.py:task", "no such file"),
         (":task", "write a module"),
@@ -460,7 +464,7 @@ def test_what_cannot_be_found_is_said_in_one_line(run: Run, home: Path, spec: st
 def test_an_argument_that_does_not_fit_starts_nothing(
     run: Run, home: Path, arguments: tuple[str, ...], said: str
 ) -> None:
-    called = run("run", f"{ERRANDS}:echo", *arguments)
+    called = run("run", f"{SAMPLE_TASKS}:echo", *arguments)
 
     assert called.status == 2
     assert said in called.err
@@ -468,7 +472,7 @@ def test_an_argument_that_does_not_fit_starts_nothing(
 
 
 def test_a_missing_argument_is_named_with_all_of_them(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:tally", "--arg", "to=3")
+    called = run("run", f"{SAMPLE_TASKS}:tally", "--arg", "to=3")
 
     assert called.status == 2
     assert "missing a required argument: 'marks'" in called.err
@@ -476,7 +480,7 @@ def test_a_missing_argument_is_named_with_all_of_them(run: Run) -> None:
 
 
 def test_a_mistake_as_json_is_an_error_document(run: Run) -> None:
-    assert run("run", f"{ERRANDS}:nope", "--json").error["code"] == "bad_input"
+    assert run("run", f"{SAMPLE_TASKS}:nope", "--json").error["code"] == "bad_input"
 
 
 @pytest.mark.parametrize(
@@ -512,7 +516,7 @@ def test_a_module_that_cannot_be_imported_is_said_with_where(
 
 
 def echoed(*arguments: str, as_json: tuple[str, ...] = ()) -> dict[str, object]:
-    return read_arguments(load_program(ERRANDS).find("echo"), arguments, as_json)
+    return read_arguments(load_program(SAMPLE_TASKS).find("echo"), arguments, as_json)
 
 
 @pytest.mark.parametrize(
@@ -537,7 +541,7 @@ def test_an_argument_is_read_by_its_annotation(pair: str, value: Any) -> None:
 
 
 def test_an_enum_is_read_by_its_value(run: Run) -> None:
-    called = run("run", f"{ERRANDS}:echo", "--arg", "colour=blue", "--arg", "flag=true", "--json")
+    called = run("run", f"{SAMPLE_TASKS}:echo", "--arg", "colour=blue", "--arg", "flag=true", "--json")
 
     assert called.json["result"]["colour"] == "blue"
     assert called.json["result"]["flag"] is True
@@ -590,7 +594,7 @@ def test_a_place_without_a_module_is_refused() -> None:
 
 
 def test_the_program_runs_as_a_process_of_its_own(home: Path) -> None:
-    called = run_process(home, "run", f"{ERRANDS}:noisy", "--json")
+    called = run_process(home, "run", f"{SAMPLE_TASKS}:noisy", "--json")
 
     assert called.status == 0
     assert called.json["result"] == "quiet"

@@ -232,7 +232,7 @@ def test_the_last_restart_is_called_what_it_was_and_how_far_it_is(
     assert last_restart(view, later(minutes=3), gateway=gateway) == (name, f"{when}{words}")
 
 
-def test_a_crash_that_nobody_drained_is_not_listed_as_draining(run: Run, ledger: Opens) -> None:
+def test_a_crash_without_a_drain_is_not_listed_as_draining(run: Run, ledger: Opens) -> None:
     trigger = Trigger(reason="crash", triggered_by="crash", at=START, resume_reason=CRASH)
     with ledger() as store:
         store.write_now(lambda tx: tx.restarts.create(a_restart(triggers=(trigger,))))

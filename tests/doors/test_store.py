@@ -406,7 +406,7 @@ def test_a_database_of_something_else_is_refused(run: Run, home: Path) -> None:
     assert "is not a Holdfast database" in called.err
 
 
-def test_a_file_that_nobody_filled_is_no_ledger_yet(run: Run, home: Path) -> None:
+def test_a_file_that_was_not_filled_is_no_ledger_yet(run: Run, home: Path) -> None:
     home.mkdir()
     (home / "ledger.db").touch()
 

@@ -35,7 +35,7 @@ from tests.builders import (
     stored_run,
 )
 from tests.doors.calls import CANARIES, HOSTILE, PROGRAM, UNFIT, Opens, Run, environment
-from tests.store.programs import a_delta, a_question, a_turn, a_value
+from tests.store.program_records import a_delta, a_question, a_turn, a_value
 
 
 def ids(listing: object) -> list[str]:
@@ -352,16 +352,16 @@ def test_a_damaged_part_does_not_hide_the_others(run: Run, ledger: Opens, home: 
 
 # --- what a program leaves
 
-ERRANDS = "tests.doors.errands"
+SAMPLE_TASKS = "tests.doors.sample_tasks"
 
 
 @pytest.fixture
 def remembered(run: Run, home: Path) -> str:
     """A task that left something of every kind, and waits for mail."""
     from holdfast import app
-    from tests.doors.errands import remembers
+    from tests.doors.sample_tasks import remembers
 
-    task_id = run("run", f"{ERRANDS}:remembers", "--detach").out.strip()
+    task_id = run("run", f"{SAMPLE_TASKS}:remembers", "--detach").out.strip()
 
     async def carry() -> None:
         async with app.open(f"sqlite:///{home / 'ledger.db'}", tasks=[remembers]) as holdfast:
@@ -416,7 +416,7 @@ def test_a_task_that_waits_for_an_answer_shows_how_to_give_it(run: Run, ledger: 
 
 
 def test_a_failed_step_is_shown_as_a_failure(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:broken", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:broken", "--json").json["id"]
 
     (step,) = run("tasks", "show", task_id, "--json").json["latest_steps"]
 
@@ -425,7 +425,7 @@ def test_a_failed_step_is_shown_as_a_failure(run: Run) -> None:
 
 
 def test_calls_of_one_name_are_counted_as_people_count(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:knocks", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:knocks", "--json").json["id"]
 
     detail = run("tasks", "show", task_id, "--json").json
     shown = run("tasks", "show", task_id).out
@@ -439,7 +439,7 @@ def test_calls_of_one_name_are_counted_as_people_count(run: Run) -> None:
 
 
 def test_a_failed_task_shows_where_the_error_came_from(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:broken", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:broken", "--json").json["id"]
 
     failure = run("tasks", "show", task_id, "--json").json["task"]["failure"]
     shown = run("tasks", "show", task_id).out
@@ -449,7 +449,7 @@ def test_a_failed_task_shows_where_the_error_came_from(run: Run) -> None:
 
 
 def test_children_are_shown_with_how_they_fare(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:delegates", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:delegates", "--json").json["id"]
 
     detail = run("tasks", "show", task_id, "--json").json
 
@@ -538,7 +538,7 @@ def test_of_what_is_endless_only_the_newest_is_read_and_it_says_so(run: Run, led
 
 
 def test_waiting_for_a_task_that_succeeded_is_over_at_once(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--json").json["id"]
 
     called = run("tasks", "wait", task_id[:14])
 
@@ -546,7 +546,7 @@ def test_waiting_for_a_task_that_succeeded_is_over_at_once(run: Run) -> None:
 
 
 def test_waiting_as_json_gives_the_task_and_its_result(run: Run) -> None:
-    task_id = run("run", f"{ERRANDS}:say", "--arg", "text=x", "--json").json["id"]
+    task_id = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--json").json["id"]
 
     view = run("tasks", "wait", task_id, "--json").json
 
@@ -600,7 +600,7 @@ def test_waiting_for_nonsense_is_refused(
     assert run("tasks", "wait", *arguments).status == status
 
 
-def test_waiting_is_over_when_somebody_else_ends_the_task(run: Run, ledger: Opens, home: Path) -> None:
+def test_waiting_is_over_when_another_process_ends_the_task(run: Run, ledger: Opens, home: Path) -> None:
     with ledger() as store:
         task_id = stored_run(store).task_id
     process = subprocess.Popen(
@@ -617,7 +617,7 @@ def test_waiting_is_over_when_somebody_else_ends_the_task(run: Run, ledger: Open
 # --- cancel
 
 
-def test_a_task_that_nobody_carries_is_cancelled_at_once(run: Run, ledger: Opens) -> None:
+def test_a_task_that_no_worker_carries_is_cancelled_at_once(run: Run, ledger: Opens) -> None:
     with ledger() as store:
         task_id = stored_run(store).task_id
 

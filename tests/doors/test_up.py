@@ -145,7 +145,7 @@ def test_a_home_in_which_one_runs_is_refused_with_its_pid(run: Run, home: Path) 
 
 
 @pytest.mark.slow
-def test_its_gateway_removes_receipts_that_nobody_will_ask_for_again(home: Path, ledger: Opens) -> None:
+def test_its_gateway_removes_receipts_that_no_run_will_ask_for_again(home: Path, ledger: Opens) -> None:
     home.mkdir(mode=0o700)
     with ledger() as store:
         run = stored_run(store, RunStatus.SUCCEEDED)

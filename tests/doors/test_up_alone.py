@@ -69,7 +69,7 @@ def started(home: Path, directory: Path, *, open_files: tuple[int, int] | None =
             process.kill()
 
 
-def test_strangers_who_only_wait_keep_nobody_out(home: Path, tmp_path: Path) -> None:
+def test_strangers_who_only_wait_keep_no_client_out(home: Path, tmp_path: Path) -> None:
     with started(home, tmp_path, open_files=(256, 256)) as up:
         before = up.gateway_pid()
         port = int(up.url.rpartition(":")[2])

@@ -71,7 +71,7 @@ def test_no_text_whatever_comes_out_unfit(text: str) -> None:
 
 @pytest.mark.parametrize("piece", ["\x9d", "\x1b]", "\x9b0", "\x1b ", "\x9e\x9d\x90"])
 def test_escapes_without_an_end_cost_no_square(piece: str) -> None:
-    """Or the test takes an hour, and so would whoever looks at a task."""
+    """Or the test takes an hour, and so would a command that looks at a task."""
     assert "\x1b" not in clean(piece * 100_000)
 
 

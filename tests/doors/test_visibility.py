@@ -28,10 +28,10 @@ from tests.api.stand_in import READ_TOKEN, House, a_house
 from tests.builders import START, a_delivery, a_run, a_task, an_effect, put
 from tests.conftest import quick_directory
 from tests.doors.calls import CANARIES, Run
-from tests.store.programs import a_question, a_turn, a_value
+from tests.store.program_records import a_question, a_turn, a_value
 
 ROOT = Path(__file__).parents[2]
-ERRANDS = "tests.doors.errands"
+SAMPLE_TASKS = "tests.doors.sample_tasks"
 SECRET = CANARIES[0]
 SESSION = "agent:ada:main"
 
@@ -129,6 +129,7 @@ def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
     return {
         "tasks.get": both,
         "ledger.show": both,
+        "ledger.steps": both,
         "ledger.result": both,
         "reviews.show": [{"effectId": ids["effect"]}],
         "checkpoints.show": [{"checkpointId": ids["checkpoint"]}],
@@ -190,7 +191,7 @@ def test_the_result_of_a_program_is_printed_as_it_was(run: Run, *, as_json: bool
     text = f"password: hunter2, {SECRET}"
     given = f"text={msgspec.json.encode(text).decode()}"
 
-    called = run("run", f"{ERRANDS}:say", "--json-arg", given, *(["--json"] if as_json else []))
+    called = run("run", f"{SAMPLE_TASKS}:say", "--json-arg", given, *(["--json"] if as_json else []))
 
     assert (called.json["result"] if as_json else called.out) == (text if as_json else f"{text}\n")
     assert SECRET not in called.err

@@ -36,15 +36,15 @@ from tests.builders import (
     put,
     stored_run,
 )
-from tests.doors import idlers
+from tests.doors import waiting_tasks
 from tests.doors.calls import Opens, Run
 from tests.doors.test_store import an_older_database
 from tests.doors.test_tasks import damage
 from tests.doors.waiting_page import Row, assert_gone, assert_shown, produces, row_of, rows
 
-MODULE = "tests.doors.idlers"
+MODULE = "tests.doors.waiting_tasks"
 # A task that returns `tides`, as the ledger has it.
-TELLS = {"name": "tells", "arguments": encode_payload("arguments", idlers.tells("tides").arguments)}
+TELLS = {"name": "tells", "arguments": encode_payload("arguments", waiting_tasks.tells("tides").arguments)}
 T = TypeVar("T")
 
 
@@ -68,7 +68,7 @@ def test_each_row_of_the_page_is_brought_about_and_each_scenario_is_on_the_page(
 @pytest.fixture
 def mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "mended"
-    monkeypatch.setenv("IDLERS_MENDED", str(path))
+    monkeypatch.setenv("WAITING_TASKS_MENDED", str(path))
     return path
 
 
@@ -102,7 +102,7 @@ class Past:
                     await asyncio.sleep(0.005)
             return str(handle.id)
 
-        return self.do(act, *idlers.ALL)
+        return self.do(act, *waiting_tasks.ALL)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def carry_on(run: Run, task_id: str, name: str) -> str:
 
 @produces("reviews 1 effect")
 def test_a_review(run: Run, row: Row, past: Past) -> None:
-    task_id = past.begin(idlers.pays(), TaskStatus.NEEDS_REVIEW)
+    task_id = past.begin(waiting_tasks.pays(), TaskStatus.NEEDS_REVIEW)
     assert_shown(run, row)
     (found,) = run("reviews", "list", "--json").json["reviews"]
 
@@ -137,20 +137,20 @@ def test_a_review(run: Run, row: Row, past: Past) -> None:
 
 @produces("reviews 1 effect")
 def test_an_effect_that_does_not_fit_the_program_any_more(run: Run, row: Row, past: Past) -> None:
-    task_id = past.begin(idlers.shifts(), TaskStatus.WAITING)
+    task_id = past.begin(waiting_tasks.shifts(), TaskStatus.WAITING)
     past.clock.advance(hours=9)
 
     async def until_reviewed(opened: Any) -> None:
         while not await opened.reviews():  # noqa: ASYNC110 - of a ledger
             await asyncio.sleep(0.005)
 
-    past.do(until_reviewed, idlers.edited_shifts())
+    past.do(until_reviewed, waiting_tasks.edited_shifts())
     assert_shown(run, row)
     (found,) = run("reviews", "list", "--json").json["reviews"]
 
     assert run(*row.command("reviews resolve", EFFECT=found["effect"]["id"]), "--result", "5").status == 0
 
-    said = past.do(lambda opened: opened.handle(task_id).result(timeout=20), idlers.edited_shifts())
+    said = past.do(lambda opened: opened.handle(task_id).result(timeout=20), waiting_tasks.edited_shifts())
     assert said == "5"
     assert_gone(run, row)
 
@@ -163,7 +163,7 @@ def test_an_effect_that_does_not_fit_the_program_any_more(run: Run, row: Row, pa
 def test_a_question(
     run: Run, row: Row, past: Past, mended: Path, name: str, answer: str, result: str
 ) -> None:
-    task_id = past.begin(getattr(idlers, name)(), TaskStatus.WAITING)
+    task_id = past.begin(getattr(waiting_tasks, name)(), TaskStatus.WAITING)
     assert_shown(run, row)
     (question,) = run("questions", "list", "--json").json["questions"]
     mended.touch()
@@ -180,7 +180,7 @@ def test_a_question(
 
 @produces("waiting 1 for mail")
 def test_mail(run: Run, row: Row, past: Past) -> None:
-    task_id = past.begin(idlers.reads(), TaskStatus.WAITING)
+    task_id = past.begin(waiting_tasks.reads(), TaskStatus.WAITING)
     assert_shown(run, row)
 
     assert "handle.send(topic, …)" in row.helps
@@ -193,7 +193,7 @@ def test_mail(run: Run, row: Row, past: Past) -> None:
 @produces("waiting 1 for its time")
 @pytest.mark.parametrize("name", ["sleeps", "is_limited"])
 def test_a_time(run: Run, row: Row, past: Past, mended: Path, name: str) -> None:
-    task_id = past.begin(getattr(idlers, name)(), TaskStatus.WAITING)
+    task_id = past.begin(getattr(waiting_tasks, name)(), TaskStatus.WAITING)
     assert_shown(run, row)
     shown = run(*row.command("tasks show", ID=task_id))
     assert "sleeps until 2026-01-01" in shown.out
@@ -209,13 +209,13 @@ def test_a_next_attempt(
     run: Run, row: Row, past: Past, mended: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     past.clock.set(SystemClock().now())
-    task_id = past.begin(idlers.tries(), TaskStatus.QUEUED, runs=2)
+    task_id = past.begin(waiting_tasks.tries(), TaskStatus.QUEUED, runs=2)
     assert_shown(run, row)
     assert "it is retried at" in run(*row.command("tasks show", ID=task_id)).out
     mended.touch()
 
     past.clock.advance(hours=3)
-    past.do(lambda opened: opened.handle(task_id).result(timeout=20), idlers.tries)
+    past.do(lambda opened: opened.handle(task_id).result(timeout=20), waiting_tasks.tries)
 
     assert run("tasks", "show", task_id, "--json").json["task"]["status"] == "succeeded"
     assert_gone(run, row)
@@ -223,7 +223,7 @@ def test_a_next_attempt(
 
 @produces("waiting 1 for a child")
 def test_a_child(run: Run, row: Row, past: Past) -> None:
-    task_id = past.begin(idlers.awaits(), TaskStatus.WAITING, questions=1)
+    task_id = past.begin(waiting_tasks.awaits(), TaskStatus.WAITING, questions=1)
     assert_shown(run, row)
     shown = run(*row.command("tasks show", ID=task_id), "--json").json
     child = shown["waits_for"]["subject_id"]
@@ -237,7 +237,7 @@ def test_a_child(run: Run, row: Row, past: Past) -> None:
 
 @produces("waiting 1 for its children")
 def test_children(run: Run, row: Row, past: Past) -> None:
-    task_id = past.begin(idlers.leaves(), TaskStatus.WAITING, questions=1)
+    task_id = past.begin(waiting_tasks.leaves(), TaskStatus.WAITING, questions=1)
     assert_shown(run, row)
     (child,) = run(*row.command("tasks show", ID=task_id), "--json").json["children"]
     (question,) = run("tasks", "show", child["id"], "--json").json["questions"]
@@ -268,7 +268,7 @@ def test_the_end_of_a_boot(run: Run, row: Row, ledger: Opens, home: Path, clock:
 
 @produces("waiting 1 for a worker that knows it")
 def test_no_worker_knows_it(run: Run, row: Row, past: Past) -> None:
-    task_id = past.do(lambda opened: _started(opened, idlers.tells("tides")))
+    task_id = past.do(lambda opened: _started(opened, waiting_tasks.tells("tides")))
     assert_shown(run, row)
     assert f"holdfast run --resume {task_id} MODULE:tells" in run("tasks", "show", task_id).out
 
@@ -308,7 +308,7 @@ def test_a_producer(run: Run, row: Row, ledger: Opens) -> None:
 @produces("waiting 1 for a resume")
 def test_a_resume(run: Run, row: Row, past: Past, mended: Path) -> None:
     # The worker ends in order while it is at work, which pauses it.
-    task_id = past.begin(idlers.stops(), TaskStatus.RUNNING)
+    task_id = past.begin(waiting_tasks.stops(), TaskStatus.RUNNING)
     assert_shown(run, row)
     mended.touch()
 
@@ -336,7 +336,7 @@ def test_an_older_database(run: Run, row: Row, ledger: Opens, home: Path) -> Non
 def test_a_failure(run: Run, row: Row, past: Past, ledger: Opens, mended: Path, status: TaskStatus) -> None:
     past.clock.set(SystemClock().now())
     if status is TaskStatus.FAILED:
-        name, task_id = "breaks", past.begin(idlers.breaks(), status)
+        name, task_id = "breaks", past.begin(waiting_tasks.breaks(), status)
     else:
         with ledger() as store:
             task = TELLS | {"ended_at": past.clock.now()}
@@ -353,12 +353,12 @@ def test_a_failure(run: Run, row: Row, past: Past, ledger: Opens, mended: Path, 
 @produces("failed 1 task in the last day")
 def test_a_record_that_was_damaged(run: Run, row: Row, past: Past, home: Path) -> None:
     past.clock.set(SystemClock().now() - timedelta(hours=9))
-    task_id = past.begin(idlers.shifts(), TaskStatus.WAITING)
+    task_id = past.begin(waiting_tasks.shifts(), TaskStatus.WAITING)
     shutil.copy(home / "ledger.db", home / "backup.db")
     damage(home, "UPDATE steps SET result = x'00'")
     past.clock.advance(hours=9)
     with pytest.raises(hf.TaskFailed, match="damaged"):
-        past.do(lambda opened: opened.handle(task_id).result(timeout=20), idlers.shifts)
+        past.do(lambda opened: opened.handle(task_id).result(timeout=20), waiting_tasks.shifts)
     assert_shown(run, row)
     assert "row_damaged: step" in run(*row.command("tasks show", ID=task_id)).out
     damage(home, f"ATTACH '{home / 'backup.db'}' AS backup; {_RESTORE}")
@@ -373,8 +373,8 @@ def test_a_record_that_was_damaged(run: Run, row: Row, past: Past, home: Path) -
 def test_a_key_that_is_lost(run: Run, row: Row, past: Past, home: Path) -> None:
     past.clock.set(SystemClock().now())
     secret = "ghp_" + "C4n4ry" * 6
-    task_id = past.do(lambda opened: _started(opened, idlers.tells(secret)))
-    other_id = past.do(lambda opened: _started(opened, idlers.tells("tides")))
+    task_id = past.do(lambda opened: _started(opened, waiting_tasks.tells(secret)))
+    other_id = past.do(lambda opened: _started(opened, waiting_tasks.tells("tides")))
     (home / "key").unlink()
     assert run("store", "rekey", "--lost", "--yes").status == 0
 
@@ -410,7 +410,7 @@ def test_a_failed_resume(run: Run, row: Row, ledger: Opens) -> None:
 
 @produces("tasks 1 cancelled")
 def test_a_cancelled_task(run: Run, row: Row, past: Past) -> None:
-    task_id = past.do(lambda opened: _started(opened, idlers.tells("tides")))
+    task_id = past.do(lambda opened: _started(opened, waiting_tasks.tells("tides")))
     run("tasks", "cancel", task_id)
     assert_shown(run, row)
 
@@ -459,7 +459,7 @@ def test_a_message_that_is_owed(run: Run, row: Row, ledger: Opens) -> None:
 @produces("key …")
 def test_a_key_that_is_gone(run: Run, row: Row, past: Past, home: Path, tmp_path: Path) -> None:
     secret = "ghp_" + "C4n4ry" * 6
-    task_id = past.do(lambda opened: _started(opened, idlers.tells(secret)))
+    task_id = past.do(lambda opened: _started(opened, waiting_tasks.tells(secret)))
     shutil.move(home / "key", tmp_path / "kept.key")
     assert_shown(run, row)
 
@@ -485,7 +485,7 @@ def test_a_clock_that_jumped(run: Run, row: Row, ledger: Opens, monkeypatch: pyt
 
 @produces("ledger …")
 def test_a_ledger_that_cannot_be_read(run: Run, row: Row, past: Past, home: Path) -> None:
-    task_id = past.do(lambda opened: _started(opened, idlers.tells("tides")))
+    task_id = past.do(lambda opened: _started(opened, waiting_tasks.tells("tides")))
     shutil.move(home / "ledger.db", home / "away.db")
     (home / "ledger.db").write_bytes(b"no database at all" * 1000)
     assert_shown(run, row)

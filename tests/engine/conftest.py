@@ -15,9 +15,11 @@ from holdfast.engine.worker import worker as worker_module
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.conftest import Ledger
-from tests.engine.loops import run_coroutine_test
+from tests.engine.coroutine_tests import run_coroutine_test
 from tests.engine.parts import Parts
 from tests.engine.stage import Stage
+from tests.engine.workers import GateAndNotes
+from tests.engine.world import World
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -48,6 +50,16 @@ def quick(memory_ledger: Ledger, tmp_path: Path) -> Iterator[Stage]:
     yield stage
     stage.kill()
     memory_ledger.end()
+
+
+@pytest.fixture
+def gate() -> GateAndNotes:
+    return GateAndNotes()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
         return claimed
 
     async def recover(self) -> Resumed:
-        """What every process does first: rescue what nobody carries, and resume it."""
+        """What every process does first: rescue what no worker carries, and resume it."""
         await self.rescuer.rescue()
         return await self.resumer.resume_all()
 

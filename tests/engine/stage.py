@@ -14,6 +14,7 @@ from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
 from holdfast.core.run import RunRecord
+from holdfast.core.transitions import TaskStatus
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import NEVER, Claims
@@ -22,7 +23,7 @@ from holdfast.engine.clocks.steady import ElapsedTime, steady_of
 from holdfast.engine.journal.scopes import load_pasts
 from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.program.live_run import RunHost, nanos_of
-from holdfast.engine.program.restart_requests import RestartAsk
+from holdfast.engine.program.restart_requests import WantedRestart
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.secrets import Secrets
 from holdfast.engine.recovery.attempts import record_attempts
@@ -120,12 +121,20 @@ class Stage:
         assert task.has_ended, f"{task.name} is {task.status}, and waits on {task.waits_on}"
         return await handle.result()
 
+    async def to_the_end(self, handle: Handle[Any]) -> TaskStatus:
+        """Let time pass until the task has ended, or until nothing is due any more; how it stands then."""
+        for _ in range(100):
+            await self.settle()
+            if (await handle.task()).has_ended or not await self.pass_time():
+                break
+        return await handle.status()
+
     async def rescue_lapsed(self) -> None:
         await self._rescuer.rescue_lapsed()
         await self._resumer.resume_all(concurrency=1)
 
     async def settle(self) -> None:
-        """Until nothing goes on by itself. A Crashed that somebody raises ends the process."""
+        """Until nothing goes on by itself. A Crashed that a program raises ends the process."""
         others, carried = asyncio.all_tasks(), set[asyncio.Task[None]]()
         try:
             while self._life is not None:
@@ -175,7 +184,7 @@ class Stage:
             taken.add(asyncio.get_running_loop().create_task(execution.carry()))
         return taken
 
-    async def _asked(self, asked: RestartAsk) -> str | None:
+    async def _asked(self, asked: WantedRestart) -> str | None:
         self.restarts.append(asked.why)
         return self.refusal
 
@@ -202,11 +211,11 @@ class Stage:
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait for a fact of this process's own memory."""
         async with asyncio.timeout(10):
-            while not is_so():  # noqa: ASYNC110 - nobody tells it
+            while not is_so():  # noqa: ASYNC110 - no hint tells it
                 await asyncio.sleep(0)
 
     async def tell_cancelled(self) -> None:
-        """What the heartbeat of a process does: its runs are told that somebody wants them to end."""
+        """What the heartbeat of a process does: its runs are told that a caller wants them to end."""
         carried = [one for one in self.executions if not one.live.is_over]
         wanted = await self.store.read(
             lambda tx: tx.tasks.cancels_requested([one.live.task.id for one in carried])

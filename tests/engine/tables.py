@@ -45,7 +45,7 @@ def _dump(tx: Tx) -> Tables:
     tables = {
         name: sorted(_raw(tx, f"SELECT * FROM {name}"), key=repr) for name in names if name != _RECEIPTS
     }
-    # On a server, counts are folded when nobody is looking; what they say together does not change.
+    # On a server, counts are folded when no reader is looking; what they say together does not change.
     counts: Counter[tuple[str, str]] = Counter()
     for *_, noun, status, amount in tables.get("counters", []) + tables.pop("counter_deltas", []):
         counts[noun, status] += amount

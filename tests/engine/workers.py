@@ -24,7 +24,7 @@ from holdfast.testing import WrappingStore, name_of
 
 T = TypeVar("T")
 
-# Long enough for a slow machine; nobody waits for it unless something is wrong.
+# Long enough for a slow machine; no test waits for it unless something is wrong.
 PATIENCE_S = 20.0
 
 
@@ -66,7 +66,7 @@ async def soon(awaited: Awaitable[T]) -> T:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for a fact that nobody tells."""
+    """Wait for a fact that no hint tells."""
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.005)
@@ -77,8 +77,8 @@ async def until_run(store: Store, task_id: str, *statuses: RunStatus) -> None:
     await until(lambda: store.read_now(lambda tx: tx.runs.of_task(task_id))[0].status in statuses)
 
 
-class Stage:
-    """What the programs of one test share with it: doors that open, and notes of what was done."""
+class GateAndNotes:
+    """What the programs of one test share with it: a gate that they wait at, and notes of what was done."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -120,21 +120,21 @@ class WatchedStore(WrappingStore):
             raise StoreUnavailable("it is away, says the test")
 
 
-def note_step(stage: Stage) -> Callable[[str], Any]:
+def note_step(gate: GateAndNotes) -> Callable[[str], Any]:
     async def note(text: str) -> str:
-        stage.notes.append(text)
+        gate.notes.append(text)
         return text
 
     return note
 
 
-def waiting_task(stage: Stage) -> hf.TaskDefinition[[], str]:
+def waiting_task(gate: GateAndNotes) -> hf.TaskDefinition[[], str]:
     """Does one step, waits for the door in a second one, and does a third."""
-    note = note_step(stage)
+    note = note_step(gate)
 
     async def wait() -> None:
-        stage.entered.set()
-        await stage.open.wait()
+        gate.entered.set()
+        await gate.open.wait()
 
     @hf.task(name="waiting")
     async def waiting(run: hf.Run) -> str:

@@ -23,7 +23,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     # What the world holds afterwards: how many lines in which file.
     world: dict[str, int] = {}
-    # The steps whose outcome nobody knows when the process dies inside them.
+    # The steps whose outcome is unknown when the process dies inside them.
     opaque: tuple[str, ...] = ()
     # Whether several steps may be under way at once.
     is_parallel: bool = False
@@ -38,7 +38,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ledger(self) -> str:
-        """The file that it opens when nobody says another, in the working directory."""
+        """The file that it opens when no other is named, in the working directory."""
         return f"{self.name.partition('/')[0]}.db"
 
 

@@ -27,7 +27,7 @@ on_every_backend = pytest.mark.parametrize(
 )
 
 
-class Stage:
+class CrashedExample:
     """A fresh ledger and a fresh world for each play, and what the world held at the end of each."""
 
     def __init__(self, ledger: Ledger, place: Path) -> None:
@@ -55,9 +55,9 @@ class Stage:
 
 
 @pytest.fixture
-def stage(ledger: Ledger, quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
+def stage(ledger: Ledger, quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> CrashedExample:
     monkeypatch.chdir(quick_path)
-    return Stage(ledger, quick_path)
+    return CrashedExample(ledger, quick_path)
 
 
 @on_every_backend
@@ -65,7 +65,7 @@ def stage(ledger: Ledger, quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     "task", [research.research, research_pydantic_ai.research], ids=["plain", "pydantic-ai"]
 )
 def test_the_research_agent_publishes_once_wherever_it_is_killed(
-    stage: Stage, task: hf.TaskDefinition[[str], str]
+    stage: CrashedExample, task: hf.TaskDefinition[[str], str]
 ) -> None:
     report = stage.crash(task("tides"))
 
@@ -81,7 +81,7 @@ def test_the_research_agent_publishes_once_wherever_it_is_killed(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ledger", ["memory"], indirect=True)
-def test_the_research_agent_publishes_once_when_its_second_life_is_killed_too(stage: Stage) -> None:
+def test_the_research_agent_publishes_once_when_its_second_life_is_killed_too(stage: CrashedExample) -> None:
     report = stage.crash(research.research("tides"), pairs=True, twice=True)
 
     assert (report.result, report.reviews) == ("The moon moves the tides.", 0)
@@ -89,7 +89,7 @@ def test_the_research_agent_publishes_once_when_its_second_life_is_killed_too(st
 
 
 @on_every_backend
-def test_the_loop_asks_a_person_whenever_it_is_killed_inside_an_opaque_tool(stage: Stage) -> None:
+def test_the_loop_asks_a_person_whenever_it_is_killed_inside_an_opaque_tool(stage: CrashedExample) -> None:
     report = stage.crash(after.research("tides"))
     in_doubt = [point for point in report.points if point.reviews]
 
@@ -104,7 +104,7 @@ def test_the_loop_asks_a_person_whenever_it_is_killed_inside_an_opaque_tool(stag
 
 
 @on_every_backend
-def test_the_migration_is_whole_wherever_it_is_killed(stage: Stage, quick_path: Path) -> None:
+def test_the_migration_is_whole_wherever_it_is_killed(stage: CrashedExample, quick_path: Path) -> None:
     source = quick_path / "old"
     source.mkdir()
     for name in ("ada.txt", "grace.txt", "mary.txt"):
@@ -126,7 +126,7 @@ def test_the_migration_is_whole_wherever_it_is_killed(stage: Stage, quick_path: 
     ids=["yes", "nobody answers"],
 )
 def test_the_approval_is_asked_once_and_released_at_most_once(
-    stage: Stage, answers: dict[str, str], result: str, releases: int
+    stage: CrashedExample, answers: dict[str, str], result: str, releases: int
 ) -> None:
     report = stage.crash(approval.ship("1.2"), answers=answers)
 
@@ -135,14 +135,14 @@ def test_the_approval_is_asked_once_and_released_at_most_once(
 
 
 @on_every_backend
-def test_the_survey_has_the_same_result_wherever_parent_or_child_is_killed(stage: Stage) -> None:
+def test_the_survey_has_the_same_result_wherever_parent_or_child_is_killed(stage: CrashedExample) -> None:
     report = stage.crash(children.survey(["Brest", "Cuxhaven"]), tasks=[children.tide_in])
 
     assert report.result == "the highest of 2 tides: 6.9 m in Brest"
 
 
 @on_every_backend
-def test_the_poll_counts_every_look_once_wherever_it_is_killed(stage: Stage) -> None:
+def test_the_poll_counts_every_look_once_wherever_it_is_killed(stage: CrashedExample) -> None:
     report = stage.crash(poll.await_export("the archive"))
 
     assert report.result == "the archive was ready at look 4"

@@ -9,7 +9,7 @@ import pytest
 
 from examples import approval
 from examples.loop import before
-from tests.examples.difference import GUIDE, SHOWN, difference
+from tests.examples.loop_diff import GUIDE, SHOWN, difference
 from tests.examples.programs import ALL, EXAMPLES, Example
 
 pytestmark = pytest.mark.slow
@@ -91,4 +91,4 @@ def test_the_loop_does_the_same_before_and_after(capsys: pytest.CaptureFixture[s
 def test_the_guide_shows_the_difference_as_it_is() -> None:
     shown = SHOWN.findall(GUIDE.read_text(encoding="utf-8"))
 
-    assert shown == [difference()], "run `python -m tests.examples.difference`"
+    assert shown == [difference()], "run `python -m tests.examples.loop_diff`"

@@ -41,7 +41,9 @@ def start(place: Path, *command: str) -> tuple[int, list[str]]:
 
 def kill_in(step: str, example: Example, place: Path) -> list[str]:
     """What it printed before it died there."""
-    code, printed = start(place, "-m", "tests.examples.victim", step, str(example.path), *example.arguments)
+    code, printed = start(
+        place, "-m", "tests.examples.kill_after_line", step, str(example.path), *example.arguments
+    )
     assert code == -signal.SIGKILL
     return printed
 
@@ -53,7 +55,7 @@ async def settle_in_review(place: Path, example: Example) -> list[str]:
         async for event in holdfast.watch(after=START):
             if event.kind == "effect_in_doubt":
                 break
-    # Nobody here knows the task: it goes on only in the process that is started next.
+    # No worker here knows the task: it goes on only in the process that is started next.
     async with hf.open(f"sqlite:///{place / example.ledger}") as holdfast:
         found = await holdfast.reviews()
         for effect in found:

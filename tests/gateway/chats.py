@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from holdfast.core.message import Message, Role
 from holdfast.core.task import Origin
@@ -35,7 +35,7 @@ class Chat:
         self.inbox = Inbox(stage.store, stage.clock)
         self.conversations = conversations(stage.store, stage.clock, *agents)
 
-    async def begin(self) -> Chat:
+    async def begin(self) -> Self:
         await self.stage.open(*self.agents)
         return self
 

@@ -21,8 +21,8 @@ from holdfast.store import Store
 from tests.architecture.source import ROOT
 from tests.doors.calls import Call
 
-HURRIED = ROOT / "tests" / "gateway" / "hurried"
-# Long enough for a slow machine; nobody waits for it unless something is wrong.
+SHORT_LEASES = ROOT / "tests" / "gateway" / "short_leases"
+# Long enough for a slow machine; no test waits for it unless something is wrong.
 PATIENCE_S = 60.0
 
 
@@ -60,17 +60,17 @@ class Fleet:
     def environ(self) -> dict[str, str]:
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         if self.lease is not None:
-            paths.insert(0, str(HURRIED))
+            paths.insert(0, str(SHORT_LEASES))
         given = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "HOLDFAST_HOME": str(self.home)}
         if self.lease is not None:
-            given["HURRIED_LEASE_S"] = str(self.lease.total_seconds())
+            given["SHORT_LEASE_S"] = str(self.lease.total_seconds())
         given.pop("HOLDFAST_STORE", None)
         return given if self.store is None else given | {"HOLDFAST_STORE": self.store}
 
     # --- its life
 
     def start(self) -> None:
-        """Returns as soon as connections are taken; whoever needs more asks `until_ready`."""
+        """Returns as soon as connections are taken; a test that needs more asks `until_ready`."""
         log = (self.home / "up.log").open("ab")
         with log:
             self.supervisor = subprocess.Popen(
@@ -118,7 +118,7 @@ class Fleet:
         return path.read_text().splitlines() if path.exists() else []
 
     def open_door(self, name: str) -> None:
-        """Whoever waits for it goes on, in this life and in all later ones."""
+        """The agent that waits for it goes on, in this life and in all later ones."""
         (self.home / "world" / f"{name}.open").touch()
 
     def pid_of_gateway(self) -> int | None:
@@ -134,7 +134,7 @@ class Fleet:
     # --- talking to it
 
     def call(self, method: str, /, **params: Any) -> Any:
-        """Through the unix socket, as the CLI does. Raises OSError while nobody answers."""
+        """Through the unix socket, as the CLI does. Raises OSError while no gateway answers."""
         with socket.socket(socket.AF_UNIX) as one:
             one.settimeout(PATIENCE_S)
             one.connect(str(self.home / "gateway.sock"))
@@ -157,7 +157,7 @@ class Fleet:
                 return self.call(method, **params)
             except OSError:
                 if time.monotonic() > give_up_at:
-                    raise AssertionError(f"nobody answers {method}:\n{self.log()}") from None
+                    raise AssertionError(f"no gateway answers {method}:\n{self.log()}") from None
                 time.sleep(0.02)
 
     def until_ready(self, *, unless_boot: str | None = None) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Fleet:
         return status
 
     def is_quiet(self) -> bool:
-        """Nobody is being answered, and nobody waits."""
+        """No message is being answered, and none waits."""
         sessions = self.ask("sessions.list", limit=200)["sessions"]
         return all(session["status"] == "idle" and not session.get("queued") for session in sessions)
 
@@ -233,7 +233,7 @@ class Cli:
 
 @contextlib.contextmanager
 def opened_ledger(one: Fleet) -> Iterator[Store]:
-    """What its ledger says, once nobody writes any more."""
+    """What its ledger says, once no process writes any more."""
     opened = app.open_store(one.store or f"sqlite:///{one.home / 'ledger.db'}", clock=SystemClock())
     try:
         yield opened

@@ -1,4 +1,4 @@
-"""Agents that nobody wants to have, beside good ones: they ignore a drain, swallow every exception, never
+"""Bad agents beside good ones: they ignore a drain, swallow every exception, never
 return, or kill the gateway. What they do to the world is a line in a file, as for the agents of the fleet."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def plant(line: str) -> str:
 
 
 def intrude(line: str) -> str:
-    """What a program tries while it is unwound; nobody should see it."""
+    """What a program tries while it is unwound; no reader should see it."""
     note("intruded", line)
     return line
 
@@ -109,7 +109,7 @@ async def own_threads(run: hf.Run, message: Envelope) -> str:
 
 @hf.task
 async def blocks(run: hf.Run, message: Envelope) -> str:
-    """Keeps the loop itself from going on, once somebody wants it to."""
+    """Keeps the loop itself from going on, once a test wants it to."""
     await run.step(plant, f"{message.text} before")
     _begin(message)
     await until_open("block")
@@ -151,7 +151,7 @@ async def sends(run: hf.Run, message: Envelope) -> str:
 
 @hf.opaque
 async def post(line: str) -> str:
-    """Nobody can ask whether it happened. Under way until the door opens."""
+    """No service can be asked whether it happened. Under way until the door opens."""
     note("posted", line)
     await until_open("post")
     return f"posted {line}"
@@ -181,7 +181,7 @@ def _kill(message: Envelope) -> None:
 
 @hf.task
 async def creeps(run: hf.Run, message: Envelope) -> str:
-    """Does one more step in each life, and kills it: nobody can say that it makes no progress."""
+    """Does one more step in each life, and kills it: it cannot be said that it makes no progress."""
     _begin(message)
     for number in range(100):
         carried_by = await run.step(hf.step(os.getpid, id=f"creep-{number}"))

@@ -21,7 +21,7 @@ SOCKET_NAME = f".s.PGSQL.{PORT}"
 
 class Weather(StrEnum):
     FINE = "fine"
-    # Whoever is connected loses the connection, and nobody can connect.
+    # Connected clients lose the connection, and none can connect.
     CUT = "cut"
     # Connections stay and are taken, and not a byte gets through; what was sent meanwhile arrives later.
     STALLED = "stalled"

@@ -53,7 +53,7 @@ def letters(store: Store) -> list[tuple[str, Origin | None]]:
     return [(msgspec.json.decode(one.message, type=DeliveryText).text, one.origin) for one in owed]
 
 
-async def test_the_question_goes_to_whoever_asked_and_their_next_message_answers_it(
+async def test_the_question_goes_to_the_person_who_asked_and_their_next_message_answers_it(
     stage: Stage, store: Store
 ) -> None:
     chat = await Chat(stage, agent(paint)).begin()

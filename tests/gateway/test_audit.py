@@ -9,13 +9,13 @@ import pytest
 
 from holdfast.core.audit import Actor, AuditOutcome, Door
 from holdfast.core.errors import StoreUnavailable
-from holdfast.gateway.audit import MOST, AuditTrail
+from holdfast.gateway.audit import MOST, AuditRecorder
 from holdfast.testing import FakeClock, WrappingStore, memory_store
 
 
 async def test_a_flood_of_refusals_leaves_a_bounded_number_of_entries_and_their_number() -> None:
     with contextlib.closing(memory_store()) as store:
-        trail = AuditTrail(store, FakeClock())
+        trail = AuditRecorder(store, FakeClock())
         for number in range(5000):
             address = f"10.0.{number // 250}.{number % 250}"
             trail.refuse(Actor(who="stranger", door=Door.HTTP, address=address), "token.wrong", "no")
@@ -38,7 +38,7 @@ async def test_while_the_ledger_is_away_entries_wait_and_the_last_ones_are_writt
 
     with contextlib.closing(memory_store()) as inner:
         store: Any = Away(inner)
-        trail = AuditTrail(store, FakeClock())
+        trail = AuditRecorder(store, FakeClock())
         trail.note("settings.applied", why="log.level")
         with pytest.raises(StoreUnavailable):
             await trail.run_once()

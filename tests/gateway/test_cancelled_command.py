@@ -56,7 +56,7 @@ def test_a_command_that_a_killed_gateway_left_ends_when_its_task_is_cancelled(
             os.kill(witness, signal.SIGSTOP)  # it must not see that the gateway ends
             one.kill_gateway()
             kill(witness)
-            one.wait_for(lambda: len(one.ask("reviews.list")["reviews"]) == 1, "nobody is asked")
+            one.wait_for(lambda: len(one.ask("reviews.list")["reviews"]) == 1, "no person is asked")
             holdfast(one, "tasks", "cancel", task_of(one)["id"])
         elif how == "while no gateway runs":
             assert one.supervisor is not None

@@ -1,4 +1,4 @@
-"""Clients that post over HTTP while the gateway restarts, crashes and drains: nobody is refused, nothing is
+"""Clients that post over HTTP while the gateway restarts, crashes, drains: no request is refused, nothing is
 lost or doubled, and each session keeps its order.
 
 HOLDFAST_SEED=… has the same order again; HOLDFAST_MESSAGES=100000 queues so many during a drain.
@@ -191,7 +191,7 @@ def test_messages_that_come_during_a_drain_are_kept_and_answered_in_order(tmp_pa
 
 
 def post_all(one: Fleet, keys: list[str], posted: dict[str, list[str]]) -> None:
-    """Each session by one client after another message; while they do, somebody reads."""
+    """Each session by one client after another message; while they do, a client reads."""
     share = [range(number, QUEUED, len(keys)) for number in range(len(keys))]
 
     def post(key: str, numbers: range) -> None:

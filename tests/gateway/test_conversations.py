@@ -242,7 +242,9 @@ async def test_a_message_for_an_agent_that_is_not_declared_waits_for_it(
     assert sum("stranger" in one.message for one in caplog.records) == 1
 
 
-async def test_what_the_gateway_asks_is_answered_to_whoever_spoke_last(chat: Chat, store: Store) -> None:
+async def test_what_the_gateway_asks_is_answered_to_the_person_who_spoke_last(
+    chat: Chat, store: Store
+) -> None:
     await chat.begin()
     await chat.say("hello", origin=GROUP)
     await chat.talk()
@@ -282,7 +284,7 @@ async def test_a_message_that_cannot_become_a_task_harms_no_other_session(
     await chat.begin()
     asked = await chat.say("x", key="agent:scholar:a")
     await chat.say("y", key="agent:scholar:b")
-    # Somebody else has taken the key of its task.
+    # Another caller has taken the key of its task.
     new = NewTask(name="other", goal="z", owner="agent:scholar:a", key=f"message:{asked.id}")
     store.write_now(creating([new], now=START))
 
@@ -377,7 +379,7 @@ async def crash_in_the_day(point: Failpoint, locks: Path) -> None:
     store, clock = memory_store(), FakeClock()
     with contextlib.suppress(Crashed, BaseExceptionGroup):
         await the_day(FailingStore(store, [point]), clock, locks)
-    # Whoever comes after; and once more, for what needs a second look.
+    # The gateway that comes after; and once more, for what needs a second look.
     for _ in range(2):
         await the_day(store, clock, locks)
 

@@ -77,7 +77,7 @@ def test_a_healthy_life_ends_the_loop() -> None:
     assert crash(crashes) == pytest.approx(0.2)
 
 
-def test_crashes_that_somebody_was_found_to_blame_for_do_not_count_but_the_waits_grow() -> None:
+def test_crashes_that_a_run_was_found_to_blame_for_do_not_count_but_the_waits_grow() -> None:
     crashes = Crashes(SupervisorTimeouts())
     for _ in range(4):
         crash(crashes)

@@ -1,4 +1,4 @@
-"""One record that nobody can read or tell about must not keep the gateway from starting or stopping."""
+"""One record that cannot be read or told about must not keep the gateway from starting or stopping."""
 
 from __future__ import annotations
 
@@ -18,16 +18,11 @@ from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.tools import restart_gateway
-from tests.engine.deaths import spend_attempts
+from tests.engine.dead_processes import spend_attempts
 from tests.engine.tables import execute, literal
 from tests.engine.workers import until
 from tests.gateway.gateways import hosted
-from tests.gateway.test_gateway import ADA, KEY, Stage
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
+from tests.gateway.waiting_programs import ADA, KEY, WaitingPrograms
 
 
 @pytest.mark.parametrize("key", ["agent:main:webhook:j\u00fcrgen", "agent:main:" + "x" * 180])
@@ -35,25 +30,25 @@ async def test_a_session_of_any_name_is_told_that_its_run_was_not_resumed(
     store: Store,
     clock: FakeClock,
     tmp_path: Path,
-    stage: Stage,
+    programs: WaitingPrograms,
     key: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    stage.saves = False
-    waiting = stage.waiting("agent.main")
+    programs.saves = False
+    waiting = programs.waiting("agent.main")
     # Nobody knows whether it killed its process.
     monkeypatch.setattr(resume, "_died_alone", lambda _document: False)
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         await one.gateway.inbox.post(key, "question", ADA, channel_message_id="m1")
-        await stage.entered()
+        await programs.entered()
     clock.advance(seconds=1)
     async with hosted(store, clock, tmp_path / "home", waiting):
-        await stage.entered(2)
+        await programs.entered(2)
         spend_attempts(store)
     clock.advance(seconds=1)
 
     async with hosted(store, clock, tmp_path / "home", waiting) as last:
-        await stage.entered(3)  # by the message that tells it
+        await programs.entered(3)  # by the message that tells it
         said = await last.gateway.inbox.messages(key)
 
     assert [one.text for one in said if one.text.startswith("[System]")] != []
@@ -77,45 +72,45 @@ async def test_a_continuation_for_no_session_is_refused_before_anything_is_begun
 
 
 async def test_a_damaged_session_is_stopped_with_all_others_and_goes_on(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting = stage.waiting("agent.main")
+    waiting = programs.waiting("agent.main")
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
-        await stage.entered()
+        await programs.entered()
         execute(store, f"UPDATE sessions SET digest = {literal(store, b'x')}")
         for _ in range(2):  # in a hurry
             one.gateway.put(StopRequest(why="SIGTERM"))
 
         assert not await one.ended()
     async with hosted(store, clock, tmp_path / "home", waiting):
-        await stage.entered(2)
+        await programs.entered(2)
 
 
-async def test_a_restart_that_cannot_be_read_keeps_nobody_from_starting(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+async def test_a_restart_that_cannot_be_read_keeps_no_gateway_from_starting(
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting = stage.waiting()
+    waiting = programs.waiting()
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         for _ in range(2):
             one.gateway.put(StopRequest(why="SIGTERM"))
         await one.ended()
     execute(store, f"UPDATE restarts SET digest = {literal(store, b'x')}")
 
     async with hosted(store, clock, tmp_path / "home", waiting):
-        await stage.entered(2)
+        await programs.entered(2)
 
 
 async def test_a_seed_that_cannot_be_read_is_not_needed_to_tell_who_was_interrupted(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting, take_over = stage.waiting("agent.main"), Worker.take_over
+    waiting, take_over = programs.waiting("agent.main"), Worker.take_over
     origin = Origin(channel="hooks", peer="ada")
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         await one.gateway.inbox.post(KEY, "question", origin, channel_message_id="m1")
-        await stage.entered()
+        await programs.entered()
 
     async def then_damage(self: Worker, **options: Any) -> Any:
         resumed = await take_over(self, **options)

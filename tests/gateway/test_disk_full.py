@@ -52,7 +52,7 @@ def no_file_grows(one: Fleet) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full_disk(one: Fleet) -> Iterator[None]:
-    """Somebody else has filled it, to the last byte."""
+    """Another program has filled it, to the last byte."""
     waste = one.home / "waste"
     with waste.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
@@ -199,7 +199,7 @@ def assert_it_serves_reads(one: Fleet, boot: str) -> None:
 
 
 def assert_it_is_said(one: Fleet, status: Any) -> None:
-    """Whoever watches it knows that it cannot work, and why."""
+    """A monitor that watches it knows that it cannot work, and why."""
     assert not status["is_ready"]
     assert status["ledger_problem"]
     with pytest.raises(urllib.error.HTTPError) as refused:

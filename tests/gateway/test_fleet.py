@@ -55,7 +55,7 @@ MAX_CRASHES = 4
 OF_SQLITE, OF_POSTGRES = RESTARTS or 12, RESTARTS or 5
 
 
-def settings(receiver: Receiver) -> dict[str, Any]:
+def settings(receiver: WebhookReceiver) -> dict[str, Any]:
     return {
         "channels": {
             "hooks": {"kind": "webhook", "secretFile": "hooks.secret", "url": receiver.url, "agent": "a0"}
@@ -71,7 +71,7 @@ def settings(receiver: Receiver) -> dict[str, Any]:
     }
 
 
-class Receiver:
+class WebhookReceiver:
     """The other end of the webhook: keeps every answer, and its key, which tells one that came twice."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Receiver:
         self.url = f"http://127.0.0.1:{self._server.server_port}/answers"
         self._thread = threading.Thread(target=self._server.serve_forever)
 
-    def __enter__(self) -> Receiver:
+    def __enter__(self) -> WebhookReceiver:
         self._thread.start()
         return self
 
@@ -103,7 +103,7 @@ class Receiver:
         self._server.server_close()
 
 
-class Client:
+class SteadyPoster:
     """Posts at a steady rate, and sends again with the same id what was not acknowledged."""
 
     def __init__(self, one: Fleet, seed: int) -> None:
@@ -114,7 +114,7 @@ class Client:
         self.posted: dict[str, list[str]] = defaultdict(list)
         self.problem: BaseException | None = None
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> SteadyPoster:
         self._thread.start()
         return self
 
@@ -183,12 +183,12 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
     secret = home / "hooks.secret"
     secret.touch(mode=0o600)
     secret.write_bytes(SECRET)
-    with Receiver() as receiver, fleet(home, settings=settings(receiver), store=store) as one:
+    with WebhookReceiver() as receiver, fleet(home, settings=settings(receiver), store=store) as one:
         boot = one.until_ready()["boot_id"]
         ways = [one.restart_by_rpc, one.restart_by_signal, one.restart_by_settings]
         ways += [one.kill_gateway, one.kill_both]
         crashes = 0
-        with Client(one, seed) as client:
+        with SteadyPoster(one, seed) as client:
             for number in range(restarts):
                 way = ways[number] if number < len(ways) else order.choice(ways)
                 if way == one.kill_gateway and crashes == MAX_CRASHES:
@@ -235,7 +235,7 @@ def has_delivered(store: Store) -> bool:
 
 
 def check(store: Store, home: Path, posted: dict[str, list[str]]) -> None:
-    """From the ledger and from the world, from nobody's memory."""
+    """From the ledger and from the world, not from the memory of a process."""
     messages = store.read_now(
         lambda tx: [message_from_row(row, tx.sealing) for row in scan(tx, "messages", 1)]
     )
@@ -259,7 +259,7 @@ def check(store: Store, home: Path, posted: dict[str, list[str]]) -> None:
     print(f"{len(asked)} messages answered, {len(restarts)} restarts, {resumed} runs resumed")
 
 
-def check_answers(store: Store, receiver: Receiver) -> None:
+def check_answers(store: Store, receiver: WebhookReceiver) -> None:
     """At the other end of the webhook: every answer, in order for each peer, and no notice twice."""
     owed = store.read_now(
         lambda tx: [delivery_from_row(row, tx.sealing) for row in scan(tx, "deliveries", 1)]
@@ -311,7 +311,7 @@ def check_manifests(restarts: list[Restart]) -> None:
 
 
 def check_artifacts(tx: Tx, message_of: dict[TaskId, MessageId]) -> None:
-    """What every task has left at its end, whoever carried it to there."""
+    """What every task has left at its end, whichever gateway carried it to there."""
     left = tx.journal.artifacts(list(message_of))
     for task_id, message_id in message_of.items():
         assert {one.name: one.sha256 for one in left[task_id]} == left_for(message_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,9 @@ import pytest
 
 import holdfast as hf
 from holdfast.config.sections import ScheduleSettings
-from holdfast.core.errors import Draining, StoreUnavailable
+from holdfast.core.errors import Draining
 from holdfast.core.manifest import InterruptionKind, InterruptionOutcome
 from holdfast.core.message import Role
-from holdfast.core.task import Origin
 from holdfast.core.transitions import FiringStatus, MessageStatus, RestartStatus, RunStatus, TaskStatus
 from holdfast.engine.recovery import resume
 from holdfast.engine.worker import drain, in_flight
@@ -23,80 +22,27 @@ from holdfast.engine.worker.in_flight import RunInFlight
 from holdfast.gateway.gateway import UNWIND_S
 from holdfast.gateway.signals import StopRequest
 from holdfast.schedule.cron import Cron
-from holdfast.store import Store, Write
+from holdfast.store import Store
 from holdfast.store.rows.conversation import delivery_from_row
 from holdfast.store.verify import scan
-from holdfast.testing import FakeClock, WrappingStore, name_of
+from holdfast.testing import FakeClock
 from holdfast.tools import restart_gateway
-from tests.engine.deaths import spend_attempts
+from tests.engine.dead_processes import spend_attempts
 from tests.engine.workers import soon, until
+from tests.gateway.broken_store import BrokenStore
 from tests.gateway.gateways import config_with, document_of, hosted
-
-ADA = Origin(channel="webhook", peer="ada", account_id="one")
-KEY = "agent:main:main"
-
-
-class Stage:
-    """What programs of a test did, and the door that one of them waits for."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.open = asyncio.Event()
-        # Whether it saves anything before it waits.
-        self.saves = True
-
-    def waiting(self, name: str = "waiting") -> hf.TaskDefinition[..., str]:
-        """Does one step, waits for the door in a second one, and does a third."""
-
-        async def note(text: str) -> str:
-            self.notes.append(text)
-            return text
-
-        async def wait() -> None:
-            self.notes.append("entered")
-            await self.open.wait()
-
-        @hf.task(name=name)
-        async def waiting(run: hf.Run, session_key: str = "", message_id: str = "", until: int = 0) -> str:
-            if self.saves:
-                await run.step(hf.step(note, id="before"), "before")
-            await run.step(wait)
-            return await run.step(hf.step(note, id="after"), "after")
-
-        return waiting
-
-    async def entered(self, times: int = 1) -> None:
-        await until(lambda: self.notes.count("entered") == times)
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
-
-
-class BrokenStore(WrappingStore):
-    """A store that refuses writes of a name while it is told to."""
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.refuses: Callable[[str], bool] = lambda _name: False
-
-    async def write(self, write: Write[Any]) -> Any:
-        if self.refuses(name_of(write)):
-            raise StoreUnavailable("the disk is full, says the test")
-        return await self.inner.write(write)
-
+from tests.gateway.waiting_programs import ADA, KEY, WaitingPrograms
 
 # --- the gate
 
 
 async def test_the_gate_refuses_with_the_list_of_those_who_would_be_interrupted(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting = stage.waiting()
+    waiting = programs.waiting()
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         handle = await one.gateway.holdfast.start(waiting(), goal="dig the garden")
-        await stage.entered()
+        await programs.entered()
 
         answer = await one.restart(force=False)
 
@@ -154,28 +100,28 @@ async def test_a_refusal_that_the_ledger_cannot_take_is_shown_from_memory(
 
 @pytest.mark.parametrize("restart", [{"readiness_gate_threshold": 1}, {"readiness_gate": False}])
 async def test_the_gate_lets_pass_what_the_settings_allow(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, restart: dict[str, Any]
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms, restart: dict[str, Any]
 ) -> None:
-    waiting = stage.waiting()
+    waiting = programs.waiting()
     config = config_with(**restart)
     async with hosted(store, clock, tmp_path / "home", waiting, config=config) as one:
         await one.gateway.holdfast.start(waiting())
-        await stage.entered()
-        stage.open.set()
+        await programs.entered()
+        programs.open.set()
 
         assert (await one.restart(force=False)).is_accepted
         assert await one.ended()
 
 
 async def test_a_signal_does_not_wait_at_the_gate(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting = stage.waiting()
+    waiting = programs.waiting()
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         one.gateway.put(StopRequest(why="SIGUSR1", wants_restart=True))
-        stage.open.set()
+        programs.open.set()
 
         assert await one.ended()
         (restart,) = await one.restarts()
@@ -186,15 +132,15 @@ async def test_a_signal_does_not_wait_at_the_gate(
 
 
 async def test_a_restart_leaves_a_manifest_and_the_next_life_says_what_became_of_it(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting(), tmp_path / "home"
+    waiting, home = programs.waiting(), tmp_path / "home"
     async with hosted(store, clock, home, waiting) as one:
         handle = await one.gateway.holdfast.start(waiting(), goal="dig")
-        await stage.entered()
+        await programs.entered()
         asking = asyncio.ensure_future(one.restart("new tools"))
         await until(lambda: one.gateway._worker._is_stopping)
-        stage.open.set()
+        programs.open.set()
 
         answer = await soon(asking)
         assert answer.is_accepted
@@ -217,7 +163,7 @@ async def test_a_restart_leaves_a_manifest_and_the_next_life_says_what_became_of
         assert (recovered.fate, recovered.run_id) == (InterruptionOutcome.RESUMED, runs[1].id)
         assert runs[1].resumes_run_id == runs[0].id
     assert "consumedAt" in document_of(home / "restart-manifest.json")
-    assert Counter(stage.notes) == {"before": 1, "entered": 1, "after": 1}
+    assert Counter(programs.notes) == {"before": 1, "entered": 1, "after": 1}
 
     # A consumed manifest is never read again, also when the life that consumed it has crashed.
     async with hosted(store, clock, home, waiting) as third:
@@ -225,14 +171,14 @@ async def test_a_restart_leaves_a_manifest_and_the_next_life_says_what_became_of
 
 
 async def test_a_crash_is_noted_and_recovered_from_as_a_restart_is(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting(), tmp_path / "home"
+    waiting, home = programs.waiting(), tmp_path / "home"
     async with hosted(store, clock, home, waiting) as one:
         handle = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
 
-    stage.open.set()
+    programs.open.set()
     async with hosted(store, clock, home, waiting) as other:
         assert await soon(other.gateway.holdfast.handle(handle.id).result()) == "after"
         (restart,) = await other.restarts()
@@ -242,17 +188,17 @@ async def test_a_crash_is_noted_and_recovered_from_as_a_restart_is(
 
 
 async def test_a_gateway_that_dies_in_its_drain_is_recovered_by_the_manifest(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting(), tmp_path / "home"
+    waiting, home = programs.waiting(), tmp_path / "home"
     async with hosted(store, clock, home, waiting) as one:
         handle = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         asking = asyncio.ensure_future(one.restart("half-way"))
         await until(lambda: one.gateway._worker._is_stopping)
     asking.cancel()
 
-    stage.open.set()
+    programs.open.set()
     async with hosted(store, clock, home, waiting) as other:
         assert await soon(other.gateway.holdfast.handle(handle.id).result()) == "after"
         (restart,) = await other.restarts()
@@ -260,19 +206,19 @@ async def test_a_gateway_that_dies_in_its_drain_is_recovered_by_the_manifest(
 
 
 async def test_several_triggers_become_one_restart_that_keeps_every_reason(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting = stage.waiting()
+    waiting = programs.waiting()
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         asking = [asyncio.ensure_future(one.restart(why)) for why in ("first", "second")]
         await until(lambda: one.gateway._worker._is_stopping)
         changing = asyncio.ensure_future(one.gateway.settings_changed(["agents.main"]))
         await asyncio.sleep(0)  # it is asked for before the signal comes
         one.gateway.put(StopRequest(why="SIGUSR1", wants_restart=True))
         await until(lambda: len(one.gateway._restart.triggers) == 4 if one.gateway._restart else False)
-        stage.open.set()
+        programs.open.set()
 
         answers = await soon(asyncio.gather(*asking))
         await soon(changing)
@@ -285,16 +231,16 @@ async def test_several_triggers_become_one_restart_that_keeps_every_reason(
 
 
 async def test_a_stop_beats_a_restart_and_its_work_goes_on_at_the_next_start(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting(), tmp_path / "home"
+    waiting, home = programs.waiting(), tmp_path / "home"
     async with hosted(store, clock, home, waiting) as one:
         handle = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         asking = asyncio.ensure_future(one.restart())
         await until(lambda: one.gateway._worker._is_stopping)
         one.gateway.put(StopRequest(why="SIGTERM"))
-        stage.open.set()
+        programs.open.set()
         await soon(asking)
 
         assert not await one.ended()
@@ -303,12 +249,12 @@ async def test_a_stop_beats_a_restart_and_its_work_goes_on_at_the_next_start(
 
 
 async def test_a_second_wish_to_stop_waits_for_nothing(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting = stage.waiting()
+    waiting = programs.waiting()
     async with hosted(store, clock, tmp_path / "home", waiting) as one:
         handle = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         for _ in range(2):
             one.gateway.put(StopRequest(why="SIGTERM"))
 
@@ -340,12 +286,12 @@ async def test_a_run_that_requires_a_restart_gets_one_and_goes_on_after_it(
 
 
 async def test_a_ledger_that_cannot_be_written_blocks_the_restart_and_nothing_stops(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    broken, waiting = BrokenStore(store), stage.waiting()
+    broken, waiting = BrokenStore(store), programs.waiting()
     async with hosted(broken, clock, tmp_path / "home", waiting) as one:
         handle = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         broken.refuses = lambda _name: True
 
         answer = await one.restart()
@@ -354,7 +300,7 @@ async def test_a_ledger_that_cannot_be_written_blocks_the_restart_and_nothing_st
         assert "the disk is full, says the test" in answer.why
         assert one.gateway.status().status == "serving"
         broken.refuses = lambda _name: False
-        stage.open.set()
+        programs.open.set()
         assert await soon(handle.result()) == "after"
         (run,) = await store.read(lambda tx: tx.runs.of_task(handle.id))
         assert run.status is RunStatus.SUCCEEDED
@@ -363,16 +309,16 @@ async def test_a_ledger_that_cannot_be_written_blocks_the_restart_and_nothing_st
 
 
 async def test_a_checkpoint_that_cannot_be_written_blocks_the_restart_and_the_run_goes_on(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    broken, waiting = BrokenStore(store), stage.waiting()
+    broken, waiting = BrokenStore(store), programs.waiting()
     async with hosted(broken, clock, tmp_path / "home", waiting) as one:
         handle = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         broken.refuses = lambda name: "pause" in name
         asking = asyncio.ensure_future(one.restart())
         await until(lambda: one.gateway._worker._is_stopping)
-        stage.open.set()
+        programs.open.set()
 
         answer = await soon(asking)
 
@@ -385,13 +331,13 @@ async def test_a_checkpoint_that_cannot_be_written_blocks_the_restart_and_the_ru
         assert "the disk is full" in (blocked.outcome.why_blocked or "")
         broken.refuses = lambda _name: False
         assert (await one.restart()).is_accepted
-    assert Counter(stage.notes)["after"] == 1
+    assert Counter(programs.notes)["after"] == 1
 
 
 async def test_a_manifest_that_cannot_be_written_blocks_the_restart(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting = stage.waiting()
+    waiting = programs.waiting()
     config = config_with(manifest_path="missing/manifest.json")
     async with hosted(store, clock, tmp_path / "home", waiting, config=config) as one:
         answer = await one.restart()
@@ -407,13 +353,13 @@ async def test_a_manifest_that_cannot_be_written_blocks_the_restart(
 
 
 async def test_after_a_crash_loop_resumes_are_held_until_a_person_lets_them_go_on(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting(), tmp_path / "home"
+    waiting, home = programs.waiting(), tmp_path / "home"
     async with hosted(store, clock, home, waiting) as one:
         handle = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
-    stage.open.set()
+        await programs.entered()
+    programs.open.set()
     async with hosted(store, clock, home, waiting, why_held="it crashed five times") as other:
         status = other.gateway.status()
         assert (status.holds_resumes, status.why_held) == (True, "it crashed five times")
@@ -431,18 +377,18 @@ async def test_after_a_crash_loop_resumes_are_held_until_a_person_lets_them_go_o
 
 
 async def test_a_conversation_goes_on_where_it_was_and_its_message_is_answered_once(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    waiting, home = programs.waiting("agent.main"), tmp_path / "home"
     async with hosted(store, clock, home, waiting) as one:
         posted = [
             await one.gateway.inbox.post(KEY, f"question {number}", ADA, channel_message_id=f"m{number}")
             for number in (1, 2)
         ]
-        await stage.entered()
+        await programs.entered()
         asking = asyncio.ensure_future(one.restart("new tools"))
         await until(lambda: one.gateway._worker._is_stopping)
-        stage.open.set()
+        programs.open.set()
         await soon(asking)
     manifest = document_of(home / "restart-manifest.json")
     answered = posted[0].message
@@ -459,7 +405,7 @@ async def test_a_conversation_goes_on_where_it_was_and_its_message_is_answered_o
         }
     ]
     async with hosted(store, clock, home, waiting) as other:
-        await until(lambda: stage.notes.count("after") == 2)
+        await until(lambda: programs.notes.count("after") == 2)
         (restart,) = await other.restarts()
         notices = await store.read(
             lambda tx: [row for row in scan(tx, "deliveries", 1) if row[2].startswith("notice:")]
@@ -468,25 +414,25 @@ async def test_a_conversation_goes_on_where_it_was_and_its_message_is_answered_o
     assert [found.fate for found in restart.outcome.recovered] == [InterruptionOutcome.RESUMED]
     assert restart.outcome.notices == 1
     assert len(notices) == 1
-    assert stage.notes == ["before", "entered", "after", "before", "entered", "after"]
+    assert programs.notes == ["before", "entered", "after", "before", "entered", "after"]
 
 
 async def test_a_session_whose_run_cannot_be_resumed_is_told_in_the_words_of_the_seed(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    waiting, home = programs.waiting("agent.main"), tmp_path / "home"
     # Nobody knows whether it killed its process.
     monkeypatch.setattr(resume, "_died_alone", lambda _document: False)
     async with hosted(store, clock, home, waiting) as one:
         await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
-        await stage.entered()
+        await programs.entered()
     clock.advance(seconds=1)
     async with hosted(store, clock, home, waiting):
-        await stage.entered(2)
+        await programs.entered(2)
         spend_attempts(store)
     clock.advance(seconds=1)
     async with hosted(store, clock, home, waiting) as other:
-        await until(lambda: stage.notes.count("entered") == 3)
+        await until(lambda: programs.notes.count("entered") == 3)
         newest = (await other.restarts())[0]
         messages = await other.gateway.inbox.messages(KEY)
     assert newest.outcome is not None
@@ -499,26 +445,26 @@ async def test_a_session_whose_run_cannot_be_resumed_is_told_in_the_words_of_the
     )
 
 
-async def test_without_session_recovery_nobody_is_told_and_runs_are_resumed_all_the_same(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+async def test_without_session_recovery_no_person_is_told_and_runs_are_resumed_all_the_same(
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    waiting, home = programs.waiting("agent.main"), tmp_path / "home"
     config = config_with(session_recovery=False)
     async with hosted(store, clock, home, waiting, config=config) as one:
         await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
-        await stage.entered()
-    stage.open.set()
+        await programs.entered()
+    programs.open.set()
     async with hosted(store, clock, home, waiting, config=config) as other:
-        await until(lambda: stage.notes.count("after") == 1)
+        await until(lambda: programs.notes.count("after") == 1)
         (restart,) = await other.restarts()
     assert restart.outcome is not None
     assert (restart.outcome.notices, restart.outcome.recovered[0].fate) == (0, InterruptionOutcome.RESUMED)
 
 
 async def test_the_parent_of_an_interrupted_child_is_told_and_the_child_is_resumed(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    child, home = stage.waiting("child"), tmp_path / "home"
+    child, home = programs.waiting("child"), tmp_path / "home"
 
     @hf.task(name="parent")
     async def parent(run: hf.Run) -> list[Any]:
@@ -528,8 +474,8 @@ async def test_the_parent_of_an_interrupted_child_is_told_and_the_child_is_resum
 
     async with hosted(store, clock, home, child, parent) as one:
         handle = await one.gateway.holdfast.start(parent())
-        await stage.entered()
-    stage.open.set()
+        await programs.entered()
+    programs.open.set()
     async with hosted(store, clock, home, child, parent) as other:
         result, told = await soon(other.gateway.holdfast.handle(handle.id).result())
     assert result == "after"
@@ -537,26 +483,26 @@ async def test_the_parent_of_an_interrupted_child_is_told_and_the_child_is_resum
 
 
 async def test_a_continuation_comes_back_as_the_next_message_of_its_session(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
-    stage.open.set()
+    waiting, home = programs.waiting("agent.main"), tmp_path / "home"
+    programs.open.set()
     async with hosted(store, clock, home, waiting) as one:
         await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
-        await until(lambda: stage.notes.count("after") == 1)
+        await until(lambda: programs.notes.count("after") == 1)
         await one.restart("new tools", session_key=KEY, continuation="check the garden")
         await one.ended()
     async with hosted(store, clock, home, waiting) as other:
-        await until(lambda: stage.notes.count("after") == 2)
+        await until(lambda: programs.notes.count("after") == 2)
         messages = await other.gateway.inbox.messages(KEY)
     texts = [message.text for message in messages if message.role is Role.SYSTEM]
     assert texts == ["[System] The restart that you asked for is done. You had noted: check the garden"]
 
 
 async def test_an_agent_may_ask_for_a_restart_and_learns_who_is_in_the_way(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    other = stage.waiting()
+    other = programs.waiting()
 
     @hf.task(name="asks")
     async def asks(run: hf.Run) -> list[Any]:
@@ -570,10 +516,10 @@ async def test_an_agent_may_ask_for_a_restart_and_learns_who_is_in_the_way(
     home = tmp_path / "home"
     async with hosted(store, clock, home, asks, other) as one:
         in_the_way = await one.gateway.holdfast.start(other())
-        await stage.entered()
+        await programs.entered()
         handle = await one.gateway.holdfast.start(asks())
         await until(lambda: one.gateway._worker._is_stopping)
-        stage.open.set()
+        programs.open.set()
         assert await one.ended()
         found = await one.restarts()
         assert {(one.status, one.manifest.reason) for one in found} == {
@@ -607,10 +553,10 @@ async def test_an_agent_that_is_alone_in_flight_passes_the_gate(
 
 
 async def test_an_agent_learns_the_session_keys_of_those_in_the_way(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
     """Also of its own child, which has no session of its own: so that one is named by its task."""
-    busy, child, answers = stage.waiting("agent.busy"), stage.waiting("child"), list[Any]()
+    busy, child, answers = programs.waiting("agent.busy"), programs.waiting("child"), list[Any]()
     children: set[str] = set()
 
     @hf.task(name="agent.main")
@@ -625,7 +571,7 @@ async def test_an_agent_learns_the_session_keys_of_those_in_the_way(
     async with hosted(store, clock, tmp_path / "home", agent, busy, child) as one:
         await one.gateway.inbox.post(other_key, "dig", ADA, channel_message_id="m1")
         await one.gateway.inbox.post(KEY, "restart yourself", ADA, channel_message_id="m2")
-        await stage.entered(2)
+        await programs.entered(2)
         session = await store.read(lambda tx: tx.sessions.of_key(KEY))
         assert session.task_id is not None
         await one.gateway.holdfast.send(one.gateway.holdfast.handle(session.task_id), "go")
@@ -636,13 +582,13 @@ async def test_an_agent_learns_the_session_keys_of_those_in_the_way(
 
 @pytest.mark.parametrize("is_queued", [True, False])
 async def test_messages_that_come_during_a_drain_are_queued_or_refused_as_the_settings_say(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, is_queued: bool
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms, is_queued: bool
 ) -> None:
-    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    waiting, home = programs.waiting("agent.main"), tmp_path / "home"
     config = config_with(drain_queue_messages=is_queued)
     async with hosted(store, clock, home, waiting, config=config) as one:
         await one.gateway.inbox.post(KEY, "first", ADA, channel_message_id="m1")
-        await stage.entered()
+        await programs.entered()
         asking = asyncio.ensure_future(one.restart())
         await until(lambda: one.gateway._worker._is_stopping)
         if is_queued:
@@ -651,29 +597,29 @@ async def test_messages_that_come_during_a_drain_are_queued_or_refused_as_the_se
         else:
             with pytest.raises(Draining, match="drain_queue_messages"):
                 await one.gateway.inbox.post(KEY, "second", ADA, channel_message_id="m2")
-        stage.open.set()
+        programs.open.set()
         await soon(asking)
     async with hosted(store, clock, home, waiting, config=config) as other:
-        await until(lambda: stage.notes.count("after") == 1 + is_queued)
+        await until(lambda: programs.notes.count("after") == 1 + is_queued)
         messages = await other.gateway.inbox.messages(KEY)
     assert [one.text for one in messages if one.role is Role.USER] == ["first", "second"][: 1 + is_queued]
 
 
 @pytest.mark.parametrize("is_retried", [True, False])
 async def test_an_interrupted_firing_is_queued_again_or_given_up_as_the_settings_say(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, is_retried: bool
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms, is_retried: bool
 ) -> None:
-    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    waiting, home = programs.waiting("agent.main"), tmp_path / "home"
     config = config_with(cron_retry_on_interrupt=is_retried)
     schedule = ScheduleSettings(cron="0 0 * * *", agent="main", session="nightly", prompt="water the garden")
     async with hosted(store, clock, home, waiting, config=config) as one:
         await Cron(store, clock, {"night": schedule}).run_once()
         clock.advance(days=1)
         await Cron(store, clock, {"night": schedule}).run_once()
-        await stage.entered()
+        await programs.entered()
         readiness = await one.gateway.preflight()
         assert [found.kind for found in readiness.interruptions] == [InterruptionKind.CRON]
-    stage.open.set()
+    programs.open.set()
     async with hosted(store, clock, home, waiting, config=config) as other:
         await until(lambda: not store.read_now(lambda tx: tx.firings.open(limit=10)))
         (restart,) = await other.restarts()
@@ -686,7 +632,7 @@ async def test_an_interrupted_firing_is_queued_again_or_given_up_as_the_settings
     else:
         assert firing.status is FiringStatus.FAILED
         assert [found.fate for found in restart.outcome.recovered] == [InterruptionOutcome.CANCELLED]
-        assert stage.notes.count("after") == 0
+        assert programs.notes.count("after") == 0
 
 
 # --- settings that apply live
@@ -710,7 +656,7 @@ async def test_settings_of_a_recovery_apply_to_the_next_one(
 
 
 async def test_who_does_not_stop_is_paused_at_the_deadline_and_gets_a_second_to_unwind(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[tuple[float, RunStatus]] = []
 
@@ -720,12 +666,12 @@ async def test_who_does_not_stop_is_paused_at_the_deadline_and_gets_a_second_to_
         await in_flight.interrupt(some, within_s=within_s)
 
     monkeypatch.setattr(drain, "interrupt", interrupt)
-    waiting = stage.waiting()
+    waiting = programs.waiting()
     async with hosted(
         store, clock, tmp_path / "home", waiting, config=config_with(drain_timeout_s=0.1)
     ) as one:
         await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
 
         assert (await one.restart()).is_accepted
 
@@ -738,26 +684,26 @@ async def test_who_does_not_stop_is_paused_at_the_deadline_and_gets_a_second_to_
 
 
 async def test_a_session_whose_run_killed_the_gateway_is_not_asked_again_and_answers_what_comes_next(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    waiting, home = stage.waiting("agent.main"), tmp_path / "home"
+    waiting, home = programs.waiting("agent.main"), tmp_path / "home"
     # It dies with each of them before anything was saved; the third time with that one alone.
-    stage.saves = False
+    programs.saves = False
     config = config_with(max_attempts_without_progress=3)
     for number in range(3):
         async with hosted(store, clock, home, waiting, config=config) as one:
             if number == 0:
                 await one.gateway.inbox.post(KEY, "question", ADA, channel_message_id="m1")
-            await stage.entered(number + 1)
+            await programs.entered(number + 1)
         clock.advance(seconds=1)
-    stage.saves = True
+    programs.saves = True
 
     async with hosted(store, clock, home, waiting, config=config) as other:
-        stage.open.set()
+        programs.open.set()
         (restart, *_) = await other.restarts()
         await until(lambda: status_of(store, "question") is MessageStatus.FAILED)
         messages = await other.gateway.inbox.messages(KEY)
-        assert stage.notes.count("entered") == 3  # nobody is asked to go on where it was
+        assert programs.notes.count("entered") == 3  # no person is asked to go on where it was
 
         await other.gateway.inbox.post(KEY, "another", ADA, channel_message_id="m2")
         await until(lambda: status_of(store, "another") is MessageStatus.ANSWERED)
@@ -777,7 +723,7 @@ async def test_a_session_whose_run_killed_the_gateway_is_not_asked_again_and_ans
     )
     about = [one for one in letters if b"not resumed" in (one.message or b"").lower()]
     assert [one.idempotency_key for one in about] == [f"failure:{noted.task_id}"]
-    assert stage.notes.count("after") == 1
+    assert programs.notes.count("after") == 1
 
 
 def status_of(store: Store, text: str) -> MessageStatus:

@@ -234,7 +234,9 @@ async def test_the_gateway_itself_speaks_as_the_system(inbox: Inbox) -> None:
     assert again.is_duplicate
 
 
-async def test_a_note_is_answered_by_nobody_and_told_to_who_spoke_last(inbox: Inbox, store: Store) -> None:
+async def test_a_note_is_answered_by_no_agent_and_told_to_the_person_who_spoke_last(
+    inbox: Inbox, store: Store
+) -> None:
     await inbox.post(KEY, "hello", GROUP)
 
     for _ in range(2):
@@ -320,7 +322,7 @@ async def _crash_at(point: Failpoint, life: Any) -> None:
     store.close()
 
 
-async def test_an_agent_that_nobody_knows_is_not_spoken_to(store: Store, clock: FakeClock) -> None:
+async def test_an_unknown_agent_is_not_spoken_to(store: Store, clock: FakeClock) -> None:
     inbox = Inbox(store, clock, agents=lambda: {"scholar"})
 
     await inbox.post(KEY, "hello", ADA)

@@ -18,7 +18,7 @@ from tests.gateway.test_disk_full import full_disk, needs_root, small_disk
 
 pytestmark = [pytest.mark.slow, needs_root]
 
-# Nobody can ask about either of them; the second one writes on the disk that is full.
+# No service can be asked about either of them; the second one writes on the disk that is full.
 COMMAND = """
 import os, pathlib, time
 world = pathlib.Path(os.environ["HOLDFAST_HOME"]) / "world"
@@ -81,7 +81,7 @@ def test_a_gateway_that_is_killed_while_it_keeps_an_outcome_leaves_it_to_a_perso
         with full_disk(one):
             land(one, "python")
             one.kill_gateway()
-        one.wait_for(lambda: one.ask("reviews.list")["reviews"], "nobody asks for a review")
+        one.wait_for(lambda: one.ask("reviews.list")["reviews"], "no run asks for a review")
 
         (review,) = one.ask("reviews.list")["reviews"]
         assert (review["effect"]["status"], one.world("posted")) == ("unknown", ["hello"])

@@ -34,12 +34,12 @@ KILLS = 6
 PATIENCE_S = 90.0
 
 
-class Talker:
-    """One life. What it says comes in a queue, so that nobody waits for a process that is dead."""
+class ConversationProcess:
+    """One life. What it says comes in a queue, so that no test waits for a process that is dead."""
 
     def __init__(self, url: str, locks: Path, hook: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.gateway.talker", url, str(locks), hook],
+            [sys.executable, "-m", "tests.gateway.conversation_process", url, str(locks), hook],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -74,7 +74,7 @@ class Talker:
                 continue
 
     def rest(self) -> list[str]:
-        """What it said before it died, and nobody has read yet."""
+        """What it said before it died, and the test has not read yet."""
         found = []
         while True:
             try:
@@ -106,30 +106,30 @@ def test_whatever_is_killed_everybody_is_answered_once_and_in_order(
     waiting = [(session, f"{session}-{number}") for number in range(EACH) for session in SESSIONS]
     for life in range(KILLS + 1):
         acknowledged: set[str] = set()
-        talker = Talker(url, tmp_path / "boots", receiver.url)
+        process = ConversationProcess(url, tmp_path / "boots", receiver.url)
         try:
-            assert talker.heard() == "ready"
+            assert process.heard() == "ready"
             # Sent again is what was not acknowledged; some of it was stored all the same.
             batch = waiting if life == KILLS else waiting[: chance.randrange(2, 8)]
             for session, message_id in batch:
-                talker.tell(f"{session} {message_id} {message_id}")
+                process.tell(f"{session} {message_id} {message_id}")
             wanted = len(batch) if life == KILLS else chance.randrange(0, len(batch) + 1)
-            acknowledged |= {talker.heard() for _ in range(wanted)}
+            acknowledged |= {process.heard() for _ in range(wanted)}
             if life == KILLS:
                 until_quiet(url, receiver)
                 continue
             time.sleep(chance.random() * 0.3)  # anywhere in the midst of it
-            until_nobody_is_at_its_last_attempt(url)
+            until_no_run_is_at_its_last_attempt(url)
         finally:
-            talker.kill()
-            acknowledged |= set(talker.rest())
+            process.kill()
+            acknowledged |= set(process.rest())
             waiting = [one for one in waiting if one[1] not in acknowledged]
 
     assert waiting == []
     assert_answered_once(url, receiver)
 
 
-def until_nobody_is_at_its_last_attempt(url: str) -> None:
+def until_no_run_is_at_its_last_attempt(url: str) -> None:
     """A run whose process dies again and again without progress is quarantined, and rightly so: one that has
     one attempt left has to save something before the next kill. Of that, and of nothing else, the kills take
     heed."""
@@ -137,7 +137,7 @@ def until_nobody_is_at_its_last_attempt(url: str) -> None:
     give_up_at = time.monotonic() + PATIENCE_S
     try:
         while last := store.read_now(_at_their_last_attempt):
-            assert time.monotonic() < give_up_at, f"nobody goes on with {last}"
+            assert time.monotonic() < give_up_at, f"no run goes on with {last}"
             time.sleep(0.02)
     finally:
         store.close()

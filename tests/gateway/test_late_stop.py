@@ -55,7 +55,7 @@ async def test_who_asks_to_stop_while_a_restart_ends_is_answered_at_once(
     async with hosted(store, clock, tmp_path / "home", services=[sender]) as one:
         gateway = await restarting(one)
         await soon(gateway.stop("enough", triggered_by="ada"))
-        # Whoever wants a restart now does not undo it.
+        # A caller that wants a restart now does not undo it.
         answer = await soon(gateway.restart(RestartRequest(reason="again", triggered_by="bob")))
         sender.is_done.set()
 

@@ -20,22 +20,17 @@ from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.engine.workers import soon, until
 from tests.gateway.gateways import Hosted, document_of, hosted
-from tests.gateway.test_gateway import Stage
+from tests.gateway.waiting_programs import WaitingPrograms
 
 GRACE = Origin(channel="webhook", peer="grace", account_id="three")
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
 
 
 class Family:
     """An agent with two children, one of which has a child of its own; each is named when it is started."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, programs: WaitingPrograms) -> None:
         self.started: dict[str, str] = {}
-        waiting = stage.waiting("seedling")
+        waiting = programs.waiting("seedling")
 
         @hf.task(name="middle")
         async def middle(run: hf.Run) -> str:
@@ -52,24 +47,24 @@ class Family:
         self.tasks: tuple[hf.TaskDefinition[..., Any], ...] = (agent, middle, waiting)
 
 
-async def drained(one: Hosted, stage: Stage) -> None:
+async def drained(one: Hosted, programs: WaitingPrograms) -> None:
     asking = asyncio.ensure_future(one.restart("new tools"))
     await until(lambda: one.gateway._worker._is_stopping)
-    stage.open.set()
+    programs.open.set()
     await soon(asking)
 
 
 async def test_a_session_that_only_waits_for_its_children_stands_in_the_manifest_with_those_in_flight(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    family, home = Family(stage), tmp_path / "home"
+    family, home = Family(programs), tmp_path / "home"
     key, person = "agent:main:family", GRACE
     async with hosted(store, clock, home, *family.tasks) as one:
         posted = await one.gateway.inbox.post(key, "plant the beds", person, channel_message_id="m1")
-        await stage.entered(2)
+        await programs.entered(2)
         # Nothing carries it: it waits.
         await until(lambda: len(one.gateway._worker.claims_in_flight()) == 2)
-        await drained(one, stage)
+        await drained(one, programs)
     manifest = document_of(home / "restart-manifest.json")
     in_flight = sorted([family.started["child"], family.started["grandchild"]])
     (session,) = manifest["activeSessions"]
@@ -85,10 +80,10 @@ async def test_a_session_that_only_waits_for_its_children_stands_in_the_manifest
 
 
 async def test_a_session_in_flight_lists_its_children_and_not_itself(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    child, started = stage.waiting("seedling"), set[str]()
-    at_work = stage.waiting("unused")
+    child, started = programs.waiting("seedling"), set[str]()
+    at_work = programs.waiting("unused")
 
     @hf.task(name="agent.main")
     async def agent(run: hf.Run, session_key: str = "", message_id: str = "", until: int = 0) -> str:
@@ -98,21 +93,21 @@ async def test_a_session_in_flight_lists_its_children_and_not_itself(
     home, key = tmp_path / "home", "agent:main:garden"
     async with hosted(store, clock, home, agent, child) as one:
         await one.gateway.inbox.post(key, "dig", GRACE, channel_message_id="m1")
-        await stage.entered(2)
-        await drained(one, stage)
+        await programs.entered(2)
+        await drained(one, programs)
     (session,) = document_of(home / "restart-manifest.json")["activeSessions"]
     assert (session["key"], session["activeSubagents"]) == (key, list(started))
 
 
 async def test_what_two_passes_find_of_one_session_is_one_entry(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
-    family, home = Family(stage), tmp_path / "home"
+    family, home = Family(programs), tmp_path / "home"
     async with hosted(store, clock, home, *family.tasks) as one:
         await one.gateway.inbox.post("agent:main:family", "plant", GRACE, channel_message_id="m1")
-        await stage.entered(2)
+        await programs.entered(2)
         await until(lambda: len(one.gateway._worker.claims_in_flight()) == 2)
-        await drained(one, stage)
+        await drained(one, programs)
         (restart,) = await one.restarts()
     whole = restart.manifest
     (session,) = whole.active_sessions
@@ -138,20 +133,25 @@ def _fields(session: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("by", ["signal", "operator"])
 async def test_a_stop_does_not_need_the_manifests_file(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage, caplog: pytest.LogCaptureFixture, by: str
+    store: Store,
+    clock: FakeClock,
+    tmp_path: Path,
+    programs: WaitingPrograms,
+    caplog: pytest.LogCaptureFixture,
+    by: str,
 ) -> None:
-    waiting, home = stage.waiting(), tmp_path / "home"
+    waiting, home = programs.waiting(), tmp_path / "home"
     (home / "restart-manifest.json").mkdir(parents=True)
     async with hosted(store, clock, home, waiting) as one:
         handle = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         with caplog.at_level(logging.WARNING, "holdfast"):
             if by == "signal":
                 one.gateway.put(StopRequest(why="SIGTERM"))
             else:
                 stopping = asyncio.ensure_future(one.gateway.stop("enough", triggered_by="ada"))
             await until(lambda: one.gateway._worker._is_stopping)
-            stage.open.set()
+            programs.open.set()
 
             assert not await one.ended()
             if by == "operator":
@@ -192,14 +192,14 @@ async def test_a_restart_still_needs_it(store: Store, clock: FakeClock, tmp_path
 
 
 async def test_a_child_with_a_session_of_its_own_is_named_by_it(
-    store: Store, clock: FakeClock, tmp_path: Path, stage: Stage
+    store: Store, clock: FakeClock, tmp_path: Path, programs: WaitingPrograms
 ) -> None:
     """As a producer outside records it; a child that a run starts has the session of its parent."""
-    child, home = stage.waiting("seedling"), tmp_path / "home"
-    parent = stage.waiting("agent.main")
+    child, home = programs.waiting("seedling"), tmp_path / "home"
+    parent = programs.waiting("agent.main")
     async with hosted(store, clock, home, parent, child) as one:
         await one.gateway.inbox.post("agent:main:garden", "dig", GRACE, channel_message_id="m1")
-        await stage.entered()
+        await programs.entered()
         session = await store.read(lambda tx: tx.sessions.of_key("agent:main:garden"))
         new = NewTask(
             name="seedling",
@@ -209,7 +209,7 @@ async def test_a_child_with_a_session_of_its_own_is_named_by_it(
             parent_task_id=session.task_id,
         )
         await store.write(creating([new], now=clock.now()))
-        await stage.entered(2)
-        await drained(one, stage)
+        await programs.entered(2)
+        await drained(one, programs)
     (shown,) = document_of(home / "restart-manifest.json")["activeSessions"]
     assert (shown["key"], shown["activeSubagents"]) == ("agent:main:garden", ["agent:sage:gardening"])

@@ -20,7 +20,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.store.postgres import PostgresStore
 from tests.gateway.fleet import Fleet, fleet
 from tests.gateway.proxy import proxy
-from tests.gateway.test_two_gateways import check, field, merged, post_gated, until
+from tests.gateway.test_two_gateways import check, ledger_of_both, merged, post_gated, until
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ SETTINGS = {"agents": {"sower": {"callable": "tests.gateway.two_gateway_agents:s
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "gate"
-    monkeypatch.setenv("FIELD_GATE", str(path))
+    monkeypatch.setenv("GATE_FILE", str(path))
     return path
 
 
@@ -77,7 +77,7 @@ def test_a_server_that_is_away_is_told_at_every_door_and_in_a_handful_of_lines(
         time.sleep(max(0.0, OUTAGE_S - (time.monotonic() - began)))
         way.heal()
         one.wait_for(lambda: ready(one)[0] == 200, "it does not come back")
-        one.wait_for(lambda: "can be used again" in one.log(), "nobody says that it is over")
+        one.wait_for(lambda: "can be used again" in one.log(), "the log does not say that it is over")
         lines = lines_since(one, before)
 
         assert (code, found["status"], found["ledger"]) == (503, "serving", "away")
@@ -98,7 +98,7 @@ def test_a_gateway_that_starts_without_its_server_says_so_less_and_less_often_an
     url = postgres_server.create_database()
     with (
         proxy(postgres_server) as way,
-        field(url) as found,
+        ledger_of_both(url) as found,
         fleet(tmp_path / "home", settings=SETTINGS, store=way.url(url)) as one,
     ):
         found.prepare()

@@ -60,7 +60,7 @@ async def test_a_ledger_that_cannot_be_written_is_not_ready_and_is_again_when_it
         assert (status.is_ready, status.ledger_problem) == (True, None)
 
 
-async def test_a_ledger_that_does_not_answer_is_away_and_nobody_waits_for_it(
+async def test_a_ledger_that_does_not_answer_is_away_and_no_caller_waits_for_it(
     store: Store, clock: FakeClock, tmp_path: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulse, "ANSWER_S", 0.05)
@@ -75,7 +75,7 @@ async def test_a_ledger_that_does_not_answer_is_away_and_nobody_waits_for_it(
         trouble.answers.set()  # so that it ends in order
 
 
-async def test_an_idle_gateway_writes_nothing_and_whoever_asks_often_few_times(
+async def test_an_idle_gateway_writes_nothing_and_for_a_caller_that_asks_often_few_times(
     store: Store, clock: FakeClock, tmp_path: Path, trouble: Trouble
 ) -> None:
     async with hosted(store, clock, tmp_path / "home") as one:

@@ -33,7 +33,7 @@ from holdfast.store.verify import scan
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, WrappingStore, memory_store
 from tests.builders import FAILURE
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.engine.deaths import die, spend_attempts
+from tests.engine.dead_processes import die, spend_attempts
 from tests.engine.parts import Parts
 from tests.gateway.gateways import document_of
 
@@ -46,7 +46,7 @@ NIGHT = ScheduleSettings(cron="0 0 * * *", agent="main", session="nightly", prom
 LATER_S = 31
 
 
-class House:
+class RecoveringGateway:
     """One gateway as far as it rescues, resumes and recovers; what it carries stands still."""
 
     def __init__(self, parts: Parts, home: Path, settings: dict[str, Any]) -> None:
@@ -61,13 +61,13 @@ class House:
         self.reaper = Reaper(parts.rescuer, parts.resumer, clock)
 
     @classmethod
-    async def open(cls, store: Store, clock: FakeClock, home: Path, **settings: Any) -> House:
+    async def open(cls, store: Store, clock: FakeClock, home: Path, **settings: Any) -> RecoveringGateway:
         home.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test
         parts = await Parts.begin(store, clock, locks=home / "boots")
         parts.resumer.concurrency = 1
         return cls(parts, home, settings)
 
-    async def start(self) -> House:
+    async def start(self) -> RecoveringGateway:
         """What a gateway does before it serves."""
         await self.parts.recover()
         await self.recovery.finish()
@@ -87,7 +87,7 @@ class Work:
         self.claimed = claimed
 
     @classmethod
-    async def begin(cls, house: House) -> Work:
+    async def begin(cls, house: RecoveringGateway) -> Work:
         parts = house.parts
         store, clock = parts.store, parts.clock
         assert isinstance(clock, FakeClock)
@@ -103,7 +103,7 @@ class Work:
         assert len(claimed) == 5
         spend_attempts(store)
         for key, one in claimed.items():
-            # Whoever talks to ben has saved nothing yet, and is not resumed again.
+            # The run that talks to ben has saved nothing yet, and is not resumed again.
             if key != "agent:main:ben":
                 await parts.journal.save_step(one.claim, "begin", 1)
         return cls(claimed)
@@ -184,11 +184,11 @@ def told(store: Store, session: str) -> list[str]:
 # --- what a survivor does
 
 
-async def test_a_survivor_tells_whoever_the_dead_gateway_would_have_told(
+async def test_a_survivor_tells_the_people_that_the_dead_gateway_would_have_told(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await (await House.open(store, clock, homes("b"))).start()
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await (await RecoveringGateway.open(store, clock, homes("b"))).start()
     work = await Work.begin(a)
     await b.pass_by()
     a.die()
@@ -222,8 +222,8 @@ class Twice(WrappingStore):
 async def test_whatever_a_recovery_writes_may_be_written_twice(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     a.die()
     clock.advance(seconds=LATER_S)
@@ -237,26 +237,26 @@ async def test_whatever_a_recovery_writes_may_be_written_twice(
 async def test_who_comes_back_after_it_was_taken_over_from_has_nothing_to_tell(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     a.die()
     clock.advance(seconds=LATER_S)
     await b.pass_by()
 
-    await (await House.open(store, clock, homes("a"))).start()
+    await (await RecoveringGateway.open(store, clock, homes("a"))).start()
 
     check(store, work)
 
 
-async def test_who_comes_back_in_time_tells_it_itself_and_nobody_takes_over(
+async def test_a_gateway_that_comes_back_in_time_tells_it_itself_and_none_takes_over(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     a.die()
-    again = await (await House.open(store, clock, homes("a"))).start()
+    again = await (await RecoveringGateway.open(store, clock, homes("a"))).start()
     clock.advance(seconds=LATER_S)
 
     await b.pass_by()
@@ -265,12 +265,12 @@ async def test_who_comes_back_in_time_tells_it_itself_and_nobody_takes_over(
     assert restart.recovered_by == again.parts.life.id
 
 
-async def test_who_slept_through_its_lease_is_taken_over_from_in_parts_and_nobody_is_told_twice(
+async def test_a_gateway_that_slept_through_its_lease_is_taken_over_from_in_parts_and_no_person_is_told_twice(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
     """One claim was renewed before it froze, the others were not; it dies when all but that are gone."""
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     clock.advance(seconds=LATER_S - 1)
     await a.parts.claims.renew([work.claimed["agent:main:ada"].claim])
@@ -281,7 +281,7 @@ async def test_who_slept_through_its_lease_is_taken_over_from_in_parts_and_nobod
     )
     a.die()
 
-    await (await House.open(store, clock, homes("a"))).start()
+    await (await RecoveringGateway.open(store, clock, homes("a"))).start()
     await b.pass_by()
 
     check(store, work, restarts=2)
@@ -290,8 +290,8 @@ async def test_who_slept_through_its_lease_is_taken_over_from_in_parts_and_nobod
 async def test_what_many_writes_take_over_is_one_restart(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     for _ in range(BATCH + 1):
         await a.parts.create()
     while len(await a.parts.claims.take(1000)) > 0:
@@ -308,11 +308,11 @@ async def test_what_many_writes_take_over_is_one_restart(
     assert store.verify() == []
 
 
-async def test_a_firing_that_shall_not_be_retried_is_given_up_before_anybody_carries_it_again(
+async def test_a_firing_that_shall_not_be_retried_is_given_up_before_a_worker_carries_it_again(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"), cron_retry_on_interrupt=False)
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"), cron_retry_on_interrupt=False)
     work = await Work.begin(a)
     a.die()
     clock.advance(seconds=LATER_S)
@@ -334,8 +334,8 @@ async def test_a_firing_that_shall_not_be_retried_is_given_up_before_anybody_car
 async def test_settings_that_apply_live_count_for_the_next_pass(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     await Work.begin(a)
     a.die()
     clock.advance(seconds=LATER_S)
@@ -351,9 +351,9 @@ async def test_settings_that_apply_live_count_for_the_next_pass(
 async def test_a_task_that_was_resumed_and_then_failed_by_itself_is_not_asked_again(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    """Another gateway has resumed what a planned stop had paused, and ended it, before anybody recovers."""
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    """Another gateway has resumed what a planned stop had paused, and ended it, before a gateway recovers."""
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     await plan_stop(a, work)
     await a.parts.life.end()
@@ -373,7 +373,7 @@ async def test_a_task_that_was_resumed_and_then_failed_by_itself_is_not_asked_ag
 # --- what a gateway had noted itself and left
 
 
-async def plan_stop(house: House, work: Work, *, pauses: bool = True) -> Restart:
+async def plan_stop(house: RecoveringGateway, work: Work, *, pauses: bool = True) -> Restart:
     """As the drain of a gateway does: noted, in the file, then paused."""
     parts = house.parts
     now = parts.clock.now()
@@ -397,8 +397,8 @@ async def plan_stop(house: House, work: Work, *, pauses: bool = True) -> Restart
 async def test_what_a_stopped_gateway_left_is_told_by_another_when_it_does_not_come_back(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     noted = await plan_stop(a, work)
     await a.parts.life.end()
@@ -416,15 +416,15 @@ async def test_what_a_stopped_gateway_left_is_told_by_another_when_it_does_not_c
     assert len(mail) == 1
     # Its own manifest says so, as soon as it is there again.
     assert "consumedAt" not in document_of(homes("a") / "restart-manifest.json")
-    await (await House.open(store, clock, homes("a"))).start()
+    await (await RecoveringGateway.open(store, clock, homes("a"))).start()
     assert document_of(homes("a") / "restart-manifest.json")["outcome"]["parents_told"] == 1
 
 
-async def test_a_drain_that_takes_long_is_nobody_elses(
+async def test_a_drain_that_takes_long_stays_with_its_gateway(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     noted = await plan_stop(a, work, pauses=False)
     clock.advance(seconds=LATER_S)
@@ -439,8 +439,8 @@ async def test_a_drain_that_takes_long_is_nobody_elses(
 async def test_what_died_in_its_drain_is_told_from_its_own_manifest(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     noted = await plan_stop(a, work, pauses=False)
     a.die()
@@ -470,7 +470,7 @@ class Lives:
         path.mkdir()
         clock = FakeClock()
         store = memory_store(clock)
-        a = await House.open(store, clock, path / "a")
+        a = await RecoveringGateway.open(store, clock, path / "a")
         work = await Work.begin(a)
         a.die()
         clock.advance(seconds=LATER_S)
@@ -483,11 +483,11 @@ def lives(tmp_path: Path) -> Lives:
 
 
 @pytest.mark.slow
-async def test_whoever_comes_after_a_survivor_that_died_while_it_took_over_tells_it_once(
+async def test_a_gateway_that_comes_after_a_survivor_that_died_while_it_took_over_tells_it_once(
     lives: Lives,
 ) -> None:
     store, clock, path, work = await lives.prepare()
-    b = await House.open(store, clock, path / "b")
+    b = await RecoveringGateway.open(store, clock, path / "b")
     seen = FailingStore(store)
     await seen_through(b, seen).pass_by()
     check(store, work)
@@ -499,7 +499,7 @@ async def test_whoever_comes_after_a_survivor_that_died_while_it_took_over_tells
         # Itself, the one that it took over from, or a third one.
         next_home = path / ("b", "a", "c")[number % 3]
         clock.advance(seconds=LATER_S)
-        after = await (await House.open(store, clock, next_home)).start()
+        after = await (await RecoveringGateway.open(store, clock, next_home)).start()
         clock.advance(seconds=LATER_S)
         await after.pass_by()
         found = store.read_now(lambda tx: tx.restarts.page())
@@ -509,14 +509,14 @@ async def test_whoever_comes_after_a_survivor_that_died_while_it_took_over_tells
 
 
 async def die_in_the_pass(store: Store, clock: FakeClock, home: Path, point: Failpoint) -> None:
-    b = await House.open(store, clock, home)
+    b = await RecoveringGateway.open(store, clock, home)
     # Ids come in another order each time, and so do a few statements: some points are not reached.
     with contextlib.suppress(Crashed, BaseExceptionGroup):
         await seen_through(b, FailingStore(store, [point])).pass_by()
     b.die()
 
 
-def seen_through(house: House, store: Store) -> House:
+def seen_through(house: RecoveringGateway, store: Store) -> RecoveringGateway:
     """The same gateway, whose every call goes through that store from now on."""
     parts = house.parts
     for part in (parts.rescuer, parts.resumer, house.recovery, house.inbox):
@@ -525,7 +525,7 @@ def seen_through(house: House, store: Store) -> House:
 
 
 class Interfered(WrappingStore):
-    """Somebody else comes in before or after the n-th write."""
+    """Another gateway comes in before or after the n-th write."""
 
     def __init__(self, inner: Store, number: int, come_in: Callable[[], Awaitable[object]]) -> None:
         super().__init__(inner)
@@ -541,14 +541,14 @@ class Interfered(WrappingStore):
         return await self.inner.write(write)
 
 
-async def test_a_survivor_and_the_gateway_that_comes_back_tell_everybody_once_whoever_is_quicker(
+async def test_a_survivor_and_the_gateway_that_comes_back_tell_everybody_once_whichever_is_quicker(
     lives: Lives,
 ) -> None:
     number, has_come = 0, True
     while has_come:
         store, clock, path, work = await lives.prepare()
-        b = await House.open(store, clock, path / "b")
-        a = await House.open(store, clock, path / "a")
+        b = await RecoveringGateway.open(store, clock, path / "b")
+        a = await RecoveringGateway.open(store, clock, path / "a")
         between = Interfered(store, number, a.start)
 
         await seen_through(b, between).pass_by()
@@ -566,13 +566,13 @@ async def test_a_survivor_and_the_gateway_that_comes_back_tell_everybody_once_wh
 async def test_two_survivors_at_once_tell_everybody_once(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    survivors = [await House.open(store, clock, homes(name)) for name in "bcd"]
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    survivors = [await RecoveringGateway.open(store, clock, homes(name)) for name in "bcd"]
     work = await Work.begin(a)
     a.die()
     clock.advance(seconds=LATER_S)
 
-    again = await House.open(store, clock, homes("a"))
+    again = await RecoveringGateway.open(store, clock, homes("a"))
     await asyncio.gather(*(one.pass_by() for one in survivors), again.start())
     clock.advance(seconds=LATER_S)
     await survivors[0].pass_by()
@@ -581,11 +581,11 @@ async def test_two_survivors_at_once_tell_everybody_once(
     check(store, work, restarts=len(found))
 
 
-async def test_nobody_is_told_what_became_of_it_while_another_gateway_still_resumes_it(
+async def test_no_person_is_told_what_became_of_it_while_another_gateway_still_resumes_it(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b, c = [await House.open(store, clock, homes(name)) for name in "bc"]
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b, c = [await RecoveringGateway.open(store, clock, homes(name)) for name in "bc"]
     work = await Work.begin(a)
     a.die()
     clock.advance(seconds=LATER_S)
@@ -604,8 +604,8 @@ async def test_nobody_is_told_what_became_of_it_while_another_gateway_still_resu
 async def test_the_account_of_a_message_comes_back_in_its_letter_its_checkpoint_and_the_transcript(
     store: Store, clock: FakeClock, homes: Callable[[str], Path]
 ) -> None:
-    a = await House.open(store, clock, homes("a"))
-    b = await House.open(store, clock, homes("b"))
+    a = await RecoveringGateway.open(store, clock, homes("a"))
+    b = await RecoveringGateway.open(store, clock, homes("b"))
     work = await Work.begin(a)
     a.die()
     clock.advance(seconds=LATER_S)

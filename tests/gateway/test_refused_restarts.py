@@ -7,8 +7,8 @@ from pathlib import Path
 from holdfast.core.transitions import RestartStatus
 from holdfast.store import Store
 from holdfast.testing import FakeClock
+from tests.gateway.broken_store import BrokenStore
 from tests.gateway.gateways import hosted
-from tests.gateway.test_gateway import BrokenStore
 
 
 async def test_what_the_ledger_could_not_note_is_shown_and_noted_later(

@@ -202,7 +202,7 @@ def agents_of(desk: Desk, *names: str) -> None:
     (desk.home / "holdfast.toml").write_text(f"[gateway.restart]\ndrain_timeout_s = 90\n{text}")
 
 
-async def test_a_refused_restart_is_tried_again_though_nobody_touches_the_settings(
+async def test_a_refused_restart_is_tried_again_though_no_person_touches_the_settings(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.trouble = SettingsError("the next gateway could not start: No module named 'garden'")
@@ -286,7 +286,9 @@ async def test_a_schedule_waits_for_the_agent_that_was_refused_with_it(
     assert desk.restarts == [["agents.sage"]]
 
 
-async def test_a_token_whose_file_appears_is_applied_though_nobody_touches_the_settings(desk: Desk) -> None:
+async def test_a_token_whose_file_appears_is_applied_though_no_person_touches_the_settings(
+    desk: Desk,
+) -> None:
     real = desk.service._on_live
 
     def refuse(_config: Config) -> None:

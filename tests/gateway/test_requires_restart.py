@@ -20,8 +20,9 @@ from holdfast.store import Store, Write
 from holdfast.testing import FakeClock, WrappingStore, name_of
 from holdfast.tools import restart_gateway
 from tests.engine.workers import soon, until
+from tests.gateway.broken_store import BrokenStore
 from tests.gateway.gateways import Hosted, document_of, hosted
-from tests.gateway.test_gateway import BrokenStore, Stage
+from tests.gateway.waiting_programs import WaitingPrograms
 
 BOB = Origin(channel="webhook", peer="bob", account_id="two")
 KEY = "agent:main:upgrades"
@@ -178,15 +179,15 @@ async def test_when_the_manifest_cannot_be_written_the_run_goes_on_in_the_same_r
 async def test_when_a_checkpoint_cannot_be_saved_the_refusal_names_the_run_and_all_go_on(
     store: Store, clock: FakeClock, tmp_path: Path, upgrade: Upgrade
 ) -> None:
-    stage = Stage()
-    agent, waiting, broken = upgrade.task(), stage.waiting(), BrokenStore(store)
+    programs = WaitingPrograms()
+    agent, waiting, broken = upgrade.task(), programs.waiting(), BrokenStore(store)
     async with hosted(broken, clock, tmp_path / "home", agent, waiting) as one:
         broken.refuses = lambda name: "paus" in name
         other = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         await ask(one)
         await until(lambda: one.gateway._worker._is_stopping)
-        stage.open.set()
+        programs.open.set()
         await until(lambda: upgrade.ended != [])
         broken.refuses = lambda _name: False
 
@@ -377,8 +378,8 @@ async def test_a_refusal_is_what_the_journal_has_and_nothing_else(
 async def test_a_tool_that_was_refused_before_its_gateway_was_killed_is_refused_and_asks_no_second_time(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
-    stage = Stage()
-    waiting, home, answers = stage.waiting(), tmp_path / "home", list[Any]()
+    programs = WaitingPrograms()
+    waiting, home, answers = programs.waiting(), tmp_path / "home", list[Any]()
 
     @hf.task(name="asks")
     async def asks(run: hf.Run) -> None:
@@ -387,7 +388,7 @@ async def test_a_tool_that_was_refused_before_its_gateway_was_killed_is_refused_
     killing = KillingStore(store, "FinishEffect", 1, "before")
     async with hosted(killing, clock, home, waiting, asks) as one:
         other = await one.gateway.holdfast.start(waiting())
-        await stage.entered()
+        await programs.entered()
         asker = await one.gateway.holdfast.start(asks())
         await soon(killing.died.wait())
     assert answers == []

@@ -35,7 +35,7 @@ NIGHTLY = "agent:main:nightly"
 KEY = "agent:main:main"
 
 
-class Garden:
+class GatedGardener:
     """An agent that waters beds, one after another, and waits at a gate before it waters one of them."""
 
     def __init__(self, *, gate_at: str | None = None) -> None:
@@ -75,8 +75,8 @@ async def fire(store: Store, clock: FakeClock) -> None:
     assert (await cron.run_once()).fired == 1
 
 
-async def drained(one: Hosted, garden: Garden, *, opens: bool = True) -> None:
-    """Asked to restart while somebody waits at the gate, which opens in the drain."""
+async def drained(one: Hosted, garden: GatedGardener, *, opens: bool = True) -> None:
+    """Asked to restart while a run waits at the gate, which opens in the drain."""
     await soon(garden.is_at_gate.wait())
     asking = asyncio.ensure_future(one.restart("new tools"))
     await until(lambda: one.gateway._worker._is_stopping)
@@ -95,7 +95,7 @@ def task_of(store: Store, session_key: str) -> Task:
 async def test_an_interrupted_firing_is_queued_again_and_flagged_in_every_door(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
-    garden, home = Garden(gate_at="tulips"), tmp_path / "home"
+    garden, home = GatedGardener(gate_at="tulips"), tmp_path / "home"
     async with hosted(store, clock, home, garden.agent) as one:
         await fire(store, clock)
         await drained(one, garden)
@@ -132,7 +132,7 @@ async def test_an_interrupted_firing_is_queued_again_and_flagged_in_every_door(
 async def test_a_conversation_that_is_resumed_is_no_retry_of_a_firing(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
-    garden, home = Garden(gate_at="roses"), tmp_path / "home"
+    garden, home = GatedGardener(gate_at="roses"), tmp_path / "home"
     async with hosted(store, clock, home, garden.agent) as one:
         await one.gateway.inbox.post(KEY, "water", Origin(channel="web", peer="ada"), channel_message_id="1")
         await drained(one, garden)
@@ -150,7 +150,7 @@ async def test_the_manifest_names_a_schedule_by_the_same_id_at_each_of_its_firin
 ) -> None:
     home, named = tmp_path / "home", []
     for _ in range(2):
-        garden = Garden(gate_at="roses")
+        garden = GatedGardener(gate_at="roses")
         async with hosted(store, clock, home, garden.agent) as one:
             await fire(store, clock)
             await drained(one, garden)
@@ -169,7 +169,7 @@ async def test_without_cron_retry_a_firing_that_finished_during_the_drain_keeps_
     store: Store, clock: FakeClock, tmp_path: Path, kind: str
 ) -> None:
     home, config = tmp_path / "home", config_with(cron_retry_on_interrupt=False)
-    garden = Garden(gate_at="herbs")  # the last bed
+    garden = GatedGardener(gate_at="herbs")  # the last bed
     gate, begun = tmp_path / "gate", tmp_path / "begun"
     command = (
         f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\n"
@@ -272,7 +272,7 @@ def receiver() -> Iterator[Receiver]:
 async def test_a_person_hears_once_from_which_step_the_work_goes_on_and_it_does(
     store: Store, clock: FakeClock, tmp_path: Path, receiver: Receiver, is_crash: bool
 ) -> None:
-    garden, home = Garden(gate_at="tulips"), tmp_path / "home"
+    garden, home = GatedGardener(gate_at="tulips"), tmp_path / "home"
     async with hosted(store, clock, home, garden.agent) as one:
         ada = Origin(channel="hook", peer="ada")
         await one.gateway.inbox.post(KEY, "water", ada, channel_message_id="1")
@@ -291,7 +291,7 @@ async def test_a_person_hears_once_from_which_step_the_work_goes_on_and_it_does(
 
     done_after = garden.watered[len(done_before) :]
     heard = [request.json["text"] for request in receiver.requests]
-    # By a clock that stands still nobody can tell which of the two is older.
+    # By a clock that stands still no gateway can tell which of the two is older.
     assert sorted(heard) == [f"Resumed after restart; continuing from step {done_after[0]}…", "watered"]
     # Last and next as the program is told them, against what it has really done.
     resumed = garden.resumed[-1]

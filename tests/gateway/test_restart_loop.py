@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 RUNS = 50
 # Two crashes in company make suspects of all who made no progress; each killer then dies once more, alone.
 IN_COMPANY = 2
-# So many crashes without a healthy life, and without anybody to blame, are a loop.
+# So many crashes without a healthy life, and without a run to blame, are a loop.
 BROKEN_AFTER = 5
 
 
@@ -56,7 +56,7 @@ def test_only_those_who_kill_the_gateway_are_quarantined(tmp_path: Path, killers
 
 
 @produces("held the gateway crashed …")
-def test_a_loop_that_nobody_is_found_to_blame_for_is_broken_until_a_person_has_looked(
+def test_a_loop_that_no_run_is_found_to_blame_for_is_broken_until_a_person_has_looked(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     row = row_of(request)

@@ -16,7 +16,7 @@ from tests.gateway.fleet import Fleet, fleet
 pytestmark = pytest.mark.slow
 
 ASKED = "Mend it.\nNow."
-# The first time it kills its witness, the gateway and itself: nobody can tell how far it came.
+# The first time it kills its witness, the gateway and itself: it is not known how far it came.
 COMMAND = """
 import os, pathlib, re, signal, sys
 place = pathlib.Path(os.environ["HOLDFAST_HOME"]) / "world"
@@ -38,7 +38,7 @@ def test_a_command_that_was_killed_is_told_so_when_it_is_begun_again(tmp_path: P
     with fleet(tmp_path / "home", settings={"agents": {"coder": agent}}) as one:
         one.until_ready()
         one.ask("chat.send", sessionKey="coder", message=ASKED, idempotencyKey="1")
-        one.wait_for(lambda: reviews(one), "nobody asks for a review")
+        one.wait_for(lambda: reviews(one), "no run asks for a review")
         (review,) = reviews(one)
         one.ask("reviews.resolve", effectId=review["effect"]["id"], decision="retry")
         one.wait_for(lambda: "done" in answers(one), "it was not answered")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.gateway.sd_notify import Notifier
-from tests.gateway.children.stage import PATIENCE_S, Stage, staged
+from tests.gateway.children.supervisor_process import PATIENCE_S, SupervisorProcess, supervising
 
 
 class Ear:
@@ -97,7 +97,7 @@ def test_a_watchdog_that_is_not_ours_is_left_alone(ear: Ear, path: str, environ:
     assert ear.is_silent()
 
 
-def test_where_nobody_listens_nothing_happens(tmp_path: Path) -> None:
+def test_without_a_listener_nothing_happens(tmp_path: Path) -> None:
     for where in ("", str(tmp_path / "gone"), "@", str(tmp_path / ("x" * 200))):
         Notifier({"NOTIFY_SOCKET": where, "WATCHDOG_USEC": "1"}).ready("serving")
 
@@ -111,26 +111,26 @@ def notified(path: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_systemd_hears_of_every_turn_in_the_gateways_life(tmp_path: Path, ear: Ear, path: str) -> None:
-    with staged(tmp_path, environ=notified(path)) as stage:
-        assert ear.hear() == ["READY=1", f"STATUS=serving on {stage.urls[0]}"]
+    with supervising(tmp_path, environ=notified(path)) as supervisor:
+        assert ear.hear() == ["READY=1", f"STATUS=serving on {supervisor.urls[0]}"]
         ear.hear_until("WATCHDOG=1")
-        stage.signal(signal.SIGUSR1)
+        supervisor.signal(signal.SIGUSR1)
         assert ear.hear_until("RELOADING=1")[1].startswith("MONOTONIC_USEC=")
         ear.hear_until("READY=1")
-        os.kill(stage.child, signal.SIGKILL)
+        os.kill(supervisor.child, signal.SIGKILL)
         ear.hear_until("STATUS=crash: SIGKILL; the gateway is started again")
         ear.hear_until("READY=1")
-        stage.signal(signal.SIGTERM)
+        supervisor.signal(signal.SIGTERM)
         ear.hear_until("STOPPING=1")
 
-        assert stage.end() == 0
+        assert supervisor.end() == 0
 
 
 @pytest.mark.slow
 def test_the_watchdog_is_not_fed_for_a_gateway_that_is_silent(tmp_path: Path, ear: Ear, path: str) -> None:
-    with staged(tmp_path, "hang", environ=notified(path)) as stage:
-        stage.read_until("hangs")
-        stage.signal(signal.SIGTERM)
+    with supervising(tmp_path, "hang", environ=notified(path)) as supervisor:
+        supervisor.read_until("hangs")
+        supervisor.signal(signal.SIGTERM)
         ear.hear_until("STOPPING=1")
 
     assert ["WATCHDOG=1"] not in ear.heard
@@ -140,14 +140,14 @@ def test_the_watchdog_is_not_fed_for_a_gateway_that_is_silent(tmp_path: Path, ea
 def test_the_child_does_not_learn_what_systemd_says_to_its_parent(
     tmp_path: Path, ear: Ear, path: str
 ) -> None:
-    with staged(tmp_path, environ=notified(path)) as stage:
-        stage.read_until("is ready")
-        names = environment_of(stage)
+    with supervising(tmp_path, environ=notified(path)) as supervisor:
+        supervisor.read_until("is ready")
+        names = environment_of(supervisor)
 
     assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC"} & names
     assert "HOLDFAST_SUPERVISED" in names
 
 
-def environment_of(stage: Stage) -> set[str]:
-    environ = Path(f"/proc/{stage.child}/environ").read_bytes()
+def environment_of(supervisor: SupervisorProcess) -> set[str]:
+    environ = Path(f"/proc/{supervisor.child}/environ").read_bytes()
     return {line.partition(b"=")[0].decode() for line in environ.split(b"\0")}

@@ -90,7 +90,7 @@ def test_an_address_of_another_machine_is_refused(bind: Binds) -> None:
         bind(host="192.0.2.1")
 
 
-def test_a_host_that_nobody_knows_is_refused(bind: Binds) -> None:
+def test_an_unknown_host_is_refused(bind: Binds) -> None:
     with pytest.raises(SettingsError, match=r"'no-such-host.invalid'.*no such host"):
         bind(host="no-such-host.invalid")
 
@@ -144,7 +144,7 @@ def test_a_socket_that_is_left_over_is_replaced(bind: Binds, home: Path) -> None
         client.connect(str(home / SOCKET_NAME))
 
 
-def test_a_home_that_somebody_holds_is_refused_with_their_pid(bind: Binds) -> None:
+def test_a_home_that_another_process_holds_is_refused_with_their_pid(bind: Binds) -> None:
     bind()
 
     with pytest.raises(HomeInUse) as refused:
@@ -170,7 +170,7 @@ def test_a_home_that_others_may_write_in_is_refused_with_the_remedy(bind: Binds,
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_a_home_of_somebody_else_is_refused(bind: Binds, home: Path) -> None:
+def test_a_home_of_another_user_is_refused(bind: Binds, home: Path) -> None:
     os.chown(home, 12345, -1)
 
     with pytest.raises(SettingsError, match=r"belongs to another user \(12345\)"):

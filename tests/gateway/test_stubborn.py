@@ -72,7 +72,7 @@ def drain_with_hostile_agents(home: Path, store: str | None) -> None:
 
 
 class Asked:
-    """Somebody asks for a restart and waits for the answer, while the test goes on."""
+    """A caller asks for a restart and waits for the answer, while the test goes on."""
 
     def __init__(self, one: Fleet) -> None:
         self.answer: dict[str, Any] | None = None

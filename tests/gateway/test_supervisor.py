@@ -22,7 +22,13 @@ import pytest
 
 from holdfast.gateway.sockets import listen
 from holdfast.gateway.supervisor import GatewayProcess, Supervisor
-from tests.gateway.children.stage import PATIENCE_S, QUICK, Stage, is_running, staged
+from tests.gateway.children.supervisor_process import (
+    PATIENCE_S,
+    QUICK,
+    SupervisorProcess,
+    is_running,
+    supervising,
+)
 
 CONTAINER = ["unshare", "--pid", "--fork", "--kill-child"]
 # A silence that no machine causes by being slow.
@@ -34,10 +40,10 @@ STUCK = {**QUICK, "stuck_after_s": 2.0, "stuck_grace_s": 0.2}
 
 @pytest.mark.slow
 def test_a_child_gets_exactly_the_descriptors_of_the_contract(tmp_path: Path) -> None:
-    with staged(tmp_path) as stage:
-        stage.read_until("serves")
-        given = stage.lives()[0]
-        open_fds = {int(path.name) for path in Path(f"/proc/{stage.child}/fd").iterdir()}
+    with supervising(tmp_path) as supervisor:
+        supervisor.read_until("serves")
+        given = supervisor.lives()[0]
+        open_fds = {int(path.name) for path in Path(f"/proc/{supervisor.child}/fd").iterdir()}
 
     own = 2  # the pipe of its signals
     fds = {*given["tcp_fds"], given["unix_fd"], given["life_fd"], given["tell_fd"]}
@@ -48,29 +54,29 @@ def test_a_child_gets_exactly_the_descriptors_of_the_contract(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_child_has_a_session_of_its_own(tmp_path: Path) -> None:
-    with staged(tmp_path) as stage:
-        stage.read_until("serves")
+    with supervising(tmp_path) as supervisor:
+        supervisor.read_until("serves")
 
-        assert os.getsid(stage.child) == stage.child
-        assert os.getsid(stage.process.pid) != stage.child
+        assert os.getsid(supervisor.child) == supervisor.child
+        assert os.getsid(supervisor.process.pid) != supervisor.child
 
 
 @pytest.mark.slow
 def test_it_serves_on_both_sockets(tmp_path: Path) -> None:
-    with staged(tmp_path) as stage:
-        assert stage.ask("by TCP") == (stage.child, "by TCP")
-        assert stage.ask_locally("by a path") == (stage.child, "by a path")
+    with supervising(tmp_path) as supervisor:
+        assert supervisor.ask("by TCP") == (supervisor.child, "by TCP")
+        assert supervisor.ask_locally("by a path") == (supervisor.child, "by a path")
 
 
-# --- nobody is refused
+# --- no request is refused
 
 
-class Client(threading.Thread):
+class EagerClient(threading.Thread):
     """Connects all the time. A connection that was accepted may break; then the same is sent again."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, supervisor: SupervisorProcess) -> None:
         super().__init__()
-        self._stage = stage
+        self._supervisor = supervisor
         self._is_over = threading.Event()
         self.answered = 0
         self.refused: list[OSError] = []
@@ -78,7 +84,7 @@ class Client(threading.Thread):
     def run(self) -> None:
         while not self._is_over.is_set():
             try:
-                self._stage.ask(f"message {self.answered}")
+                self._supervisor.ask(f"message {self.answered}")
                 self.answered += 1
             except (ConnectionResetError, BrokenPipeError):
                 pass
@@ -92,43 +98,45 @@ class Client(threading.Thread):
 
 @pytest.mark.slow
 def test_a_client_is_never_refused_through_ten_restarts_and_two_crashes(tmp_path: Path) -> None:
-    with staged(tmp_path) as stage:
-        stage.read_until("is ready")
-        clients = [Client(stage) for _ in range(3)]
+    with supervising(tmp_path) as supervisor:
+        supervisor.read_until("is ready")
+        clients = [EagerClient(supervisor) for _ in range(3)]
         for client in clients:
             client.start()
         for number in range(12):
-            before = stage.child
+            before = supervisor.child
             if number in (4, 9):
                 os.kill(before, signal.SIGKILL)
             else:
-                stage.signal(signal.SIGUSR1)
-            stage.read_until("is ready")
-            assert stage.ask()[0] == stage.child != before
+                supervisor.signal(signal.SIGUSR1)
+            supervisor.read_until("is ready")
+            assert supervisor.ask()[0] == supervisor.child != before
         for client in clients:
             client.stop()
-        stage.signal(signal.SIGTERM)
+        supervisor.signal(signal.SIGTERM)
 
-        assert stage.end() == 0
+        assert supervisor.end() == 0
     assert [client.refused for client in clients] == [[], [], []]
     assert min(client.answered for client in clients) > 12
-    assert len(stage.lives()) == 13
+    assert len(supervisor.lives()) == 13
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hangups_are_heard")
 def test_hundreds_of_clients_wait_while_no_gateway_lives(tmp_path: Path) -> None:
-    with staged(tmp_path, "crash,serve", patience={"first_wait_s": 600.0, "longest_wait_s": 600.0}) as stage:
-        stage.read_until("starting it again in")
-        ways = [socket.create_connection(("127.0.0.1", stage.port), PATIENCE_S) for _ in range(500)]
+    with supervising(
+        tmp_path, "crash,serve", patience={"first_wait_s": 600.0, "longest_wait_s": 600.0}
+    ) as supervisor:
+        supervisor.read_until("starting it again in")
+        ways = [socket.create_connection(("127.0.0.1", supervisor.port), PATIENCE_S) for _ in range(500)]
         for way in ways:
             way.sendall(b"hello")
-        stage.signal(signal.SIGHUP)
+        supervisor.signal(signal.SIGHUP)
         answers = [way.recv(100) for way in ways]
         for way in ways:
             way.close()
 
-    assert answers == [f"{stage.child} hello".encode()] * 500
+    assert answers == [f"{supervisor.child} hello".encode()] * 500
 
 
 # --- the end of a supervisor
@@ -136,13 +144,13 @@ def test_hundreds_of_clients_wait_while_no_gateway_lives(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_when_the_supervisor_is_killed_the_child_ends_and_a_new_one_takes_its_place(tmp_path: Path) -> None:
-    with staged(tmp_path) as first:
+    with supervising(tmp_path) as first:
         first.read_until("serves")
         assert first.ask()[0] == first.child
         orphan = first.child
         first.signal(signal.SIGKILL)
         first.read_until("the supervisor is dead")
-        with staged(tmp_path, port=first.port) as second:
+        with supervising(tmp_path, port=first.port) as second:
             second.read_until("is ready")
 
             assert not is_running(orphan)
@@ -153,15 +161,15 @@ def test_when_the_supervisor_is_killed_the_child_ends_and_a_new_one_takes_its_pl
 @pytest.mark.slow
 def test_a_new_supervisor_waits_for_the_drain_of_an_orphan(tmp_path: Path) -> None:
     (tmp_path / "drain-until").touch()
-    with staged(tmp_path) as first:
+    with supervising(tmp_path) as first:
         first.read_until("serves")
         orphan = first.child
         first.signal(signal.SIGKILL)
         first.read_until("the supervisor is dead")
-        starting: queue.Queue[Stage] = queue.Queue()
+        starting: queue.Queue[SupervisorProcess] = queue.Queue()
 
         def start() -> None:
-            starting.put(Stage(tmp_path, "serve", {}, {"port": first.port}))
+            starting.put(SupervisorProcess(tmp_path, "serve", {}, {"port": first.port}))
 
         thread = threading.Thread(target=start)
         thread.start()
@@ -180,11 +188,11 @@ def test_a_new_supervisor_waits_for_the_drain_of_an_orphan(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_an_orphan_that_never_ends_keeps_its_home(tmp_path: Path) -> None:
     (tmp_path / "drain-until").touch()
-    with staged(tmp_path) as first:
+    with supervising(tmp_path) as first:
         first.read_until("serves")
         first.signal(signal.SIGKILL)
         first.read_until("the supervisor is dead")
-        with staged(tmp_path, port=first.port, patience_s=0.3) as second:
+        with supervising(tmp_path, port=first.port, patience_s=0.3) as second:
             assert second.end() == 2
             assert "still draining" in second.text
             assert "home_in_use" in second.text
@@ -192,9 +200,9 @@ def test_an_orphan_that_never_ends_keeps_its_home(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_second_supervisor_is_refused_and_told_who_is_there(tmp_path: Path) -> None:
-    with staged(tmp_path) as first:
+    with supervising(tmp_path) as first:
         first.read_until("serves")
-        with staged(tmp_path) as second:
+        with supervising(tmp_path) as second:
             assert second.end() == 2
             assert f"home_in_use: process {first.process.pid} holds" in second.text
         assert first.ask_locally()[0] == first.lives()[0]["pid"]
@@ -202,12 +210,12 @@ def test_a_second_supervisor_is_refused_and_told_who_is_there(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_nothing_is_left_of_a_supervisor_that_ended_in_order(tmp_path: Path) -> None:
-    with staged(tmp_path) as stage:
-        stage.read_until("serves")
-        stage.signal(signal.SIGTERM)
+    with supervising(tmp_path) as supervisor:
+        supervisor.read_until("serves")
+        supervisor.signal(signal.SIGTERM)
 
-        assert stage.end() == 0
-        assert list(stage.home.iterdir()) == []
+        assert supervisor.end() == 0
+        assert list(supervisor.home.iterdir()) == []
 
 
 # --- without a supervisor
@@ -215,15 +223,15 @@ def test_nothing_is_left_of_a_supervisor_that_ended_in_order(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_without_a_supervisor_the_process_itself_is_the_gateway(tmp_path: Path) -> None:
-    with staged(tmp_path, is_alone=True) as stage:
-        stage.read_until("serves")
-        assert stage.ask()[0] == stage.ask_locally()[0] == stage.process.pid
-        with staged(tmp_path) as second:  # the home is held all the same
+    with supervising(tmp_path, is_alone=True) as supervisor:
+        supervisor.read_until("serves")
+        assert supervisor.ask()[0] == supervisor.ask_locally()[0] == supervisor.process.pid
+        with supervising(tmp_path) as second:  # the home is held all the same
             assert second.end() == 2
-            assert f"process {stage.process.pid} holds" in second.text
-        stage.signal(signal.SIGUSR1)
+            assert f"process {supervisor.process.pid} holds" in second.text
+        supervisor.signal(signal.SIGUSR1)
 
-        assert stage.end() == 75
+        assert supervisor.end() == 75
 
 
 # --- signals
@@ -231,113 +239,117 @@ def test_without_a_supervisor_the_process_itself_is_the_gateway(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_ctrl_c_reaches_the_supervisor_alone(tmp_path: Path) -> None:
-    with staged(tmp_path) as stage:
-        stage.read_until("serves")
-        os.killpg(stage.process.pid, signal.SIGINT)
+    with supervising(tmp_path) as supervisor:
+        supervisor.read_until("serves")
+        os.killpg(supervisor.process.pid, signal.SIGINT)
 
-        assert stage.end() == 0
-    assert "got SIGTERM" in stage.text
-    assert "got SIGINT" not in stage.text
+        assert supervisor.end() == 0
+    assert "got SIGTERM" in supervisor.text
+    assert "got SIGINT" not in supervisor.text
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hangups_are_heard")
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
 def test_these_signals_restart_the_gateway(tmp_path: Path, number: signal.Signals) -> None:
-    with staged(tmp_path) as stage:
-        stage.read_until("serves")
-        stage.signal(number)
-        stage.read_until(f"got {number.name}")
-        stage.read_until("is ready")
+    with supervising(tmp_path) as supervisor:
+        supervisor.read_until("serves")
+        supervisor.signal(number)
+        supervisor.read_until(f"got {number.name}")
+        supervisor.read_until("is ready")
 
-        assert [life["why"] for life in stage.lives()] == ["start", "restart"]
+        assert [life["why"] for life in supervisor.lives()] == ["start", "restart"]
 
 
 @pytest.mark.slow
 def test_a_supervisor_started_with_nohup_does_not_hear_the_terminal_go(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        stage = Stage(tmp_path, "serve", {}, {})
+        supervisor = SupervisorProcess(tmp_path, "serve", {}, {})
     finally:
         signal.signal(signal.SIGHUP, before)
     try:
-        stage.read_until("serves")
-        stage.signal(signal.SIGHUP)
-        stage.signal(signal.SIGTERM)
+        supervisor.read_until("serves")
+        supervisor.signal(signal.SIGHUP)
+        supervisor.signal(signal.SIGTERM)
 
-        assert stage.end() == 0
-        assert len(stage.lives()) == 1
+        assert supervisor.end() == 0
+        assert len(supervisor.lives()) == 1
     finally:
-        stage.leave()
+        supervisor.leave()
 
 
 @pytest.mark.slow
 def test_a_second_stop_is_passed_on_too(tmp_path: Path) -> None:
-    with staged(tmp_path, "stubborn") as stage:
-        stage.read_until("serves")
-        stage.signal(signal.SIGTERM)
-        stage.read_until("got SIGTERM")
-        stage.signal(signal.SIGINT)
-        stage.read_until("got SIGTERM")
-        os.kill(stage.child, signal.SIGKILL)
+    with supervising(tmp_path, "stubborn") as supervisor:
+        supervisor.read_until("serves")
+        supervisor.signal(signal.SIGTERM)
+        supervisor.read_until("got SIGTERM")
+        supervisor.signal(signal.SIGINT)
+        supervisor.read_until("got SIGTERM")
+        os.kill(supervisor.child, signal.SIGKILL)
 
-        assert stage.end() == 1
+        assert supervisor.end() == 1
 
 
 @pytest.mark.slow
 def test_a_child_that_ignores_the_stop_is_killed_at_the_deadline(tmp_path: Path) -> None:
     terms = {"drain_timeout_s": 0.1}
-    with staged(tmp_path, "stubborn", terms=terms, patience={**QUICK, "drain_slack_s": 0.1}) as stage:
-        stage.read_until("serves")
-        stage.signal(signal.SIGTERM)
+    with supervising(
+        tmp_path, "stubborn", terms=terms, patience={**QUICK, "drain_slack_s": 0.1}
+    ) as supervisor:
+        supervisor.read_until("serves")
+        supervisor.signal(signal.SIGTERM)
 
-        assert stage.end() == 1
-    assert "did not end in time and is killed" in stage.text
-    assert "ended with SIGKILL" in stage.text
+        assert supervisor.end() == 1
+    assert "did not end in time and is killed" in supervisor.text
+    assert "ended with SIGKILL" in supervisor.text
 
 
 @pytest.mark.slow
 def test_a_drain_may_last_as_long_as_the_settings_say_when_it_begins(tmp_path: Path) -> None:
     (tmp_path / "drain-until").touch()
     patience = {**QUICK, "drain_slack_s": 0.0}
-    with staged(tmp_path, terms={"drain_timeout_s": 0.0}, patience=patience) as stage:
-        stage.read_until("serves")
-        (stage.home / "terms.json").write_text('{"drain_timeout_s": 600}')
-        stage.signal(signal.SIGTERM)
-        stage.read_until("drains for 600 s at most")
-        stage.read_until("got SIGTERM")
-        stage.open_gate("drained")
+    with supervising(tmp_path, terms={"drain_timeout_s": 0.0}, patience=patience) as supervisor:
+        supervisor.read_until("serves")
+        (supervisor.home / "terms.json").write_text('{"drain_timeout_s": 600}')
+        supervisor.signal(signal.SIGTERM)
+        supervisor.read_until("drains for 600 s at most")
+        supervisor.read_until("got SIGTERM")
+        supervisor.open_gate("drained")
 
-        assert stage.end() == 0
-    assert "is killed" not in stage.text
+        assert supervisor.end() == 0
+    assert "is killed" not in supervisor.text
 
 
 @pytest.mark.slow
 def test_a_child_that_is_not_yet_able_to_hear_a_stop_ends_all_the_same(tmp_path: Path) -> None:
-    with staged(tmp_path, "boot") as stage:
-        stage.read_until("boots")
-        stage.signal(signal.SIGTERM)
+    with supervising(tmp_path, "boot") as supervisor:
+        supervisor.read_until("boots")
+        supervisor.signal(signal.SIGTERM)
 
-        assert stage.end() == 0
+        assert supervisor.end() == 0
 
 
 @pytest.mark.slow
 def test_a_restart_that_hits_a_booting_child_is_no_crash(tmp_path: Path) -> None:
-    with staged(tmp_path, "boot,serve") as stage:
-        stage.read_until("boots")
-        stage.signal(signal.SIGUSR1)
-        stage.read_until("is ready")
+    with supervising(tmp_path, "boot,serve") as supervisor:
+        supervisor.read_until("boots")
+        supervisor.signal(signal.SIGUSR1)
+        supervisor.read_until("is ready")
 
-        assert (stage.lives()[1]["why"], stage.lives()[1]["crashes"]) == ("restart", 0)
+        assert (supervisor.lives()[1]["why"], supervisor.lives()[1]["crashes"]) == ("restart", 0)
 
 
 @pytest.mark.slow
 def test_a_stop_between_two_lives_is_obeyed_at_once(tmp_path: Path) -> None:
-    with staged(tmp_path, "crash", patience={"first_wait_s": 600.0, "longest_wait_s": 600.0}) as stage:
-        stage.read_until("starting it again in")
-        stage.signal(signal.SIGTERM)
+    with supervising(
+        tmp_path, "crash", patience={"first_wait_s": 600.0, "longest_wait_s": 600.0}
+    ) as supervisor:
+        supervisor.read_until("starting it again in")
+        supervisor.signal(signal.SIGTERM)
 
-        assert stage.end() == 0
+        assert supervisor.end() == 0
 
 
 # --- what exit statuses mean
@@ -345,59 +357,59 @@ def test_a_stop_between_two_lives_is_obeyed_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_gateway_that_was_told_to_stop_ends_its_supervisor(tmp_path: Path) -> None:
-    with staged(tmp_path) as stage:
-        stage.read_until("serves")
-        os.kill(stage.child, signal.SIGTERM)
+    with supervising(tmp_path) as supervisor:
+        supervisor.read_until("serves")
+        os.kill(supervisor.child, signal.SIGTERM)
 
-        assert stage.end() == 0
+        assert supervisor.end() == 0
 
 
 @pytest.mark.slow
 def test_settings_that_are_unusable_at_the_first_start_end_the_supervisor(tmp_path: Path) -> None:
-    with staged(tmp_path, "unusable") as stage:
-        assert stage.end() == 78
-        assert "invalid settings" in stage.text
-        assert len(stage.lives()) == 1
+    with supervising(tmp_path, "unusable") as supervisor:
+        assert supervisor.end() == 78
+        assert "invalid settings" in supervisor.text
+        assert len(supervisor.lives()) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("hangups_are_heard")
 def test_settings_that_become_unusable_are_tried_again_and_are_no_crash(tmp_path: Path) -> None:
-    with staged(tmp_path, "serve,unusable,unusable,serve") as stage:
-        stage.read_until("is ready")
-        stage.signal(signal.SIGHUP)
-        stage.read_until("next attempt")
-        stage.read_until("is ready")
+    with supervising(tmp_path, "serve,unusable,unusable,serve") as supervisor:
+        supervisor.read_until("is ready")
+        supervisor.signal(signal.SIGHUP)
+        supervisor.read_until("next attempt")
+        supervisor.read_until("is ready")
 
-        assert [life["crashes"] for life in stage.lives()] == [0, 0, 0, 0]
+        assert [life["crashes"] for life in supervisor.lives()] == [0, 0, 0, 0]
 
 
 @pytest.mark.slow
 def test_restarts_before_the_gateway_was_ready_do_not_count_as_crashes(tmp_path: Path) -> None:
-    with staged(tmp_path, ",".join(["restart"] * 7 + ["serve"])) as stage:
-        stage.read_until("is ready")
+    with supervising(tmp_path, ",".join(["restart"] * 7 + ["serve"])) as supervisor:
+        supervisor.read_until("is ready")
 
-        assert stage.lives()[-1]["crashes"] == 0
-        assert not stage.lives()[-1]["holds_resumes"]
+        assert supervisor.lives()[-1]["crashes"] == 0
+        assert not supervisor.lives()[-1]["holds_resumes"]
 
 
 @pytest.mark.slow
 def test_a_ledger_that_is_away_at_the_start_is_no_crash_however_often_it_is_tried(tmp_path: Path) -> None:
-    with staged(tmp_path, ",".join(["away"] * 7 + ["serve"])) as stage:
-        stage.read_until("is ready")
+    with supervising(tmp_path, ",".join(["away"] * 7 + ["serve"])) as supervisor:
+        supervisor.read_until("is ready")
 
-        assert {life["crashes"] for life in stage.lives()} == {0}
-        assert not stage.lives()[-1]["holds_resumes"]
+        assert {life["crashes"] for life in supervisor.lives()} == {0}
+        assert not supervisor.lives()[-1]["holds_resumes"]
 
 
 @pytest.mark.slow
 def test_a_child_that_cannot_even_be_started_is_tried_again(tmp_path: Path) -> None:
-    with staged(tmp_path, command=["/nowhere/python"]) as stage:
-        stage.read_until("cannot be started")
-        stage.read_until("cannot be started")
-        stage.signal(signal.SIGTERM)
+    with supervising(tmp_path, command=["/nowhere/python"]) as supervisor:
+        supervisor.read_until("cannot be started")
+        supervisor.read_until("cannot be started")
+        supervisor.signal(signal.SIGTERM)
 
-        assert stage.end() == 0
+        assert supervisor.end() == 0
 
 
 # --- the breaker
@@ -406,12 +418,12 @@ def test_a_child_that_cannot_even_be_started_is_tried_again(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_crash_loop_holds_resumes_until_a_life_was_healthy(tmp_path: Path) -> None:
     ways = ["crash", "kill", "crash", "crash", "crash", "serve", "healthy", "serve"]
-    with staged(tmp_path, ",".join(ways)) as stage:
+    with supervising(tmp_path, ",".join(ways)) as supervisor:
         for _ in range(2):
-            stage.read_until("the gateway is ready, resumes are held")
-            stage.signal(signal.SIGUSR1)
-        stage.read_until("the gateway is ready\n")
-        lives = stage.lives()
+            supervisor.read_until("the gateway is ready, resumes are held")
+            supervisor.signal(signal.SIGUSR1)
+        supervisor.read_until("the gateway is ready\n")
+        lives = supervisor.lives()
 
     assert [life["crashes"] for life in lives] == [0, 1, 2, 3, 4, 5, 5, 0]
     assert [life["holds_resumes"] for life in lives] == [False] * 5 + [True, True, False]
@@ -421,11 +433,11 @@ def test_a_crash_loop_holds_resumes_until_a_life_was_healthy(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_crashes_with_a_restart_in_good_order_between_them_are_not_in_a_row(tmp_path: Path) -> None:
     ways = ["crash", "crash", "crash", "crash", "serve", "crash", "serve"]
-    with staged(tmp_path, ",".join(ways)) as stage:
-        stage.read_until("the gateway is ready")
-        stage.signal(signal.SIGUSR1)
-        stage.read_until("the gateway is ready\n")
-        lives = stage.lives()
+    with supervising(tmp_path, ",".join(ways)) as supervisor:
+        supervisor.read_until("the gateway is ready")
+        supervisor.signal(signal.SIGUSR1)
+        supervisor.read_until("the gateway is ready\n")
+        lives = supervisor.lives()
 
     assert [life["crashes"] for life in lives] == [0, 1, 2, 3, 4, 0, 1]
     assert not any(life["holds_resumes"] for life in lives)
@@ -437,24 +449,24 @@ def test_crashes_with_a_restart_in_good_order_between_them_are_not_in_a_row(tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["hang", "late", "mute"])
 def test_a_child_that_says_nothing_is_ended_and_replaced(tmp_path: Path, way: str) -> None:
-    with staged(tmp_path, f"{way},serve", patience=STUCK) as stage:
-        stage.read_until("it is stuck")
-        stage.read_until("crashed (it was stuck)")
-        stage.read_until("is ready")
+    with supervising(tmp_path, f"{way},serve", patience=STUCK) as supervisor:
+        supervisor.read_until("it is stuck")
+        supervisor.read_until("crashed (it was stuck)")
+        supervisor.read_until("is ready")
 
-        assert (stage.lives()[1]["why"], stage.lives()[1]["crashes"]) == ("crash: it was stuck", 1)
-        assert not is_running(stage.lives()[0]["pid"])
+        assert (supervisor.lives()[1]["why"], supervisor.lives()[1]["crashes"]) == ("crash: it was stuck", 1)
+        assert not is_running(supervisor.lives()[0]["pid"])
 
 
 @pytest.mark.slow
 def test_a_frozen_child_is_replaced(tmp_path: Path) -> None:
-    with staged(tmp_path, patience=STUCK) as stage:
-        stage.read_until("serves")
-        os.kill(stage.child, signal.SIGSTOP)
-        stage.read_until("crashed (it was stuck)")
-        stage.read_until("is ready")
+    with supervising(tmp_path, patience=STUCK) as supervisor:
+        supervisor.read_until("serves")
+        os.kill(supervisor.child, signal.SIGSTOP)
+        supervisor.read_until("crashed (it was stuck)")
+        supervisor.read_until("is ready")
 
-        assert stage.ask()[0] == stage.lives()[1]["pid"]
+        assert supervisor.ask()[0] == supervisor.lives()[1]["pid"]
 
 
 class Watch:
@@ -507,12 +519,12 @@ def test_a_supervisor_that_stood_still_itself_gives_its_child_another_chance(wat
 
 
 @pytest.mark.slow
-def test_words_that_nobody_understands_are_passed_over(tmp_path: Path) -> None:
-    with staged(tmp_path, "babble") as stage:
-        stage.read_until("cannot be read")
-        stage.read_until("is ready")
+def test_words_that_are_not_understood_are_passed_over(tmp_path: Path) -> None:
+    with supervising(tmp_path, "babble") as supervisor:
+        supervisor.read_until("cannot be read")
+        supervisor.read_until("is ready")
 
-        assert stage.ask()[0] == stage.child
+        assert supervisor.ask()[0] == supervisor.child
 
 
 # --- as pid 1
@@ -521,17 +533,17 @@ def test_words_that_nobody_understands_are_passed_over(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 def test_orphans_that_are_left_to_it_are_reaped(tmp_path: Path) -> None:
-    with staged(tmp_path, "orphan,serve", is_reaper=True) as stage:
-        stage.read_until("serves")
-        orphan = int(stage.text.partition("orphan ")[2].split()[0])
+    with supervising(tmp_path, "orphan,serve", is_reaper=True) as supervisor:
+        supervisor.read_until("serves")
+        orphan = int(supervisor.text.partition("orphan ")[2].split()[0])
         watch = os.pidfd_open(orphan)
-        stage.open_gate("orphan-may-end")
+        supervisor.open_gate("orphan-may-end")
         assert select.select([watch], [], [], PATIENCE_S)[0]
         os.close(watch)
         # A round that begins after its end reaps it.
-        stage.signal(signal.SIGUSR1)
-        stage.read_until("got SIGUSR1")
-        stage.read_until("is ready")
+        supervisor.signal(signal.SIGUSR1)
+        supervisor.read_until("got SIGUSR1")
+        supervisor.read_until("is ready")
 
         assert not Path(f"/proc/{orphan}").exists()
 
@@ -551,22 +563,22 @@ def children_of(pid: int) -> list[int]:
 def test_as_the_first_process_of_a_container_it_hears_signals_and_reaps(tmp_path: Path) -> None:
     if not can_unshare():
         pytest.skip("this machine allows no namespaces")
-    with staged(tmp_path, "orphan,serve", wrapper=CONTAINER) as stage:
-        stage.read_until("serves")
-        (first,) = children_of(stage.process.pid)
+    with supervising(tmp_path, "orphan,serve", wrapper=CONTAINER) as supervisor:
+        supervisor.read_until("serves")
+        (first,) = children_of(supervisor.process.pid)
         orphans = [pid for pid in children_of(first) if is_orphan(pid)]
         assert len(orphans) == 1
         watch = os.pidfd_open(orphans[0])
-        stage.open_gate("orphan-may-end")
+        supervisor.open_gate("orphan-may-end")
         assert select.select([watch], [], [], PATIENCE_S)[0]
         os.close(watch)
         os.kill(first, signal.SIGUSR1)
-        stage.read_until("got SIGUSR1")
-        stage.read_until("is ready")
+        supervisor.read_until("got SIGUSR1")
+        supervisor.read_until("is ready")
         assert len(children_of(first)) == 1
         os.kill(first, signal.SIGTERM)
 
-        assert stage.end() == 0
+        assert supervisor.end() == 0
 
 
 def is_orphan(pid: int) -> bool:
@@ -578,7 +590,7 @@ def is_orphan(pid: int) -> bool:
 
 
 class Webhook:
-    """Somebody who is told."""
+    """A receiver that is told."""
 
     def __init__(self) -> None:
         self.told: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -618,41 +630,41 @@ def webhook() -> Iterator[Webhook]:
 def test_an_absence_is_told_once_and_its_end_once(tmp_path: Path) -> None:
     with webhook() as hook:
         terms = {"alert_urls": [hook.url], "alert_after_s": 0.3}
-        with staged(tmp_path, "crash,crash,gate", terms=terms) as stage:
+        with supervising(tmp_path, "crash,crash,gate", terms=terms) as supervisor:
             gone = hook.told.get(timeout=PATIENCE_S)
-            stage.read_until("waits")
-            stage.open_gate("may-be-ready")
+            supervisor.read_until("waits")
+            supervisor.open_gate("may-be-ready")
             back = hook.told.get(timeout=PATIENCE_S)
-            stage.signal(signal.SIGTERM)
-            assert stage.end() == 0
+            supervisor.signal(signal.SIGTERM)
+            assert supervisor.end() == 0
 
         assert hook.told.empty()
     assert (gone["title"], gone["type"]) == ("Holdfast: The gateway is not back", "failure")
     assert (back["title"], back["type"]) == ("Holdfast: The gateway is back", "success")
-    assert stage.text.count("The gateway is not back.") == 1
-    assert stage.text.count("The gateway is back.") == 1
-    assert "hunter22" not in stage.text
-    assert str(stage.home) in gone["message"]
+    assert supervisor.text.count("The gateway is not back.") == 1
+    assert supervisor.text.count("The gateway is back.") == 1
+    assert "hunter22" not in supervisor.text
+    assert str(supervisor.home) in gone["message"]
 
 
 @pytest.mark.slow
 def test_an_alert_without_urls_is_in_the_log(tmp_path: Path) -> None:
-    with staged(tmp_path, "gate", terms={"alert_after_s": 0.1}) as stage:
-        stage.read_until("The gateway is not back. It has not served for 0 s (start).")
-        stage.open_gate("may-be-ready")
-        stage.read_until("The gateway is back.")
+    with supervising(tmp_path, "gate", terms={"alert_after_s": 0.1}) as supervisor:
+        supervisor.read_until("The gateway is not back. It has not served for 0 s (start).")
+        supervisor.open_gate("may-be-ready")
+        supervisor.read_until("The gateway is back.")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("url", ["nothing://that/is/known", "json://127.0.0.1:9/nobody-there"])
-def test_an_alert_that_nobody_takes_is_in_the_log_without_its_address(tmp_path: Path, url: str) -> None:
-    with staged(tmp_path, "boot", terms={"alert_urls": [url], "alert_after_s": 0.0}) as stage:
-        stage.read_until("alert_urls[0]")
-        stage.read_until("an alert did not reach all of alert_urls (exit status 1)")
-        stage.signal(signal.SIGTERM)
+def test_an_alert_that_no_receiver_takes_is_in_the_log_without_its_address(tmp_path: Path, url: str) -> None:
+    with supervising(tmp_path, "boot", terms={"alert_urls": [url], "alert_after_s": 0.0}) as supervisor:
+        supervisor.read_until("alert_urls[0]")
+        supervisor.read_until("an alert did not reach all of alert_urls (exit status 1)")
+        supervisor.signal(signal.SIGTERM)
 
-        assert stage.end() == 0
-    assert url not in stage.text
+        assert supervisor.end() == 0
+    assert url not in supervisor.text
 
 
 @pytest.mark.slow
@@ -660,8 +672,10 @@ def test_an_alert_that_hangs_is_ended(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"json://127.0.0.1:{silent.getsockname()[1]}/"
         terms = {"alert_urls": [url], "alert_after_s": 0.0}
-        with staged(tmp_path, "boot", terms=terms, patience={**QUICK, "alert_timeout_s": 0.2}) as stage:
-            stage.read_until("an alert did not reach all of alert_urls (SIGKILL)")
+        with supervising(
+            tmp_path, "boot", terms=terms, patience={**QUICK, "alert_timeout_s": 0.2}
+        ) as supervisor:
+            supervisor.read_until("an alert did not reach all of alert_urls (SIGKILL)")
 
 
 # --- size

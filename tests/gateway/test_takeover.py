@@ -1,5 +1,5 @@
 """One of two gateways on a server is killed: the other takes over as soon as its lease has lapsed, and tells
-whoever must be told; once, also when the dead one comes back or the survivor dies of it."""
+the people who must be told; once, also when the dead one comes back or the survivor dies of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.store.verify import scan
 from tests.channels.receiver import Receiver
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.gateway.fleet import PATIENCE_S, Fleet, fleet, kill
-from tests.gateway.test_two_gateways import Field, field, until
+from tests.gateway.test_two_gateways import LedgerOfBoth, ledger_of_both, until
 from tests.gateway.two_gateway_agents import BEDS, WAITS
 from tests.servers import PostgresServer
 
@@ -45,7 +45,7 @@ SCHEDULING = timedelta(seconds=2.5)
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "gate"
-    monkeypatch.setenv("FIELD_GATE", str(path))
+    monkeypatch.setenv("GATE_FILE", str(path))
     return path
 
 
@@ -91,24 +91,24 @@ def kill_for_good(one: Fleet) -> None:
     one.supervisor.wait()
 
 
-def until_almost_lapsed(found: Field, lost: dict[str, RunRecord]) -> None:
+def until_almost_lapsed(found: LedgerOfBoth, lost: dict[str, RunRecord]) -> None:
     """Until the first lease of the dead ends so soon that a gateway which starts now meets the survivor."""
     first = min(one.lease_until for one in lost.values() if one.lease_until is not None)
     until(lambda: found.store.clock.now() >= first - STARTING, "its leases do not end")
 
 
-def carried(found: Field) -> list[RunRecord]:
+def carried(found: LedgerOfBoth) -> list[RunRecord]:
     return [one for one in found.runs() if one.status is RunStatus.RUNNING]
 
 
 @pytest.mark.parametrize("who", ["nobody", "the dead one", "the survivor"])
-def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whoever_comes_back(
+def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whichever_gateway_comes_back(
     tmp_path: Path, gate: Path, postgres_server: PostgresServer, who: str
 ) -> None:
     url = postgres_server.create_database()
     with (
         Receiver().listening() as receiver,
-        field(url) as found,
+        ledger_of_both(url) as found,
         opened(tmp_path / "a", receiver, url) as a,
     ):
         found.prepare()
@@ -129,7 +129,7 @@ def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whoever_
                 a.start()
                 a.until_ready()
             if who == "the survivor":
-                until(lambda: restarts(found) != [], "nobody takes over", b)
+                until(lambda: restarts(found) != [], "no gateway takes over", b)
                 b.kill_gateway()
                 b.until_ready(unless_boot=boot)
             until(lambda: is_taken_over(found, lost), "it was not taken over", a, b)
@@ -149,19 +149,19 @@ def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whoever_
         check(found, receiver, lost, most=2 if who == "the survivor" else 1)
 
 
-def is_busy(found: Field) -> bool:
+def is_busy(found: LedgerOfBoth) -> bool:
     """Those who talk have sown their first bed, and the child has begun."""
     steps = found.store.read_now(lambda tx: [step_from_row(row, tx.sealing) for row in scan(tx, "steps", 4)])
     sown = found.store.read_now(lambda tx: scan(tx, "effects", 6))
     return any(one.name == "sprout" for one in steps) and len(list(sown)) >= len(PEERS)
 
 
-def tasks_of(found: Field, runs: dict[str, RunRecord]) -> set[str]:
+def tasks_of(found: LedgerOfBoth, runs: dict[str, RunRecord]) -> set[str]:
     goals = {one.id: one.goal for one in found.tasks()}
     return {goals[one.task_id] for one in runs.values()}
 
 
-def is_taken_over(found: Field, lost: dict[str, RunRecord]) -> bool:
+def is_taken_over(found: LedgerOfBoth, lost: dict[str, RunRecord]) -> bool:
     """Whether all of it is carried again, by runs that follow up: also by the second one, when the first was
     on its way already while its gateway was killed."""
     runs, again = {one.id: one for one in found.runs()}, set()
@@ -185,18 +185,18 @@ def active(crashes: list[Restart]) -> list[ActiveSession]:
     return [one for crash in crashes for one in crash.manifest.active_sessions]
 
 
-def restarts(found: Field) -> list[Any]:
+def restarts(found: LedgerOfBoth) -> list[Any]:
     return found.store.read_now(lambda tx: tx.restarts.page())
 
 
-def has_delivered(found: Field) -> bool:
+def has_delivered(found: LedgerOfBoth) -> bool:
     owed = found.store.read_now(
         lambda tx: [delivery_from_row(row, tx.sealing) for row in scan(tx, "deliveries", 1)]
     )
     return all(one.status is DeliveryStatus.DELIVERED for one in owed)
 
 
-def assert_taken_over_when_the_lease_had_lapsed(found: Field, lost: dict[str, RunRecord]) -> None:
+def assert_taken_over_when_the_lease_had_lapsed(found: LedgerOfBoth, lost: dict[str, RunRecord]) -> None:
     """By the times in the ledger, which all have one clock: the lease as its holder left it, and the
     follow-up run."""
     follow_ups = [one for one in found.runs() if one.resumes_run_id in lost]
@@ -210,7 +210,7 @@ def assert_taken_over_when_the_lease_had_lapsed(found: Field, lost: dict[str, Ru
         assert timedelta(0) <= late <= SCHEDULING
 
 
-def check(found: Field, receiver: Receiver, lost: dict[str, RunRecord], most: int) -> None:
+def check(found: LedgerOfBoth, receiver: Receiver, lost: dict[str, RunRecord], most: int) -> None:
     """For each interruption one notice and one message to the parent; each answer once."""
     crashes = [one for one in restarts(found) if one.manifest.reason == "crash"]
     assert {one.status for one in crashes} == {RestartStatus.RECOVERED}

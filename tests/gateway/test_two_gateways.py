@@ -63,7 +63,7 @@ def settings() -> dict[str, Any]:
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "gate"
-    monkeypatch.setenv("FIELD_GATE", str(path))
+    monkeypatch.setenv("GATE_FILE", str(path))
     return path
 
 
@@ -119,7 +119,7 @@ def test_after_a_first_without_a_supervisor_a_second_is_refused_with_its_pid(
         assert f"process {first.pid} holds" in json.loads(second.stdout)["error"]["message"]
         first.send_signal(signal.SIGTERM)
         assert first.wait(PATIENCE_S) == 0
-        # A free home takes whoever comes next.
+        # A free home takes the gateway that comes next.
         with fleet(one.home, settings=settings()) as next_one:
             next_one.until_ready()
             assert next_one.stop() == 0
@@ -209,7 +209,9 @@ class Poster:
 
     def until_more(self, number: int) -> None:
         wanted = self.count + number
-        until(lambda: self.count >= wanted or self.problem is not None, "nobody is acknowledged", self._fleet)
+        until(
+            lambda: self.count >= wanted or self.problem is not None, "no client is acknowledged", self._fleet
+        )
 
 
 def insist(one: Fleet, key: str, text: str) -> None:
@@ -237,8 +239,8 @@ def until(is_so: Callable[[], bool], what: str, *fleets: Fleet) -> None:
         time.sleep(0.05)
 
 
-class Field:
-    """The ledger behind both gateways, as somebody sees it who asks none of them."""
+class LedgerOfBoth:
+    """The ledger behind both gateways, as a reader sees it that asks none of them."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -281,16 +283,16 @@ def is_answered(message: Message) -> bool:
 
 
 @contextlib.contextmanager
-def field(url: str) -> Iterator[Field]:
+def ledger_of_both(url: str) -> Iterator[LedgerOfBoth]:
     store = app.open_store(url, clock=SystemClock())
     try:
-        yield Field(store)
+        yield LedgerOfBoth(store)
     finally:
         store.close()
 
 
-def check(found: Field, posted: dict[str, list[list[str]]]) -> None:
-    """From the ledger and from the rows that the agents left, from nobody's memory."""
+def check(found: LedgerOfBoth, posted: dict[str, list[list[str]]]) -> None:
+    """From the ledger and from the rows that the agents left, not from the memory of a process."""
     messages = sorted(found.messages(), key=lambda one: one.position)
     asked = [one for one in messages if one.role is Role.USER]
     assert {one.status for one in asked} == {MessageStatus.ANSWERED}
@@ -331,7 +333,7 @@ def check_one_at_a_time(tasks: list[Task]) -> None:
 
 
 def check_late_writes(tx: Tx) -> None:
-    """What was rescued from somebody who may yet wake up has nothing of his that is younger than its
+    """What was rescued from a gateway that may yet wake up has nothing of his that is younger than its
     follow-up: that was created after the rescue had committed, and the fence lets in nothing after it."""
     followed = {
         one.run_id: tx.runs.get(one.resumed_run_id).created_at
@@ -353,7 +355,7 @@ def merged(*posters: Poster, more: dict[str, list[str]]) -> dict[str, list[list[
     return found
 
 
-def post_gated(one: Fleet, found: Field, *agents: str) -> dict[str, list[str]]:
+def post_gated(one: Fleet, found: LedgerOfBoth, *agents: str) -> dict[str, list[str]]:
     """Messages whose runs stand at the gate, and have done something before."""
     names = agents or [f"s{number}" for number in range(AGENTS)]
     posted = {
@@ -374,7 +376,7 @@ def test_two_homes_may_share_one_file_and_each_goes_on_with_what_the_other_left(
 ) -> None:
     """The lock is on the home; the store permits several processes, and so do the boots beside the file."""
     url = f"sqlite:///{tmp_path / 'shared' / 'ledger.db'}"
-    with field(url) as found:
+    with ledger_of_both(url) as found:
         found.prepare()
         with fleet(tmp_path / "a", settings=settings(), store=url) as a:
             a.until_ready()
@@ -399,7 +401,7 @@ def test_two_homes_may_share_one_file_and_each_goes_on_with_what_the_other_left(
                 a.supervisor.send_signal(signal.SIGCONT)
                 a.until_ready()
                 to_a.until_more(MANY)
-            # Now the other one has died, with its supervisor, and nobody starts it again.
+            # Now the other one has died, with its supervisor, and no process starts it again.
             until(lambda: found.unanswered() == [], "not everything was answered", a, b)
             assert a.stop() == 0
         check(found, merged(to_a, to_b, more=more))
@@ -445,7 +447,7 @@ def test_one_of_two_on_a_server_is_out_for_a_while_and_everything_is_done_once(
     tmp_path: Path, gate: Path, postgres_server: PostgresServer, kind: str
 ) -> None:
     url = postgres_server.create_database()
-    with field(url) as found, proxy(postgres_server) as way:
+    with ledger_of_both(url) as found, proxy(postgres_server) as way:
         found.prepare()
         with fleet(tmp_path / "a", settings=settings(), store=way.url(url), lease=LEASE) as a:
             a.until_ready()

@@ -14,7 +14,7 @@ from tests.gateway.test_stubborn import Asked
 pytestmark = pytest.mark.slow
 
 ECHO = {"callable": "tests.gateway.hostile_agents:echo"}
-ASKER = {"callable": "tests.gateway.askers:asker"}
+ASKER = {"callable": "tests.gateway.asking_agent:asker"}
 
 
 @pytest.fixture

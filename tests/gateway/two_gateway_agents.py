@@ -11,12 +11,12 @@ import holdfast as hf
 from holdfast.core.message import Envelope
 
 BEDS = 3
-# Whoever says this is answered when the gate is open.
+# A person who says this is answered when the gate is open.
 WAITS = "wait"
 
 
 def gate() -> Path:
-    return Path(os.environ["FIELD_GATE"])
+    return Path(os.environ["GATE_FILE"])
 
 
 @hf.transactional
@@ -27,7 +27,7 @@ def sow(tx: hf.Transaction, message_id: str, bed: str) -> None:
 
 
 def stand_at_the_gate() -> None:
-    """In a thread, which nobody can cancel: it goes on when its process wakes, however late that is."""
+    """In a thread, which cannot be cancelled: it goes on when its process wakes, however late that is."""
     while not gate().exists():
         time.sleep(0.02)
 

@@ -41,10 +41,14 @@ FROZEN = {
     "sqlite": {
         1: "e0585d12fa2360c826a072d600e2274f46c022b00c9dbc72bf7016132cc7e02f",
         2: "b524d73fb305879994e6af095c850886d9760581b0fae3c55c5ecad1f5c053db",
+        3: "890515ca27c7d85e185973696d3f60ee697dd8742b2bbdd07e1322dbfc7686ba",
+        4: "371c6aa568b5cb663e25aa1bb275d82f075ecd49dcd9fdecba4258c1a4999774",
     },
     "postgres": {
         1: "18a3c71cdf5cbbefab7cf326c24332638b40bfd844c2387045ceed5a59b5069f",
         2: "596ef6a8cb857a21e333fabdd41818bda0d81d5416f71e6189a229deb4e73ef0",
+        3: "0a5851bd36c9affcdd494ce24b76aad3bdc102fcf3b5956cb9245e07a47f4543",
+        4: "371c6aa568b5cb663e25aa1bb275d82f075ecd49dcd9fdecba4258c1a4999774",
     },
 }
 

@@ -28,9 +28,9 @@ from holdfast.testing import FakeClock
 from tests.builders import START
 from tests.engine.stage import Stage
 from tests.gateway.chats import GROUP, KEY, Chat
-from tests.runtimes import speakers
+from tests.runtimes import sample_agents
 
-HERE = "tests.runtimes.speakers"
+HERE = "tests.runtimes.sample_agents"
 PYTHON = [sys.executable, "-c"]
 SEED = SeedContext(
     checkpoint_id=CheckpointId("ckpt_1"),
@@ -49,7 +49,7 @@ SEED = SeedContext(
 
 @pytest.fixture
 def stage(store: Store, clock: FakeClock, tmp_path: Path) -> Iterator[Stage]:
-    speakers.calls.clear()
+    sample_agents.calls.clear()
     stage = Stage(store, clock, tmp_path / "boots")
     yield stage
     stage.kill()
@@ -145,7 +145,7 @@ async def test_what_is_said_to_an_agent_and_by_it_stays_as_it_was_also_on_its_ch
 async def test_an_agent_that_raises_is_tried_three_times(stage: Stage, tmp_path: Path) -> None:
     (said,) = await ask(stage, tmp_path, callable=f"{HERE}:fail")
 
-    assert speakers.calls == ["Tides?"] * 3
+    assert sample_agents.calls == ["Tides?"] * 3
     assert said.startswith("system: ")
 
 
@@ -156,7 +156,7 @@ async def test_what_its_author_declared_of_a_task_holds_for_the_agent() -> None:
 
     assert definition.name == "agent.scholar"
     assert definition.attempts == 2
-    assert definition.timeout == speakers.research.timeout
+    assert definition.timeout == sample_agents.research.timeout
 
 
 def test_the_settings_own_limit_comes_first() -> None:
@@ -175,7 +175,7 @@ async def test_an_interrupted_agent_goes_on_from_its_last_step(stage: Stage, tmp
 
     await chat.talk()
 
-    assert speakers.calls == ["look 1", "look 2", "look 3"]
+    assert sample_agents.calls == ["look 1", "look 2", "look 3"]
     assert await chat.answers() == ["Tides?, note 1, note 2, note 3"]
 
 
@@ -213,17 +213,17 @@ async def test_a_command_reads_the_text_and_its_output_is_the_answer(stage: Stag
     ]
 
 
-async def test_a_command_that_does_not_read_harms_nobody(stage: Stage, tmp_path: Path) -> None:
+async def test_a_command_that_does_not_read_does_no_harm(stage: Stage, tmp_path: Path) -> None:
     assert await ask(stage, tmp_path, text="x" * 200_000, command=["echo", "done"]) == ["agent: done"]
 
 
 async def test_a_command_knows_the_session_and_gets_only_what_is_passed_of_our_secrets(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OUR_KEY", "the value that nobody stores")
+    monkeypatch.setenv("OUR_KEY", "the value that is not stored")
     monkeypatch.setenv("HOLDFAST_TOKEN", "0" * 64)
     code = (
-        "import os; print(os.environ['THEIR_KEY'] == 'the value that nobody stores',"
+        "import os; print(os.environ['THEIR_KEY'] == 'the value that is not stored',"
         " os.environ.get('HOLDFAST_TOKEN'), os.environ['HOLDFAST_SESSION_KEY'], os.environ['HOLDFAST_PEER'])"
     )
 
@@ -428,7 +428,7 @@ def test_a_model_that_would_not_survive_a_restart_is_refused(models: str, name: 
 async def test_a_command_of_unknown_outcome_waits_for_a_person_and_then_the_session_goes_on(
     stage: Stage, tmp_path: Path
 ) -> None:
-    """The witness was killed, too: nobody may begin the command a second time."""
+    """The witness was killed, too: no run may begin the command a second time."""
     script = "kill -9 $PPID; sleep 60"
     chat = await chat_with(stage, tmp_path, command=["sh", "-c", script])
     asked = await chat.say("do it")

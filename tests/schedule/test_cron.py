@@ -1,4 +1,4 @@
-"""Schedules: each occurrence once, whoever looks; what was missed is caught up or written down."""
+"""Schedules: each occurrence once, whichever gateway looks; what was missed is caught up or written down."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_an_occurrence_fires_once_and_posts_its_prompt(store: Store, clock
     assert kinds.count(EventKind.SCHEDULE_FIRED) == 1
 
 
-async def test_after_a_time_without_anybody_the_latest_fires_and_the_others_are_missed(
+async def test_after_a_time_without_a_gateway_the_latest_fires_and_the_others_are_missed(
     store: Store, clock: FakeClock
 ) -> None:
     await cron(store, clock).run_once()
@@ -111,7 +111,7 @@ async def test_what_was_missed_more_than_a_day_ago_does_not_fire(store: Store, c
     assert [one.status for one in firings(store, "weekly")] == [FiringStatus.MISSED]
 
 
-async def test_a_year_without_anybody_is_caught_up_at_once(store: Store, clock: FakeClock) -> None:
+async def test_a_year_without_a_gateway_is_caught_up_at_once(store: Store, clock: FakeClock) -> None:
     service = cron(store, clock, minutely=a_schedule(cron="* * * * *"))
     await service.run_once()
     clock.advance(days=365)
@@ -217,7 +217,7 @@ async def test_a_schedule_that_another_gateway_fires_for_another_session_says_th
     assert "hourly fired for agent:scholar:cron-hourly" in told[0]
 
 
-async def test_a_schedule_that_was_moved_to_another_session_complains_of_nobody(
+async def test_a_schedule_that_was_moved_to_another_session_complains_of_no_one(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     service = cron(store, clock)
@@ -477,7 +477,7 @@ async def test_a_ledger_that_is_away_ends_the_pass(
         await service.run_once()
 
 
-async def test_a_beginning_that_nobody_can_read_is_now(store: Store, clock: FakeClock) -> None:
+async def test_a_beginning_that_cannot_be_read_is_now(store: Store, clock: FakeClock) -> None:
     store.write_now(lambda tx: tx.boots.set_fact("schedule hourly", "{"))
     service = cron(store, clock)
     await service.run_once()
@@ -561,10 +561,10 @@ async def test_a_firing_is_running_while_its_task_is_and_done_with_its_answer(
     (done,) = firings(store)
     assert (done.status, done.task_id) == (FiringStatus.DONE, running.task_id)
     assert await chat.answers(KEY) == ["high"]
-    assert due_by(store, later(days=365)) == [], "nobody listens there"
+    assert due_by(store, later(days=365)) == [], "no gateway listens there"
 
 
-async def test_what_a_schedule_asked_for_is_told_to_whoever_speaks_in_the_session(
+async def test_what_a_schedule_asked_for_is_told_to_the_person_who_speaks_in_the_session(
     chat: Chat, store: Store
 ) -> None:
     await chat.begin()

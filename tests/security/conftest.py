@@ -9,7 +9,7 @@ import pytest
 
 from tests.api.stand_in import House, a_house
 from tests.conftest import quick_directory
-from tests.engine.loops import run_coroutine_test
+from tests.engine.coroutine_tests import run_coroutine_test
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,15 +20,15 @@ from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.engine.stage import Stage
 from tests.gateway.chats import Chat
-from tests.runtimes import speakers
+from tests.runtimes import sample_agents
 
 VICTIM = "agent:scholar:victim"
 CANARY = "the garden gate opens with 4711"
 
 
 async def chat_with_victim(store: Store, clock: FakeClock, tmp_path: Path) -> tuple[Chat, str]:
-    speakers.calls.clear()
-    config = Config(agents={"scholar": AgentSettings(callable="tests.runtimes.speakers:shout")})
+    sample_agents.calls.clear()
+    config = Config(agents={"scholar": AgentSettings(callable="tests.runtimes.sample_agents:shout")})
     chat = await Chat(Stage(store, clock, tmp_path / "boots"), *definitions(config, home=tmp_path)).begin()
     message = await chat.say(CANARY, key=VICTIM, origin=Origin(channel="hook", peer="ada"))
     return chat, message.id
@@ -64,7 +64,7 @@ async def test_a_task_that_the_inbox_did_not_make_hears_and_says_nothing(
         await chat.stage.settle()
         clock.advance(minutes=1)
 
-    assert speakers.calls == []
+    assert sample_agents.calls == []
     (only,) = await chat.inbox.messages(VICTIM)
     assert (only.role, only.status) == (Role.USER, MessageStatus.QUEUED)
     (task,) = store.read_now(lambda tx: tx.tasks.page(limit=5))
@@ -85,7 +85,7 @@ async def test_a_task_of_one_session_cannot_name_a_message_of_another(
         await chat.stage.settle()
         clock.advance(minutes=1)
 
-    assert speakers.calls == []
+    assert sample_agents.calls == []
     chat.stage.kill()
 
 

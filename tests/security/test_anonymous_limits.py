@@ -18,8 +18,8 @@ from holdfast.api.anonymous_limits import BodyBudget, RefusalLog, WaitingRoom
 from holdfast.api.rpc import RpcError
 from holdfast.config.sections import GatewaySettings
 from tests.api.stand_in import TOKEN, Client, House, a_house
-from tests.security.hooked import hooked_house
 from tests.security.raw_http import ask, connected, head, said, signature_line, status_of
+from tests.security.webhook_server import webhook_house
 
 pytestmark = pytest.mark.slow
 
@@ -158,7 +158,7 @@ ASKS_FIRST = "Expect: 100-continue"
 
 @pytest.fixture
 def hooked(home: Path) -> Iterator[House]:
-    with hooked_house(home) as house:
+    with webhook_house(home) as house:
         yield house
 
 
@@ -209,7 +209,7 @@ def test_all_unauthenticated_bodies_together_have_one_budget(
     body = b" " * 1000
     begun = head("/channels/hook", "Content-Length: 1001", signature_line(body), token=None) + body
     whole = head("/channels/hook", "Content-Length: 1000", signature_line(body), token=None) + body
-    with hooked_house(home, settings) as house, connected(house.port) as one, connected(house.port) as two:
+    with webhook_house(home, settings) as house, connected(house.port) as one, connected(house.port) as two:
         for way in (one, two):
             way.sendall(begun)
         # Until both have come this one is read, and found to be no JSON.

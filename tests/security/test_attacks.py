@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.security.attacked_gateway import TROUBLE, Operator, attacked, peak_bytes
 from tests.security.attackers import ATTACKS, under_attack
-from tests.security.gateways_up import TROUBLE, Operator, attacked, peak_bytes
 from tests.security.raw_http import head, signature_line, status_of
 
 pytestmark = pytest.mark.slow

@@ -38,7 +38,7 @@ from tests.builders import (
     put,
 )
 from tests.conftest import quick_directory
-from tests.store.programs import a_question
+from tests.store.program_records import a_question
 
 BOUND = "hf_test_bound_" + "d4" * 32
 CANARY = "canary-of-the-victim"
@@ -59,6 +59,14 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "tasks.dismiss": [("task", {"taskIds": ["ID"]})],
     "ledger.list": [("task", {"before": "ID"}), ("", {"owner": "victim"}), ("", {"status": ["failed"]})],
     "ledger.show": [("task", {"taskId": "ID"})],
+    "ledger.steps": [("task", {"taskId": "ID"})],
+    "producer.create": [("", {"name": "theirs", "goal": "x", "runtime": "cli", "owner": "victim"})],
+    "producer.start": [("task", {"runId": "ID"})],
+    "producer.beat": [("task", {"runId": "ID"})],
+    "producer.progress": [("task", {"runId": "ID", "summary": "x"})],
+    "producer.finish": [("task", {"runId": "ID"})],
+    "producer.fail": [("task", {"runId": "ID", "message": "x"})],
+    "producer.cancel": [("task", {"runId": "ID"})],
     "ledger.overview": [("", {})],
     "ledger.result": [("task", {"taskId": "ID"})],
     "ledger.cancel": [("task", {"taskId": "ID"})],
@@ -87,6 +95,8 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "checkpoints.prune": [("", {"isDryRun": True, "olderThanS": 0})],
     "events.list": [("task", {"taskId": "ID"}), ("", {}), ("", {"after": "0"})],
     "audit.list": [("", {}), ("task", {"subject": "ID"}), ("", {"who": "victim"})],
+    "upkeep.audit": [("", {}), ("", {"code": "delivery_failed"})],
+    "upkeep.maintenance": [("", {}), ("", {"isDryRun": False})],
     "chat.send": [("session", {"sessionKey": "ID", "message": "x"})],
     "chat.history": [("session", {"sessionKey": "ID"})],
     "sessions.list": [("", {})],
@@ -111,7 +121,7 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
 }
 
 
-class Victim:
+class RevokedClient:
     """Everything that another owner may have in a ledger, with the canary wherever a text can stand."""
 
     def __init__(self, house: House) -> None:
@@ -209,7 +219,7 @@ def test_every_method_of_the_table_is_probed() -> None:
 
 @pytest.mark.parametrize("how", CALLERS)
 def test_no_method_tells_a_bound_token_of_what_it_does_not_reach(house: House, how: str) -> None:
-    victim = Victim(house)
+    victim = RevokedClient(house)
     house.tokens.replace(Tokens.of(TOKEN, {BOUND: CALLERS[how]}))
 
     for method, probes in PROBES.items():
@@ -235,7 +245,7 @@ def test_no_method_tells_a_bound_token_of_what_it_does_not_reach(house: House, h
 
 
 def test_a_token_with_names_reaches_tasks_of_these_names(house: House) -> None:
-    theirs = Victim(house)
+    theirs = RevokedClient(house)
     house.tokens.replace(Tokens.of(TOKEN, {BOUND: CALLERS["names"]}))
     ids = {}
     for name in ("mine", "other"):

@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.config.files import load
 from holdfast.core.errors import SettingsError
-from tests.security.gateways_up import TROUBLE, Operator, attacked, rss_bytes
-from tests.security.shapes import SHAPES, settings_document
+from tests.security.attacked_gateway import TROUBLE, Operator, attacked, rss_bytes
+from tests.security.hostile_inputs import SHAPES, settings_document
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.errors import BadInput
 from holdfast.tools import GitFailed, git_commit, git_push
-from tests.tools.keys import KEY, call, verify
+from tests.tools.keyed_calls import KEY, call, verify
 from tests.tools.repositories import PERSON, git, new_repository
 
 # Each would run at a commit or a push; the value is the attacker's program.

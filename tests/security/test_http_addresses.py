@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core.errors import BadInput
 from holdfast.tools import HttpFailed, HttpNotSent, addresses, http_get, http_request
-from tests.tools.keys import KEY, call
+from tests.tools.keyed_calls import KEY, call
 
 
 class Server(HTTPServer):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from holdfast.api import websocket
 from holdfast.api.contract import READ, WRITE, Caller
 from holdfast.api.token_methods import TokenAsked, TokenCreateAsked, create_token, revoke_token
 from holdfast.api.tokens import Bearer, Tokens, TokenWatch
@@ -21,7 +22,7 @@ from holdfast.core.errors import SettingsError
 from holdfast.testing import FakeClock
 from tests.api.stand_in import OWNER, READ_TOKEN, TOKEN, Client, House, a_house
 from tests.conftest import quick_directory
-from tests.security.gateways import eventually
+from tests.security.running_gateway import eventually
 
 BOARD = "hf_test_board_" + "e5" * 32
 OTHER = "hf_test_other_" + "f6" * 32
@@ -217,10 +218,10 @@ def test_no_token_makes_tokens_not_even_one_that_administers(house: House) -> No
 
 def until_told(house: House, client: Client, name: str) -> None:
     """Again and again, for the feed looks for where it stands before it tells anything."""
-    for _ in range(20):
+    for _ in range(400):
         house.post("ledger.create", {"name": name, "goal": "x"})
         with contextlib.suppress(TimeoutError):
-            client.events.append(client.read(timeout=1))
+            client.events.append(client.read(timeout=0.05))
         if any(one["event"] == "task" for one in client.events):
             return
     raise AssertionError("nothing was told")
@@ -246,7 +247,10 @@ def kinds(client: Client) -> list[str]:
     return [one["payload"]["task"]["kind"] for one in client.events if one["event"] == "task"]
 
 
-def test_a_websocket_that_asks_nothing_is_closed_when_its_token_is_taken_away(house: House) -> None:
+def test_a_websocket_that_asks_nothing_is_closed_when_its_token_is_taken_away(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(websocket, "LOOK_EVERY_S", 0.05)
     with house.websocket() as client:
         client.connect(READ_TOKEN)
         house.tokens.replace(Tokens.of(TOKEN))

@@ -57,7 +57,7 @@ def test_a_gateway_gives_out_nothing_that_the_settings_do_not_declare(name: str)
 
 
 @pytest.mark.parametrize("name", ["HOLDFAST_TOKEN", "HOLDFAST_KEY", "HOLDFAST_STORE", "PGPASSWORD"])
-def test_what_is_the_gateways_own_is_never_found_whoever_resolves(name: str) -> None:
+def test_what_is_the_gateways_own_is_never_found_by_any_caller(name: str) -> None:
     everything = dict.fromkeys(["HOLDFAST_TOKEN", "HOLDFAST_KEY", "HOLDFAST_STORE", "PGPASSWORD"], "own")
 
     for secrets in (Secrets(everything.get, everything), of_gateway({name: DeclaredSecret(variable=name)})):
@@ -263,7 +263,7 @@ def test_every_method_that_takes_any_json_refuses_a_reference() -> None:
         resolving_effect(asked, by="ada", now=now)
 
 
-def test_no_method_but_these_three_takes_any_json() -> None:
+def test_no_method_but_these_five_takes_any_json() -> None:
     """Another one has to refuse references, too."""
     from holdfast.api.methods import METHODS
 
@@ -276,6 +276,8 @@ def test_no_method_but_these_three_takes_any_json() -> None:
 
     assert free == {
         ("ledger.create", "arguments"),
+        ("producer.create", "arguments"),
+        ("producer.finish", "result"),
         ("questions.answer", "answer"),
         ("reviews.resolve", "result"),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.doors.calls import run_process
-from tests.security.gateways import Running, eventually, recorder
+from tests.security.running_gateway import RunningGateway, eventually, recorder
 
 pytestmark = pytest.mark.slow
 
@@ -61,11 +61,11 @@ def test_a_write_token_gets_no_variable_of_the_gateway_sent_anywhere(tmp_path: P
         "OTHER": "value of OTHER",
     }
 
-    def ended(gateway: Running, task_id: str) -> dict[str, str]:
+    def ended(gateway: RunningGateway, task_id: str) -> dict[str, str]:
         found = gateway.post("ledger.result", {"taskId": task_id, "waitMs": 5000}, token=WRITER).json()
         return found if found["has_ended"] else {}
 
-    with recorder() as (url, sent), Running(home, **environ) as gateway:
+    with recorder() as (url, sent), RunningGateway(home, **environ) as gateway:
         for name in ("HOLDFAST_TOKEN", "WRITER_TOKEN", "SHOP_KEY", "SHOP", "OTHER", "PATH"):
             asked = {"name": "send", "goal": "x", "arguments": {"url": url, "token": {"$secret": name}}}
             refused = gateway.post("ledger.create", asked, token=WRITER)

@@ -587,7 +587,7 @@ def test_settings_that_cannot_be_read_hide_nothing_else(home: Path, ground: Mach
     assert all_found["settings_unusable"].remedy == f"holdfast config check --home {home}"
 
 
-def test_a_document_that_is_no_file_keeps_nobody_waiting(home: Path, ground: MachineFacts) -> None:
+def test_a_document_that_is_no_file_keeps_no_command_waiting(home: Path, ground: MachineFacts) -> None:
     (home / "holdfast.toml").unlink()
     os.mkfifo(home / "holdfast.toml", 0o600)
 

@@ -181,10 +181,11 @@ def test_plain_http_is_not_answered_and_the_log_says_why(
 def test_noise_instead_of_a_handshake_ends_the_connection_and_nothing_else(
     secure: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(tls, "HANDSHAKE_S", 1)
+    monkeypatch.setattr(tls, "HANDSHAKE_S", 0.25)
     with connected(secure.port) as way:
         way.sendall(sent)
         said(way)
+    monkeypatch.setattr(tls, "HANDSHAKE_S", 10)  # for a client on a busy machine
 
     assert secure.post("health").status_code == 200
     assert "Traceback" not in caplog.text
@@ -231,19 +232,20 @@ def test_a_silent_peer_is_ended_in_time(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(tls, "HANDSHAKE_S", 1)
+    monkeypatch.setattr(tls, "HANDSHAKE_S", 0.25)
 
     [way] = connect_silently(silent, secure, 1)
 
     assert is_ended(way)
+    monkeypatch.setattr(tls, "HANDSHAKE_S", 10)  # for a client on a busy machine
     secure.post("health")
-    assert "no TLS handshake within 1 s" in caplog.text
+    assert "no TLS handshake within 0.25 s" in caplog.text
 
 
 def test_a_handshake_in_small_pieces_is_ended_in_time_all_the_same(
     secure: House, silent: contextlib.ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "HANDSHAKE_S", 1)
+    monkeypatch.setattr(tls, "HANDSHAKE_S", 0.25)
     [way] = connect_silently(silent, secure, 1)
     began = time.monotonic()
     way.settimeout(0.05)
@@ -262,7 +264,7 @@ def test_a_handshake_in_small_pieces_is_ended_in_time_all_the_same(
 def test_a_client_that_says_no_goodbye_is_not_waited_for(
     secure: House, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "GOODBYE_S", 1)
+    monkeypatch.setattr(tls, "GOODBYE_S", 0.1)
     ours, theirs = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = trusting(authority).wrap_bio(ours, theirs, server_hostname="127.0.0.1")
     with connected(secure.port) as way:

@@ -13,7 +13,7 @@ from holdfast.core.clock import SystemClock
 from tests.certificates import DAY, Authority, write_pair
 from tests.conftest import quick_directory
 from tests.doors.calls import Call, run_process
-from tests.security.gateways import Running, eventually
+from tests.security.running_gateway import RunningGateway, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +36,7 @@ def home(tmp_path: Path, authority: Authority) -> Iterator[Path]:
         yield home
 
 
-def presented(one: Running, authority: Authority) -> str:
+def presented(one: RunningGateway, authority: Authority) -> str:
     port = int(one.url.rpartition(":")[2])
     return ssl.get_server_certificate(("127.0.0.1", port))
 
@@ -47,7 +47,7 @@ def settings_said(home: Path) -> str | None:
 
 
 def test_up_prints_https_and_commands_call_it_with_the_private_authority(home: Path) -> None:
-    with Running(home) as one:
+    with RunningGateway(home) as one:
         token = (home / "token").read_text().strip()
         elsewhere = home / "elsewhere"
 
@@ -75,7 +75,7 @@ def test_up_prints_https_and_commands_call_it_with_the_private_authority(home: P
 
 def test_a_certificate_of_another_name_is_not_accepted(home: Path, authority: Authority) -> None:
     write_pair(home, authority.issue("gateway.example"))
-    with Running(home) as one:
+    with RunningGateway(home) as one:
         found = run_process(home, "gateway", "status", HOLDFAST_URL=one.url, HOLDFAST_CA=str(home / "ca.pem"))
 
     assert found.status == 2
@@ -83,13 +83,13 @@ def test_a_certificate_of_another_name_is_not_accepted(home: Path, authority: Au
 
 
 def test_the_commands_at_home_need_no_certificate(home: Path) -> None:
-    with Running(home):
+    with RunningGateway(home):
         assert run_process(home, "gateway", "status").status == 0
 
 
 def test_https_to_a_gateway_without_a_certificate_says_so(home: Path) -> None:
     (home / "holdfast.toml").write_text("")
-    with Running(home) as one:
+    with RunningGateway(home) as one:
         found = run_process(home, "gateway", "status", HOLDFAST_URL=one.url.replace("http", "https"))
 
     assert found.status == 2
@@ -97,7 +97,7 @@ def test_https_to_a_gateway_without_a_certificate_says_so(home: Path) -> None:
 
 
 def test_a_renewed_certificate_is_used_without_a_restart(home: Path, authority: Authority) -> None:
-    with Running(home) as one:
+    with RunningGateway(home) as one:
         before = presented(one, authority)
         boot = run_process(home, "gateway", "status", "--json").json["boot_id"]
         write_pair(home, authority.issue())
@@ -110,7 +110,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(home: Path, authority: 
 def test_a_wrong_change_is_refused_in_sight_and_the_right_one_counts(
     home: Path, authority: Authority
 ) -> None:
-    with Running(home) as one:
+    with RunningGateway(home) as one:
         before = presented(one, authority)
         (home / "holdfast.toml").write_text('[gateway.tls]\ncert = "nothing.pem"\nkey = "key.pem"\n')
         refused = eventually(lambda: settings_said(home))
@@ -129,7 +129,7 @@ def test_a_wrong_change_is_refused_in_sight_and_the_right_one_counts(
 def test_a_renewal_that_does_not_fit_is_told_and_mended(home: Path, authority: Authority) -> None:
     key = (home / "key.pem").read_text()
     pair = authority.issue()
-    with Running(home):
+    with RunningGateway(home):
         write_pair(home, (pair[0], key))
         told = eventually(lambda: settings_said(home))
         write_pair(home, pair)

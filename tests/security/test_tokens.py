@@ -16,7 +16,7 @@ from holdfast.config.sections import Config, TokenSettings
 from holdfast.core.errors import Refused, SettingsError
 from tests.doors.calls import Run, run_process
 from tests.doors.conftest import _clean_environment, home, run  # noqa: F401 - fixtures
-from tests.security.gateways import Running, eventually
+from tests.security.running_gateway import RunningGateway, eventually
 
 NOW = datetime(2026, 3, 29, tzinfo=UTC)
 
@@ -213,7 +213,7 @@ def test_a_gateway_that_runs_makes_lists_and_revokes_tokens(tmp_path: Path) -> N
     (where / "holdfast.toml").write_text(gone + absent)
     (where / "gone").touch(mode=0o600)
     (where / "gone").write_text("x" * 40)
-    with Running(where) as gateway:
+    with RunningGateway(where) as gateway:
         # A token whose file is missing neither stops the start nor keeps another one from being taken away.
         assert gateway.post("health", {}, token="x" * 40).status_code == 200
         (where / "holdfast.toml").write_text(absent)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.store.guard import FileGuard
 from tests.conftest import Ledger
-from tests.store.guarded import open_ledger, tell
+from tests.store.guarded_files import open_ledger, tell
 
 
 @pytest.fixture(

@@ -226,7 +226,7 @@ def test_a_claim_names_its_resumer_and_counts_the_attempt(store: Store) -> None:
     assert (claimed.attempts, claimed.lease_until) == (1, START + LEASE)
 
 
-def test_nobody_claims_what_somebody_resumes(store: Store) -> None:
+def test_no_worker_claims_what_another_resumes(store: Store) -> None:
     stored_checkpoint(store)
     claim(store)
 
@@ -454,7 +454,7 @@ def test_checkpoints_that_two_processes_prune_are_counted_once(store: Store) -> 
 # --- of one family
 
 
-def test_of_one_family_the_paused_ones_are_claimed_and_nobody_else_s(store: Store) -> None:
+def test_of_one_family_the_paused_ones_are_claimed_and_no_others(store: Store) -> None:
     def stored(**task: Any) -> Checkpoint:
         its_task = a_task(status=TaskStatus.PAUSED, **task)
         run = a_run(its_task, status=RunStatus.PAUSED_FOR_RESTART)

@@ -19,7 +19,7 @@ from holdfast.store.sqlite_file import connect
 from holdfast.store.sqlite_reader import SqliteReader
 from holdfast.testing import FakeClock
 from tests.builders import stored_run
-from tests.engine.flips import PAGE, flip, leaves_of
+from tests.engine.bit_flips import PAGE, flip, leaves_of
 
 KILLS = 30
 

@@ -72,7 +72,7 @@ def test_an_answer_that_took_long_says_little_and_changes_nothing() -> None:
     assert here.clock.jumps == 0
 
 
-def test_it_becomes_less_certain_while_nobody_asks() -> None:
+def test_it_becomes_less_certain_while_no_caller_asks() -> None:
     here = Here()
     here.ask()
     before = here.clock.uncertainty
@@ -110,7 +110,7 @@ def test_a_server_whose_clock_jumps_is_followed_at_once_and_what_was_stored_befo
     assert abs(here.clock.last_jump - timedelta(hours=hours)) < timedelta(milliseconds=10)
     assert here.clock.uncertainty < timedelta(milliseconds=10)
     assert here.clock.doubt_about(before) > timedelta(hours=0.99)
-    # While it shows hours that it has shown before, nobody can tell which of them is meant.
+    # While it shows hours that it has shown before, no reader can tell which of them is meant.
     assert (here.clock.doubt_about(here.clock.now()) > timedelta(hours=0.99)) == (hours < 0)
     here.passed += 2 * HOUR_S * SECOND
     assert here.clock.doubt_about(here.clock.now()) < timedelta(seconds=10)

@@ -1,4 +1,4 @@
-"""One damaged row is shown as damaged; it keeps nobody from reading, claiming or resuming the others."""
+"""One damaged row is shown as damaged; it keeps no process from reading, claiming or resuming the others."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def owed_much(store: Store, count: int, origin: Origin, **changes: Any) -> None:
     store.write_now(write)
 
 
-def test_who_is_owed_much_hides_nobody_else(store: Store) -> None:
+def test_a_peer_that_is_owed_much_hides_no_other(store: Store) -> None:
     owed_much(store, PAGE + 50, ADA)
     other = owed(store, origin=BEN, due_at=later(seconds=1))
 
@@ -229,7 +229,7 @@ def test_attempts_of_a_boot_that_ended_or_took_too_long_are_found_and_fenced(sto
     assert store.write_now(lambda tx: tx.deliveries.settle(taken, S.DELIVERED, now=START)) is not None
 
 
-def test_attempts_of_a_boot_that_nobody_knows_are_left_to_it_until_they_took_too_long(store: Store) -> None:
+def test_attempts_of_a_boot_that_is_unknown_are_left_to_it_until_they_took_too_long(store: Store) -> None:
     taken = attempt(store, owed(store), BootId("boot_unknown"))
     assert taken is not None
 

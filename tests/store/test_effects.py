@@ -25,7 +25,7 @@ from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, an_effect, claim_of, later, running_run, stored_run
 from tests.engine.tables import execute
-from tests.store.programs import flip
+from tests.store.program_records import flip
 
 
 def effect_of(run: RunRecord, **changes: Any) -> Effect:
@@ -52,7 +52,7 @@ def test_an_effect_is_created_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("status", EffectStatus)
-def test_by_id_those_are_found_that_anybody_asks_about(store: Store, status: EffectStatus) -> None:
+def test_by_id_those_are_found_that_a_caller_asks_about(store: Store, status: EffectStatus) -> None:
     effect = an_effect(status=status)
     store.write_now(lambda tx: tx.effects.create(effect))
     if status in (EffectStatus.INTENT, EffectStatus.DONE):
@@ -329,7 +329,7 @@ def test_the_effects_of_a_turn_leave_the_journal_with_it(store: Store) -> None:
             tx.effects.again(done).status is EffectStatus.DONE,
         )
 
-    # What is open stays, whatever became of its turn: somebody has to settle it.
+    # What is open stays, whatever became of its turn: a worker has to settle it.
     assert store.read_now(read) == (
         ["beside"],
         ["begun", "unknown"],

@@ -161,7 +161,7 @@ def test_pruning_is_bounded_and_takes_the_oldest_first(store: Store) -> None:
 # --- counts
 
 
-def test_counts_know_only_the_statuses_that_somebody_is_in(store: Store) -> None:
+def test_counts_know_only_the_statuses_that_a_task_is_in(store: Store) -> None:
     assert store.read_now(lambda tx: tx.events.counts("task")) == {}
 
     task = a_task()

@@ -118,7 +118,7 @@ def test_a_death_before_or_inside_a_write_leaves_nothing_of_it(
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["awaited", "blocking"])
-def test_a_death_after_the_commit_keeps_all_of_it_and_tells_nobody(store: Store, is_async: bool) -> None:
+def test_a_death_after_the_commit_keeps_all_of_it_and_tells_no_caller(store: Store, is_async: bool) -> None:
     dying, write = FailingStore(store, [AFTER]), CreateTask()
 
     with pytest.raises(Crashed):
@@ -195,7 +195,7 @@ def test_in_a_crowd_everybody_dies_with_the_one(store: Store) -> None:
 
     answers = asyncio.run(scenario())
 
-    # Nobody who waited at that moment was told anything but the crash, and what is kept is whole.
+    # No caller that waited at that moment was told anything but the crash, and what is kept is whole.
     assert any(isinstance(answer, Crashed) for answer in answers)
     told = {answer for answer in answers if isinstance(answer, str)}
     kept = {task.id for task in store.read_now(lambda tx: tx.tasks.page(limit=100))}
@@ -219,7 +219,7 @@ def test_an_action_that_returns_lets_the_scenario_go_on(store: Store) -> None:
     assert store.read_now(lambda tx: tx.tasks.get(write.task.id)) == write.task
 
 
-def test_somebody_else_can_interfere_at_a_failpoint(store: Store) -> None:
+def test_another_process_can_interfere_at_a_failpoint(store: Store) -> None:
     run, claim = running_run(store)
     rob = FailingStore(
         store, [BEFORE], act=lambda: store.write_now(lambda tx: tx.runs.pause([run.id], now=START))

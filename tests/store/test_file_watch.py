@@ -1,4 +1,4 @@
-"""Whoever looks often at the ledger's files is told instead, and misses nothing."""
+"""A guard that looks often at the ledger's files is told instead, and misses nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from holdfast.core.errors import LedgerReplaced
 from holdfast.store import file_watch, guard
 from holdfast.store.guard import FileGuard
-from tests.store.guarded import (
+from tests.store.guarded_files import (
     SUFFIXES,
     check_often,
     commit,
@@ -29,7 +29,7 @@ from tests.store.guarded import (
 )
 
 
-def test_whoever_has_looked_often_is_told_instead_and_looks_no_more(
+def test_a_guard_that_has_looked_often_is_told_instead_and_looks_no_more(
     connection: apsw.Connection, told: FileGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stat(*_: object, **__: object) -> None:
@@ -57,7 +57,7 @@ def test_to_ask_is_no_event_to_the_hook_that_every_event_calls(
     assert heard == ["os.listdir"]
 
 
-def test_whoever_asks_while_it_is_closed_looks_himself(path: Path, told: FileGuard) -> None:
+def test_a_caller_that_asks_while_it_is_closed_looks_itself(path: Path, told: FileGuard) -> None:
     assert told._told is not None
     told._told.close()
     told._notices = None
@@ -82,7 +82,7 @@ def test_a_file_that_was_moved_and_put_back_fails_the_check_only_while_it_is_awa
 
 
 @pytest.mark.parametrize("moved", ["home", "above"])
-def test_a_folder_around_the_ledger_that_is_moved_away_fails_the_check_of_whoever_is_told(
+def test_a_folder_around_the_ledger_that_is_moved_away_fails_the_check_of_a_guard_that_is_told(
     tmp_path: Path, moved: str
 ) -> None:
     above = tmp_path / "above"
@@ -116,7 +116,7 @@ def test_what_happens_around_the_files_and_to_their_modes_is_no_harm(path: Path,
         told.check()
 
 
-def test_whoever_asks_while_another_has_taken_the_news_looks_as_well(
+def test_a_caller_that_asks_while_another_has_taken_the_news_looks_as_well(
     path: Path, told: FileGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert told._told is not None
@@ -158,7 +158,7 @@ def test_many_may_ask_at_once(path: Path, told: FileGuard) -> None:
     assert errors == []
 
 
-def test_what_nobody_tells_is_found_by_the_next_look(
+def test_what_is_not_told_is_found_by_the_next_look(
     path: Path, told: FileGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delete_elsewhere(path.with_name("ledger.db-wal"))
@@ -189,7 +189,7 @@ def test_while_one_looks_at_the_news_no_other_takes_it_for_quiet(
     assert told.is_told
 
 
-def test_where_nobody_tells_the_check_goes_on_looking(
+def test_where_no_news_come_the_check_goes_on_looking(
     path: Path, watch: FileGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts = []

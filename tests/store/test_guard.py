@@ -20,7 +20,14 @@ import pytest
 from holdfast.core.errors import LedgerFileOpened, LedgerReplaced, StoreUnavailable
 from holdfast.store import guard
 from holdfast.store.guard import FileGuard
-from tests.store.guarded import SUFFIXES, commit, delete_elsewhere, move_elsewhere, open_ledger, run_elsewhere
+from tests.store.guarded_files import (
+    SUFFIXES,
+    commit,
+    delete_elsewhere,
+    move_elsewhere,
+    open_ledger,
+    run_elsewhere,
+)
 
 
 def holds_file_lock(watch: FileGuard) -> bool:
@@ -139,7 +146,7 @@ def by_opener(path: Path) -> None:
         by_opener,
     ],
 )
-def test_nobody_in_the_process_can_open_a_file_of_the_ledger(
+def test_no_code_in_the_process_can_open_a_file_of_the_ledger(
     path: Path, watch: FileGuard, suffix: str, way: Callable[[Path], None]
 ) -> None:
     file = path.with_name(path.name + suffix)
@@ -209,7 +216,7 @@ def in_directory(act: Callable[[int], None], directory: Path) -> None:
         ),
     ],
 )
-def test_nobody_in_the_process_can_cut_remove_or_replace_a_file_of_the_ledger(
+def test_no_code_in_the_process_can_cut_remove_or_replace_a_file_of_the_ledger(
     path: Path, watch: FileGuard, suffix: str, act: Callable[[Path], None]
 ) -> None:
     file = path.with_name(path.name + suffix)
@@ -221,7 +228,7 @@ def test_nobody_in_the_process_can_cut_remove_or_replace_a_file_of_the_ledger(
     watch.check()
 
 
-def test_nobody_can_cut_the_ledger_by_a_descriptor(path: Path, watch: FileGuard) -> None:
+def test_no_code_can_cut_the_ledger_by_a_descriptor(path: Path, watch: FileGuard) -> None:
     for descriptor in descriptors_of(path):
         with pytest.raises(LedgerFileOpened):
             os.ftruncate(descriptor, 0)
@@ -318,7 +325,7 @@ def test_the_ledger_can_be_backed_up_while_it_is_guarded(
         assert copy.execute("SELECT number FROM commits").fetchall() == [(1,)]
 
 
-def test_after_its_release_the_file_is_anybodys(
+def test_after_its_release_the_file_is_free_again(
     path: Path, connection: apsw.Connection, watch: FileGuard
 ) -> None:
     connection.close()
@@ -339,7 +346,7 @@ from pathlib import Path
 from holdfast.store import guard
 
 class OpensAtTheVeryEnd:
-    # Whoever holds the module lets the interpreter empty it instead of dropping it.
+    # Code that holds the module lets the interpreter empty it instead of dropping it.
     def __del__(self, open=open, write=os.write, guard=guard):
         open("/dev/null").close()
         write(1, b"opened at the end")
@@ -430,7 +437,9 @@ def test_a_file_that_took_the_place_of_a_guarded_one_can_be_guarded_too(
 # What `check` sees.
 
 
-def test_a_ledger_that_nobody_touched_passes_its_check(connection: apsw.Connection, watch: FileGuard) -> None:
+def test_a_ledger_that_was_not_touched_passes_its_check(
+    connection: apsw.Connection, watch: FileGuard
+) -> None:
     for number in range(100):
         commit(connection, number)
         watch.check()

@@ -20,7 +20,7 @@ from holdfast.store.journal import JournalHead, saving_step
 from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, a_note, a_step, an_artifact, later, plan_of, running_run, stored_run
-from tests.store.programs import leave_everything
+from tests.store.program_records import leave_everything
 
 
 class JournalWrite(Protocol):

@@ -17,7 +17,7 @@ from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import later, running_run, write
 from tests.engine.tables import execute
-from tests.store.programs import a_delta, a_value, flip, large
+from tests.store.program_records import a_delta, a_value, flip, large
 
 # --- lists
 

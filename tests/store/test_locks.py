@@ -142,7 +142,7 @@ def test_a_boot_stays_alive_when_its_file_is_opened_and_closed_in_its_own_proces
     assert is_held(boots, BOOT) is True
 
 
-def test_nobody_can_find_a_boots_file_before_it_is_locked(
+def test_no_process_can_find_a_boots_file_before_it_is_locked(
     boots: Path, held: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found_before_lock: list[bool] = []

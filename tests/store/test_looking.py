@@ -1,4 +1,4 @@
-"""Reads for whoever looks: the newest of what may be endless, and records by the beginning of their id."""
+"""Reads for people: the newest of what may be endless, and records by the beginning of their id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.store import Store, Tx
 from holdfast.store.journal import saving_step
 from holdfast.store.sealing import CLOSED
 from tests.builders import START, a_step, a_task, an_effect, later, running_run
-from tests.store.programs import a_delta, a_question
+from tests.store.program_records import a_delta, a_question
 
 
 def test_the_end_of_a_journal_is_read_without_its_beginning(store: Store) -> None:
@@ -56,7 +56,7 @@ def test_the_newest_children_of_a_task_come_first(store: Store) -> None:
     assert [child.id for child in found] == [children[3].id, children[2].id]
 
 
-def test_the_open_questions_of_a_task_are_those_that_nobody_answered(store: Store) -> None:
+def test_the_open_questions_of_a_task_are_those_without_an_answer(store: Store) -> None:
     run, _ = running_run(store)
     other, _ = running_run(store)
     questions = sorted((a_question(run) for _ in range(3)), key=lambda one: one.id)

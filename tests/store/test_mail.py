@@ -13,7 +13,7 @@ from holdfast.store import Store, Tx
 from holdfast.testing import contents_of
 from tests.builders import START, later, running_run, stored_run
 from tests.conftest import Ledger
-from tests.store.programs import flip, large, send
+from tests.store.program_records import flip, large, send
 
 PATIENCE_S = 30.0
 

@@ -10,7 +10,7 @@ from holdfast.core.message import Message
 from holdfast.core.transitions import MessageStatus
 from holdfast.store import Store, Tx
 from tests.builders import START, a_message, later
-from tests.store.programs import flip
+from tests.store.program_records import flip
 
 KEY = "agent:scholar:main"
 
@@ -75,7 +75,7 @@ def test_a_message_is_taken_once(store: Store) -> None:
     assert store.read_now(lambda tx: tx.messages.taken_by("task_2")) is None
 
 
-def test_what_was_answered_is_taken_by_nobody(store: Store) -> None:
+def test_what_was_answered_is_taken_by_no_worker(store: Store) -> None:
     message = a_message()
 
     def act(tx: Tx) -> None:

@@ -261,7 +261,7 @@ RUN_VERBS: dict[Verb, Iterable[RunStatus]] = {
     set_runs_resumed: [RunStatus.RESUMED],
     set_run_failed_resume: [RunStatus.FAILED_RESUME],
 }
-# Allowed by the table, and nobody does it yet.
+# Allowed by the table, and no code does it yet.
 WITHOUT_A_VERB = {("waiting", "paused_for_restart")}
 
 

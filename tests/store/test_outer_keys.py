@@ -366,7 +366,14 @@ print({text_of(KEY)!r})
 # --- killed anywhere
 
 
-@pytest.mark.parametrize(("scene", "fewest"), [("make", 8), ("rekey", 20), ("settle", 20)])
+@pytest.mark.parametrize(
+    ("scene", "fewest"),
+    [
+        ("make", 8),
+        pytest.param("rekey", 20, marks=pytest.mark.slow),
+        pytest.param("settle", 20, marks=pytest.mark.slow),
+    ],
+)
 def test_a_process_that_is_killed_anywhere_leaves_a_key_that_the_next_one_finds(
     quick_path: Path, scene: str, fewest: int
 ) -> None:

@@ -157,7 +157,7 @@ def fill(store: SqliteStore, finished: int) -> None:
 
 
 def tell_old_story(tx: Tx, number: int) -> None:
-    """A session in which somebody was answered, a schedule that fired, and nothing that is owed any more."""
+    """A session in which a person was answered, a schedule that fired, and nothing that is owed any more."""
     key = f"agent:scholar:{number % 100}" if number % 10 else f"agent:scholar:old {number}"
     tx.sessions.create(a_session(key=key, last_position=1))
     tx.messages.create(
@@ -246,6 +246,10 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
         ("boots_in_flight", "runs_claimed"),
         ("claim_checkpoints", "run_checkpoints_paused"),
         ("tasks_to_prune", "tasks_to_clean"),
+        ("tasks_past_retention", "tasks_to_clean"),
+        ("unstamped_tasks", "tasks_unstamped"),
+        ("recorded_runs", "runs_recorded"),
+        ("live_runs_of_tasks", "runs_alive"),
         ("prune_events", "ledger_events_by_time"),
         ("feed_of_task", "ledger_events_by_task"),
         ("page_of_checkpoints_of_task_in_status", "run_checkpoints_by_task"),

@@ -14,7 +14,7 @@ from holdfast.store import Store, Tx
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import START, later, running_run
 from tests.conftest import Ledger
-from tests.store.programs import a_question, flip
+from tests.store.program_records import a_question, flip
 
 PATIENCE_S = 30.0
 

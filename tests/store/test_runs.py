@@ -168,7 +168,7 @@ def test_a_claim_raises_the_fence_and_names_its_holder_and_its_end(store: Store)
     assert (claimed.lease_until, claimed.beat_at, claimed.started_at) == (START + LEASE, START, START)
 
 
-def test_nobody_claims_what_somebody_carries(store: Store) -> None:
+def test_no_worker_claims_what_another_carries(store: Store) -> None:
     stored_run(store)
     (claimed,) = claim_ready(store)
 
@@ -496,11 +496,11 @@ def test_only_the_newest_fence_ends_a_run(store: Store) -> None:
     assert get(store, run) == ended
 
 
-def test_a_run_that_nobody_holds_is_ended_as_it_was_read(store: Store) -> None:
+def test_a_run_that_no_worker_holds_is_ended_as_it_was_read(store: Store) -> None:
     run = stored_run(store)
     claim(store, run.id)
 
-    # Somebody took it after it was read as queued.
+    # Another worker took it after it was read as queued.
     late = store.write_now(lambda tx: tx.runs.end_idle(run, RunStatus.CANCELLED, failure=FAILURE, now=START))
 
     assert not late

@@ -46,9 +46,9 @@ from tests.builders import (
     an_effect,
     running_run,
 )
-from tests.grounds import Ground
+from tests.shared_ledgers import SharedLedger
 from tests.store import test_twice
-from tests.store.programs import a_delta, a_question, a_turn, a_value, large, send
+from tests.store.program_records import a_delta, a_question, a_turn, a_value, large, send
 
 SECRET = msgspec.json.encode({"password": "behind the " + "third stone"})
 OTHER = msgspec.json.encode({"password": "under the " + "red boat"})
@@ -149,7 +149,7 @@ class Planted(Sealing):
 Row = list[Any]
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True):
+class SealedColumn(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of record that holds values of programs."""
 
     write: Callable[[bytes, Sealing], Row]
@@ -189,7 +189,7 @@ def _sent(value: bytes) -> Any:
 
 
 KINDS = {
-    "task": Kind(
+    "task": SealedColumn(
         write=lambda value, sealing: cells(
             work.row_from_task(msgspec.structs.replace(_TASK, arguments=value, result=value), sealing)
         ),
@@ -197,19 +197,19 @@ KINDS = {
         values=lambda task: [task.arguments, task.result],
         columns=(5, 18),
     ),
-    "step": Kind(
+    "step": SealedColumn(
         write=lambda value, sealing: list(journal.row_from_step(a_step(_RUN, result=value), sealing)),
         read=journal.step_from_row,
         values=lambda step: [step.result],
         columns=(7,),
     ),
-    "plan": Kind(
+    "plan": SealedColumn(
         write=lambda _, sealing: cells(journal.row_from_plan(_TASK.id, _RUN.id, _PLAN, START, sealing)),
         read=journal.plan_from_row,
         values=lambda plan: [msgspec.json.decode(plan.items[0].title)],
         columns=(2,),
     ),
-    "turn": Kind(
+    "turn": SealedColumn(
         write=lambda _, sealing: cells(
             journal.row_from_turn(
                 a_turn(_RUN, steps=(journal_summary(SECRET.decode()),), marks=_MARKS), sealing
@@ -219,31 +219,31 @@ KINDS = {
         values=lambda turn: [turn.steps[0].preview, turn.marks.items[0].title] if turn.steps else [SEALED],
         columns=(5, 10),
     ),
-    "list delta": Kind(
+    "list delta": SealedColumn(
         write=lambda value, sealing: cells(journal.row_from_delta(a_delta(_RUN, items=value), sealing)),
         read=journal.delta_from_row,
         values=lambda delta: [delta.items],
         columns=(4,),
     ),
-    "value": Kind(
+    "value": SealedColumn(
         write=lambda value, sealing: cells(journal.row_from_value(a_value(_RUN, value=value), sealing)),
         read=journal.value_from_row,
         values=lambda stored: [stored.value],
         columns=(2,),
     ),
-    "operations": Kind(
+    "operations": SealedColumn(
         write=lambda value, sealing: cells(journal.row_from_ops(_TASK.id, "main:1", value, sealing)),
         read=journal.ops_from_row,
         values=lambda found: [found[1]],
         columns=(2,),
     ),
-    "mail": Kind(
+    "mail": SealedColumn(
         write=lambda value, sealing: cells(journal.row_from_mail(_sent(value), sealing)),
         read=journal.mail_from_row,
         values=lambda mail: [mail.body],
         columns=(3,),
     ),
-    "question": Kind(
+    "question": SealedColumn(
         write=lambda value, sealing: cells(
             journal.row_from_question(
                 a_question(_RUN, id="q_1", choices=(value.decode(),), default_answer=value, answer=value),
@@ -254,7 +254,7 @@ KINDS = {
         values=lambda question: [question.default_answer, question.answer],
         columns=(4, 5, 10),
     ),
-    "effect": Kind(
+    "effect": SealedColumn(
         write=lambda value, sealing: cells(
             effects.row_from_effect(an_effect(id="eff_1", request=value, outcome=value), sealing),
             *_EFFECT_ORDER,
@@ -263,7 +263,7 @@ KINDS = {
         values=lambda effect: [effect.request, effect.outcome],
         columns=(9, 14),
     ),
-    "delivery": Kind(
+    "delivery": SealedColumn(
         write=lambda value, sealing: cells(
             conversation.row_from_delivery(a_delivery(id="dlv_1", message=value), sealing)
         ),
@@ -271,7 +271,7 @@ KINDS = {
         values=lambda delivery: [delivery.message],
         columns=(5,),
     ),
-    "flow": Kind(
+    "flow": SealedColumn(
         write=lambda value, sealing: cells(
             conversation.row_from_flow(a_flow(id="flow_1", contents=value), sealing)
         ),
@@ -279,7 +279,7 @@ KINDS = {
         values=lambda flow: [flow.contents],
         columns=(9,),
     ),
-    "message": Kind(
+    "message": SealedColumn(
         write=lambda value, sealing: cells(
             conversation.row_from_message(a_message(id="msg_1", body=value), sealing)
         ),
@@ -292,7 +292,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def journal_summary(preview: str) -> Any:
-    from tests.store.programs import a_summary
+    from tests.store.program_records import a_summary
 
     return a_summary(preview=preview)
 
@@ -310,7 +310,9 @@ def sealing_with(key: LedgerKey | None, *, is_lenient: bool = False) -> Sealing:
 
 
 @EVERY_KIND
-def test_every_value_of_a_record_is_sealed_in_its_row_and_opened_again(kind: Kind, sealing: Sealing) -> None:
+def test_every_value_of_a_record_is_sealed_in_its_row_and_opened_again(
+    kind: SealedColumn, sealing: Sealing
+) -> None:
     row = kind.write(SECRET, sealing)
 
     assert [row[place][:1] for place in kind.columns] == [MARK] * len(kind.columns)
@@ -322,7 +324,7 @@ def test_every_value_of_a_record_is_sealed_in_its_row_and_opened_again(kind: Kin
 
 @EVERY_KIND
 def test_a_sealed_value_that_was_moved_from_another_record_does_not_open(
-    kind: Kind, sealing: Sealing
+    kind: SealedColumn, sealing: Sealing
 ) -> None:
     stolen = sealing.seal(SECRET, "steps.result", "task_other", "", "look", "1")
     row = kind.write(SECRET, Planted(stolen))
@@ -342,7 +344,7 @@ def test_a_sealed_value_does_not_open_in_another_column_of_its_record(name: str,
 
 
 @EVERY_KIND
-def test_whoever_has_no_key_is_told_that_it_is_lost(kind: Kind, sealing: Sealing) -> None:
+def test_a_reader_without_a_key_is_told_that_it_is_lost(kind: SealedColumn, sealing: Sealing) -> None:
     row = kind.write(SECRET, sealing)
 
     for other in (sealing_with(None), sealing_with(LedgerKey.new())):
@@ -351,7 +353,9 @@ def test_whoever_has_no_key_is_told_that_it_is_lost(kind: Kind, sealing: Sealing
 
 
 @EVERY_KIND
-def test_whoever_only_looks_sees_that_it_is_sealed_and_gets_no_error(kind: Kind, sealing: Sealing) -> None:
+def test_a_person_who_only_looks_sees_that_it_is_sealed_and_gets_no_error(
+    kind: SealedColumn, sealing: Sealing
+) -> None:
     row = kind.write(SECRET, sealing)
     read = kind.read if kind is not KINDS["task"] else work.task_from_row
 
@@ -363,7 +367,7 @@ def test_whoever_only_looks_sees_that_it_is_sealed_and_gets_no_error(kind: Kind,
 
 
 @EVERY_KIND
-def test_a_flipped_bit_in_a_sealed_value_is_damage(kind: Kind, sealing: Sealing) -> None:
+def test_a_flipped_bit_in_a_sealed_value_is_damage(kind: SealedColumn, sealing: Sealing) -> None:
     for column in kind.columns:
         row = kind.write(SECRET, sealing)
         row[column] = row[column][:-1] + bytes([row[column][-1] ^ 1])
@@ -388,36 +392,36 @@ def fact_of(store: Store) -> str | None:
     return store.read_now(lambda tx: tx.boots.fact(FACT))
 
 
-def test_a_ledger_without_secrets_has_no_key(ground: Ground) -> None:
-    store = ground.open()
+def test_a_ledger_without_secrets_has_no_key(shared_ledger: SharedLedger) -> None:
+    store = shared_ledger.open()
     leave_secret(store, PLAIN)
 
     assert fact_of(store) is None
-    ground.close()
-    ground.outer = MemoryKey()
-    leave_secret(ground.open())
+    shared_ledger.close()
+    shared_ledger.outer = MemoryKey()
+    leave_secret(shared_ledger.open())
 
 
-def test_a_process_without_the_key_is_refused(ground: Ground) -> None:
-    task_id, right = leave_secret(ground.open()), ground.outer
-    ground.close()
+def test_a_process_without_the_key_is_refused(shared_ledger: SharedLedger) -> None:
+    task_id, right = leave_secret(shared_ledger.open()), shared_ledger.outer
+    shared_ledger.close()
 
-    ground.outer = NoKey()
+    shared_ledger.outer = NoKey()
     with pytest.raises(KeyMissing, match="is not in this place"):
-        ground.open()
-    ground.outer = MemoryKey()
+        shared_ledger.open()
+    shared_ledger.outer = MemoryKey()
     with pytest.raises(KeyWrong, match="this ledger is sealed with"):
-        ground.open()
-    ground.outer = right
-    assert arguments_of(ground.open(), task_id) == SECRET
+        shared_ledger.open()
+    shared_ledger.outer = right
+    assert arguments_of(shared_ledger.open(), task_id) == SECRET
 
 
 @pytest.mark.parametrize("mode", list(SealMode))
 def test_what_is_sealed_follows_the_setting_and_all_of_it_is_read_in_every_mode(
-    ground: Ground, mode: SealMode
+    shared_ledger: SharedLedger, mode: SealMode
 ) -> None:
-    ground.mode = mode
-    store = ground.open()
+    shared_ledger.mode = mode
+    store = shared_ledger.open()
     ids = [(leave_secret(store, value), value) for value in (SECRET, PLAIN, large(), large(SECRET.decode()))]
     rows = store.read_now(lambda tx: [bytes(_raw_arguments(tx, one)) for one, _ in ids])
 
@@ -428,8 +432,8 @@ def test_what_is_sealed_follows_the_setting_and_all_of_it_is_read_in_every_mode(
     }[mode]
     assert (fact_of(store) is None) is (mode is SealMode.NEVER)
     for other in SealMode:
-        ground.mode = other
-        looking = ground.open()
+        shared_ledger.mode = other
+        looking = shared_ledger.open()
         found = looking.read_now(lambda tx: [tx.blobs.open(tx.tasks.get(one).arguments) for one, _ in ids])
         assert found == [value for _, value in ids]
         assert looking.verify() == []
@@ -444,8 +448,8 @@ def _raw_arguments(tx: Tx, task_id: str) -> bytes:
 # --- the first key
 
 
-def test_stores_that_make_the_key_at_the_same_moment_end_with_one(ground: Ground) -> None:
-    stores = [ground.open() for _ in range(4)]
+def test_stores_that_make_the_key_at_the_same_moment_end_with_one(shared_ledger: SharedLedger) -> None:
+    stores = [shared_ledger.open() for _ in range(4)]
     start = threading.Barrier(len(stores))
 
     def write(store: Store) -> str:
@@ -456,7 +460,7 @@ def test_stores_that_make_the_key_at_the_same_moment_end_with_one(ground: Ground
         ids = list(threads.map(write, stores))
 
     assert len({store.sealing.vault.known.id for store in stores if store.sealing.vault.known}) == 1
-    assert [arguments_of(ground.open(), one) for one in ids] == [SECRET] * len(ids)
+    assert [arguments_of(shared_ledger.open(), one) for one in ids] == [SECRET] * len(ids)
 
 
 def plan_with_secret(store: Store) -> Callable[[Tx], object]:
@@ -486,16 +490,16 @@ FIRST = [plan_with_secret, mail_with_secret, turn_with_secret, task_with_large_s
 
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: case.__name__)
 def test_a_write_that_seals_the_first_secret_inside_its_transaction_works(
-    ground: Ground, case: Callable[[Store], Callable[[Tx], object]]
+    shared_ledger: SharedLedger, case: Callable[[Store], Callable[[Tx], object]]
 ) -> None:
-    store = ground.open()
+    store = shared_ledger.open()
     write = case(store)
     assert fact_of(store) is None
 
     store.write_now(write)
 
     assert fact_of(store) is not None
-    assert ground.open().verify() == []
+    assert shared_ledger.open().verify() == []
 
 
 async def _all_at_once(store: Store, writes: list[Callable[[Tx], object]]) -> list[Any]:
@@ -504,9 +508,9 @@ async def _all_at_once(store: Store, writes: list[Callable[[Tx], object]]) -> li
 
 @pytest.mark.parametrize("case", FIRST, ids=lambda case: case.__name__)
 def test_it_works_in_a_group_with_others_that_succeed_and_fail(
-    ground: Ground, case: Callable[[Store], Callable[[Tx], object]]
+    shared_ledger: SharedLedger, case: Callable[[Store], Callable[[Tx], object]]
 ) -> None:
-    store = ground.open()
+    store = shared_ledger.open()
     write = case(store)
     before, after = a_task(arguments=PLAIN), a_task(arguments=OTHER)
 
@@ -520,13 +524,15 @@ def test_it_works_in_a_group_with_others_that_succeed_and_fail(
     )
 
     assert [isinstance(one, Exception) for one in answers] == [False, True, False, False]
-    again = ground.open()
+    again = shared_ledger.open()
     assert [arguments_of(again, one.id) for one in (before, after)] == [PLAIN, OTHER]
     assert again.verify() == []
 
 
-def test_a_first_secret_whose_write_then_fails_leaves_a_key_that_the_next_one_uses(ground: Ground) -> None:
-    store = ground.open()
+def test_a_first_secret_whose_write_then_fails_leaves_a_key_that_the_next_one_uses(
+    shared_ledger: SharedLedger,
+) -> None:
+    store = shared_ledger.open()
     task, other = a_task(arguments=SECRET), a_task(arguments=PLAIN)
 
     def fail(tx: Tx) -> None:
@@ -537,14 +543,16 @@ def test_a_first_secret_whose_write_then_fails_leaves_a_key_that_the_next_one_us
 
     assert [isinstance(one, KeyError) for one in answers] == [True, False]
     task_id = leave_secret(store)
-    again = ground.open()
+    again = shared_ledger.open()
     assert arguments_of(again, task_id) == SECRET
     assert again.read_now(lambda tx: tx.tasks.get_many([task.id])) == {}
 
 
-def test_a_write_for_which_no_key_can_be_made_says_so_and_the_others_go_on(ground: Ground) -> None:
-    ground.outer = NoKey()
-    store = ground.open()
+def test_a_write_for_which_no_key_can_be_made_says_so_and_the_others_go_on(
+    shared_ledger: SharedLedger,
+) -> None:
+    shared_ledger.outer = NoKey()
+    store = shared_ledger.open()
     sealed, other = a_task(arguments=SECRET), a_task(arguments=PLAIN)
 
     answers = asyncio.run(
@@ -556,8 +564,10 @@ def test_a_write_for_which_no_key_can_be_made_says_so_and_the_others_go_on(groun
     assert store.read_now(lambda tx: list(tx.tasks.get_many([sealed.id, other.id]))) == [other.id]
 
 
-def test_a_secret_that_is_sealed_before_its_transaction_gets_a_key_that_is_committed(ground: Ground) -> None:
-    store = ground.open()
+def test_a_secret_that_is_sealed_before_its_transaction_gets_a_key_that_is_committed(
+    shared_ledger: SharedLedger,
+) -> None:
+    store = shared_ledger.open()
     run, claim = running_run(store)
     save = saving_step(a_step(run, result=SECRET), claim.fence, store.sealing)
     packed = pack(large(SECRET.decode()), store.sealing)
@@ -565,7 +575,7 @@ def test_a_secret_that_is_sealed_before_its_transaction_gets_a_key_that_is_commi
     # The write itself is never run: what others seal is opened all the same.
     assert save is not None
     assert packed.body is not None
-    assert arguments_of(ground.open(), leave_secret(store)) == SECRET
+    assert arguments_of(shared_ledger.open(), leave_secret(store)) == SECRET
 
 
 # --- twice

@@ -44,7 +44,7 @@ def test_a_session_is_found_by_its_key(store: Store) -> None:
     assert store.write_now(lambda tx: tx.sessions.hold(session.key)) == session
 
 
-def test_a_session_that_nobody_began_is_not_found(store: Store) -> None:
+def test_a_session_that_was_not_begun_is_not_found(store: Store) -> None:
     assert store.read_now(lambda tx: tx.sessions.find("agent:a:b")) is None
     assert store.write_now(lambda tx: tx.sessions.hold("agent:a:b")) is None
     with pytest.raises(NotFound):

@@ -129,7 +129,7 @@ def test_a_ledger_is_found_again_as_it_was_left(quick_path: Path) -> None:
     assert held is None
 
 
-def test_a_ledger_in_memory_is_nobody_elses() -> None:
+def test_a_ledger_in_memory_belongs_to_its_process_alone() -> None:
     one, two = memory_store(), memory_store()
     one.write_now(remember("colour", "blue"))
 
@@ -166,7 +166,9 @@ def test_a_write_on_a_full_disk_is_refused_in_words_and_works_once_there_is_room
     assert fact(store, "fact") == LARGE
 
 
-def test_a_disk_that_fills_in_the_middle_of_a_crowd_gives_nobody_a_false_answer(store: SqliteStore) -> None:
+def test_a_disk_that_fills_in_the_middle_of_a_crowd_gives_no_caller_a_false_answer(
+    store: SqliteStore,
+) -> None:
     names = [f"fact {number}" for number in range(40)]
     fill(store, pages_left=60)  # room for about ten of them
 
@@ -256,10 +258,10 @@ def test_a_ledger_that_was_deleted_is_neither_read_nor_backed_up_as_an_empty_one
     store.close()
 
 
-def test_a_ledger_that_is_replaced_unheard_is_found_by_whoever_sets_the_mark(
+def test_a_ledger_that_is_replaced_unheard_is_found_by_the_commit_that_sets_the_mark(
     tmp_path: Path, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a file system that is mounted over its own: of that nobody tells, and no commit looks."""
+    """As on a file system that is mounted over its own: the system does not tell it, and no commit looks."""
     monkeypatch.setattr(sqlite, "MARK_EVERY_S", 0.01)
     looks = threading.Semaphore(0)
     look = FileGuard.look

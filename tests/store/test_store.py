@@ -103,7 +103,7 @@ def test_a_hint_wakes_who_waits_for_its_topic(store: Store, topic: str) -> None:
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(store.wait_for(topic, PATIENCE_S))
             while not waiting.done():
-                # Only a hint: one given before somebody waits is not kept for them.
+                # Only a hint: one given before a caller waits is not kept for them.
                 await store.write(hint)
                 await asyncio.sleep(0)
         return waiting.result()

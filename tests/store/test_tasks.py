@@ -30,7 +30,7 @@ from tests.builders import (
     write,
 )
 from tests.engine.tables import dump, execute, literal
-from tests.store.programs import a_delta, large, leave_everything
+from tests.store.program_records import a_delta, large, leave_everything
 
 DONE = RunOutcome(status=RunStatus.SUCCEEDED, result=b'"done"')
 
@@ -169,7 +169,7 @@ def test_pages_show_the_newest_first_and_each_task_once(store: Store) -> None:
     assert [task_id for page in pages for task_id in page] == [task.id for task in reversed(tasks)]
 
 
-def test_a_task_created_while_somebody_pages_moves_nothing(store: Store) -> None:
+def test_a_task_created_while_a_reader_pages_moves_nothing(store: Store) -> None:
     tasks = [a_task(created_at=later(seconds=second)) for second in range(4)]
     create(store, *tasks)
     first = store.read_now(lambda tx: tx.tasks.page(limit=2))

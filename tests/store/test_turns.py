@@ -14,7 +14,7 @@ from holdfast.store.journal import JournalHead, saving_step
 from holdfast.store.sealing import CLOSED
 from holdfast.testing import RepeatingStore, contents_of
 from tests.builders import a_step, later, running_run
-from tests.store.programs import a_summary, a_turn, flip
+from tests.store.program_records import a_summary, a_turn, flip
 
 
 def loops_of(store: Store, run: RunRecord) -> dict[str, LoopPosition]:

@@ -55,7 +55,7 @@ from tests.builders import (
     stored_checkpoint,
     stored_run,
 )
-from tests.store.programs import a_delta, a_question, a_turn, a_value, large, leave_everything, send
+from tests.store.program_records import a_delta, a_question, a_turn, a_value, large, leave_everything, send
 
 Write = Callable[[Tx], object]
 
@@ -518,7 +518,7 @@ SAME_ANSWER: list[Callable[[Store], Write]] = [
     append_to_session,
     repost_firing,
 ]
-# These say whether they did it just now; whoever calls them looks at the record when they did not.
+# These say whether they did it just now; their caller looks at the record when they did not.
 SAYS_SO: list[Callable[[Store], Write]] = [
     create_task,
     begin_boot,

@@ -10,7 +10,7 @@ import pytest
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite_file import connect
 from holdfast.testing import FakeClock
-from tests.engine.flips import flip
+from tests.engine.bit_flips import flip
 
 HEADER, FRAME = 32, 24 + 4096
 COMMITS = 6

@@ -1,4 +1,4 @@
-"""Group commit: many callers share one commit, each gets its own answer, and nobody a false one."""
+"""Group commit: many callers share one commit, each gets its own answer, and none a false one."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_each_write_of_a_crowd_sees_those_before_it(store: Store) -> None:
         return list(await asyncio.gather(*(store.write(add_one) for _ in range(50))))
 
     if len(store._writer._sessions) > 1:  # type: ignore[attr-defined]
-        pytest.skip("several writers at once: whoever reads before it writes takes a lock")
+        pytest.skip("several writers at once: a write that reads before it writes takes a lock")
     assert sorted(asyncio.run(count())) == list(range(1, 51))
 
 
@@ -202,7 +202,7 @@ def test_a_crowd_larger_than_a_group_is_served_whole(store: Store) -> None:
 # --- callers
 
 
-def test_a_caller_that_was_cancelled_disturbs_nobody(store: Store) -> None:
+def test_a_caller_that_was_cancelled_disturbs_no_other_caller(store: Store) -> None:
     async def scenario() -> list[Any]:
         gate = Gate()
         async with asyncio.TaskGroup() as group:
@@ -225,7 +225,7 @@ def test_a_caller_that_was_cancelled_disturbs_nobody(store: Store) -> None:
 
 
 async def turns_beside(work: Callable[[], Awaitable[None]]) -> int:
-    """How often somebody else of the loop had a turn while the work was done."""
+    """How often another task of the loop had a turn while the work was done."""
     turns = 0
     is_over = False
 
@@ -346,7 +346,7 @@ def test_many_event_loops_share_one_store(store: Store) -> None:
     assert answers == {index: [f"fact {index} {number}" for number in range(25)] for index in range(6)}
 
 
-def test_a_loop_that_was_closed_while_its_write_waited_disturbs_nobody(store: Store) -> None:
+def test_a_loop_that_was_closed_while_its_write_waited_disturbs_no_other_caller(store: Store) -> None:
     gate = Gate()
     threads = [threading.Thread(target=store.write_now, args=(gate,)) for _ in range(4)]
     for thread in threads:
@@ -594,7 +594,7 @@ def test_when_a_write_ends_the_transaction_the_others_run_again_alone(
     assert session.committed == ["held", "one", "two", "three"]
 
 
-def test_when_the_commit_fails_nobody_was_told_and_each_runs_again_alone(
+def test_when_the_commit_fails_no_caller_was_told_and_each_runs_again_alone(
     session: FakeSession, writer: Writer
 ) -> None:
     # The first commit is that of the write which holds the others up, the second is theirs.

@@ -1,4 +1,4 @@
-"""Real git repositories, whoever the user is and whatever is configured."""
+"""Real git repositories, for any user and whatever is configured."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from holdfast.tools.command_end import end_command
 from holdfast.tools.errors import CommandCutShort
 from tests.builders import FAILURE, a_run, a_task, an_effect, put
 from tests.engine.workers import carrying, soon, until
-from tests.tools.keys import KEY, call
+from tests.tools.keyed_calls import KEY, call
 
 
 @contextlib.asynccontextmanager
@@ -85,7 +85,7 @@ async def test_the_command_of_a_cancelled_task_is_ended_and_its_review_is_gone(
     effect = noted(store, dead, TaskStatus.NEEDS_REVIEW, EffectStatus.UNKNOWN)
     ender = CommandEnder(store, clock, life, [place])
     async with running(place) as child:
-        assert await ender.run_once() == 0  # nobody has cancelled it
+        assert await ender.run_once() == 0  # no caller has cancelled it
         store.write_now(cancelling(effect.task_id, owner=None, reason="enough", now=clock.now()))
         assert len(store.read_now(lambda tx: tx.effects.reviews())) == 1
 

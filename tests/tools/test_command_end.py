@@ -20,7 +20,7 @@ from holdfast.tools.command_end import end_command
 from holdfast.tools.receipts import Receipt, make_directory, unfinished_receipts
 from holdfast.tools.witness import Began, ProcessIdentity, machine_boot, seen, ticks_of
 from tests.crash.processes import fork, kill
-from tests.tools.keys import KEY, call, verify
+from tests.tools.keyed_calls import KEY, call, verify
 
 PATIENCE_S = 30.0
 
@@ -90,7 +90,7 @@ def test_a_command_whose_witness_was_killed_is_ended_with_its_whole_group(
 
 
 def kill_stranger(pid: int) -> None:
-    """Its parent is dead, so nobody here waits for it."""
+    """Its parent is dead, so no process here waits for it."""
     os.kill(pid, signal.SIGKILL)
     until(lambda: ticks_of(pid) is None)
 

@@ -18,9 +18,9 @@ from holdfast.core.errors import BadInput
 from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import CommandCutShort, CommandFailed, CommandNotStarted, ShellResult, shell
 from holdfast.tools.commands import MAX_OUTPUT_BYTES, _checked_order, find_outcome, run_with_receipt
-from holdfast.tools.receipts import CutShort, Receipt, make_directory, old_receipts, prune_receipts
+from holdfast.tools.receipts import CommandInterrupted, Receipt, make_directory, old_receipts, prune_receipts
 from holdfast.tools.witness import Done
-from tests.tools.keys import KEY, call, verify
+from tests.tools.keyed_calls import KEY, call, verify
 
 FAR_FUTURE = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -201,10 +201,10 @@ async def test_a_command_whose_witness_is_killed_leaves_its_outcome_open(receipt
 
 
 async def test_a_command_that_does_not_end_is_waited_for_only_so_long(quick_path: Path) -> None:
-    with Receipt(quick_path, KEY).held():  # by somebody else
+    with Receipt(quick_path, KEY).held():  # by another process
         outcome = await find_outcome(KEY, quick_path, patience_s=0.02)
 
-    assert outcome == CutShort("the command is still running after 0.02 s")
+    assert outcome == CommandInterrupted("the command is still running after 0.02 s")
 
 
 def test_a_program_gets_what_a_command_said_as_it_was(receipts: str) -> None:
@@ -239,7 +239,7 @@ def test_a_receipt_that_cannot_be_read_tells_nothing(quick_path: Path) -> None:
         assert descriptor is not None
         outcome = receipt.read(descriptor)
 
-    assert isinstance(outcome, CutShort)
+    assert isinstance(outcome, CommandInterrupted)
     assert "cannot be read" in outcome.why
 
 
@@ -384,5 +384,5 @@ async def test_a_receipt_whose_key_is_gone_leaves_the_outcome_open(receipts: str
 
     outcome = await find_outcome(KEY, Path(receipts), patience_s=0, seal_key=bytes(32))
 
-    assert isinstance(outcome, CutShort)
+    assert isinstance(outcome, CommandInterrupted)
     assert "sealed with a key that is not at hand" in outcome.why

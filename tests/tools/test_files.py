@@ -1,4 +1,4 @@
-"""A file is written whole or not at all, and never over what somebody else wrote."""
+"""A file is written whole or not at all, and never over what another program wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.core.payload import MAX_PAYLOAD_BYTES
 from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import FileChanged, FileNotWritten, FileResult, files, write_file
 from holdfast.tools.files import verify_file
-from tests.tools.keys import KEY, verify
+from tests.tools.keyed_calls import KEY, verify
 
 
 def sha256(text: str) -> str:
@@ -53,7 +53,7 @@ def test_a_file_that_is_as_it_was_recorded_is_replaced_and_keeps_its_mode(quick_
     assert names_in(quick_path) == ["script"]
 
 
-def test_a_file_that_somebody_else_changed_stays_as_it_is(quick_path: Path) -> None:
+def test_a_file_that_another_program_changed_stays_as_it_is(quick_path: Path) -> None:
     path = quick_path / "notes.txt"
     path.write_text("theirs")
 

@@ -12,7 +12,7 @@ from holdfast.core.errors import BadInput
 from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import GitCommit, GitFailed, GitPush, git_commit, git_push
 from holdfast.tools import git as git_tools
-from tests.tools.keys import KEY, call, verify
+from tests.tools.keyed_calls import KEY, call, verify
 from tests.tools.repositories import PERSON, git, new_repository
 
 
@@ -174,7 +174,7 @@ def test_a_push_is_found_at_the_remote_also_below_newer_commits(repo: Path) -> N
     result = asyncio.run(call(git_push, KEY, str(repo), "main"))
 
     pushed = asyncio.run(verify(git_push, KEY, str(repo), "main"))
-    # Somebody else pushes a commit that is not here, and we make one that is not there.
+    # Another clone pushes a commit that is not here, and we make one that is not there.
     newer = git(bare, "commit-tree", "main^{tree}", "-p", "main", "-m", "Theirs")
     git(bare, "update-ref", "refs/heads/main", newer)
     below = asyncio.run(verify(git_push, KEY, str(repo), "main", sha=first))

@@ -19,15 +19,15 @@ from holdfast.core.errors import BadInput, PayloadTooLarge, RetryAfter
 from holdfast.core.step_declarations import keyed, options_of, tool
 from holdfast.tools import HttpFailed, HttpNotSent, HttpResponse, http_get, http_request
 from holdfast.tools.http import MAX_BODY_BYTES
-from tests.tools import keys
-from tests.tools.keys import KEY
+from tests.tools import keyed_calls
+from tests.tools.keyed_calls import KEY
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 async def call(fn: Callable[..., Any], key: str = KEY, /, *args: Any, **kwargs: Any) -> Any:
     """The servers of these tests are on loopback."""
-    return await keys.call(fn, key, *args, **{"allow_private": True, **kwargs})
+    return await keyed_calls.call(fn, key, *args, **{"allow_private": True, **kwargs})
 
 
 class Server(ThreadingHTTPServer):
@@ -232,7 +232,7 @@ async def test_a_server_that_answers_a_letter_at_a_time_has_no_more_time_than_ot
         gate.set()
 
 
-async def test_where_nobody_listens_nothing_was_sent(server: Server) -> None:
+async def test_without_a_listener_nothing_was_sent(server: Server) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"

@@ -1,4 +1,4 @@
-"""Whoever runs a tool is killed at any moment: it happened once and that is known, or it did not happen."""
+"""A tool's process is killed at any moment: it happened once and that is known, or it did not happen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import holdfast as hf
 from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown
 from holdfast.tools import GitCommit, ShellResult, git_commit, shell
 from tests.crash.processes import Pipe, fork, kill
-from tests.tools.keys import KEY, call, verify
+from tests.tools.keyed_calls import KEY, call, verify
 from tests.tools.repositories import git, new_repository
 
 pytestmark = pytest.mark.slow
@@ -98,7 +98,7 @@ def test_a_task_that_is_killed_in_its_command_goes_on_with_what_the_command_said
     assert arrived.read_text() == "here\n"
     kill(pid)
 
-    # A second command would wait for somebody to hear that it is here.
+    # A second command would wait for a reader to hear that it is here.
     answer = asyncio.run(while_opening(gate, run_task()))
 
     assert answer == "before\nopen\nafter\n"

@@ -10,7 +10,7 @@ from holdfast.channels.contract import CannotTell, Channel
 from holdfast.core.errors import BadInput
 from holdfast.core.step_declarations import DidNotHappen, Happened, Unknown, options_of
 from holdfast.tools import SentMessage, message_tool, send_message
-from tests.tools.keys import KEY, call, verify
+from tests.tools.keyed_calls import KEY, call, verify
 
 
 class Console:

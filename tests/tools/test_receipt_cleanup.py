@@ -70,7 +70,7 @@ async def test_only_the_receipt_of_a_settled_effect_is_removed(
     assert left_in(quick_path) == ([] if is_pruned else ["key.done", "key.started"])
 
 
-async def test_a_receipt_that_is_young_or_of_nobody_we_know_stays(
+async def test_a_receipt_that_is_young_or_of_an_unknown_ledger_stays(
     store: Store, clock: FakeClock, quick_path: Path
 ) -> None:
     noted(store, EffectStatus.DONE, "young")
@@ -82,7 +82,7 @@ async def test_a_receipt_that_is_young_or_of_nobody_we_know_stays(
     assert len(left_in(quick_path)) == 5
 
 
-async def test_one_that_somebody_is_at_stays_until_he_has_gone(
+async def test_one_that_a_process_is_at_stays_until_it_has_gone(
     store: Store, clock: FakeClock, quick_path: Path
 ) -> None:
     noted(store, EffectStatus.DONE, "key")

@@ -20,7 +20,7 @@ from holdfast.tools import files, write_file
 from tests.canaries import CANARIES, found_in
 from tests.crash.processes import Pipe, fork, kill
 from tests.engine.stage import Stage
-from tests.grounds import TickingClock
+from tests.shared_ledgers import TickingClock
 
 PASSWORDS = [canary.value for canary in CANARIES if isinstance(canary.value, str)]
 SETTINGS = (
@@ -72,7 +72,7 @@ def stop_at(point: str, pipe: Pipe) -> None:
     setattr(files, point, stop)
 
 
-# Before anything is written; while the new content lies beside; when it is in its place, and nobody knows.
+# Before anything is written; while the new content lies beside; when it is in its place, and none knows.
 @pytest.mark.parametrize("point", ["_create", "_write_beside", "_remove", "_sync_directory"])
 def test_the_file_is_right_and_the_ledger_has_no_password(quick_path: Path, point: str) -> None:
     (quick_path / "work").mkdir()

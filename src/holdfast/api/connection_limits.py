@@ -35,14 +35,14 @@ def most_connections() -> int:
     return max(1, min(MAX_CONNECTIONS, soft - min(RESERVED, soft // 2)))
 
 
-class Listening(socket.socket):
+class ListeningSocket(socket.socket):
     """A socket that keeps its backlog: asyncio would shrink it to the number that it accepts at once."""
 
     def listen(self, backlog: int = BACKLOG, /) -> None:
         super().listen(max(backlog, BACKLOG))
 
     @classmethod
-    def of(cls, listening: socket.socket) -> Listening:
+    def of(cls, listening: socket.socket) -> ListeningSocket:
         """Take over the file descriptor of another socket, which is closed from then on."""
         return cls(fileno=listening.detach())
 

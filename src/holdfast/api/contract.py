@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from holdfast.core.task import Task
     from holdfast.core.transitions import TaskStatus
     from holdfast.engine.aio.trouble_log import TroubleLog
-    from holdfast.gateway.audit import AuditTrail
+    from holdfast.engine.producers.contract import Runtime
+    from holdfast.gateway.audit import AuditRecorder
     from holdfast.gateway.gateway import RestartAnswer, RestartRequest
     from holdfast.gateway.inbox import Inbox
     from holdfast.gateway.readiness import Readiness
     from holdfast.store import Store, Tx
+    from holdfast.upkeep.sweep import Sweep
     from holdfast.views.gateway import Status
 
 # The distribution whose version we tell on the wire; on the package index `holdfast` is another project.
@@ -141,6 +143,11 @@ class GatewayDoor(Protocol):
     @property
     def home(self) -> Path: ...
 
+    @property
+    def runtimes(self) -> Sequence[Runtime]:
+        """What can stop work that others execute."""
+        ...
+
     def status(self) -> Status:
         """The status as last known, without reading the ledger."""
         ...
@@ -153,7 +160,10 @@ class GatewayDoor(Protocol):
     def troubles(self) -> TroubleLog: ...
 
     @property
-    def audit(self) -> AuditTrail: ...
+    def audit(self) -> AuditRecorder: ...
+
+    @property
+    def sweep(self) -> Sweep: ...
 
     async def preflight(self) -> Readiness: ...
 

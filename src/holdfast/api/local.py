@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from holdfast.api.connection_limits import ACCEPT_AT_ONCE, Listening
+from holdfast.api.connection_limits import ACCEPT_AT_ONCE, ListeningSocket
 from holdfast.api.contract import ALL_SCOPES, Caller, GatewayDoor
 from holdfast.api.frames import RequestFrame, Response, encode, read_request
 from holdfast.api.rpc import INVALID_REQUEST, REFUSED, UNAVAILABLE, RpcError, dispatch
@@ -52,7 +52,7 @@ class LocalDoor:
         """Serve while the block runs; requests in progress are answered before it returns."""
         server = await asyncio.start_unix_server(
             self._serve,
-            sock=Listening.of(listening),
+            sock=ListeningSocket.of(listening),
             limit=self._max_frame_bytes,
             backlog=ACCEPT_AT_ONCE,
         )

@@ -17,6 +17,7 @@ from holdfast.api import (
     ledger,
     openclaw,
     overview,
+    producers,
     questions,
     restart,
     reviews,
@@ -24,6 +25,7 @@ from holdfast.api import (
     settings,
     tasks,
     token_methods,
+    upkeep,
 )
 from holdfast.api.contract import ADMIN, READ, WRITE, Caller, GatewayDoor
 from holdfast.api.params import Nothing, Params
@@ -47,6 +49,7 @@ from holdfast.views.gateway import (
 from holdfast.views.health import AcceptedView
 from holdfast.views.methods import DescriptionView, MethodView
 from holdfast.views.questions import AnsweredView, QuestionPageView
+from holdfast.views.recorded import RecordedView
 from holdfast.views.sessions import (
     AgentPageView,
     PostedView,
@@ -62,10 +65,12 @@ from holdfast.views.tasks import (
     ResultView,
     RetriedPageView,
     RetriedView,
+    StepPageView,
     TaskDetailView,
     TaskPageView,
 )
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
+from holdfast.views.upkeep import AuditView, MaintenanceView
 from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksDismissed, TasksRetried
 
 if TYPE_CHECKING:
@@ -135,6 +140,36 @@ def _writes_own(
 
     async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
         return await _write(gateway, name, writing, asked, caller, reach=caller.reach)
+
+    return _audited(name, params, answer, call, summary, is_owned=True)
+
+
+def _reports_own(
+    name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
+) -> Method:
+    """The same without an audit entry: producers call it every few seconds, and it decides nothing."""
+
+    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
+        now = gateway.clock.now()
+        return await gateway.store.write(writing(asked, now=now, reach=caller.reach))
+
+    return Method(
+        name=name, scope=WRITE, params=params, answer=answer, call=call, summary=summary, is_owned=True
+    )
+
+
+def _cancels_own(
+    name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
+) -> Method:
+    """A cancel: of work that others execute, its runtime is asked to stop it before the record ends."""
+
+    async def call(gateway: GatewayDoor, asked: Any, caller: Caller) -> V:
+        target = asked.run_id if isinstance(asked, producers.RunCancelAsked) else asked.task_id
+        why = asked.reason or "cancelled by an operator"
+        cannot_stop = await producers.why_not_stopped(gateway, target, why, caller)
+        return await _write(
+            gateway, name, writing, asked, caller, reach=caller.reach, cannot_stop=cannot_stop
+        )
 
     return _audited(name, params, answer, call, summary, is_owned=True)
 
@@ -310,7 +345,7 @@ _TABLE = [
         openclaw.get_task,
         "One task in OpenClaw's format.",
     ),
-    _writes_own(
+    _cancels_own(
         "tasks.cancel",
         openclaw.WireCancelAsked,
         TaskCancelled,
@@ -348,6 +383,13 @@ _TABLE = [
         summary="One task in full.",
         is_owned=True,
     ),
+    _reads_own(
+        "ledger.steps",
+        tasks.StepsAsked,
+        StepPageView,
+        tasks.read_steps,
+        "The steps of a task, also of finished turns, with what is kept of their results.",
+    ),
     _calls(
         "ledger.overview",
         READ,
@@ -366,7 +408,7 @@ _TABLE = [
         "The outcome of a task with its full result; can wait for the end.",
         is_owned=True,
     ),
-    _writes_own("ledger.cancel", tasks.CancelAsked, CancelView, tasks.cancelling_task, "Cancel a task."),
+    _cancels_own("ledger.cancel", tasks.CancelAsked, CancelView, tasks.cancelling_task, "Cancel a task."),
     _writes_own(
         "ledger.retry",
         tasks.RetryAsked,
@@ -398,6 +440,56 @@ _TABLE = [
         CreatedView,
         ledger.creating_task,
         "Create a task for a worker that knows its name.",
+    ),
+    # Work that others execute and Holdfast records.
+    _writes_own(
+        "producer.create",
+        producers.RecordAsked,
+        RecordedView,
+        producers.recording_work,
+        "Record work that the caller executes itself, queued or already running.",
+    ),
+    _writes_own(
+        "producer.start",
+        producers.RunAsked,
+        RecordedView,
+        producers.starting_work,
+        "Recorded work has started.",
+    ),
+    _reports_own(
+        "producer.progress",
+        producers.ProgressAsked,
+        RecordedView,
+        producers.progressing_work,
+        "The progress of recorded work; it counts as a sign of life.",
+    ),
+    _reports_own(
+        "producer.beat",
+        producers.RunAsked,
+        RecordedView,
+        producers.beating_work,
+        "A sign of life; the answer tells whether a cancel was requested.",
+    ),
+    _writes_own(
+        "producer.finish",
+        producers.FinishAsked,
+        RecordedView,
+        producers.finishing_work,
+        "Recorded work has succeeded; the same call again changes nothing.",
+    ),
+    _writes_own(
+        "producer.fail",
+        producers.FailAsked,
+        RecordedView,
+        producers.failing_work,
+        "Recorded work has failed, timed out, or was stopped by its producer.",
+    ),
+    _cancels_own(
+        "producer.cancel",
+        producers.RunCancelAsked,
+        RecordedView,
+        producers.cancelling_work,
+        "Let the runtime stop recorded work, and end its record.",
     ),
     _reads(
         "reviews.list",
@@ -501,6 +593,22 @@ _TABLE = [
         AuditPageView,
         audit.read_page,
         "Entries of the audit log, newest first.",
+    ),
+    _calls(
+        "upkeep.audit",
+        READ,
+        upkeep.FindingsAsked,
+        AuditView,
+        upkeep.read_audit,
+        "What is wrong in the ledger, errors first, each with the command that helps.",
+    ),
+    _acts(
+        "upkeep.maintenance",
+        WRITE,
+        upkeep.MaintenanceAsked,
+        MaintenanceView,
+        upkeep.maintain_ledger,
+        "Sweep the ledger now, or preview what a sweep would change.",
     ),
     # Conversations.
     _calls(

@@ -106,10 +106,12 @@ def get_task(tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING) -> TaskFound
 
 
 def cancelling_wire_task(
-    asked: WireCancelAsked, *, now: datetime, reach: Reach = EVERYTHING
+    asked: WireCancelAsked, *, now: datetime, reach: Reach = EVERYTHING, cannot_stop: str | None = None
 ) -> Write[TaskCancelled]:
-    """The write that cancels. For a missing task the protocol expects an answer, not an error."""
+    """The write that cancels. For a missing task the protocol expects an answer, not an error; `cannot_stop`
+    is why the runtime of recorded work cannot stop it."""
     from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
+    from holdfast.engine.producers.stopping import requesting
 
     def cancel(tx: Tx) -> TaskCancelled:
         try:
@@ -117,6 +119,9 @@ def cancelling_wire_task(
         except BadInput:
             return TaskCancelled(found=False, cancelled=False, reason="Task not found.")
         reason = asked.reason or "cancelled by an operator"
+        if cannot_stop is not None:
+            kept = requesting(task_id, reason=reason, why=cannot_stop, now=now)(tx).task
+            return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=TaskSummary.of(kept))
         match cancelling(task_id, reason=reason, owner=None, now=now)(tx):
             case Cancelled(task=task):
                 return TaskCancelled(found=True, cancelled=True, task=TaskSummary.of(task))

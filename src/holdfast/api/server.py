@@ -23,7 +23,7 @@ from holdfast.api.anonymous_limits import HOLD_S, BodyBudget, RefusalLog, Waitin
 from holdfast.api.connection_limits import (
     ACCEPT_AT_ONCE,
     ConnectionLimits,
-    Listening,
+    ListeningSocket,
     few_complaints,
     most_connections,
 )
@@ -495,7 +495,7 @@ async def serve_doors(
                 LocalDoor(gateway, max_frame_bytes=max_bytes, refuses=refusals.add).open(unix_socket)
             )
         follows = group.create_task(doors.feed.run())
-        listening: list[socket.socket] = [Listening.of(one) for one in tcp_sockets]
+        listening: list[socket.socket] = [ListeningSocket.of(one) for one in tcp_sockets]
         serves = group.create_task(server.serve(sockets=listening)) if listening else None
         try:
             await stop.wait()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast.config.sections import AgentSettings, Config
+    from holdfast.engine.conversation.transcripts import Commands
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
 
@@ -143,8 +144,13 @@ async def agents(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> AgentP
 # --- also used by the CLI
 
 
-def posting(asked: ChatAsked, *, by: str, now: datetime) -> Write[PostedView]:
-    """The write of a message while no gateway runs; the agent answers when one starts."""
+def posting(
+    asked: ChatAsked, *, by: str, now: datetime, commands: Commands | None = None
+) -> Write[PostedView]:
+    """The write of a message while no gateway runs; the agent answers when one starts.
+
+    `commands` carries out chat commands at once, as a gateway would.
+    """
     from holdfast.engine.conversation.transcripts import new_message, post
 
     origin = Origin(channel=CONSOLE_CHANNEL, peer=by)
@@ -152,7 +158,7 @@ def posting(asked: ChatAsked, *, by: str, now: datetime) -> Write[PostedView]:
     message = new_message(asked.session_key, asked.message, origin, channel_message_id=message_id, now=now)
 
     def send_it(tx: Tx) -> PostedView:
-        posted = post(tx, message)
+        posted = post(tx, message, commands=commands)
         return PostedView.of(posted.message, is_duplicate=posted.is_duplicate)
 
     return send_it

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 
 from holdfast.api.contract import EVERYTHING, Caller, GatewayDoor, Reach
-from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText
+from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, ShortText
 from holdfast.core.errors import BadInput, HoldfastError, KeyConflict, NotFound, RowDamaged, StoreUnavailable
 from holdfast.core.ids import is_whole_id, new_run_id
 from holdfast.core.message import CRON_CHANNEL
@@ -31,6 +31,8 @@ from holdfast.views.tasks import (
     ResultView,
     RetriedPageView,
     RetriedView,
+    StepLineView,
+    StepPageView,
     TaskDetailView,
     TaskPageView,
     TaskView,
@@ -60,6 +62,9 @@ _BATCH = 500
 _LOOK_EVERY_S = 1.0
 # A wait without a due time is stored with one in the year 9999.
 NEVER_YEAR = 9999
+
+# The place, in a page token, of steps in the journal. No loop has this name: it has no `/` at its beginning.
+_JOURNAL = "/"
 
 _OUTCOMES = {
     "Cancelled": "cancelled",
@@ -269,6 +274,42 @@ def _payload(tx: Tx, stored: bytes, problems: list[str]) -> PayloadView | None:
         return None
 
 
+def read_steps(tx: Tx, asked: StepsAsked, *, reach: Reach = EVERYTHING) -> StepPageView:
+    """A page of steps. Its size counts turns, and steps in the journal: the steps of a turn stay together."""
+    task_id = reach.resolve(tx, asked.task_id)
+    place, number = _place_of_step(asked.after)
+    lines: list[StepLineView] = []
+    left = asked.limit
+    if place != _JOURNAL:
+        turns = tx.turns.page(task_id, after=(place, number), limit=left + 1)
+        for turn in turns[:left]:
+            lines += [StepLineView.of_summary(turn, step) for step in turn.steps]
+        if len(turns) > left:
+            last = turns[left - 1]
+            return StepPageView(task_id=task_id, steps=lines, next_page_token=f"{last.loop}:{last.seq}")
+        left, number = left - len(turns), -1
+    saved = [step for step in tx.journal.steps(task_id) if step.seq > number]
+    shown = saved[:left]
+    # Steps that share a number stay on one page, because the token is a number.
+    shown += [step for step in saved[left:] if shown and step.seq == shown[-1].seq]
+    lines += [StepLineView.of_step(step, tx.blobs.open(step.result)) for step in shown]
+    token = None
+    if len(shown) < len(saved):
+        token = f"{_JOURNAL}:{shown[-1].seq if shown else number}"
+    return StepPageView(task_id=task_id, steps=lines, next_page_token=token)
+
+
+def _place_of_step(token: str | None) -> tuple[str, int]:
+    if token is None:
+        return "", 0
+    place, _, number = token.rpartition(":")
+    try:
+        return place, int(number)
+    except ValueError:
+        why = f"{token!r:.80} is not a page token of this list; copy the one printed under the previous page"
+        raise BadInput("page token", why) from None
+
+
 def look_at(tx: Tx, task_id: str) -> WaitedView:
     task = tx.tasks.look(task_id)
     result = None if task.result is None else PayloadView.of(tx.blobs.open(task.result))
@@ -294,6 +335,16 @@ class TaskAsked(Params, frozen=True, kw_only=True):
     task_id: IdText
 
 
+class StepsAsked(Params, frozen=True, kw_only=True):
+    """The steps of one task, in order."""
+
+    task_id: IdText
+    # Counts turns, and steps in the journal.
+    limit: PageSize = 100
+    # The `next_page_token` of the previous page.
+    after: PageToken | None = None
+
+
 class CancelAsked(Params, frozen=True, kw_only=True):
     """Cancel one task, with a reason."""
 
@@ -301,12 +352,18 @@ class CancelAsked(Params, frozen=True, kw_only=True):
     reason: ShortText = "cancelled by an operator"
 
 
-def cancelling_task(asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[CancelView]:
-    """The write that cancels a task."""
+def cancelling_task(
+    asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING, cannot_stop: str | None = None
+) -> Write[CancelView]:
+    """The write that cancels a task. `cannot_stop` is why the runtime of recorded work cannot stop it."""
     from holdfast.engine.ledger.ledger import cancelling
+    from holdfast.engine.producers.stopping import requesting
 
     def cancel(tx: Tx) -> CancelView:
         task_id = reach.resolve(tx, asked.task_id)
+        if cannot_stop is not None:
+            kept = requesting(task_id, reason=asked.reason, why=cannot_stop, now=now)(tx)
+            return CancelView(outcome="cancel_requested", task=TaskView.of(kept.task))
         outcome = cancelling(task_id, reason=asked.reason, owner=None, now=now)(tx)
         return CancelView(outcome=_OUTCOMES[type(outcome).__name__], task=TaskView.of(outcome.task))
 

@@ -46,12 +46,12 @@ async def open_doors(gateway: Gateway, startup: Startup, supervised: Supervised)
 def _webhooks(gateway: Gateway, startup: Startup) -> Webhooks:
     """Incoming webhooks; a change of their channels or secrets needs a restart."""
     from holdfast.api.server import Webhooks
-    from holdfast.gateway.hooks import Hooks
+    from holdfast.gateway.hooks import WebhookChannels
     from holdfast.views.sessions import PostedView
 
     channels = {name: startup.config.channels[name] for name in startup.webhook_secrets}
     # Senders sign with the time of their own clocks, so compare with this machine's, not the ledger's.
-    hooks = Hooks(gateway.inbox, SystemClock(), channels, startup.webhook_secrets)
+    hooks = WebhookChannels(gateway.inbox, SystemClock(), channels, startup.webhook_secrets)
 
     async def receive(name: str, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> PostedView:
         posted = await hooks.receive(name, headers, body)

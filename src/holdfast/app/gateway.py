@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,9 @@ def build_gateway(
     from holdfast.api.tls import CertificateWatch
     from holdfast.api.tokens import TokenWatch
     from holdfast.app.live_settings import LiveSettings
+    from holdfast.app.runtimes import build_runtimes
     from holdfast.app.trial import try_next
+    from holdfast.chat.commands import run_command
     from holdfast.config import default_home
     from holdfast.delivery.channels import mouths_of
     from holdfast.delivery.outbox import Outbox
@@ -88,6 +91,8 @@ def build_gateway(
     from holdfast.schedule.cron import Cron
     from holdfast.tools.command_cancel import CommandEnder
     from holdfast.tools.receipt_cleanup import ReceiptPruner
+    from holdfast.upkeep.proofs import RuntimeProofs
+    from holdfast.upkeep.sweep import Sweep
 
     store, clock, config = parts.store, parts.clock, startup.config
     home, environ, tokens = startup.settings.home, startup.environ, startup.tokens
@@ -102,6 +107,16 @@ def build_gateway(
     cron = Cron(store, clock, config.schedules, watch=watch)
     # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
     receipts = [place / "receipts" for place in {home, default_home(environ)}]
+    runtimes = build_runtimes(parts)
+    sweep = Sweep(
+        store,
+        clock,
+        proofs=RuntimeProofs(runtimes),
+        watch=watch,
+        has_died=parts.life.has_died,
+        lost_after=timedelta(seconds=config.upkeep.lost_after_s),
+        every_s=config.upkeep.sweep_every_s,
+    )
     secrets = Secrets(
         environment=environ,
         declared=declared_secrets(config),
@@ -115,20 +130,23 @@ def build_gateway(
         config,
         startup.tasks,
         home=home,
-        inbox=Inbox(store, clock, agents=lambda: agents),
+        inbox=Inbox(store, clock, agents=lambda: agents, commands=run_command),
         make_worker=gateway_worker(parts, startup.tasks, config, secrets=secrets),
         services=[
             conversations,
             outbox,
             cron,
             Pruner(store, clock, watch=watch),
+            sweep,
             ReceiptPruner(store, machine, receipts, watch=watch),
             CommandEnder(store, clock, parts.life, receipts),
         ],
         held=[conversations, cron],
+        sweep=sweep,
         why_held=why_held(supervised),
         tell=report_to(supervised),
         trial=partial(try_next, trial_command),
+        runtimes=runtimes,
     )
     live = LiveSettings(gateway, startup, secrets=secrets, cron=cron)
     gateway.add_service(TokenWatch(tokens, home, on_problem=partial(live.report, "tokens")))

@@ -75,7 +75,7 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     limit = parse_duration("drain_timeout", drain_timeout)
     settings = _settings_of(url, home, seal)
     async with open_parts(settings, clock=clock, role=role, names=sorted(known), key=key) as parts:
-        holdfast = Holdfast(parts.store, parts.clock, known, owner=owner)
+        holdfast = Holdfast(parts.store, parts.clock, known, owner=owner, boot_id=parts.life.id)
         if not known:
             yield holdfast
             return

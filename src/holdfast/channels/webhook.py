@@ -108,7 +108,7 @@ def _digest(secret: bytes, seconds: int, body: bytes) -> str:
 # --- in
 
 
-class Inbound(msgspec.Struct, frozen=True, kw_only=True):
+class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
     """An incoming message, ready to be posted."""
 
     session_key: str
@@ -131,7 +131,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 _read_body = msgspec.json.Decoder(_Body).decode
 
 
-def read_inbound(channel: str, agent: str, body: bytes) -> Inbound:
+def read_inbound(channel: str, agent: str, body: bytes) -> InboundMessage:
     """Parse a body whose signature was verified. Raises BadInput that names the field.
 
     Each peer, group and thread of a channel has its own session.
@@ -145,7 +145,7 @@ def read_inbound(channel: str, agent: str, body: bytes) -> Inbound:
         name = _session_name(origin)
     else:
         name = f"{channel}:{_escaped(check_name('session', read.session))}"
-    return Inbound(
+    return InboundMessage(
         session_key=session_key(agent, name),
         text=read.text,
         origin=origin,

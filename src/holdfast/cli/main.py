@@ -27,7 +27,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sessions": ("holdfast.cli.sessions:sessions", "Conversations with agents: list, show, send."),
     "agents": ("holdfast.cli.sessions:agents", "Configured agents: list."),
     "run": ("holdfast.cli.run:run", "Start a task from a Python program and follow it to its end."),
-    "tasks": ("holdfast.cli.tasks:tasks", "Tasks: list, show, wait, cancel, retry, fork."),
+    "tasks": (
+        "holdfast.cli.tasks:tasks",
+        "Tasks: list, show, wait, cancel, retry, fork, audit, maintenance.",
+    ),
     "reviews": (
         "holdfast.cli.reviews:reviews",
         "Effects whose outcome is unknown: list, show, resolve.",

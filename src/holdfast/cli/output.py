@@ -11,6 +11,7 @@ from typing import TextIO
 
 import msgspec
 
+from holdfast.core.durations import in_one_unit
 from holdfast.views.payloads import PayloadView
 from holdfast.views.text import one_line
 
@@ -36,7 +37,6 @@ _STYLE_OF_STATUS = {
     "fail": "red",
     "cancelled": "dim",
 }
-_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 NARROWEST = 20
 MAX_REMARK_CHARS = 2000
 
@@ -182,8 +182,7 @@ def ago(moment: datetime | None, now: datetime) -> str:
     """The time since then, in one unit: `3m`."""
     if moment is None:
         return "-"
-    seconds = max(0, int((now - moment).total_seconds()))
-    return next((f"{seconds // size}{unit}" for unit, size in _UNITS if seconds >= size), "0s")
+    return in_one_unit(now - moment)
 
 
 def clock_time(moment: datetime | None) -> str | None:

@@ -211,8 +211,11 @@ def send(call: Invocation, session: str, message: str, key: str | None) -> None:
 
     If no gateway runs, the agent answers when one starts.
     """
+    from holdfast.chat.commands import run_command
+
     asked = _asked(call, session, message, key)
-    view = call.change("chat.send", asked, partial(posting, by=user_name(None)), PostedView, is_audited=False)
+    write = partial(posting, by=user_name(None), commands=run_command)
+    view = call.change("chat.send", asked, write, PostedView, is_audited=False)
     call.output.show(view, lambda: call.output.line(clean(_posted(view))))
 
 
@@ -282,6 +285,10 @@ def _exchange(call: Invocation, session: str, text: str, *, is_only: bool) -> bo
         after = told.next_after
         for message in told.messages:
             is_reply = message.reply_to == posted.message_id
+            if is_reply and posted.status == "answered":
+                # A command, which the gateway has answered.
+                call.output.stream(message, lambda: call.output.line(safe(message.text)))  # noqa: B023 - called at once
+                return True
             if is_reply and message.role == "system" and _is_remark(call, asked.session_key, posted):
                 call.output.say(safe(message.text))
                 continue

@@ -151,6 +151,12 @@ KEYS: tuple[Key, ...] = (
         _LIVE,
         "How many batches of paused runs, each of at most 500, are resumed in parallel",
     ),
+    Key("upkeep.sweep_every_s", _RESTART, "How often the gateway sweeps the ledger"),
+    Key(
+        "upkeep.lost_after_s",
+        _RESTART,
+        "How long work that another program executes may give no sign of life before it is lost",
+    ),
     Key("agents.*.callable", _RESTART, "A Python function or task, as `module:name`"),
     Key("agents.*.command", _RESTART, "A program and its arguments; it gets the message on its stdin"),
     Key("agents.*.stdin", _RESTART, "What a command reads: the message as `text`, or one `json` document"),

@@ -164,6 +164,16 @@ class GatewaySettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
         return 4 * self.rate_limit_per_s
 
 
+class UpkeepSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How often the ledger is swept, and when recorded work is lost."""
+
+    sweep_every_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
+    lost_after_s: Annotated[float, msgspec.Meta(ge=60, le=MAX_TIMEOUT_S)] = 300.0
+
+    def __post_init__(self) -> None:
+        self._check_finite("sweep_every_s", "lost_after_s")
+
+
 class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One agent: a Python callable, a command or a pydantic-ai agent, exactly one of them."""
 
@@ -362,6 +372,7 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     store: StoreSettings = StoreSettings()
     tasks: list[str] = []
     gateway: GatewaySettings = GatewaySettings()
+    upkeep: UpkeepSettings = UpkeepSettings()
     agents: dict[str, AgentSettings] = {}
     schedules: dict[str, ScheduleSettings] = {}
     channels: dict[str, ChannelSettings] = {}

@@ -7,8 +7,8 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.ids import BootId, DeliveryId, TaskId
-from holdfast.core.task import Failure, Origin
-from holdfast.core.transitions import DeliveryStatus
+from holdfast.core.task import Failure, NotifyPolicy, Origin
+from holdfast.core.transitions import DeliveryStatus, TaskStatus, is_terminal
 
 
 class DeliveryText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -17,6 +17,7 @@ class DeliveryText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     text: str
     session_key: str | None = None
     message_id: str | None = None
+    # The message that it answers, as its sender knows it.
     reply_to: str | None = None
 
 
@@ -60,3 +61,25 @@ def target_of(origin: Origin | None) -> str:
     if origin is None:
         return ""
     return msgspec.json.encode((origin.channel, origin.account_id, origin.peer, origin.thread)).decode()
+
+
+_TOLD_CHANGES = frozenset({TaskStatus.WAITING, TaskStatus.NEEDS_REVIEW})
+
+
+def is_told(policy: NotifyPolicy, status: TaskStatus) -> bool:
+    """Whether a requester with this policy is told that the task has this status now.
+
+    A task that is queued again, or goes on, is not told of: that would be noise between two waits.
+    """
+    match policy:
+        case NotifyPolicy.SILENT:
+            return False
+        case NotifyPolicy.DONE_ONLY:
+            return is_terminal(status)
+        case NotifyPolicy.STATE_CHANGES:
+            return is_terminal(status) or status in _TOLD_CHANGES
+
+
+def update_key(task_id: str, status: TaskStatus) -> str:
+    """The idempotency key of the update: a task is told of once for each status."""
+    return f"task:{task_id}:{status.value}"

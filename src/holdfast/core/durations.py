@@ -13,6 +13,7 @@ LONGEST = timedelta(days=3653)  # ten years: more is a mistake in the unit
 _LONGEST_S = LONGEST.total_seconds()
 # The largest first, which is the order in which they must be written.
 _SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_SHOWN = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _PART = r"([0-9]+(?:\.[0-9]+)?)(ms|[wdhms])"
 _MAX_CHARS = 64
 _REMEDY = 'write it like "90s", "250ms", "2h30m" or "3d", or give seconds as a number'
@@ -35,6 +36,12 @@ def parse_span(field: str, value: Duration) -> timedelta:
     if not span:
         raise BadInput(field, f"must be longer than zero; {_REMEDY}")
     return span
+
+
+def in_one_unit(span: timedelta) -> str:
+    """A duration for people, in its largest unit and rounded down: `3m`."""
+    seconds = max(0, int(span.total_seconds()))
+    return next((f"{seconds // size}{unit}" for unit, size in _SHOWN if seconds >= size), "0s")
 
 
 def _seconds_of(field: str, text: str) -> float:

@@ -6,11 +6,14 @@ HoldfastError
 │   └── Pruned                  the task ended, and retention removed it with its journal
 ├── AmbiguousId             an id prefix that matches several records
 ├── BadInput                wrong type, empty, too long, control characters, too deep
-│   └── PayloadTooLarge         over the cap; nothing was stored
+│   ├── PayloadTooLarge         over the cap; nothing was stored
+│   ├── OwnerMissing            recorded work without the session or system for which it exists
+│   └── ParentMissing           a child session, or recorded work in a session, without what started it
 ├── Conflict                the record changed first
 │   ├── IllegalMove             the status table does not allow it
 │   ├── ClaimLost               another worker holds a newer fence
 │   ├── RevisionMismatch        the flow has a newer revision
+│   ├── RunIdTaken              a producer's run id belongs to another task
 │   └── KeyConflict             the dedup key belongs to a task with other arguments
 ├── CheckpointError
 │   ├── CheckpointNotSaved      the drain must stop
@@ -156,6 +159,23 @@ class PayloadTooLarge(BadInput):
         )
 
 
+class OwnerMissing(BadInput):
+    """Recorded work needs the session or system for which it exists: only its owner may control it."""
+
+    code = "owner_missing"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "owner", "recorded work needs an owner; give the key of the session, or `system`, that it is for"
+        )
+
+
+class ParentMissing(BadInput):
+    """Recorded work names a child session or a scope, and not the session or task that it belongs to."""
+
+    code = "parent_missing"
+
+
 class Conflict(HoldfastError):
     """The record changed first; read it again before you decide."""
 
@@ -199,6 +219,19 @@ class RevisionMismatch(Conflict):
         self.expected = expected
         self.found = found
         super().__init__(f"{record_id} is at revision {found}, not {expected}; read it again, then retry")
+
+
+class RunIdTaken(Conflict):
+    """A producer gave the run id of another task; nothing was created."""
+
+    code = "run_id_taken"
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run id {run_id!r} belongs to a task with another name, runtime or goal; give each run its own "
+            "id, or repeat the first call unchanged"
+        )
 
 
 class KeyConflict(Conflict):

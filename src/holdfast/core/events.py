@@ -17,6 +17,7 @@ class EventKind(StrEnum):
     TASK_REOPENED = "task_reopened"
     TASK_FORKED = "task_forked"
     TASK_PRUNED = "task_pruned"
+    TASK_SWEPT = "task_swept"
     RUN_CLAIMED = "run_claimed"
     RUN_RELEASED = "run_released"
     RUN_WAITED = "run_waited"
@@ -55,6 +56,7 @@ class EventKind(StrEnum):
     BOOT_ENDED = "boot_ended"
     STORE_ACCEPTED = "store_accepted"
     UPDATE_IGNORED = "update_ignored"
+    RECORDS_DROPPED = "records_dropped"
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,8 @@ MAX_ANSWER_CHARS = 1_000_000
 CRON_CHANNEL = "cron"
 # The channel of messages typed on the gateway's own host, or sent by a program with a token.
 CONSOLE_CHANNEL = "console"
+# The prefix of a message id that was stored as its digest, because it looks like a secret.
+HASHED_ID = "sha256:"
 # The prefix of everything that the gateway itself says, and of nothing else.
 SYSTEM_MARK = "[System]"
 
@@ -158,6 +160,11 @@ def _unposed(text: str) -> str:
     return re.sub(_SYSTEM_TAG, r"<\1not the system>", text)
 
 
+def without_tags(text: str) -> str:
+    """The text with other brackets instead of `<` and `>`, for places that may show it as HTML."""
+    return text.translate({ord("<"): "\u2039", ord(">"): "\u203a"})
+
+
 def clean_answer(text: str) -> str | None:
     """An agent's answer, cleaned for storing: never refused, and cut when it is longer than the cap.
 
@@ -179,6 +186,16 @@ def reply_id(task_id: str) -> MessageId:
 def notice_id(task_id: str) -> MessageId:
     """The id of the message that tells a session that one of its tasks failed."""
     return MessageId(f"msg_{task_id.removeprefix('task_')}-failed")
+
+
+def update_id(task_id: str, status: str) -> MessageId:
+    """The id of the message that tells a session that a detached task has this status now."""
+    return MessageId(f"msg_{task_id.removeprefix('task_')}-{status}")
+
+
+def command_answer_id(message_id: str) -> MessageId:
+    """The id of the gateway's answer to a chat command."""
+    return MessageId(f"{message_id}-answer")
 
 
 def delivery_id(message_id: str) -> DeliveryId:

@@ -21,7 +21,7 @@ MOST_NOTES = 1000
 GATEWAY = Actor(who="gateway", door=Door.GATEWAY)
 
 
-class AuditTrail(Service):
+class AuditRecorder(Service):
     """Collects entries in memory and writes them once a second; equal refusals become one entry.
 
     A flood of wrong tokens must not fill the ledger or make callers wait for its disk. If the process dies,

@@ -32,12 +32,13 @@ from holdfast.engine.aio.service import Service
 from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.client.handles import Holdfast
+from holdfast.engine.producers.contract import Runtime
 from holdfast.engine.program.definitions import TaskDefinition
 from holdfast.engine.program.live_run import shielded
-from holdfast.engine.program.restart_requests import OnRestart, RestartAsk
+from holdfast.engine.program.restart_requests import OnRestart, WantedRestart
 from holdfast.engine.recovery.rescue import RescueRecorder
 from holdfast.engine.worker.worker import Worker
-from holdfast.gateway.audit import AuditTrail
+from holdfast.gateway.audit import AuditRecorder
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.manifests import not_planned, planning, save_file
 from holdfast.gateway.pulse import HealthProbe
@@ -48,6 +49,7 @@ from holdfast.gateway.serving import ended_by_force
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
 from holdfast.tools.restart import RestartAsked, restarting_through
+from holdfast.upkeep.sweep import Sweep
 
 log = logging.getLogger("holdfast")
 
@@ -166,9 +168,11 @@ class Gateway:
         make_worker: MakesWorker,
         services: Sequence[Service] = (),
         held: Sequence[HoldableService] = (),
+        sweep: Sweep | None = None,
         why_held: str | None = None,
         tell: Callable[[str], None] = lambda _event: None,
         trial: Callable[[], Awaitable[str | None]] | None = None,
+        runtimes: Sequence[Runtime] = (),
     ) -> None:
         """`trial` returns why the next gateway could not start, or None when it could."""
         settings = config.gateway.restart
@@ -176,11 +180,14 @@ class Gateway:
         self.clock = clock
         self.config = config
         self.inbox = inbox
+        self.runtimes = tuple(runtimes)
         self.holdfast = Holdfast(store, clock, tasks, owner=config.gateway.owner)
         self._life = life
         self._refusals = RefusalRecorder(store, clock)
         self._pulse = HealthProbe(store, clock)
-        self.audit = AuditTrail(store, clock)
+        self.audit = AuditRecorder(store, clock)
+        # For the doors; as a service it is one of `services`.
+        self.sweep = Sweep(store, clock, has_died=life.has_died) if sweep is None else sweep
         # Shared, so that all services together log once that the ledger is away.
         self.troubles = TroubleLog()
         self._services: list[Service] = []
@@ -383,7 +390,7 @@ class Gateway:
             self.wants_restart = False
         _decide(wish, None)
 
-    async def _run_requires_restart(self, asked: RestartAsk) -> str | None:
+    async def _run_requires_restart(self, asked: WantedRestart) -> str | None:
         """Why there is no restart; None when everything is drained. A replayed run finds its first request,
         and what was decided about it."""
         decided = self._asking.get(asked.key)

@@ -13,7 +13,7 @@ from holdfast.gateway.inbox import Inbox, Posted
 _HEADER = SIGNATURE_HEADER.lower().encode()
 
 
-class Hooks:
+class WebhookChannels:
     """The webhook channels of the settings that an agent answers."""
 
     def __init__(

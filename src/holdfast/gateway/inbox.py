@@ -16,7 +16,8 @@ from holdfast.core.payload import check_number
 from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES
 from holdfast.core.session import Session, agent_of
 from holdfast.core.task import Origin
-from holdfast.engine.conversation.transcripts import OWN_CHANNELS, Posted, new_message, owe, post, withdraw
+from holdfast.engine.conversation.transcripts import Commands, Posted, new_message, post, withdraw
+from holdfast.engine.ledger.entries import OWN_CHANNELS, owe
 from holdfast.store import Store, Tx
 from holdfast.store.messages import LAST_POSITION
 
@@ -27,10 +28,19 @@ class Inbox:
     """Posts messages of people and schedules to agents, and reads the transcripts of sessions."""
 
     def __init__(
-        self, store: Store, clock: Clock, *, agents: Callable[[], Collection[str]] | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        agents: Callable[[], Collection[str]] | None = None,
+        commands: Commands | None = None,
     ) -> None:
-        """`agents` returns the names of the agents that take messages now; without it, any name will do."""
+        """`agents` returns the names of the agents that take messages now; without it, any name will do.
+
+        `commands` carries out chat commands; without it, agents get them as any other message.
+        """
         self._store = store
+        self._commands = commands
         self._clock = clock
         self._agents = agents
         # While True, messages from outside are refused and not stored.
@@ -70,7 +80,9 @@ class Inbox:
         self._refuse_when_closed()  # it may have been closed during the await above
         if parent_key is not None:
             agent_of(parent_key)
-        return await self._store.write(lambda tx: post(tx, message, parent_key=parent_key))
+        return await self._store.write(
+            lambda tx: post(tx, message, parent_key=parent_key, commands=self._commands)
+        )
 
     async def note(
         self,

@@ -296,15 +296,38 @@ class PostgresStore:
         return PostgresConnection(self._address, self._queries, **settings)
 
     def _open_first(self, *, may_upgrade: bool) -> PostgresConnection:
+        """The first connection, to a ledger that is set up.
+
+        If this process is frozen while it sets the ledger up, the server ends the transaction and closes the
+        connection. The server still answers, so a second connection tries again.
+        """
+        try:
+            return self._set_up(self._opened(), may_upgrade=may_upgrade)
+        except psycopg.Error as error:
+            if not is_lost(error):
+                raise unavailable(error) from error
+        try:
+            return self._set_up(self._opened(), may_upgrade=may_upgrade)
+        except psycopg.Error as error:
+            raise unavailable(error) from error
+
+    def _opened(self) -> PostgresConnection:
         link = self._link(_WRITING)
         try:
             link.open()
-            migrate_database(link, may_upgrade=may_upgrade)
-            link.ask_time(self._server_clock)
-            self.vault.begin(Tx(PostgresStatements(link), self.vault))
         except psycopg.Error as error:
             link.close()
             raise unavailable(error) from error
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _set_up(self, link: PostgresConnection, *, may_upgrade: bool) -> PostgresConnection:
+        try:
+            migrate_database(link, may_upgrade=may_upgrade)
+            link.ask_time(self._server_clock)
+            self.vault.begin(Tx(PostgresStatements(link), self.vault))
         except BaseException:
             link.close()
             raise

@@ -68,6 +68,21 @@ class RunTable:
         row = self._sql.one("live_run_of_task", {"task_id": task_id})
         return None if row is None else run_from_row(row)
 
+    def live_of_tasks(self, task_ids: Sequence[str]) -> dict[str, RunRecord]:
+        """The live runs of several tasks, by task id."""
+        found = self._sql.all("live_runs_of_tasks", {"ids": self._sql.pack(task_ids)})
+        return {run.task_id: run for run in (run_from_row(row) for row in found)}
+
+    def recorded(self, *, after: str = "", limit: int) -> list[RunRecord]:
+        """Runs of recorded work that have not ended, by id."""
+        found = self._sql.all("recorded_runs", {"after": after, "limit": limit})
+        return [run_from_row(row) for row in found]
+
+    def beat(self, run_id: str, fence: int, *, now: datetime) -> bool:
+        """Record a sign of life of recorded work that its runtime has proved."""
+        params = {"id": run_id, "fence": fence, "now": to_micros(now)}
+        return self._sql.one("beat_run", params) is not None
+
     def of_task(self, task_id: str, *, limit: int = 1000) -> list[RunRecord]:
         found = self._sql.all("runs_of_task", {"task_id": task_id, "limit": limit})
         return [run_from_row(row) for row in found]

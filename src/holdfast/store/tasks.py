@@ -280,13 +280,29 @@ class TaskTable:
         found = self._sql.all("tasks_to_prune", {"now": to_micros(now), "limit": limit})
         return [(row[0], TaskStatus(row[1]), row[2]) for row in found]
 
+    def past_retention(self, *, now: datetime, limit: int) -> list[str]:
+        """The ids of the same tasks, without locking them: for a preview."""
+        params = {"now": to_micros(now), "limit": limit}
+        return [row[0] for row in self._sql.all("tasks_past_retention", params)]
+
+    def unstamped(self, *, now: datetime, limit: int) -> list[Task]:
+        """Ended tasks without a time to clean them up, first ended first."""
+        found = self._sql.all("unstamped_tasks", {"now": to_micros(now), "limit": limit})
+        return [task_from_row(row, self._sealing) for row in found]
+
+    def stamp(self, task_id: str, *, cleanup_after: datetime) -> bool:
+        """Set when to clean up an ended task; False if it has such a time, or has not ended."""
+        params = {"id": task_id, "cleanup_after": to_micros(cleanup_after)}
+        return self._sql.one("stamp_task", params) is not None
+
     def delete(self, ended: Sequence[tuple[str, TaskStatus, str]], *, keys_expire_at: datetime) -> None:
-        """Delete them with their effects, deliveries and wakes; their dedup keys stay as tombstones."""
+        """Delete them with all that refers to them; their dedup keys stay as tombstones."""
         ids = self._sql.pack([task_id for task_id, _, _ in ended])
         self._sql.run("bury_keys", {"ids": ids, "expires_at": to_micros(keys_expire_at)})
         self._sql.run("delete_effects_of_tasks", {"ids": ids})
         self._sql.run("delete_deliveries_of_tasks", {"ids": ids})
         self._sql.run("delete_wakes_of_tasks", {"ids": ids})
+        self._sql.run("delete_recorded_of_tasks", {"ids": ids})
         for row in self._sql.all("delete_tasks", {"ids": ids}):
             self._tx.count("task", TaskStatus(row[0]), -1)
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.store.flows import FlowTable
     from holdfast.store.manifests import RestartTable
     from holdfast.store.messages import MessageTable
+    from holdfast.store.recorded import RecordedTable
     from holdfast.store.schedules import FiringTable, WakeTable
     from holdfast.store.sessions import SessionTable
 
@@ -81,6 +82,12 @@ class Tx:
         from holdfast.store.audit import AuditTable
 
         return AuditTable(self)
+
+    @cached_property
+    def recorded(self) -> RecordedTable:
+        from holdfast.store.recorded import RecordedTable
+
+        return RecordedTable(self)
 
     @cached_property
     def flows(self) -> FlowTable:

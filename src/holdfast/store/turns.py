@@ -60,6 +60,11 @@ class TurnTable:
         found = self._sql.all("turns_of_task" if loop is None else "turns_of_loop", params)
         return [turn_from_row(row, self._sealing) for row in found]
 
+    def page(self, task_id: str, *, after: tuple[str, int] = ("", 0), limit: int) -> list[FinishedTurn]:
+        """The finished turns after this loop and number, for display; one loop after another."""
+        params = {"task_id": task_id, "loop": after[0], "after": after[1], "limit": limit}
+        return [turn_from_row(row, self._sealing) for row in self._sql.all("page_of_turns", params)]
+
     def _forget(self, inside: Params, scope: str, has_loops: bool) -> None:
         for what in ("delete_steps", "delete_scope_ops", "close_effects"):
             self._sql.run(f"{what}_of_scope", {**inside, "scope": scope})

@@ -37,6 +37,7 @@ from holdfast.store.rows.journal import (
     turn_from_row,
     value_from_row,
 )
+from holdfast.store.rows.recorded import recorded_from_row
 from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.transaction import Tx
 
@@ -68,6 +69,7 @@ _NOUNS: tuple[tuple[str, int, Callable[..., object]], ...] = (
     ("wakes", 1, wake_from_row),
     ("restarts", 1, restart_from_row),
     ("audit_log", 1, audit_entry_from_row),
+    ("recorded_tasks", 1, recorded_from_row),
 )
 
 # Nouns in which nothing is ever sealed.
@@ -83,6 +85,7 @@ _CLEAR = frozenset(
         "wakes",
         "restarts",
         "audit_log",
+        "recorded_tasks",
     }
 )
 # The columns of a key that are numbers; all others are text.

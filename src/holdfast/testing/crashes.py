@@ -34,7 +34,7 @@ from holdfast.engine.program.definitions import Call, TaskDefinition, by_name
 from holdfast.engine.program.effect_reviews import resolving
 from holdfast.engine.program.effects import idempotency_key
 from holdfast.engine.program.live_run import RunHost, nanos_of
-from holdfast.engine.program.restart_requests import RestartAsk
+from holdfast.engine.program.restart_requests import WantedRestart
 from holdfast.engine.program.run_phase import StopReason
 from holdfast.engine.program.steps import FREE, StepCall, StepRunner
 from holdfast.engine.program.waits import sending
@@ -611,7 +611,7 @@ class _Telling:
         return getattr(self._inner, name)
 
 
-async def _accepted(_asked: RestartAsk) -> None:
+async def _accepted(_asked: WantedRestart) -> None:
     """Accept every restart that a run asks for."""
 
 

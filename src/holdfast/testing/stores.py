@@ -382,5 +382,6 @@ _KEY_WIDTHS = {
     "firings": 1,
     "wakes": 1,
     "restarts": 1,
+    "recorded_tasks": 1,
     "blobs": 1,
 }

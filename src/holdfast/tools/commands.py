@@ -32,7 +32,7 @@ from holdfast.tools.inputs import (
     current_key,
     receipt_key,
 )
-from holdfast.tools.receipts import CutShort, Outcome, Receipt, ReceiptMissing, make_directory
+from holdfast.tools.receipts import CommandInterrupted, Outcome, Receipt, ReceiptMissing, make_directory
 from holdfast.tools.witness import CommandOrder, Done
 
 MAX_OUTPUT_BYTES = 256 * 1024
@@ -76,7 +76,7 @@ async def _verify_shell(
     match outcome:
         case ReceiptMissing():
             return DidNotHappen()
-        case CutShort(why):
+        case CommandInterrupted(why):
             return Unknown(why)
         case Done(was_stopped=True):
             return Stopped("the command was told to stop midway; what it did by then is not known")
@@ -159,7 +159,7 @@ async def find_outcome(
             if descriptor is not None:
                 return receipt.read(descriptor)
         if time.monotonic() >= give_up_at:
-            return CutShort(f"the command is still running after {patience_s:g} s")
+            return CommandInterrupted(f"the command is still running after {patience_s:g} s")
         await asyncio.sleep(pause_s)
         pause_s = min(pause_s * 1.5, _MOST_BETWEEN_LOOKS_S)
 
@@ -201,7 +201,7 @@ def _seen(outcome: Outcome, said: str) -> Done:
     match outcome:
         case ReceiptMissing(why):
             raise CommandNotStarted(shown(said) or why)
-        case CutShort(why):
+        case CommandInterrupted(why):
             raise CommandCutShort(why)
         case Done(was_stopped=True):
             raise CommandCutShort("the command was told to stop midway")

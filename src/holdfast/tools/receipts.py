@@ -34,13 +34,13 @@ class ReceiptMissing(msgspec.Struct, frozen=True):
     why: str = "nothing was begun"
 
 
-class CutShort(msgspec.Struct, frozen=True):
+class CommandInterrupted(msgspec.Struct, frozen=True):
     """The command began, no process runs it any more, and how it ended was not recorded."""
 
     why: str
 
 
-Outcome = Done | ReceiptMissing | CutShort
+Outcome = Done | ReceiptMissing | CommandInterrupted
 
 
 class Receipt:
@@ -87,12 +87,12 @@ class Receipt:
         try:
             done = read_done(self.done.read_bytes(), self._seal_key)
         except FileNotFoundError:
-            return CutShort(
+            return CommandInterrupted(
                 f"the command was killed midway: it began at {self._began_at(descriptor)}, and how it ended "
                 f"was not written beside {self.started}"
             )
         except (msgspec.DecodeError, ValueError, OSError) as error:
-            return CutShort(f"the receipt {self.done} cannot be read: {error}")
+            return CommandInterrupted(f"the receipt {self.done} cannot be read: {error}")
         return done if done.problem is None else ReceiptMissing(done.problem)
 
     def _began_at(self, descriptor: int) -> str:

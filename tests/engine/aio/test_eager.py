@@ -135,7 +135,7 @@ async def test_a_group_that_never_waits_is_its_own() -> None:
     assert await sheltered(act()) is not me()
 
 
-async def test_a_group_whose_member_fails_cancels_it_and_not_whoever_waits() -> None:
+async def test_a_group_whose_member_fails_cancels_it_and_not_the_caller_that_waits() -> None:
     async def fail() -> None:
         raise ValueError("rough sea")
 

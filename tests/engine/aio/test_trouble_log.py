@@ -32,7 +32,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-def test_a_ledger_that_is_away_for_a_minute_is_a_handful_of_lines_whoever_finds_it_so(
+def test_a_ledger_that_is_away_for_a_minute_is_a_handful_of_lines_whichever_service_finds_it_so(
     troubles: TroubleLog, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(60):
@@ -101,7 +101,7 @@ def test_another_trouble_is_said_besides_and_ends_for_itself(
     assert lines[3] == "Outbox (row_damaged): over, after 0 s"
 
 
-def test_what_nobody_foresaw_has_its_places_once(
+def test_what_was_not_foreseen_has_its_places_once(
     troubles: TroubleLog, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(20):

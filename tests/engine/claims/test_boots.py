@@ -1,4 +1,4 @@
-"""Boots: one life of one process, which nobody takes for another."""
+"""Boots: one life of one process, which no process takes for another."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]
     return change_kernel
 
 
-async def test_on_a_clone_of_its_machine_nobody_proves_the_death_of_a_boot(
+async def test_on_a_clone_of_its_machine_no_process_proves_the_death_of_a_boot(
     store: Store, clock: FakeClock, tmp_path: Path, clone: Callable[[], None]
 ) -> None:
     there = await Life.begin(store, clock, locks=tmp_path)
@@ -250,7 +250,7 @@ async def test_without_a_place_for_locks_only_leases_tell(store: Store, clock: F
     assert two.has_died(await store.read(lambda tx: tx.boots.get(one.id)))
 
 
-async def test_a_boot_that_nobody_knows_is_not_called_dead(
+async def test_a_boot_that_is_unknown_is_not_called_dead(
     store: Store, clock: FakeClock, tmp_path: Path
 ) -> None:
     life = await Life.begin(store, clock, locks=tmp_path)

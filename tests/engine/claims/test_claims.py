@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.core.claim import Claim
-from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, NotFound
+from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, NotFound, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import Claims
@@ -311,7 +311,7 @@ Late = Callable[[Parts, Claim], Awaitable[object]]
     ],
     ids=["release", "wait", "finish", "save_step", "decide"],
 )
-async def test_whoever_lost_its_claim_changes_nothing(parts: Parts, others: Parts, late: Late) -> None:
+async def test_a_worker_that_lost_its_claim_changes_nothing(parts: Parts, others: Parts, late: Late) -> None:
     claimed = await parts.carry()
     await parts.claims.release(claimed.claim)
     await others.claims.take()
@@ -379,7 +379,7 @@ async def test_a_claim_does_not_reach_another_task(parts: Parts) -> None:
 async def test_while_resumes_are_held_only_runs_that_were_made_since_are_taken(
     parts: Parts, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether anybody had begun an older one, the lost commits would say."""
+    """Whether a process had begun an older one, the lost commits would say."""
     held: list[str | None] = ["the database is older than its mark"]
     monkeypatch.setattr(parts.store, "held_why", lambda: held[0])
     older = await parts.ledger.create(a_new_task())
@@ -405,3 +405,22 @@ async def test_whether_the_database_has_lost_commits_is_asked_beside_the_loop(
 
     assert len(asked_in) == 2
     assert threading.get_ident() not in asked_in
+
+
+async def test_while_it_cannot_be_read_whether_commits_are_lost_nothing_is_claimed_and_the_outage_is_logged(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await parts.create()
+
+    def away() -> str | None:
+        raise StoreUnavailable("the server restarts, says the test")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parts.store, "held_why", away)
+        while_away = await parts.claims.take()
+    (claimed,) = await parts.claims.take()
+
+    assert while_away == []
+    assert claimed.run.status is RunStatus.RUNNING
+    assert "the server restarts, says the test" in caplog.text
+    assert "the ledger can be used again" in caplog.text

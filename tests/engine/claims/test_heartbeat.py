@@ -8,7 +8,7 @@ from holdfast.testing import FakeClock
 from tests.engine.parts import Parts
 
 
-class Told:
+class HeartbeatNews:
     """What a heartbeat told, in order."""
 
     def __init__(self) -> None:
@@ -16,8 +16,8 @@ class Told:
         self.cancelled: list[Claim] = []
 
 
-def a_heartbeat(parts: Parts) -> tuple[Heartbeat, Told]:
-    told = Told()
+def a_heartbeat(parts: Parts) -> tuple[Heartbeat, HeartbeatNews]:
+    told = HeartbeatNews()
     return Heartbeat(parts.claims, on_lost=told.lost.append, on_cancelled=told.cancelled.append), told
 
 

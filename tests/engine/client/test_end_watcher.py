@@ -1,4 +1,4 @@
-"""One looks for the ends of all tasks that somebody waits for: nobody is forgotten, nor told a false one."""
+"""One looks for the ends of all tasks that callers wait for: none is forgotten, nor told a false one."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_it_is_seen_although_there_is_always_news_of_others(store: Store) 
     await asyncio.gather(*noise, return_exceptions=True)
 
 
-async def test_a_read_that_fails_once_is_nobody_s_concern(store: Store) -> None:
+async def test_a_read_that_fails_once_is_no_concern_of_a_caller(store: Store) -> None:
     flaky = Flaky(store)
     flaky.failures = 2
     looking, task_id = EndWatcher(flaky), running(store)
@@ -108,7 +108,7 @@ async def test_a_ledger_that_stays_away_is_told_to_each(store: Store) -> None:
     assert [type(one) for one in answers] == [StoreUnavailable] * 5
 
 
-async def test_who_waits_is_told_when_nobody_looks_any_more(store: Store) -> None:
+async def test_a_caller_that_waits_is_told_when_the_watcher_looks_no_more(store: Store) -> None:
     looking = EndWatcher(store)
     waiting = asyncio.ensure_future(looking.wait(running(store)))
     await asyncio.sleep(0)
@@ -119,7 +119,7 @@ async def test_who_waits_is_told_when_nobody_looks_any_more(store: Store) -> Non
         await soon(waiting)
 
 
-async def test_nobody_looks_when_nobody_waits(store: Store) -> None:
+async def test_the_watcher_does_not_look_when_no_caller_waits(store: Store) -> None:
     looking = EndWatcher(store)
     waiting = [asyncio.ensure_future(looking.wait(running(store))) for _ in range(3)]
     await until(lambda: len(looking._waiting) == 3)

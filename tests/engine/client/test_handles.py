@@ -21,38 +21,7 @@ from holdfast.engine.program.secrets import Secrets
 from holdfast.engine.worker.drain import Drain
 from holdfast.engine.worker.worker import Worker
 from holdfast.store.verify import scan
-from tests.engine.workers import soon
-
-
-class Stage:
-    """What the programs of one test share with it."""
-
-    def __init__(self) -> None:
-        self.entered = asyncio.Event()
-        self.open = asyncio.Event()
-        self.notes: Counter[str] = Counter()
-
-    def note(self, text: str) -> str:
-        self.notes[text] += 1
-        return text
-
-    async def wait(self) -> None:
-        self.entered.set()
-        await self.open.wait()
-
-    def task(self) -> hf.TaskDefinition[[], str]:
-        @hf.task(name="waiting")
-        async def waiting(run: hf.Run) -> str:
-            await run.step(hf.step(self.note, name="note", id="before"), "before")
-            await run.step(hf.step(self.wait, name="wait"))
-            return await run.step(hf.step(self.note, name="note", id="after"), "after")
-
-        return waiting
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
+from tests.engine.workers import GateAndNotes, soon, waiting_task
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
@@ -72,13 +41,13 @@ def home(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_HOME", str(quick_path / "home"))
 
 
-async def test_what_the_body_raises_comes_out_as_itself(url: str, stage: Stage) -> None:
-    waiting = stage.task()
+async def test_what_the_body_raises_comes_out_as_itself(url: str, gate: GateAndNotes) -> None:
+    waiting = waiting_task(gate)
 
     async def script() -> None:
         async with hf.open(url, tasks=[waiting]) as holdfast:
             await holdfast.start(waiting())
-            await soon(stage.entered.wait())
+            await soon(gate.entered.wait())
             raise LookupError("of the script's own")
 
     with pytest.raises(LookupError):
@@ -109,20 +78,22 @@ async def test_a_step_may_open_another_ledger_whose_programs_are_no_part_of_it(
         assert await soon((await holdfast.start(outer())).result()) == 42
 
 
-async def test_leaving_pauses_what_is_in_flight_and_opening_again_resumes_it(url: str, stage: Stage) -> None:
-    waiting = stage.task()
+async def test_leaving_pauses_what_is_in_flight_and_opening_again_resumes_it(
+    url: str, gate: GateAndNotes
+) -> None:
+    waiting = waiting_task(gate)
     async with hf.open(url, tasks=[waiting]) as holdfast:
         handle = await holdfast.start(waiting(), key="once")
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
     async with hf.open(url) as holdfast:
         between = await holdfast.handle(handle.id).status()
-    stage.open.set()
+    gate.open.set()
     async with hf.open(url, tasks=[waiting]) as holdfast:
         again = await holdfast.start(waiting(), key="once")
         result = await soon(again.result())
 
     assert (again.id, between, result) == (handle.id, TaskStatus.PAUSED, "after")
-    assert stage.notes == {"before": 1, "after": 1}
+    assert gate.notes == ["before", "after"]
 
 
 @hf.task
@@ -156,8 +127,8 @@ async def test_what_is_no_function_cannot_restart(url: str) -> None:
             pass
 
 
-async def test_a_body_that_is_cancelled_leaves_its_work_in_good_order(url: str, stage: Stage) -> None:
-    waiting = stage.task()
+async def test_a_body_that_is_cancelled_leaves_its_work_in_good_order(url: str, gate: GateAndNotes) -> None:
+    waiting = waiting_task(gate)
     ids: list[str] = []
 
     async def script() -> None:
@@ -166,7 +137,7 @@ async def test_a_body_that_is_cancelled_leaves_its_work_in_good_order(url: str, 
             await asyncio.sleep(3600)
 
     child = asyncio.ensure_future(script())
-    await soon(stage.entered.wait())
+    await soon(gate.entered.wait())
     child.cancel()
     with pytest.raises(asyncio.CancelledError):
         await soon(child)
@@ -175,7 +146,7 @@ async def test_a_body_that_is_cancelled_leaves_its_work_in_good_order(url: str, 
 
 
 async def test_when_the_work_itself_breaks_the_body_learns_it(
-    url: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    url: str, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def break_down(worker: Worker) -> None:
         await asyncio.sleep(0)
@@ -184,12 +155,12 @@ async def test_when_the_work_itself_breaks_the_body_learns_it(
     monkeypatch.setattr(Worker, "run", break_down)
 
     with pytest.raises(MemoryError):
-        async with hf.open(url, tasks=[stage.task()]):
+        async with hf.open(url, tasks=[waiting_task(gate)]):
             await asyncio.sleep(3600)
 
 
 async def test_a_pause_that_could_not_be_saved_is_an_error_unless_the_body_has_one(
-    url: str, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    url: str, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(drain: Drain, *, may_go_on: bool) -> None:
         raise CheckpointNotSaved("run_x", "says the test")
@@ -197,33 +168,33 @@ async def test_a_pause_that_could_not_be_saved_is_an_error_unless_the_body_has_o
     monkeypatch.setattr(Drain, "run", fail)
 
     with pytest.raises(CheckpointNotSaved):
-        async with hf.open(url, tasks=[stage.task()]):
+        async with hf.open(url, tasks=[waiting_task(gate)]):
             pass
     with pytest.raises(LookupError):
-        async with hf.open(url, tasks=[stage.task()]):
+        async with hf.open(url, tasks=[waiting_task(gate)]):
             raise LookupError("of the script's own")
 
 
-async def test_without_tasks_it_only_starts_and_looks(url: str, stage: Stage) -> None:
-    waiting = stage.task()
+async def test_without_tasks_it_only_starts_and_looks(url: str, gate: GateAndNotes) -> None:
+    waiting = waiting_task(gate)
     async with hf.open(url) as holdfast:
         handle = await holdfast.start(waiting())
 
         assert await holdfast.unknown_names() == ["waiting"]
         assert await handle.status() is TaskStatus.QUEUED
-    assert stage.notes == {}
+    assert gate.notes == []
 
 
-async def test_a_ledger_in_memory_works_like_any_other(stage: Stage) -> None:
-    waiting = stage.task()
-    stage.open.set()
+async def test_a_ledger_in_memory_works_like_any_other(gate: GateAndNotes) -> None:
+    waiting = waiting_task(gate)
+    gate.open.set()
     async with hf.open("memory:", tasks=[waiting]) as holdfast:
         assert await soon((await holdfast.start(waiting())).result()) == "after"
 
 
-async def test_one_process_may_open_a_ledger_twice(url: str, stage: Stage) -> None:
-    waiting = stage.task()
-    stage.open.set()
+async def test_one_process_may_open_a_ledger_twice(url: str, gate: GateAndNotes) -> None:
+    waiting = waiting_task(gate)
+    gate.open.set()
     async with (
         hf.open(url, tasks=[waiting]) as one,
         hf.open(url, tasks=[waiting]) as other,
@@ -232,23 +203,23 @@ async def test_one_process_may_open_a_ledger_twice(url: str, stage: Stage) -> No
         for handle in handles:
             assert await soon(handle.result()) == "after"
 
-    assert stage.notes == {"before": 10, "after": 10}
+    assert Counter(gate.notes) == {"before": 10, "after": 10}
 
 
-async def test_a_handle_of_another_process_sees_the_end(url: str, stage: Stage) -> None:
-    waiting = stage.task()
+async def test_a_handle_of_another_process_sees_the_end(url: str, gate: GateAndNotes) -> None:
+    waiting = waiting_task(gate)
     async with hf.open(url, tasks=[waiting]) as worker, hf.open(url) as watcher:
         handle = await worker.start(waiting())
         watching = asyncio.ensure_future(watcher.handle(handle.id).result())
-        await soon(stage.entered.wait())
-        stage.open.set()
+        await soon(gate.entered.wait())
+        gate.open.set()
 
         assert await soon(watching) == "after"
 
 
-async def test_two_tasks_of_one_name_are_refused(quick_path: Path, stage: Stage) -> None:
+async def test_two_tasks_of_one_name_are_refused(quick_path: Path, gate: GateAndNotes) -> None:
     with pytest.raises(hf.BadInput, match="two tasks are called"):
-        async with hf.open("memory:", tasks=[stage.task(), stage.task()]):
+        async with hf.open("memory:", tasks=[waiting_task(gate), waiting_task(gate)]):
             pass
 
 
@@ -289,7 +260,7 @@ async def secret_was_given(url: str, **options: object) -> tuple[object, str]:
         )
         task = holdfast.store.read_now(lambda tx: tx.tasks.get(handle.id))
     assert msgspec.json.decode(task.arguments) == {"token": {"$secret": "SHOP_TOKEN"}}
-    # The program has what it was given, and nobody else: it is sealed.
+    # The program has what it was given, and no other reader has: it is sealed.
     assert result == f"the server said: {VALUE} is right"
     return seen[0], repr(stored)
 
@@ -388,9 +359,9 @@ def descriptors() -> int:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
 def test_opening_again_and_again_leaves_nothing_open(quick_path: Path) -> None:
     async def script() -> None:
-        stage = Stage()
-        stage.open.set()
-        waiting = stage.task()
+        gate = GateAndNotes()
+        gate.open.set()
+        waiting = waiting_task(gate)
         async with hf.open(f"sqlite:///{quick_path / 'work.db'}", tasks=[waiting]) as holdfast:
             await soon((await holdfast.start(waiting())).result())
 

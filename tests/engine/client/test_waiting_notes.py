@@ -13,7 +13,7 @@ from holdfast.core.transitions import TaskStatus
 from holdfast.engine.client import waiting_notes
 from holdfast.engine.client.waiting_notes import WaitingNotes
 from tests.engine.workers import carrying, soon, until
-from tests.grounds import Ground
+from tests.shared_ledgers import SharedLedger
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +34,9 @@ async def parent(run: hf.Run) -> Any:
 
 
 async def test_a_question_is_told_with_the_command_that_answers_it_once(
-    ground: Ground, caplog: pytest.LogCaptureFixture
+    shared_ledger: SharedLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with carrying(ground.open(), ground.clock, asks, parent) as process:
+    async with carrying(shared_ledger.open(), shared_ledger.clock, asks, parent) as process:
         handle = await process.holdfast.start(parent())
         waiting = asyncio.ensure_future(handle.result())
         await until(lambda: "waits for an answer" in caplog.text)
@@ -52,7 +52,7 @@ async def test_a_question_is_told_with_the_command_that_answers_it_once(
 
 
 async def test_a_review_is_told_with_the_commands_that_decide_it(
-    ground: Ground, caplog: pytest.LogCaptureFixture
+    shared_ledger: SharedLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
     @hf.opaque
     async def charge() -> str:
@@ -62,7 +62,7 @@ async def test_a_review_is_told_with_the_commands_that_decide_it(
     async def charges(run: hf.Run) -> Any:
         return await run.step(charge)
 
-    async with carrying(ground.open(), ground.clock, charges) as process:
+    async with carrying(shared_ledger.open(), shared_ledger.clock, charges) as process:
         handle = await process.holdfast.start(charges())
         waiting = asyncio.ensure_future(handle.result())
         await until(lambda: "waits for a review of charge" in caplog.text)
@@ -74,8 +74,10 @@ async def test_a_review_is_told_with_the_commands_that_decide_it(
     assert f"`holdfast reviews resolve {effect.id} done|retry|skip|compensate`" in caplog.text
 
 
-async def test_a_task_that_no_process_knows_is_told(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
-    async with carrying(ground.open(), ground.clock, parent) as process:
+async def test_a_task_that_no_process_knows_is_told(
+    shared_ledger: SharedLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with carrying(shared_ledger.open(), shared_ledger.clock, parent) as process:
         handle = await process.holdfast.start(asks())
 
         with pytest.raises(TimeoutError, match=rf"{handle.id} has not ended after 0.5s; it goes on"):
@@ -114,8 +116,8 @@ def test_a_task_that_goes_on_is_looked_at_less_and_less_often(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("given", [0, -1, "soon", True], ids=repr)
-async def test_a_timeout_that_is_none_is_refused(ground: Ground, given: Any) -> None:
-    async with carrying(ground.open(), ground.clock, asks) as process:
+async def test_a_timeout_that_is_none_is_refused(shared_ledger: SharedLedger, given: Any) -> None:
+    async with carrying(shared_ledger.open(), shared_ledger.clock, asks) as process:
         handle = await process.holdfast.start(asks())
 
         with pytest.raises(hf.BadInput, match="timeout"):

@@ -139,7 +139,7 @@ async def test_the_ledger_is_written_to_when_the_belief_changes_and_not_before(
         await times(watch)
 
 
-async def test_what_nobody_can_read_proves_nothing(store: Store, clock: FakeClock) -> None:
+async def test_what_cannot_be_read_proves_nothing(store: Store, clock: FakeClock) -> None:
     await settle(store, clock)
     store.write_now(lambda tx: tx.boots.set_fact(FACT, "{"))
 

@@ -27,12 +27,12 @@ from holdfast.store.outer_keys import VariableKey
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.sealing import Vault
 from tests.engine.parts import Parts
-from tests.engine.workers import Process, Stage, WatchedStore, carrying, soon, until
+from tests.engine.workers import GateAndNotes, Process, WatchedStore, carrying, soon, until
 from tests.servers import PostgresServer, move_clock
 
 pytestmark = pytest.mark.slow
 
-# Nobody's measure is as exact as that, and no skew as small.
+# No measure is as exact as that, and no skew as small.
 SLACK = timedelta(minutes=1)
 # Moments of the ledger: whatever is compared with one has to come from the same clock.
 MOMENTS = """
@@ -90,14 +90,14 @@ def kinds(store: Store, task_id: str) -> list[EventKind]:
     return store.read_now(lambda tx: [one.kind for one in tx.events.of_task(task_id)])
 
 
-def sending(stage: Stage, effect: Any) -> Any:
+def sending(gate: GateAndNotes, effect: Any) -> Any:
     """Sends once, and is on its way until the door is open."""
 
     @hf.tool(effect=effect)
     async def send() -> str:
-        stage.notes.append("send")
-        stage.entered.set()
-        await stage.open.wait()
+        gate.notes.append("send")
+        gate.entered.set()
+        await gate.open.wait()
         return "sent"
 
     @hf.task(name="sends", attempts=1)
@@ -120,15 +120,15 @@ async def test_a_machine_with_another_clock_carries_a_run_under_one_claim(
     url: str, opens: Opens, tmp_path: Path, seconds: int
 ) -> None:
     move_clock(url, seconds=seconds)
-    stage = Stage()
-    stage.open.set()
-    sends = sending(stage, hf.opaque)
+    gate = GateAndNotes()
+    gate.open.set()
+    sends = sending(gate, hf.opaque)
 
     async with hf.open(url, tasks=[sends], home=tmp_path) as holdfast:
         handle = await holdfast.start(sends())
         assert await soon(handle.result()) == "sent"
 
-    assert stage.notes == ["send"]
+    assert gate.notes == ["send"]
     assert kinds(opens(), handle.id).count(EventKind.RUN_CLAIMED) == 1
 
 
@@ -136,17 +136,17 @@ async def test_who_sees_a_jump_of_the_servers_clock_renews_at_once(
     url: str, opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "Reaper", partial(Reaper, every_s=3600))  # it renews, too, but later
-    stage, store = Stage(), opens()
-    sends = sending(stage, hf.opaque)
+    gate, store = GateAndNotes(), opens()
+    sends = sending(gate, hf.opaque)
 
     async with carrying(store, store.clock, sends, lease=120) as process:
         handle = await process.holdfast.start(sends())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         move_clock(url, hours=1)
 
         await until(lambda: lease_of(store, handle.id) > server_time(url))
 
-        stage.open.set()
+        gate.open.set()
         assert await soon(handle.result()) == "sent"
 
 
@@ -176,19 +176,19 @@ async def test_after_a_jump_of_the_servers_clock_others_can_renew_before_anythin
 
 
 @contextlib.asynccontextmanager
-async def silenced(opens: Opens, task: Any, stage: Stage) -> Any:
+async def silenced(opens: Opens, task: Any, gate: GateAndNotes) -> Any:
     """A process that is in the middle of an effect, and cannot reach the ledger any more."""
     store = opens()
     watched = WatchedStore(store)
     async with carrying(watched, store.clock, task, lease=0.5) as process:
         handle = await process.holdfast.start(task())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         watched.is_away = True
         try:
             yield process, handle
         finally:
             watched.is_away = False
-            stage.open.set()
+            gate.open.set()
 
 
 @pytest.mark.parametrize("seconds", [-3600, 3600])
@@ -196,19 +196,19 @@ async def test_an_effect_in_flight_elsewhere_is_not_settled_before_its_time_what
     url: str, opens: Opens, seconds: int
 ) -> None:
     move_clock(url, seconds=seconds)
-    stage = Stage()
-    sends = sending(stage, hf.verifiable(not_yet))
+    gate = GateAndNotes()
+    sends = sending(gate, hf.verifiable(not_yet))
 
-    async with silenced(opens, sends, stage) as (_, handle):
+    async with silenced(opens, sends, gate) as (_, handle):
         store = opens()
         async with carrying(store, store.clock, sends, lease=0.5):
             await until(
-                lambda: len(stage.notes) > 1 or newest_run(store, handle.id).status is RunStatus.WAITING
+                lambda: len(gate.notes) > 1 or newest_run(store, handle.id).status is RunStatus.WAITING
             )
             waiting = newest_run(store, handle.id)
             (effect,) = store.read_now(lambda tx: tx.effects.of_task(handle.id))
 
-    assert stage.notes == ["send"]
+    assert gate.notes == ["send"]
     assert effect.status is EffectStatus.INTENT
     assert effect.settle_after is not None
     assert waiting.due_at >= effect.settle_after
@@ -218,19 +218,19 @@ async def test_an_effect_in_flight_elsewhere_is_not_settled_before_its_time_what
 async def test_after_a_jump_of_the_servers_clock_an_effect_in_flight_elsewhere_is_settled_later(
     url: str, opens: Opens
 ) -> None:
-    stage = Stage()
-    sends = sending(stage, hf.verifiable(not_yet))
+    gate = GateAndNotes()
+    sends = sending(gate, hf.verifiable(not_yet))
     store = opens()  # it was there before the jump, and sees it
 
-    async with silenced(opens, sends, stage) as (_, handle):
+    async with silenced(opens, sends, gate) as (_, handle):
         move_clock(url, hours=1)
         async with carrying(store, store.clock, sends, lease=0.5):
             await until(
-                lambda: len(stage.notes) > 1 or newest_run(store, handle.id).status is RunStatus.WAITING
+                lambda: len(gate.notes) > 1 or newest_run(store, handle.id).status is RunStatus.WAITING
             )
             waiting = newest_run(store, handle.id)
 
-    assert stage.notes == ["send"]
+    assert gate.notes == ["send"]
     assert waiting.due_at > server_time(url) + timedelta(minutes=5)
 
 
@@ -238,7 +238,7 @@ async def test_after_a_jump_of_the_servers_clock_an_effect_in_flight_elsewhere_i
 
 
 async def bury(store: Store, process: Process) -> None:
-    """Somebody has proved its death."""
+    """Another process has proved its death."""
     now = store.clock.now()
     await store.write(lambda tx: tx.boots.end(process.life.id, now=now))
 
@@ -247,21 +247,21 @@ async def bury(store: Store, process: Process) -> None:
 async def test_the_window_of_a_key_passes_by_the_clock_of_the_database(
     url: str, opens: Opens, minutes: int, times: int
 ) -> None:
-    stage = Stage()
-    sends = sending(stage, hf.keyed("30m"))
+    gate = GateAndNotes()
+    sends = sending(gate, hf.keyed("30m"))
 
-    async with silenced(opens, sends, stage) as (process, handle):
+    async with silenced(opens, sends, gate) as (process, handle):
         move_clock(url, minutes=minutes)
         store = opens()
         await bury(store, process)
         async with carrying(store, store.clock, sends) as other:
             await until(
-                lambda: len(stage.notes) > 1 or newest_run(store, handle.id).status is RunStatus.WAITING
+                lambda: len(gate.notes) > 1 or newest_run(store, handle.id).status is RunStatus.WAITING
             )
-            stage.open.set()
+            gate.open.set()
             status = await other.holdfast.handle(handle.id).status()
 
-    assert len(stage.notes) == times
+    assert len(gate.notes) == times
     assert (status is TaskStatus.NEEDS_REVIEW) == (times == 1)
 
 
@@ -330,9 +330,9 @@ async def test_every_moment_that_a_process_stores_is_of_the_clock_of_the_databas
     url: str, tmp_path: Path
 ) -> None:
     move_clock(url, hours=-7)
-    stage = Stage()
-    stage.open.set()
-    sends = sending(stage, hf.keyed("1h"))
+    gate = GateAndNotes()
+    gate.open.set()
+    sends = sending(gate, hf.keyed("1h"))
 
     @hf.task(name="parent")
     async def parent(run: hf.Run) -> str:

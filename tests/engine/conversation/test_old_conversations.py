@@ -1,4 +1,4 @@
-"""What was said, fired, delivered and restarted is forgotten when it is old, settled and needed by nobody."""
+"""What was said, fired, delivered and restarted is forgotten when it is old, settled and not needed."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_the_newest_of_a_session_in_use_are_more_than_an_agent_is_reminded_of(st
 # --- sessions
 
 
-async def test_a_session_in_which_nobody_speaks_any_more_goes_with_its_whole_transcript(
+async def test_a_session_in_which_no_person_speaks_any_more_goes_with_its_whole_transcript(
     store: Store, clock: FakeClock
 ) -> None:
     transcript(store, *SETTLED, updated_at=START)
@@ -226,7 +226,7 @@ async def test_a_session_in_which_nobody_speaks_any_more_goes_with_its_whole_tra
     ],
     ids=str,
 )
-def test_a_session_that_is_used_or_that_somebody_waits_for_stays(store: Store, facts: dict[str, Any]) -> None:
+def test_a_session_that_is_used_or_that_a_caller_waits_for_stays(store: Store, facts: dict[str, Any]) -> None:
     transcript(store, **{"updated_at": START} | facts)
 
     assert prune(store).sessions == 0
@@ -314,7 +314,7 @@ def everything_old(store: Store) -> None:
 
 
 def test_one_pass_is_bounded_and_the_next_goes_on_from_there(store: Store) -> None:
-    """The first three must stay; whoever always began with them would never come to the others."""
+    """The first three must stay; a pass that always began with them would never come to the others."""
     transcript(store, *[M.NOTED] * 3)
     others = [
         a_message(session_key="agent:scholar:old", position=place, status=M.NOTED) for place in range(1, 5)
@@ -372,7 +372,7 @@ def shared(postgres_ledger: Ledger) -> Iterator[Store]:
 
 @pytest.mark.slow
 async def test_who_speaks_while_his_session_is_being_forgotten_is_heard(shared: Store) -> None:
-    """Whoever comes first, the message stands in a session that exists, at a place of its own."""
+    """Whichever write comes first, the message stands in a session that exists, at a place of its own."""
     store = shared
     transcript(store, updated_at=START)
     is_locked, may_go_on = threading.Event(), threading.Event()
@@ -398,7 +398,7 @@ async def test_who_speaks_while_his_session_is_being_forgotten_is_heard(shared: 
 
 
 @pytest.mark.slow
-async def test_a_session_in_which_somebody_is_speaking_is_left_alone(shared: Store) -> None:
+async def test_a_session_in_which_a_person_is_speaking_is_left_alone(shared: Store) -> None:
     store = shared
     transcript(store, *SETTLED, updated_at=START)
     has_spoken, may_go_on = threading.Event(), threading.Event()

@@ -61,7 +61,7 @@ class Odd:
 
 
 class Plain:
-    """A class that nobody knows how to store."""
+    """A class that cannot be stored."""
 
 
 class Model:
@@ -86,7 +86,7 @@ class Model:
     __hash__ = None  # type: ignore[assignment]
 
 
-class Client:
+class PointSource:
     count: int = 0
 
     def point(self) -> Point:

@@ -25,7 +25,7 @@ async def test_a_file_is_recorded_with_its_checksum(parts: Parts, tmp_path: Path
 
 
 async def test_what_is_no_file_is_not_waited_for(parts: Parts, tmp_path: Path) -> None:
-    """To open a pipe that nobody writes to would never end."""
+    """To open a pipe without a writer would never end."""
     claimed = await parts.carry()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -20,7 +20,7 @@ from holdfast.engine.journal.codec import Codec, codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable as OnlyForTypeCheckers
-from tests.engine.journal.codec_samples import Cat, Client, Model, Point, Shape, round_trip, shown
+from tests.engine.journal.codec_samples import Cat, Model, Point, PointSource, Shape, round_trip, shown
 
 
 async def shapes(_missing: OnlyForTypeCheckers | None = None) -> list[Shape]:
@@ -61,15 +61,15 @@ def wrapper_of(fn: Callable[..., Any]) -> Callable[..., Any]:
         (len, Any),
         ("x".upper, Any),
         (str.upper, Any),
-        (Client().point, Point),
-        (Client(), Cat),
-        (Client, Client),
+        (PointSource().point, Point),
+        (PointSource(), Cat),
+        (PointSource, PointSource),
         (functools.partial(shapes), list[Shape]),
-        (functools.partial(Client().point), Point),
+        (functools.partial(PointSource().point), Point),
         (functools.lru_cache(promised), Point),
         (wrapper_of(shapes), list[Shape]),
         (step(shapes, id="a"), list[Shape]),
-        (step(Client().point, id="a"), Point),
+        (step(PointSource().point, id="a"), Point),
         (lambda: 1, Any),
     ],
     ids=shown,
@@ -104,7 +104,7 @@ def test_a_function_has_one_codec_and_takes_it_with_it() -> None:
     assert gone() is None
 
 
-def test_a_drift_names_the_function_when_nobody_names_the_step() -> None:
+def test_a_drift_names_the_function_when_the_program_does_not_name_the_step() -> None:
     with pytest.raises(Drift, match="step shapes: "):
         codec_of(shapes).decode(b"3")
 

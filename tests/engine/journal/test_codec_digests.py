@@ -15,10 +15,10 @@ import pytest
 from holdfast.core.redaction import keep_secret
 from holdfast.engine.journal.codec import MAX_PREVIEW_CHARS, input_digest, preview_of
 from tests.engine.journal.codec_samples import (
-    Client,
     Model,
     Plain,
     Point,
+    PointSource,
     Words,
     cyclic,
     nested,
@@ -97,9 +97,9 @@ def test_the_same_input_has_the_same_digest(one: object, other: object) -> None:
         (Point(1), Point(2)),
         (Model(id=1), Model(id=2)),
         (Path("a"), Path("b")),
-        (Plain(), Client()),
+        (Plain(), PointSource()),
         (len, print),
-        (Plain, Client),
+        (Plain, PointSource),
         (asyncio, json),
         (Durable("m:3"), Durable("m:4")),
         (Durable("m:3"), "m:3"),

@@ -52,7 +52,7 @@ class Grumpy(msgspec.Struct):
         raise KeyError("no mood is good enough")
 
 
-class Place(TypedDict):
+class Town(TypedDict):
     city: str
     at: datetime
 
@@ -115,7 +115,7 @@ def crowd_of_one(doublings: int, seed: object = 1) -> object:
         (date, date(2031, 1, 2)),
         (timedelta, timedelta(hours=1, microseconds=1)),
         (uuid.UUID, uuid.UUID(int=7)),
-        (Place, {"city": "Kiel", "at": datetime(2031, 1, 2, tzinfo=UTC)}),
+        (Town, {"city": "Kiel", "at": datetime(2031, 1, 2, tzinfo=UTC)}),
         (Pair, Pair(1, "a")),
         (bytes, b"\x00\xff"),
         (bytearray, bytearray(b"x")),

@@ -1,4 +1,4 @@
-"""Runs that end at once end in one write; what keeps one of them from that keeps nobody else."""
+"""Runs that end at once end in one write; what keeps one of them from that keeps no other else."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_who_is_nearly_alone_ends_alone(store: Store) -> None:
     assert counting.writes[ALONE] == CROWD - 1
 
 
-async def test_one_that_is_not_ours_any_more_keeps_nobody_else(store: Store) -> None:
+async def test_one_that_is_not_ours_any_more_keeps_no_other(store: Store) -> None:
     gate, counting = Gate(), CountingStore(store)
     async with carrying(counting, SystemClock(), gate.task) as process:
         handles = await gate.fill(process.holdfast, MANY)
@@ -115,7 +115,7 @@ async def test_one_that_is_not_ours_any_more_keeps_nobody_else(store: Store) -> 
 
 
 def take_away(tx: Tx, run: RunRecord) -> None:
-    """Somebody else carries it from now on, as after a rescue."""
+    """Another worker carries it from now on, as after a rescue."""
     now = SystemClock().now()
     assert tx.runs.release(run.id, run.fence, due_at=now, queue=Queue.READY, now=now)
     assert tx.runs.claim(run.id, boot_id="boot_b", token="b", now=now, lease=timedelta(minutes=1))
@@ -153,7 +153,7 @@ async def test_parents_go_on_when_their_children_end_together(store: Store) -> N
     assert_ledger_is_whole(store, is_at_rest=True)
 
 
-class Stuck(WrappingStore):
+class EndlessStore(WrappingStore):
     """A store whose writes never end."""
 
     def __init__(self, inner: Store) -> None:
@@ -168,7 +168,7 @@ class Stuck(WrappingStore):
 
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_who_waits_for_a_write_that_was_interrupted_is_told(store: Store, has_begun: bool) -> None:
-    stuck = Stuck(store)
+    stuck = EndlessStore(store)
     ends = BatchedEnds(stuck, SystemClock(), is_crowded=lambda: True)
     waiting = [asyncio.ensure_future(ends.end(one)) for one in good_ends(store)]
     await until(lambda: bool(ends._children))
@@ -186,7 +186,7 @@ async def test_who_waits_for_a_write_that_was_interrupted_is_told(store: Store, 
 
 
 def refused(_now: object) -> Write[bool]:
-    raise AssertionError("nobody ends alone here")
+    raise AssertionError("no run ends alone here")
 
 
 def good_ends(store: Store, count: int = 3, result: bytes = b'"done"') -> list[GoodEnd]:

@@ -141,7 +141,7 @@ async def test_the_same_key_finds_the_first_task(parts: Parts) -> None:
     assert len(await parts.ledger.page()) == 1
 
 
-async def test_the_same_key_with_another_goal_is_a_conflict_if_somebody_has_said_that_goal(
+async def test_the_same_key_with_another_goal_is_a_conflict_if_a_caller_has_said_that_goal(
     parts: Parts,
 ) -> None:
     first = await parts.create(key="tides")

@@ -141,11 +141,11 @@ async def test_a_tombstone_goes_in_the_end(parts: Parts, clock: FakeClock) -> No
 
 
 def assert_ledger_is_whole_but_for_the_story(parts: Parts) -> None:
-    """The feed no longer tells of what was forgotten, so nobody can follow it from the start."""
+    """The feed no longer tells of what was forgotten, so no listener can follow it from the start."""
     assert parts.store.verify() == []
 
 
-async def test_old_events_go_and_whoever_was_behind_is_told(parts: Parts, clock: FakeClock) -> None:
+async def test_old_events_go_and_a_listener_that_was_behind_is_told(parts: Parts, clock: FakeClock) -> None:
     await parts.create()
     (first, *_) = await parts.store.read(lambda tx: tx.events.after(START))
     clock.advance(seconds=EVENTS_KEPT.total_seconds())

@@ -7,7 +7,7 @@ from typing import Any
 
 import holdfast as hf
 from holdfast.core.effect import Effect
-from holdfast.core.transitions import EffectStatus, TaskStatus
+from holdfast.core.transitions import EffectStatus
 from holdfast.engine.client.handles import Handle
 from tests.engine.stage import Stage
 
@@ -60,17 +60,8 @@ def statuses(stage: Stage, handle: Handle[Any]) -> list[EffectStatus]:
     return [effect.status for effect in effects_of(stage, handle)]
 
 
-async def to_the_end(stage: Stage, handle: Handle[Any]) -> TaskStatus:
-    """As far as it gets by itself, with all the time that it wants."""
-    for _ in range(50):
-        await stage.settle()
-        if (await handle.task()).has_ended or not await stage.pass_time():
-            break
-    return await handle.status()
-
-
 async def started(stage: Stage, task: Any) -> Handle[Any]:
     await stage.open(task)
     handle = await stage.start(task())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     return handle

@@ -12,7 +12,7 @@ from holdfast.core.errors import CannotSeal, KeyProblem
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.sealing import MemoryKey
 from tests.engine.workers import carrying, soon, until
-from tests.grounds import Ground
+from tests.shared_ledgers import SharedLedger
 
 SECRET = {"password": "behind the " + "third stone"}
 LARGE = {**SECRET, "pad": "tide " * 200_000}
@@ -66,12 +66,12 @@ EXPECTED: dict[str, Any] = {"small": [SECRET], "large": [LARGE], "argument": SEC
 
 @pytest.mark.parametrize("which", EXPECTED)
 async def test_a_run_waits_for_a_key_that_is_away_and_its_program_hears_nothing_of_it(
-    ground: Ground, caplog: pytest.LogCaptureFixture, which: str
+    shared_ledger: SharedLedger, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:
-    ground.outer = AwayKey(1)
+    shared_ledger.outer = AwayKey(1)
 
     with caplog.at_level(logging.WARNING, logger="holdfast"):
-        async with carrying(ground.open(), ground.clock, fetches) as process:
+        async with carrying(shared_ledger.open(), shared_ledger.clock, fetches) as process:
             handle = await process.holdfast.start(fetches(which))
 
             assert await soon(handle.result()) == EXPECTED[which]
@@ -79,9 +79,9 @@ async def test_a_run_waits_for_a_key_that_is_away_and_its_program_hears_nothing_
     assert "a value that holds a secret cannot be stored: the service is away" in caplog.text
 
 
-async def test_a_task_with_a_secret_is_not_taken_while_the_key_is_away(ground: Ground) -> None:
-    ground.outer = AwayKey(2)
-    async with carrying(ground.open(), ground.clock, fetches) as process:
+async def test_a_task_with_a_secret_is_not_taken_while_the_key_is_away(shared_ledger: SharedLedger) -> None:
+    shared_ledger.outer = AwayKey(2)
+    async with carrying(shared_ledger.open(), shared_ledger.clock, fetches) as process:
         with pytest.raises(CannotSeal, match="the service is away"):
             await process.holdfast.start(fetches(SECRET["password"] + " password: x4711x"), key="k")
         # Nothing was stored, so that the same may be tried again.
@@ -89,7 +89,7 @@ async def test_a_task_with_a_secret_is_not_taken_while_the_key_is_away(ground: G
 
 
 async def test_an_opaque_effect_whose_outcome_could_not_be_sealed_is_reviewed_and_not_repeated(
-    ground: Ground,
+    shared_ledger: SharedLedger,
 ) -> None:
     called: list[str] = []
 
@@ -102,8 +102,8 @@ async def test_an_opaque_effect_whose_outcome_could_not_be_sealed_is_reviewed_an
     async def charges(run: hf.Run) -> Any:
         return await run.step(charge)
 
-    ground.outer = AwayKey(1)
-    async with carrying(ground.open(), ground.clock, charges) as process:
+    shared_ledger.outer = AwayKey(1)
+    async with carrying(shared_ledger.open(), shared_ledger.clock, charges) as process:
         handle = await process.holdfast.start(charges())
         store = process.holdfast.store
         await until(

@@ -18,14 +18,14 @@ from holdfast.testing import Crashed
 from tests.engine.stage import Stage
 
 
-class World:
+class SlowService:
     """The outside: how often each thing was done there, and whether it answers."""
 
     def __init__(self) -> None:
         self.done: Counter[str] = Counter()
         self.is_slow = True
         self.seen: list[str] = []
-        # Whoever wants to cancel what has begun.
+        # The caller that wants to cancel what has begun.
         self.when_begun: list[Callable[[], object]] = []
 
     def begin(self) -> None:
@@ -41,8 +41,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def service() -> SlowService:
+    return SlowService()
 
 
 @pytest.fixture(autouse=True)
@@ -61,39 +61,39 @@ def strike(limit: asyncio.Timeout) -> None:
     limit.reschedule(asyncio.get_running_loop().time())
 
 
-async def by_timeout(world: World, acting: Any) -> str:
+async def by_timeout(service: SlowService, acting: Any) -> str:
     try:
         async with asyncio.timeout(None) as limit:
-            world.when_begun = [lambda: strike(limit)]
+            service.when_begun = [lambda: strike(limit)]
             return str(await acting)
     except TimeoutError:
         return "late"
 
 
-async def by_two_timeouts(world: World, acting: Any) -> str:
+async def by_two_timeouts(service: SlowService, acting: Any) -> str:
     try:
         async with asyncio.timeout(None) as outer, asyncio.timeout(None) as inner:
-            world.when_begun = [lambda: strike(outer), lambda: strike(inner)]
+            service.when_begun = [lambda: strike(outer), lambda: strike(inner)]
             return str(await acting)
     except TimeoutError:
         return "late"
 
 
-async def by_wait_for(world: World, acting: Any) -> str:
+async def by_wait_for(service: SlowService, acting: Any) -> str:
     try:
         return str(await asyncio.wait_for(acting, 0.3))
     except TimeoutError:
         return "late"
 
 
-async def by_group(world: World, acting: Any) -> str:
+async def by_group(service: SlowService, acting: Any) -> str:
     async def fail() -> None:
         await begun.wait()
         if not child.done():
             raise ValueError("rough sea")
 
     begun = asyncio.Event()
-    world.when_begun = [begun.set]
+    service.when_begun = [begun.set]
     try:
         async with asyncio.TaskGroup() as group:
             child = group.create_task(acting)
@@ -104,9 +104,9 @@ async def by_group(world: World, acting: Any) -> str:
     return str(child.result())
 
 
-async def by_hand(world: World, acting: Any) -> str:
+async def by_hand(service: SlowService, acting: Any) -> str:
     child = asyncio.ensure_future(acting)
-    world.when_begun = [child.cancel]
+    service.when_begun = [child.cancel]
     try:
         return str(await child)
     except asyncio.CancelledError:
@@ -116,15 +116,15 @@ async def by_hand(world: World, acting: Any) -> str:
 WAYS = {way.__name__: way for way in (by_timeout, by_two_timeouts, by_wait_for, by_group, by_hand)}
 
 
-def acting(world: World, way: Any, effect: Any, *, after: str = "step") -> Any:
+def acting(service: SlowService, way: Any, effect: Any, *, after: str = "step") -> Any:
     """A program that gives up on its effect, and wants to go on after that, in this way or that."""
 
     @hf.tool(effect=effect)
     async def act(name: str) -> str:
-        return await world.act(name)
+        return await service.act(name)
 
     async def note(text: str) -> str:
-        world.seen.append(text)
+        service.seen.append(text)
         return text
 
     @hf.task(attempts=1)
@@ -132,10 +132,10 @@ def acting(world: World, way: Any, effect: Any, *, after: str = "step") -> Any:
         if after == "turn":
             async for turn in run.turns(max=2):
                 if turn.number == 1:
-                    said = await WAYS[way](world, turn.step(act, "a"))
+                    said = await WAYS[way](service, turn.step(act, "a"))
             return said
-        said = await WAYS[way](world, run.step(act, "a"))
-        world.seen.append(f"heard {said}")
+        said = await WAYS[way](service, run.step(act, "a"))
+        service.seen.append(f"heard {said}")
         if after == "failure":
             raise LookupError(said)
         return said if after == "end" else await run.step(note, said)
@@ -156,14 +156,14 @@ async def carried(stage: Stage, task: Any) -> Handle[Any]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("effect", [hf.opaque, hf.keyed("24h")])
 async def test_an_effect_that_its_program_cancels_is_in_doubt_and_the_program_goes_no_further(
-    stage: Stage, world: World, way: str, effect: Any
+    stage: Stage, service: SlowService, way: str, effect: Any
 ) -> None:
-    task = acting(world, way, effect)
+    task = acting(service, way, effect)
     handle = await carried(stage, task)
-    before = list(world.seen)
+    before = list(service.seen)
     found = await stage.review()
     await stage.holdfast.resolve(found.id, "done", result="by hand", by="ada")
-    world.is_slow = False
+    service.is_slow = False
     await stage.settle()
 
     assert before == ["heard late"]
@@ -171,14 +171,14 @@ async def test_an_effect_that_its_program_cancels_is_in_doubt_and_the_program_go
     assert b"the program cancelled it while it was being done" in found.outcome
     assert len(await stage.events(handle, EventKind.EFFECT_IN_DOUBT)) == 1
     assert await stage.result(handle) == "by hand"
-    assert world.done == {"a": 1}
+    assert service.done == {"a": 1}
 
 
 @pytest.mark.parametrize("after", ["step", "turn", "end", "failure"])
 async def test_however_the_program_goes_on_its_task_needs_review_first(
-    stage: Stage, world: World, after: str
+    stage: Stage, service: SlowService, after: str
 ) -> None:
-    handle = await carried(stage, acting(world, "by_timeout", hf.opaque, after=after))
+    handle = await carried(stage, acting(service, "by_timeout", hf.opaque, after=after))
     task = await handle.task()
 
     assert task.status is TaskStatus.NEEDS_REVIEW
@@ -189,33 +189,35 @@ async def test_however_the_program_goes_on_its_task_needs_review_first(
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("after", ["step", "turn", "end"])
 async def test_what_the_world_can_tell_needs_no_person(
-    stage: Stage, world: World, way: str, after: str
+    stage: Stage, service: SlowService, way: str, after: str
 ) -> None:
     def verify(name: str) -> hf.Happened | hf.DidNotHappen:
-        return hf.Happened(f"found {name}") if world.done[name] else hf.DidNotHappen()
+        return hf.Happened(f"found {name}") if service.done[name] else hf.DidNotHappen()
 
-    handle = await carried(stage, acting(world, way, hf.verifiable(verify), after=after))
+    handle = await carried(stage, acting(service, way, hf.verifiable(verify), after=after))
 
     assert await stage.result(handle) == "late"
     assert statuses(stage, handle) == [EffectStatus.CONFIRMED]
     assert await stage.holdfast.reviews() == []
 
 
-async def test_what_did_not_happen_is_known_to_have_failed(stage: Stage, world: World) -> None:
+async def test_what_did_not_happen_is_known_to_have_failed(stage: Stage, service: SlowService) -> None:
     def verify(name: str) -> hf.DidNotHappen:
         return hf.DidNotHappen()
 
-    handle = await carried(stage, acting(world, "by_timeout", hf.verifiable(verify)))
+    handle = await carried(stage, acting(service, "by_timeout", hf.verifiable(verify)))
 
     assert await stage.result(handle) == "late"
     assert statuses(stage, handle) == [EffectStatus.FAILED]
 
 
-async def test_what_even_the_world_cannot_tell_is_put_before_a_person(stage: Stage, world: World) -> None:
+async def test_what_even_the_world_cannot_tell_is_put_before_a_person(
+    stage: Stage, service: SlowService
+) -> None:
     def verify(name: str) -> hf.Unknown:
         return hf.Unknown("the archive is away")
 
-    handle = await carried(stage, acting(world, "by_timeout", hf.verifiable(verify)))
+    handle = await carried(stage, acting(service, "by_timeout", hf.verifiable(verify)))
     found = await stage.review()
 
     assert await handle.status() is TaskStatus.NEEDS_REVIEW
@@ -226,9 +228,9 @@ async def test_what_even_the_world_cannot_tell_is_put_before_a_person(stage: Sta
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("effect", [hf.read, hf.idempotent])
 async def test_what_may_be_repeated_leaves_nothing_behind(
-    stage: Stage, world: World, way: str, effect: Any
+    stage: Stage, service: SlowService, way: str, effect: Any
 ) -> None:
-    handle = await carried(stage, acting(world, way, effect))
+    handle = await carried(stage, acting(service, way, effect))
 
     assert await stage.result(handle) == "late"
     assert statuses(stage, handle) == []
@@ -239,11 +241,11 @@ async def test_what_may_be_repeated_leaves_nothing_behind(
 
 @pytest.mark.parametrize("way", ["by_timeout", "by_group", "by_hand"])
 async def test_an_effect_that_ends_soon_enough_is_done_although_its_program_cancelled_it(
-    stage: Stage, world: World, way: str
+    stage: Stage, service: SlowService, way: str
 ) -> None:
     @hf.opaque
     async def act(name: str) -> str:
-        world.begin()
+        service.begin()
         await asyncio.get_running_loop().run_in_executor(None, heard.wait)
         return name
 
@@ -252,7 +254,7 @@ async def test_an_effect_that_ends_soon_enough_is_done_although_its_program_canc
     @hf.task(attempts=1)
     async def acts(run: hf.Run) -> str:
         asyncio.get_running_loop().call_later(0.05, heard.set)
-        return await WAYS[way](world, run.step(act, "a"))
+        return await WAYS[way](service, run.step(act, "a"))
 
     stage.landing_s = 30.0
     handle = await carried(stage, acts)
@@ -261,17 +263,17 @@ async def test_an_effect_that_ends_soon_enough_is_done_although_its_program_canc
     assert statuses(stage, handle) == [EffectStatus.DONE]
 
 
-async def test_a_function_in_a_thread_is_left_alone(stage: Stage, world: World) -> None:
+async def test_a_function_in_a_thread_is_left_alone(stage: Stage, service: SlowService) -> None:
     stuck, loop = threading.Event(), asyncio.get_running_loop()
 
     @hf.opaque
     def act() -> None:
-        loop.call_soon_threadsafe(world.begin)
+        loop.call_soon_threadsafe(service.begin)
         stuck.wait(30)
 
     @hf.task(attempts=1)
     async def acts(run: hf.Run) -> str:
-        return await by_timeout(world, run.step(act))
+        return await by_timeout(service, run.step(act))
 
     handle = await carried(stage, acts)
     status = await handle.status()
@@ -281,11 +283,11 @@ async def test_a_function_in_a_thread_is_left_alone(stage: Stage, world: World) 
 
 
 async def test_a_task_that_takes_too_long_ends_although_its_effect_does_not(
-    stage: Stage, world: World
+    stage: Stage, service: SlowService
 ) -> None:
     @hf.opaque
     async def act() -> str:
-        return await world.act("a")
+        return await service.act("a")
 
     @hf.task(timeout="50ms", attempts=1)
     async def acts(run: hf.Run) -> str:
@@ -297,17 +299,17 @@ async def test_a_task_that_takes_too_long_ends_although_its_effect_does_not(
     assert statuses(stage, handle) == [EffectStatus.UNKNOWN]
 
 
-async def test_one_that_swallows_the_cancel_and_returns_is_done(stage: Stage, world: World) -> None:
+async def test_one_that_swallows_the_cancel_and_returns_is_done(stage: Stage, service: SlowService) -> None:
     @hf.opaque
     async def act() -> str:
         try:
-            return await world.act("a")
+            return await service.act("a")
         except asyncio.CancelledError:
             return "just so"
 
     @hf.task(attempts=1)
     async def acts(run: hf.Run) -> str:
-        return await by_timeout(world, run.step(act))
+        return await by_timeout(service, run.step(act))
 
     handle = await carried(stage, acts)
 
@@ -316,15 +318,15 @@ async def test_one_that_swallows_the_cancel_and_returns_is_done(stage: Stage, wo
 
 
 async def test_a_timeout_of_the_step_that_meets_one_of_the_program_is_not_forgotten(
-    stage: Stage, world: World
+    stage: Stage, service: SlowService
 ) -> None:
     @hf.tool(effect=hf.opaque, timeout="30ms")
     async def act() -> str:
-        return await world.act("a")
+        return await service.act("a")
 
     @hf.task(attempts=1)
     async def acts(run: hf.Run) -> str:
-        return await by_timeout(world, run.step(act))
+        return await by_timeout(service, run.step(act))
 
     stage.landing_s = 30.0
     handle = await carried(stage, acts)
@@ -334,14 +336,14 @@ async def test_a_timeout_of_the_step_that_meets_one_of_the_program_is_not_forgot
 
 
 async def test_a_verify_that_its_program_cancels_is_asked_again_before_it_goes_on(
-    stage: Stage, world: World
+    stage: Stage, service: SlowService
 ) -> None:
     asked: list[str] = []
 
     async def verify() -> hf.Happened:
         asked.append("asked")
         if len(asked) == 1:
-            world.begin()
+            service.begin()
             await asyncio.Event().wait()
         return hf.Happened("found")
 
@@ -353,7 +355,7 @@ async def test_a_verify_that_its_program_cancels_is_asked_again_before_it_goes_o
 
     @hf.task(attempts=1)
     async def acts(run: hf.Run) -> str:
-        said = await by_timeout(world, run.step(act))
+        said = await by_timeout(service, run.step(act))
         await run.step(note)
         return said
 
@@ -365,13 +367,13 @@ async def test_a_verify_that_its_program_cancels_is_asked_again_before_it_goes_o
 
 
 async def test_an_intent_that_was_cancelled_on_its_way_is_taken_back_and_may_be_tried_again(
-    stage: Stage, world: World
+    stage: Stage, service: SlowService
 ) -> None:
-    world.is_slow = False
+    service.is_slow = False
 
     @hf.opaque
     async def act(name: str) -> str:
-        return await world.act(name)
+        return await service.act(name)
 
     @hf.task(attempts=1)
     async def acts(run: hf.Run) -> str:
@@ -384,7 +386,7 @@ async def test_an_intent_that_was_cancelled_on_its_way_is_taken_back_and_may_be_
     handle = await carried(stage, acts)
 
     assert await stage.result(handle) == "did a"
-    assert world.done == {"a": 1}
+    assert service.done == {"a": 1}
 
 
 # --- crashes
@@ -392,8 +394,8 @@ async def test_an_intent_that_was_cancelled_on_its_way_is_taken_back_and_may_be_
 
 @pytest.mark.parametrize("effect", ["opaque", "keyed", "verifiable"])
 @pytest.mark.parametrize("dies", ["in the cancel", "after it"])
-async def test_killed_between_the_cancel_and_the_next_call_it_is_settled_by_whoever_goes_on(
-    stage: Stage, world: World, effect: str, dies: str
+async def test_killed_between_the_cancel_and_the_next_call_it_is_settled_by_the_run_that_goes_on(
+    stage: Stage, service: SlowService, effect: str, dies: str
 ) -> None:
     def verify(name: str) -> hf.Happened:
         return hf.Happened(f"found {name}")
@@ -404,7 +406,7 @@ async def test_killed_between_the_cancel_and_the_next_call_it_is_settled_by_whoe
     @hf.tool(effect=specs[effect])
     async def act(name: str) -> str:
         try:
-            return await world.act(name)
+            return await service.act(name)
         except asyncio.CancelledError:
             if dies == "in the cancel":
                 stage.lose_store()
@@ -412,14 +414,14 @@ async def test_killed_between_the_cancel_and_the_next_call_it_is_settled_by_whoe
 
     @hf.task(attempts=1)
     async def acts(run: hf.Run) -> str:
-        said = await by_timeout(world, run.step(act, "a"))
+        said = await by_timeout(service, run.step(act, "a"))
         lives.append(said)
         if len(lives) == 1 and dies == "after it":
             raise Crashed
         return said
 
     handle = await carried(stage, acts)
-    world.is_slow = False
+    service.is_slow = False
     await stage.open(acts)
     await stage.settle()
 
@@ -429,13 +431,13 @@ async def test_killed_between_the_cancel_and_the_next_call_it_is_settled_by_whoe
         assert await stage.result(handle) == "did a"
     else:
         assert await handle.status() is TaskStatus.NEEDS_REVIEW
-    assert world.done["a"] == (2 if effect == "keyed" and dies == "in the cancel" else 1)
+    assert service.done["a"] == (2 if effect == "keyed" and dies == "in the cancel" else 1)
 
 
 # --- effects that fail while they are cancelled
 
 
-def failing_beside(world: World, stage: Stage, *, goes_on: bool = False, dies: bool = False) -> Any:
+def failing_beside(service: SlowService, stage: Stage, *, goes_on: bool = False, dies: bool = False) -> Any:
     """A program whose effect is performed and raises while it is being cancelled; and which does not come to
     call it again in its next run, because the step beside it fails first."""
     stage.landing_s = 30.0
@@ -443,8 +445,8 @@ def failing_beside(world: World, stage: Stage, *, goes_on: bool = False, dies: b
 
     @hf.tool(effect=hf.opaque)
     async def act(name: str) -> str:
-        world.done[name] += 1
-        world.begin()
+        service.done[name] += 1
+        service.begin()
         is_cancelled.set()
         await asyncio.sleep(0)
         raise LookupError("500, after all")
@@ -474,7 +476,7 @@ def failing_beside(world: World, stage: Stage, *, goes_on: bool = False, dies: b
         await run.tool(act, {"name": "a"}, id="a")
 
     async def note() -> str:
-        world.seen.append("went on")
+        service.seen.append("went on")
         return "went on"
 
     is_cancelled = asyncio.Event()
@@ -483,21 +485,23 @@ def failing_beside(world: World, stage: Stage, *, goes_on: bool = False, dies: b
 
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_a_failure_that_the_program_did_not_come_to_see_is_put_before_a_person(
-    stage: Stage, world: World, goes_on: bool
+    stage: Stage, service: SlowService, goes_on: bool
 ) -> None:
-    handle = await carried(stage, failing_beside(world, stage, goes_on=goes_on))
+    handle = await carried(stage, failing_beside(service, stage, goes_on=goes_on))
 
     assert await handle.status() is TaskStatus.NEEDS_REVIEW
     assert statuses(stage, handle) == [EffectStatus.UNKNOWN]
-    assert (world.done, world.seen) == ({"a": 1}, [])
+    assert (service.done, service.seen) == ({"a": 1}, [])
 
 
-async def test_killed_before_that_the_next_life_puts_it_before_a_person(stage: Stage, world: World) -> None:
-    task = failing_beside(world, stage, dies=True)
+async def test_killed_before_that_the_next_life_puts_it_before_a_person(
+    stage: Stage, service: SlowService
+) -> None:
+    task = failing_beside(service, stage, dies=True)
     handle = await carried(stage, task)
     await stage.open(task)
     await stage.settle()
 
     assert await handle.status() is TaskStatus.NEEDS_REVIEW
     assert statuses(stage, handle) == [EffectStatus.UNKNOWN]
-    assert world.done == {"a": 1}
+    assert service.done == {"a": 1}

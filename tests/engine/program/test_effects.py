@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -19,35 +18,7 @@ from holdfast.engine.program.secrets import Secrets
 from holdfast.testing import Crashed
 from tests.engine.stage import LEASE, Stage
 from tests.engine.tables import execute
-
-
-class World:
-    """The outside: what was really done there, and where a process dies on its way."""
-
-    def __init__(self) -> None:
-        self.sent: Counter[str] = Counter()
-        self.keys: list[str] = []
-        self.dies: str | None = None
-        self.raises: list[BaseException] = []
-        self.undone: list[str] = []
-
-    def send(self, text: str) -> str:
-        self.keys.append(hf.idempotency_key())
-        if self.dies == "before":
-            self.dies = None
-            raise Crashed
-        if self.raises:
-            raise self.raises.pop(0)
-        self.sent[text] += 1
-        if self.dies == "after":
-            self.dies = None
-            raise Crashed
-        return f"sent {text}"
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
+from tests.engine.world import World
 
 
 def sending(world: World, effect: Any, **options: Any) -> Any:
@@ -569,7 +540,7 @@ async def test_an_effect_is_not_begun_when_the_lease_has_lapsed(stage: Stage, wo
 
     assert world.sent == {}
     assert effects_of(stage, handle) == []
-    assert await handle.status() is TaskStatus.RUNNING  # until somebody rescues it
+    assert await handle.status() is TaskStatus.RUNNING  # until a worker rescues it
 
 
 async def test_an_effect_of_a_holder_that_may_be_alive_is_settled_later(stage: Stage, world: World) -> None:
@@ -582,7 +553,7 @@ async def test_an_effect_of_a_holder_that_may_be_alive_is_settled_later(stage: S
     started_at = stage.clock.now()
     handle = await stage.start(task())
     await stage.settle()
-    # A boot of another machine: nobody here can prove that it is dead.
+    # A boot of another machine: no process here can prove that it is dead.
     execute(stage.store, "UPDATE boots SET host = 'elsewhere/-'")
     await stage.pass_time(seconds=LEASE.total_seconds())
     await stage.open(task)

@@ -25,7 +25,7 @@ from tests.engine.workers import Process, carrying, soon
 LARGE = "tide " * INLINE_BYTES
 
 
-class Stage:
+class CodeOfToday:
     """What the programs of one test share with it: what was done, and what the code of today says."""
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def code() -> CodeOfToday:
+    return CodeOfToday()
 
 
 @pytest.fixture(autouse=True)
@@ -46,25 +46,25 @@ def ticking(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock, "now", lambda: clock.advance(milliseconds=1) or now())
 
 
-def agent_of(stage: Stage) -> hf.TaskDefinition[..., str]:
+def agent_of(code: CodeOfToday) -> hf.TaskDefinition[..., str]:
     """An agent with a list, steps before the loop, and one step a turn."""
 
     async def think(words: list[str]) -> str:
-        stage.done.append(f"think {len(words)}{stage.suffix}")
-        return f"thought {len(words)}{stage.suffix}"
+        code.done.append(f"think {len(words)}{code.suffix}")
+        return f"thought {len(words)}{code.suffix}"
 
     async def prepare(topic: str) -> str:
-        stage.done.append(f"prepare {topic}")
+        code.done.append(f"prepare {topic}")
         return f"about {topic}"
 
     async def sum_up(words: list[str]) -> str:
-        stage.done.append("sum up")
+        code.done.append("sum up")
         return " / ".join(words)
 
     @hf.task(name="agent")
     async def agent(run: hf.Run, topic: str) -> str:
         words = run.list("words", [await run.step(prepare, topic)])
-        async for turn in run.turns(max=stage.turns):
+        async for turn in run.turns(max=code.turns):
             words.append(await turn.step(think, words))
         summary = run.list("summary", ["in short"])
         summary.append(await run.step(sum_up, words))
@@ -81,46 +81,46 @@ async def result_of(process: Process, handle: hf.Handle[Any]) -> Any:
 
 
 async def test_a_fork_goes_on_after_the_turn_with_what_was_there_then(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    agent = agent_of(stage)
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"))
         original = await result_of(process, first)
         before = {name: rows for name, rows in dump(store).items() if name not in GROWING}
-        stage.done.clear()
-        stage.suffix = "!"
+        code.done.clear()
+        code.suffix = "!"
         forked = await process.holdfast.fork(first, at="turn:3")
         again = await result_of(process, forked)
 
     assert original == ("in short | about tides / thought 1 / thought 2 / thought 3 / thought 4 / thought 5")
     assert again == "in short | about tides / thought 1 / thought 2 / thought 3 / thought 4! / thought 5!"
-    assert stage.done == ["think 4!", "think 5!", "sum up"]
+    assert code.done == ["think 4!", "think 5!", "sum up"]
     after = dump(store)
     assert {name: [row for row in after[name] if row in rows] for name, rows in before.items()} == before
 
 
-# Tables to which the fork itself, and whoever carries it, adds rows; and those that count.
+# Tables to which the fork itself, and the worker that carries it, adds rows; and those that count.
 GROWING = {"counters", "ledger_events", "ledger_facts", "boots", "runs", "commit_receipts"}
 
 
 async def test_a_fork_from_the_start_has_no_past_and_the_same_arguments(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    agent = agent_of(stage)
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"), goal="know the sea")
         await result_of(process, first)
-        stage.done.clear()
+        code.done.clear()
         forked = await process.holdfast.fork(first, at="start")
 
         assert await result_of(process, forked) == await result_of(process, first)
         assert (await forked.task()).goal == "know the sea"
-    assert stage.done[0] == "prepare tides"
+    assert code.done[0] == "prepare tides"
 
 
-async def test_a_fork_says_where_it_came_from(store: Store, clock: FakeClock, stage: Stage) -> None:
-    agent = agent_of(stage)
+async def test_a_fork_says_where_it_came_from(store: Store, clock: FakeClock, code: CodeOfToday) -> None:
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"))
         await result_of(process, first)
@@ -132,8 +132,8 @@ async def test_a_fork_says_where_it_came_from(store: Store, clock: FakeClock, st
     assert event.facts == {"source": first.id, "place": "turns:2", "effects": "refuse", "passed": []}
 
 
-async def test_the_same_key_forks_once(store: Store, clock: FakeClock, stage: Stage) -> None:
-    agent = agent_of(stage)
+async def test_the_same_key_forks_once(store: Store, clock: FakeClock, code: CodeOfToday) -> None:
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"))
         await result_of(process, first)
@@ -143,18 +143,20 @@ async def test_the_same_key_forks_once(store: Store, clock: FakeClock, stage: St
         await result_of(process, forks[0])
 
 
-async def test_a_fork_of_a_fork_can_go_back_further(store: Store, clock: FakeClock, stage: Stage) -> None:
-    agent = agent_of(stage)
+async def test_a_fork_of_a_fork_can_go_back_further(
+    store: Store, clock: FakeClock, code: CodeOfToday
+) -> None:
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"))
         await result_of(process, first)
         second = await process.holdfast.fork(first, at="turn:4")
         await result_of(process, second)
-        stage.done.clear()
+        code.done.clear()
         third = await process.holdfast.fork(second, at="turn:1")
         await result_of(process, third)
 
-    assert [note for note in stage.done if note.startswith("think")] == [f"think {n}" for n in (2, 3, 4, 5)]
+    assert [note for note in code.done if note.startswith("think")] == [f"think {n}" for n in (2, 3, 4, 5)]
 
 
 async def test_large_items_are_shared_and_outlive_the_source(store: Store, clock: FakeClock) -> None:
@@ -178,7 +180,7 @@ async def test_large_items_are_shared_and_outlive_the_source(store: Store, clock
 
 
 async def test_a_running_task_can_be_forked_and_goes_on_itself(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     reached, door = asyncio.Event(), asyncio.Event()
 
@@ -206,31 +208,31 @@ async def test_a_running_task_can_be_forked_and_goes_on_itself(
 
 
 async def test_the_items_of_a_plan_that_were_not_done_then_are_not_done_in_the_fork(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     async def do(item: str) -> None:
-        stage.done.append(item)
+        code.done.append(item)
 
     @hf.task
     async def build(run: hf.Run) -> list[str]:
         async for item in run.plan(["dig", "pour", "raise"]):
             await item.step(do, item.id)
-        return list(stage.done)
+        return list(code.done)
 
     async with carrying(store, clock, build) as process:
         first = await process.holdfast.start(build())
         await result_of(process, first)
-        stage.done.clear()
+        code.done.clear()
         forked = await process.holdfast.fork(first, at="plan:dig")
 
         assert await result_of(process, forked) == ["pour", "raise"]
 
 
-def builder_of(stage: Stage, *, after: str) -> hf.TaskDefinition[..., list[str]]:
+def builder_of(code: CodeOfToday, *, after: str) -> hf.TaskDefinition[..., list[str]]:
     """A plan of three items that changes at one of them; then a loop beside the plan."""
 
     async def do(item: str) -> str:
-        stage.done.append(item)
+        code.done.append(item)
         return item
 
     @hf.task(name="build")
@@ -262,28 +264,34 @@ def builder_of(stage: Stage, *, after: str) -> hf.TaskDefinition[..., list[str]]
     ],
 )
 async def test_a_plan_is_taken_as_it_was_then(
-    store: Store, clock: FakeClock, stage: Stage, after: str, at: str, done: list[str], planned: list[str]
+    store: Store,
+    clock: FakeClock,
+    code: CodeOfToday,
+    after: str,
+    at: str,
+    done: list[str],
+    planned: list[str],
 ) -> None:
-    build = builder_of(stage, after=after)
+    build = builder_of(code, after=after)
     async with carrying(store, clock, build) as process:
         first = await process.holdfast.start(build())
         await result_of(process, first)
-        stage.done.clear()
+        code.done.clear()
         forked = await process.holdfast.fork(first, at=at)
 
         assert await result_of(process, forked) == planned
     looks = ["look 2"] if at == "turns:1" else ["look 1", "look 2"]
-    assert stage.done == [*done, *looks]
+    assert code.done == [*done, *looks]
 
 
 async def test_what_was_planned_anew_after_that_turn_does_not_show_in_the_fork(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    changing, calm = builder_of(stage, after="pour"), builder_of(stage, after="never")
+    changing, calm = builder_of(code, after="pour"), builder_of(code, after="never")
     async with carrying(store, clock, changing) as process:
         first = await process.holdfast.start(changing())
         await result_of(process, first)
-    stage.done.clear()
+    code.done.clear()
     async with carrying(store, clock, calm) as process:
         forked = await process.holdfast.fork(first.id, at="plan:dig")
 
@@ -292,10 +300,10 @@ async def test_what_was_planned_anew_after_that_turn_does_not_show_in_the_fork(
         assert await result_of(process, of_fork) == ["dig", "pour", "raise"]
 
 
-async def test_a_plan_that_nobody_knows_any_more_is_refused(
-    store: Store, clock: FakeClock, stage: Stage
+async def test_a_plan_that_is_not_known_any_more_is_refused(
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    build = builder_of(stage, after="pour")
+    build = builder_of(code, after="pour")
     async with carrying(store, clock, build) as process:
         first = await process.holdfast.start(build())
         await result_of(process, first)
@@ -306,10 +314,10 @@ async def test_a_plan_that_nobody_knows_any_more_is_refused(
 
 
 async def test_loops_before_and_after_the_turn_are_told_apart(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     async def work(name: str) -> str:
-        stage.done.append(name)
+        code.done.append(name)
         return name
 
     @hf.task
@@ -325,20 +333,20 @@ async def test_loops_before_and_after_the_turn_are_told_apart(
     async with carrying(store, clock, phases) as process:
         first = await process.holdfast.start(phases())
         whole = await result_of(process, first)
-        stage.done.clear()
+        code.done.clear()
         in_second = await process.holdfast.fork(first, at="write:1")
         second = await result_of(process, in_second)
-        done_in_second = list(stage.done)
-        stage.done.clear()
+        done_in_second = list(code.done)
+        code.done.clear()
         in_first = await process.holdfast.fork(first, at="gather:1")
 
         assert whole == second == await result_of(process, in_first)
     assert done_in_second == ["write 2", "write 3"]
-    assert stage.done == ["gather 2", "write 1", "write 2", "write 3"]
+    assert code.done == ["gather 2", "write 1", "write 2", "write 3"]
 
 
 async def test_mail_that_lay_in_the_box_then_lies_in_the_fork_s(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     @hf.task
     async def reader(run: hf.Run) -> list[str]:
@@ -359,7 +367,7 @@ async def test_mail_that_lay_in_the_box_then_lies_in_the_fork_s(
 
 
 async def test_a_value_that_was_not_changed_since_is_taken_along(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     counted = counting(change_until=2)
     async with carrying(store, clock, counted) as process:
@@ -371,7 +379,7 @@ async def test_a_value_that_was_not_changed_since_is_taken_along(
 
 
 async def test_a_value_that_was_changed_since_cannot_be_known(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     counted = counting(change_until=4)
     async with carrying(store, clock, counted) as process:
@@ -397,9 +405,9 @@ def counting(*, change_until: int) -> hf.TaskDefinition[[], str]:
 
 
 async def test_the_write_of_a_fork_may_run_a_second_time_after_its_own_commit(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    agent = agent_of(stage)
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"))
         await result_of(process, first)
@@ -418,9 +426,9 @@ async def test_the_write_of_a_fork_may_run_a_second_time_after_its_own_commit(
 
 @pytest.mark.parametrize("at", ["turn:9", "nowhere:1", "turn", "", "turns:1/inner:2", None, 12])
 async def test_a_turn_that_is_not_there_is_refused_with_those_that_are(
-    store: Store, clock: FakeClock, stage: Stage, at: Any
+    store: Store, clock: FakeClock, code: CodeOfToday, at: Any
 ) -> None:
-    agent = agent_of(stage)
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"))
         await result_of(process, first)
@@ -429,14 +437,16 @@ async def test_a_turn_that_is_not_there_is_refused_with_those_that_are(
             await process.holdfast.fork(first, at=at)
 
 
-async def test_a_task_that_is_not_there_is_not_found(store: Store, clock: FakeClock, stage: Stage) -> None:
-    async with carrying(store, clock, agent_of(stage)) as process:
+async def test_a_task_that_is_not_there_is_not_found(
+    store: Store, clock: FakeClock, code: CodeOfToday
+) -> None:
+    async with carrying(store, clock, agent_of(code)) as process:
         with pytest.raises(hf.NotFound):
             await process.holdfast.fork("task_0123456789abcdefghjkmnpqrs", at="start")
 
 
 async def test_the_last_turn_of_a_loop_that_was_left_has_nothing_after_it(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     @hf.task
     async def leaver(run: hf.Run) -> int:
@@ -455,7 +465,7 @@ async def test_the_last_turn_of_a_loop_that_was_left_has_nothing_after_it(
 
 
 async def test_a_child_that_is_still_at_work_keeps_its_parent_from_being_forked(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     door, reached = asyncio.Event(), asyncio.Event()
 
@@ -484,9 +494,9 @@ async def test_a_child_that_is_still_at_work_keeps_its_parent_from_being_forked(
 
 
 async def test_a_clock_that_went_backwards_is_no_reason_to_guess(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    agent = agent_of(stage)
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"))
         await result_of(process, first)
@@ -503,10 +513,10 @@ async def test_a_clock_that_went_backwards_is_no_reason_to_guess(
 # --- effects
 
 
-def shopping(stage: Stage) -> hf.TaskDefinition[[], list[str]]:
+def shopping(code: CodeOfToday) -> hf.TaskDefinition[[], list[str]]:
     @hf.opaque
     async def pay(what: str) -> str:
-        stage.done.append(f"pay {what}")
+        code.done.append(f"pay {what}")
         return f"receipt for {what}"
 
     @hf.task(name="shopping")
@@ -520,9 +530,9 @@ def shopping(stage: Stage) -> hf.TaskDefinition[[], list[str]]:
 
 
 async def test_a_fork_that_would_pass_effects_is_refused_and_names_them(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    shop = shopping(stage)
+    shop = shopping(code)
     async with carrying(store, clock, shop) as process:
         first = await process.holdfast.start(shop())
         await result_of(process, first)
@@ -536,21 +546,23 @@ async def test_a_fork_that_would_pass_effects_is_refused_and_names_them(
     assert [text.split(" (")[0] for text in refused.value.effects] == ["pay in turns:2", "pay in turns:3"]
 
 
-async def test_effects_that_are_kept_are_not_done_again(store: Store, clock: FakeClock, stage: Stage) -> None:
-    shop = shopping(stage)
+async def test_effects_that_are_kept_are_not_done_again(
+    store: Store, clock: FakeClock, code: CodeOfToday
+) -> None:
+    shop = shopping(code)
     async with carrying(store, clock, shop) as process:
         first = await process.holdfast.start(shop())
         receipts = await result_of(process, first)
         forked = await process.holdfast.fork(first, at="turn:1", effects="keep")
 
         assert await result_of(process, forked) == receipts
-    assert stage.done == ["pay thing 1", "pay thing 2", "pay thing 3"]
+    assert code.done == ["pay thing 1", "pay thing 2", "pay thing 3"]
 
 
 async def test_effects_that_are_acknowledged_are_done_once_more(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    shop = shopping(stage)
+    shop = shopping(code)
     async with carrying(store, clock, shop) as process:
         first = await process.holdfast.start(shop())
         await result_of(process, first)
@@ -559,14 +571,14 @@ async def test_effects_that_are_acknowledged_are_done_once_more(
         (event,) = [one for one in await forked.events() if one.kind is EventKind.TASK_FORKED]
         effects = await store.read(lambda tx: tx.effects.of_task(first.id))
 
-    assert stage.done == ["pay thing 1", "pay thing 2", "pay thing 3", "pay thing 3"]
+    assert code.done == ["pay thing 1", "pay thing 2", "pay thing 3", "pay thing 3"]
     assert event.facts["passed"] == [effects[-1].id]
 
 
 async def test_effects_are_compensated_newest_first_under_a_key_of_their_own(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
-    shop = shopping(stage)
+    shop = shopping(code)
     undone: list[tuple[str, Any, str]] = []
 
     async def undo(effect: Effect, result: Any) -> None:
@@ -583,14 +595,16 @@ async def test_effects_are_compensated_newest_first_under_a_key_of_their_own(
         ("turns:3", "receipt for thing 3", f"{effects[2].idempotency_key}-compensation"),
         ("turns:2", "receipt for thing 2", f"{effects[1].idempotency_key}-compensation"),
     ]
-    assert stage.done[3:] == ["pay thing 2", "pay thing 3"]
+    assert code.done[3:] == ["pay thing 2", "pay thing 3"]
 
 
-async def test_a_compensation_that_fails_makes_no_fork(store: Store, clock: FakeClock, stage: Stage) -> None:
+async def test_a_compensation_that_fails_makes_no_fork(
+    store: Store, clock: FakeClock, code: CodeOfToday
+) -> None:
     def fail(_effect: Effect, _result: Any) -> None:
         raise ConnectionError("the shop is closed")
 
-    shop = shopping(stage)
+    shop = shopping(code)
     async with carrying(store, clock, shop) as process:
         first = await process.holdfast.start(shop())
         await result_of(process, first)
@@ -601,7 +615,7 @@ async def test_a_compensation_that_fails_makes_no_fork(store: Store, clock: Fake
 
 
 async def test_an_effect_in_doubt_is_only_passed_by_who_says_so(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, code: CodeOfToday
 ) -> None:
     @hf.opaque
     async def pay(number: int) -> int:
@@ -685,9 +699,9 @@ async def test_what_raised_before_the_turn_is_not_called_again_because_the_fork_
     [{"effects": "forget"}, {"effects": "compensate"}, {"effects": "keep", "compensate": print}],
 )
 async def test_what_makes_no_sense_together_is_refused(
-    store: Store, clock: FakeClock, stage: Stage, options: dict[str, Any]
+    store: Store, clock: FakeClock, code: CodeOfToday, options: dict[str, Any]
 ) -> None:
-    agent = agent_of(stage)
+    agent = agent_of(code)
     async with carrying(store, clock, agent) as process:
         first = await process.holdfast.start(agent("tides"))
 

@@ -17,7 +17,7 @@ from holdfast.engine.journal.scopes import digest_of_values
 from holdfast.store.blobs import INLINE_BYTES
 from tests.engine.stage import Stage
 from tests.engine.tables import Tables, dump
-from tests.grounds import Ground, sqlite_ground
+from tests.shared_ledgers import SharedLedger, shared_sqlite_ledger
 
 PIN = "4711"
 PINS = [f"{number:04}" for number in range(10_000)]
@@ -71,9 +71,9 @@ async def login(run: hf.Run, password: str) -> Any:
     return {"password": password}
 
 
-async def live(ground: Ground) -> tuple[Tables, bytes]:
+async def live(shared_ledger: SharedLedger) -> tuple[Tables, bytes]:
     """The rows of a ledger in which a program was given the PIN, and the key of its digests."""
-    stage: Stage = ground.stage()
+    stage: Stage = shared_ledger.stage()
     await stage.open(login)
     handle = await stage.start(login(PIN), key="once")
     while not (await handle.task()).has_ended:
@@ -95,7 +95,7 @@ class Durable:
 
 
 def digests_of(pin: str, key: bytes) -> Iterator[tuple[str, bytes]]:
-    """Everything that our code makes of it, as whoever has the code and the database can."""
+    """Everything that our code makes of it, as a person who has the code and the database can."""
     item = msgspec.json.encode({"password": pin})
     chain = hashlib.blake2b(bytes(16) + item, digest_size=16).digest()
     large = msgspec.json.encode({"password": pin, "pad": LARGE})
@@ -142,8 +142,8 @@ def stored_digests(tables: Tables) -> Iterator[bytes]:
         yield from (bytes.fromhex(one.decode()) for one in re.findall(rb"(?:[0-9a-f]{2}){8,}", content))
 
 
-async def test_no_stored_digest_tells_a_pin(ground: Ground) -> None:
-    tables, key = await live(ground)
+async def test_no_stored_digest_tells_a_pin(shared_ledger: SharedLedger) -> None:
+    tables, key = await live(shared_ledger)
 
     assert guesses(tables, key) == {}
     assert not any(f'{PIN}"' in str(cell) for rows in tables.values() for row in rows for cell in row)
@@ -152,9 +152,9 @@ async def test_no_stored_digest_tells_a_pin(ground: Ground) -> None:
 
 
 async def test_the_attack_finds_the_pin_by_every_digest_of_a_ledger_that_seals_nothing() -> None:
-    with sqlite_ground() as ground:
-        ground.mode = SealMode.NEVER
-        tables, key = await live(ground)
+    with shared_sqlite_ledger() as shared_ledger:
+        shared_ledger.mode = SealMode.NEVER
+        tables, key = await live(shared_ledger)
 
     everything = {what for what, _ in digests_of(PIN, key)}
     assert guesses(tables, key) == {what: {PIN} for what in everything}

@@ -104,7 +104,7 @@ async def test_an_answer_that_says_no_is_told_to_the_model(
 async def test_what_the_author_is_certain_of_is_tried_again(
     quick: Stage, payments: Payments, client: Callable[[str], Any]
 ) -> None:
-    """Nobody listens at port 1, so no payment was taken; the author says so of connections that fail."""
+    """No server listens at port 1, so no payment was taken; the author says so of connections that fail."""
     refused = (httpx.ConnectError, requests.ConnectionError, aiohttp.ClientConnectorError)
     pay = hf.tool(client, effect=hf.opaque(did_not_happen=refused))
     urls = iter(["http://127.0.0.1:1/pay", payments.url])

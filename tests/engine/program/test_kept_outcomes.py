@@ -29,7 +29,7 @@ def _soon_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_run, "KEEP_EVERY_S", 0.02)
 
 
-class World:
+class OutageOnSend:
     """What was sent to it, and a ledger that goes away at the moment in which something is."""
 
     def __init__(self, store: Store) -> None:
@@ -57,7 +57,7 @@ class World:
         return sends
 
     async def until_kept(self) -> None:
-        """Somebody has tried to write it, and could not."""
+        """The worker has tried to write it, and could not."""
         before = self.ledger.refusals
         await until(lambda: self.ledger.refusals > before + 3)
 
@@ -68,7 +68,7 @@ class World:
 
 
 def _verify(text: str) -> hf.Unknown:
-    return hf.Unknown(f"nobody can tell about {text}")
+    return hf.Unknown(f"no service can tell about {text}")
 
 
 KINDS = {"opaque": hf.opaque, "keyed": hf.keyed("1h"), "verifiable": hf.verifiable(_verify)}
@@ -78,117 +78,117 @@ KINDS = {"opaque": hf.opaque, "keyed": hf.keyed("1h"), "verifiable": hf.verifiab
 async def test_what_came_of_an_effect_is_written_when_the_ledger_is_back(
     store: Store, clock: FakeClock, kind: str
 ) -> None:
-    world = World(store)
-    task = world.task(KINDS[kind])
-    async with carrying(world.ledger, clock, task) as process:
+    outage = OutageOnSend(store)
+    task = outage.task(KINDS[kind])
+    async with carrying(outage.ledger, clock, task) as process:
         handle = await process.holdfast.start(task())
-        await until(lambda: bool(world.sent))
-        await world.until_kept()
-        (effect,) = world.effects
+        await until(lambda: bool(outage.sent))
+        await outage.until_kept()
+        (effect,) = outage.effects
         assert effect.status is EffectStatus.INTENT
-        world.ledger.is_away = False
+        outage.ledger.is_away = False
 
         assert await soon(handle.result()) == "sent hello"
         runs = await process.runs(handle.id)
-    assert (world.sent, len(runs)) == (["hello"], 1)
+    assert (outage.sent, len(runs)) == (["hello"], 1)
     assert store.read_now(lambda tx: tx.effects.reviews()) == []
 
 
 async def test_what_an_effect_raised_is_written_when_the_ledger_is_back(
     store: Store, clock: FakeClock
 ) -> None:
-    world = World(store)
-    world.raises = ValueError("no such address")
-    task = world.task(hf.opaque)
-    async with carrying(world.ledger, clock, task) as process:
+    outage = OutageOnSend(store)
+    outage.raises = ValueError("no such address")
+    task = outage.task(hf.opaque)
+    async with carrying(outage.ledger, clock, task) as process:
         handle = await process.holdfast.start(task())
-        await until(lambda: bool(world.sent))
-        await world.until_kept()
-        world.ledger.is_away = False
+        await until(lambda: bool(outage.sent))
+        await outage.until_kept()
+        outage.ledger.is_away = False
 
         assert await soon(handle.result()) == "failed: no such address"
-    assert world.sent == ["hello"]
+    assert outage.sent == ["hello"]
 
 
 async def test_what_is_known_when_the_claim_is_lost_meanwhile_is_kept_as_evidence(
     store: Store, clock: FakeClock
 ) -> None:
-    world = World(store)
-    task = world.task(hf.opaque)
-    async with carrying(world.ledger, clock, task) as process:
+    outage = OutageOnSend(store)
+    task = outage.task(hf.opaque)
+    async with carrying(outage.ledger, clock, task) as process:
         handle = await process.holdfast.start(task())
-        await until(lambda: bool(world.sent))
-        await world.until_kept()
+        await until(lambda: bool(outage.sent))
+        await outage.until_kept()
         # As another worker does that takes the run over.
         claims = process.worker.claims_in_flight()
         await Checkpoints(store, clock).pause(claims, ResumeReason.CRASH)
-        world.ledger.is_away = False
+        outage.ledger.is_away = False
 
         await until(lambda: bool(seen_late(store)))
     (seen,) = seen_late(store)
-    assert (seen.task_id, seen.facts["outcome"], world.sent) == (handle.id, "done", ["hello"])
+    assert (seen.task_id, seen.facts["outcome"], outage.sent) == (handle.id, "done", ["hello"])
 
 
 async def test_a_drain_does_not_wait_for_what_cannot_be_written_and_says_so(
     store: Store, clock: FakeClock
 ) -> None:
-    world = World(store)
-    task = world.task(hf.opaque)
+    outage = OutageOnSend(store)
+    task = outage.task(hf.opaque)
     # Longer than the test has patience.
-    async with carrying(world.ledger, clock, task, drain_timeout=600.0) as process:
+    async with carrying(outage.ledger, clock, task, drain_timeout=600.0) as process:
         handle = await process.holdfast.start(task())
-        await until(lambda: bool(world.sent))
-        await world.until_kept()
+        await until(lambda: bool(outage.sent))
+        await outage.until_kept()
         process.worker.stop(may_go_on=True)
 
         problem = await soon(process.worker.until_decided())
 
         assert isinstance(problem, CheckpointNotSaved)
         assert "it is away, says the test" in str(problem)
-        world.ledger.is_away = False
+        outage.ledger.is_away = False
         assert await soon(handle.result()) == "sent hello"
-    assert world.sent == ["hello"]
+    assert outage.sent == ["hello"]
 
 
 async def test_what_cannot_be_written_for_too_long_is_settled_as_after_a_crash(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_run, "KEPT_FOR_S", 0.05)
-    world = World(store)
-    task = world.task(hf.opaque)
-    async with carrying(world.ledger, clock, task) as process:
+    outage = OutageOnSend(store)
+    task = outage.task(hf.opaque)
+    async with carrying(outage.ledger, clock, task) as process:
         handle = await process.holdfast.start(task())
-        await until(lambda: bool(world.sent) and bool(process.worker._in_flight.left_over))
-        world.ledger.is_away = False
+        await until(lambda: bool(outage.sent) and bool(process.worker._in_flight.left_over))
+        outage.ledger.is_away = False
 
         await until(lambda: status_of(store, handle.id) is TaskStatus.NEEDS_REVIEW)
-    assert world.sent == ["hello"]
+    assert outage.sent == ["hello"]
 
 
 async def test_a_process_that_ends_while_it_keeps_something_leaves_it_to_a_review(
     store: Store, clock: FakeClock
 ) -> None:
-    world = World(store)
-    task = world.task(hf.opaque)
+    outage = OutageOnSend(store)
+    task = outage.task(hf.opaque)
     lives: list[Process] = []
 
     async def end_while_it_is_kept() -> None:
-        async with carrying(world.ledger, clock, task) as process:
+        async with carrying(outage.ledger, clock, task) as process:
             lives.append(process)
             await process.holdfast.start(task())
-            await until(lambda: bool(world.sent))
-            await world.until_kept()
+            await until(lambda: bool(outage.sent))
+            await outage.until_kept()
             process.worker.hurry()
             await soon(process.worker.has_ended.wait())
 
     with pytest.raises(CheckpointNotSaved):
         await end_while_it_is_kept()
-    world.ledger.is_away = False
+    outage.ledger.is_away = False
     await lives[0].life.end()
 
     async with carrying(store, clock, task):
         await until(lambda: bool(store.read_now(lambda tx: tx.effects.reviews())))
-    assert world.sent == ["hello"]
+    assert outage.sent == ["hello"]
 
 
 @pytest.mark.slow
@@ -227,8 +227,8 @@ async def test_what_came_of_an_effect_outlasts_a_server_that_is_stopped_and_star
 async def test_a_step_that_its_program_no_longer_waits_for_is_kept_all_the_same(
     store: Store, clock: FakeClock
 ) -> None:
-    world = World(store)
-    tool = hf.opaque(world.send)
+    outage = OutageOnSend(store)
+    tool = hf.opaque(outage.send)
 
     is_kept, is_cancelled = asyncio.Event(), asyncio.Event()
 
@@ -241,18 +241,18 @@ async def test_a_step_that_its_program_no_longer_waits_for_is_kept_all_the_same(
         await asyncio.gather(sending, return_exceptions=True)
         return "went on"
 
-    async with carrying(world.ledger, clock, hurries) as process:
+    async with carrying(outage.ledger, clock, hurries) as process:
         handle = await process.holdfast.start(hurries())
-        await until(lambda: bool(world.sent))
-        await world.until_kept()
+        await until(lambda: bool(outage.sent))
+        await outage.until_kept()
         is_kept.set()
         await soon(is_cancelled.wait())
-        await world.until_kept()
-        world.ledger.is_away = False
+        await outage.until_kept()
+        outage.ledger.is_away = False
 
         assert await soon(handle.result()) == "went on"
-    (effect,) = world.effects
-    assert (effect.status, world.sent) == (EffectStatus.DONE, ["hello"])
+    (effect,) = outage.effects
+    assert (effect.status, outage.sent) == (EffectStatus.DONE, ["hello"])
 
 
 def seen_late(store: Store) -> list[Event]:

@@ -11,7 +11,7 @@ from holdfast.testing import FakeClock
 
 
 class OwnClock:
-    """A clock of somebody else's, which knows nothing but what time it is."""
+    """A clock of another author, which knows nothing but what time it is."""
 
     def now(self) -> datetime:
         return datetime(2026, 2, 3, 4, 5, 6, 789012, tzinfo=UTC)
@@ -40,7 +40,7 @@ def test_any_other_clock_is_asked_itself() -> None:
         assert nanos_of(clock)() == to_micros(clock.now()) * 1000
 
 
-def test_leases_are_counted_by_a_clock_that_nobody_sets() -> None:
+def test_leases_are_counted_by_a_clock_that_cannot_be_set() -> None:
     first, second = (steady_of(SystemClock())() for _ in range(2))
 
     assert 0 < first <= second

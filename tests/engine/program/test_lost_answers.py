@@ -21,7 +21,7 @@ from holdfast.store import Store, Tx, Write
 from holdfast.testing import FakeClock, name_of
 from tests.builders import plan_of
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.engine.deaths import die, spend_attempts
+from tests.engine.dead_processes import die, spend_attempts
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.tables import dump
 

@@ -13,12 +13,12 @@ from holdfast.core.events import EventKind
 from holdfast.core.redaction import keep_secret, without_known_secrets
 from holdfast.store import Store
 from tests.engine.workers import carrying, soon, until
-from tests.grounds import Ground
+from tests.shared_ledgers import SharedLedger
 
 WORD = "harbour2024"
 
 
-class World:
+class CountedPayments:
     """Counts what was done outside."""
 
     def __init__(self) -> None:
@@ -73,19 +73,19 @@ def is_asked(store: Store) -> bool:
     ids=["a secret then", "a secret now", "never"],
 )
 async def test_what_was_done_is_not_done_again_by_a_process_that_knows_other_secrets(
-    ground: Ground, before: tuple[str, ...], after: tuple[str, ...]
+    shared_ledger: SharedLedger, before: tuple[str, ...], after: tuple[str, ...]
 ) -> None:
-    world = World()
-    works = works_with(world.tool())
+    payments = CountedPayments()
+    works = works_with(payments.tool())
     with knowing(*before):
-        async with carrying(ground.open(), ground.clock, works) as process:
+        async with carrying(shared_ledger.open(), shared_ledger.clock, works) as process:
             handle = await process.holdfast.start(works(WORD), key=f"key {WORD}")
             await until(lambda: is_asked(process.holdfast.store))
-        ground.close()
-    paid = list(world.paid)
+        shared_ledger.close()
+    paid = list(payments.paid)
 
     with knowing(*after):
-        async with carrying(ground.open(), ground.clock, works) as process:
+        async with carrying(shared_ledger.open(), shared_ledger.clock, works) as process:
             again = await process.holdfast.start(works(WORD), key=f"key {WORD}")
             (question,) = await process.holdfast.questions()
             await process.holdfast.answer(question.id, "that one")
@@ -95,15 +95,17 @@ async def test_what_was_done_is_not_done_again_by_a_process_that_knows_other_sec
 
     assert again.id == handle.id
     assert result == [["first", "turned", "turned"], 3, ["that one"]]
-    assert world.paid == paid == ["turn", "turn", f"item {WORD}", "last", "at last", "open"]
+    assert payments.paid == paid == ["turn", "turn", f"item {WORD}", "last", "at last", "open"]
     assert page == []
     assert EventKind.STEP_DRIFTED not in [event.kind for event in events]
 
 
-async def test_an_id_made_of_a_secret_that_a_step_resolved_is_found_after_a_restart(ground: Ground) -> None:
+async def test_an_id_made_of_a_secret_that_a_step_resolved_is_found_after_a_restart(
+    shared_ledger: SharedLedger,
+) -> None:
     """The step is remembered and not called again, so that the next process never resolves the secret."""
-    world = World()
-    pay = world.tool()
+    payments = CountedPayments()
+    pay = payments.tool()
 
     async def log_in(password: str) -> str:
         return f"session of {password}"
@@ -118,25 +120,28 @@ async def test_an_id_made_of_a_secret_that_a_step_resolved_is_found_after_a_rest
     for life in range(2):
         with knowing():
             async with carrying(
-                ground.open(), ground.clock, logs_in, secrets=lambda name: WORD if name == "WORD" else None
+                shared_ledger.open(),
+                shared_ledger.clock,
+                logs_in,
+                secrets=lambda name: WORD if name == "WORD" else None,
             ) as process:
                 handle = await process.holdfast.start(logs_in(), key="k")
                 if life == 1:
                     await process.holdfast.send(handle.id, "go")
                     result = await soon(handle.result())
                 else:
-                    await until(lambda: bool(world.paid))
+                    await until(lambda: bool(payments.paid))
                     store = process.holdfast.store
                     await until(
                         lambda: store.read_now(lambda tx: tx.tasks.look(handle.id)).status.value == "waiting"  # noqa: B023
                     )
-            ground.close()
+            shared_ledger.close()
 
     assert result == f"session of {WORD}"
-    assert world.paid == ["once"]
+    assert payments.paid == ["once"]
 
 
-async def test_a_task_is_carried_although_a_secret_is_a_part_of_its_name(ground: Ground) -> None:
+async def test_a_task_is_carried_although_a_secret_is_a_part_of_its_name(shared_ledger: SharedLedger) -> None:
     """A password may be a word that stands in code."""
 
     @hf.task(name="harbour")
@@ -148,12 +153,12 @@ async def test_a_task_is_carried_although_a_secret_is_a_part_of_its_name(ground:
 
     with knowing("quay"):
         keep_secret("harbour", is_own=False)
-        async with carrying(ground.open(), ground.clock, harbour) as process:
+        async with carrying(shared_ledger.open(), shared_ledger.clock, harbour) as process:
             handle = await process.holdfast.start(harbour())
 
             assert await soon(handle.result()) == "moored"
 
     with knowing("harbour"):
-        async with carrying(ground.open(), ground.clock, harbour) as process:
+        async with carrying(shared_ledger.open(), shared_ledger.clock, harbour) as process:
             with pytest.raises(hf.BadInput, match="a secret of this process"):
                 await process.holdfast.start(harbour())

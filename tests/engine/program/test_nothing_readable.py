@@ -21,11 +21,11 @@ from holdfast.testing import Crashed
 from tests.builders import a_delivery, a_flow
 from tests.canaries import CANARIES, VALUES, found_in, found_in_rows
 from tests.core.test_redaction import findings
-from tests.engine.everywhere import TASKS, go_on, pass_through
 from tests.engine.stage import Stage
 from tests.engine.tables import dump
-from tests.grounds import Ground, postgres_ground, sqlite_ground
+from tests.engine.value_places import TASKS, go_on, pass_through
 from tests.servers import PostgresServer
+from tests.shared_ledgers import SharedLedger, shared_postgres_ledger, shared_sqlite_ledger
 
 LARGE = "tide " * INLINE_BYTES
 # For places that take a text.
@@ -90,9 +90,9 @@ async def doubts(run: hf.Run, values: list[Any]) -> Any:
     return await run.step(dies, values, *values)
 
 
-async def live(ground: Ground) -> Stage:
+async def live(shared_ledger: SharedLedger) -> Stage:
     """A secret of each shape in every call that takes a value or a text."""
-    stage = ground.stage()
+    stage = shared_ledger.stage()
     await pass_through(stage, VALUES)
     await stage.open(*TASKS)
     large = await stage.start(TASKS[0]([*VALUES, LARGE], pad=LARGE))
@@ -160,7 +160,7 @@ def leave_messages(tx: Any) -> None:
 
 
 def files_of(directory: Path, copy: Path) -> Iterator[bytes]:
-    """Copied by another process: in this one, nobody may touch the files of a ledger that is in use."""
+    """Copied by another process: in this one, no code may touch the files of a ledger that is in use."""
     subprocess.run(["cp", "-r", directory, copy], check=True)
     for path in sorted(copy.rglob("*")):
         if path.is_file():
@@ -168,7 +168,7 @@ def files_of(directory: Path, copy: Path) -> Iterator[bytes]:
 
 
 def words_of(tables: dict[str, list[tuple[Any, ...]]]) -> str:
-    """All rows as text, a line for each cell, for whoever looks for secrets in text."""
+    """All rows as text, a line for each cell, for a test that looks for secrets in text."""
     cells = {
         cell for rows in tables.values() for row in rows for cell in row if isinstance(cell, (bytes, str))
     }
@@ -177,9 +177,9 @@ def words_of(tables: dict[str, list[tuple[Any, ...]]]) -> str:
     return "\n".join({line for text in texts for line in text.split("\n") if line.isprintable()})
 
 
-async def assert_nothing_can_be_read(ground: Ground, caplog: pytest.LogCaptureFixture) -> Stage:
+async def assert_nothing_can_be_read(shared_ledger: SharedLedger, caplog: pytest.LogCaptureFixture) -> Stage:
     with caplog.at_level(logging.DEBUG):
-        stage = await live(ground)
+        stage = await live(shared_ledger)
     tables = dump(stage.store)
     events = stage.store.read_now(lambda tx: tx.events.newest(limit=100_000))
 
@@ -192,12 +192,12 @@ async def assert_nothing_can_be_read(ground: Ground, caplog: pytest.LogCaptureFi
 async def test_no_secret_can_be_read_in_any_row_file_log_or_backup(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with sqlite_ground() as ground:
-        stage = await assert_nothing_can_be_read(ground, caplog)
+    with shared_sqlite_ledger() as shared_ledger:
+        stage = await assert_nothing_can_be_read(shared_ledger, caplog)
         stage.store.backup(str(tmp_path / "backup.db"))
-        in_use = list(files_of(ground.home, tmp_path / "in use"))
-        ground.close()
-        closed = list(files_of(ground.home, tmp_path / "closed"))
+        in_use = list(files_of(shared_ledger.home, tmp_path / "in use"))
+        shared_ledger.close()
+        closed = list(files_of(shared_ledger.home, tmp_path / "closed"))
 
     assert (tmp_path / "in use/ledger.db-wal").stat().st_size > 0
     assert found_in(*in_use) == set()
@@ -209,8 +209,11 @@ async def test_no_secret_can_be_read_in_any_row_or_file_of_a_server(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     # One of its own: other tests leave in the files of the shared one what they like.
-    with PostgresServer.start(tmp_path / "server") as server, postgres_ground(server, tmp_path) as ground:
-        await assert_nothing_can_be_read(ground, caplog)
+    with (
+        PostgresServer.start(tmp_path / "server") as server,
+        shared_postgres_ledger(server, tmp_path) as shared_ledger,
+    ):
+        await assert_nothing_can_be_read(shared_ledger, caplog)
         contents = list(files_of(server._cluster, tmp_path / "copy"))
 
     assert len(contents) > 100
@@ -219,12 +222,12 @@ async def test_no_secret_can_be_read_in_any_row_or_file_of_a_server(
 
 async def test_the_search_finds_every_shape_in_a_ledger_that_seals_nothing(tmp_path: Path) -> None:
     """Otherwise the tests above would pass whatever is stored."""
-    with sqlite_ground() as ground:
-        ground.mode = SealMode.NEVER
-        stage = ground.stage()
+    with shared_sqlite_ledger() as shared_ledger:
+        shared_ledger.mode = SealMode.NEVER
+        stage = shared_ledger.stage()
         await pass_through(stage, VALUES)
         rows = found_in_rows(dump(stage.store))
-        files = found_in(*files_of(ground.home, tmp_path / "copy"))
+        files = found_in(*files_of(shared_ledger.home, tmp_path / "copy"))
 
     shapes = {canary.shape for canary in CANARIES}
     assert {found.partition(": ")[2] for found in rows} == shapes

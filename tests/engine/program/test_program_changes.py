@@ -15,7 +15,7 @@ from holdfast.testing import Crashed
 from tests.engine.stage import Stage
 
 
-class World:
+class CountedSteps:
     """What steps do, counted; and where a process dies."""
 
     def __init__(self) -> None:
@@ -30,8 +30,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def steps() -> CountedSteps:
+    return CountedSteps()
 
 
 async def drifts(stage: Stage, handle: Handle[Any]) -> list[tuple[Any, Any]]:
@@ -39,28 +39,28 @@ async def drifts(stage: Stage, handle: Handle[Any]) -> list[tuple[Any, Any]]:
     return [(event.facts["step"], event.facts["why"]) for event in told]
 
 
-def agent(world: World, *, is_edited: bool) -> Any:
+def agent(steps: CountedSteps, *, is_edited: bool) -> Any:
     """An agent that is killed in turn 2; then a step is added, one renamed, a local variable changed."""
 
     async def think(turn: int, notes: int) -> str:
-        world.reach(f"think {turn}")
+        steps.reach(f"think {turn}")
         return f"thought {turn} with {notes}"
 
     async def search(turn: int) -> str:
-        world.reach(f"search {turn}")
+        steps.reach(f"search {turn}")
         return f"found {turn}"
 
     async def look_up(turn: int) -> str:
-        world.reach(f"look up {turn}")
+        steps.reach(f"look up {turn}")
         return f"looked up {turn}"
 
     async def check(text: str) -> str:
-        world.reach("check")
+        steps.reach("check")
         return f"checked {text}"
 
     @hf.tool
     async def send(text: str) -> str:
-        world.reach(f"send {text}")
+        steps.reach(f"send {text}")
         return f"sent {text}"
 
     @hf.task(name="agent")
@@ -88,13 +88,15 @@ def agent(world: World, *, is_edited: bool) -> Any:
     return after if is_edited else before
 
 
-async def test_a_task_whose_code_was_edited_does_not_repeat_what_was_done(stage: Stage, world: World) -> None:
-    world.dies_at = "send 2"
-    await stage.open(agent(world, is_edited=False))
-    handle = await stage.start(agent(world, is_edited=False)())
+async def test_a_task_whose_code_was_edited_does_not_repeat_what_was_done(
+    stage: Stage, steps: CountedSteps
+) -> None:
+    steps.dies_at = "send 2"
+    await stage.open(agent(steps, is_edited=False))
+    handle = await stage.start(agent(steps, is_edited=False)())
     await stage.settle()
-    done = dict(world.done)
-    await stage.open(agent(world, is_edited=True))
+    done = dict(steps.done)
+    await stage.open(agent(steps, is_edited=True))
     await stage.settle()
     # It died inside an opaque tool: only a person knows whether that happened.
     await stage.holdfast.resolve((await stage.review()).id, "retry", by="ada")
@@ -105,18 +107,18 @@ async def test_a_task_whose_code_was_edited_does_not_repeat_what_was_done(stage:
         *("thought 2 with 3", "looked up 2", "sent 2"),
         *("thought 3 with 6", "looked up 3", "sent 3"),
     ]
-    assert all(world.done[what] == times for what, times in done.items() if what != "check")
-    assert world.done["look up 2"] == 1
+    assert all(steps.done[what] == times for what, times in done.items() if what != "check")
+    assert steps.done["look up 2"] == 1
     assert await drifts(stage, handle) == []
 
 
-async def test_a_step_with_other_arguments_is_done_again_and_told(stage: Stage, world: World) -> None:
+async def test_a_step_with_other_arguments_is_done_again_and_told(stage: Stage, steps: CountedSteps) -> None:
     async def read(what: str) -> str:
-        world.reach(f"read {what}")
+        steps.reach(f"read {what}")
         return f"read {what}"
 
     async def die() -> None:
-        world.reach("die")
+        steps.reach("die")
 
     def reads(what: str) -> Any:
         @hf.task
@@ -127,7 +129,7 @@ async def test_a_step_with_other_arguments_is_done_again_and_told(stage: Stage, 
 
         return reader
 
-    world.dies_at = "die"
+    steps.dies_at = "die"
     await stage.open(reads("one"))
     handle = await stage.start(reads("one")())
     await stage.settle()
@@ -136,20 +138,22 @@ async def test_a_step_with_other_arguments_is_done_again_and_told(stage: Stage, 
 
     assert await stage.result(handle) == "read two"
     assert await drifts(stage, handle) == [("read", "it was done before with other arguments")]
-    assert world.done == {"read one": 1, "read two": 1, "die": 1}
+    assert steps.done == {"read one": 1, "read two": 1, "die": 1}
 
 
-async def test_a_result_that_no_longer_fits_its_annotation_is_found_again(stage: Stage, world: World) -> None:
+async def test_a_result_that_no_longer_fits_its_annotation_is_found_again(
+    stage: Stage, steps: CountedSteps
+) -> None:
     async def count() -> str:
-        world.reach("old")
+        steps.reach("old")
         return "seven"
 
     async def count_now() -> int:
-        world.reach("new")
+        steps.reach("new")
         return 7
 
     async def die() -> None:
-        world.reach("die")
+        steps.reach("die")
 
     def counts(step: Any) -> Any:
         @hf.task
@@ -160,7 +164,7 @@ async def test_a_result_that_no_longer_fits_its_annotation_is_found_again(stage:
 
         return counter
 
-    world.dies_at = "die"
+    steps.dies_at = "die"
     await stage.open(counts(count))
     handle = await stage.start(counts(count)())
     await stage.settle()
@@ -176,14 +180,14 @@ async def test_a_result_that_no_longer_fits_its_annotation_is_found_again(stage:
 # --- effects
 
 
-def sender(world: World, text: str, *, dies_in: str = "") -> Any:
+def sender(steps: CountedSteps, text: str, *, dies_in: str = "") -> Any:
     @hf.opaque
     async def send(text: str) -> str:
-        world.reach(f"send {text}")
+        steps.reach(f"send {text}")
         return f"sent {text}"
 
     async def die() -> None:
-        world.reach("die")
+        steps.reach("die")
 
     @hf.task(attempts=1)
     async def sends(run: hf.Run) -> str:
@@ -191,7 +195,7 @@ def sender(world: World, text: str, *, dies_in: str = "") -> Any:
         await run.step(die)
         return found
 
-    world.dies_at = dies_in or world.dies_at
+    steps.dies_at = dies_in or steps.dies_at
     return sends
 
 
@@ -200,37 +204,37 @@ def sender(world: World, text: str, *, dies_in: str = "") -> Any:
     [("done", "by hand", {"send one": 1}), ("retry", "sent two", {"send one": 1, "send two": 1})],
 )
 async def test_an_effect_that_was_done_with_other_arguments_is_parked(
-    stage: Stage, world: World, decision: str, result: str, sent: dict[str, int]
+    stage: Stage, steps: CountedSteps, decision: str, result: str, sent: dict[str, int]
 ) -> None:
-    await stage.open(sender(world, "one", dies_in="die"))
-    handle = await stage.start(sender(world, "one")())
+    await stage.open(sender(steps, "one", dies_in="die"))
+    handle = await stage.start(sender(steps, "one")())
     await stage.settle()
-    await stage.open(sender(world, "two"))
+    await stage.open(sender(steps, "two"))
     await stage.settle()
 
     assert await handle.status() is TaskStatus.NEEDS_REVIEW
     assert await drifts(stage, handle) == [("send", "it was done before with other arguments")]
     effect = await stage.review()
     await stage.holdfast.resolve(effect.id, decision, result="by hand", by="ada")
-    await stage.open(sender(world, "two", dies_in="die"))
+    await stage.open(sender(steps, "two", dies_in="die"))
     await stage.settle()
-    await stage.open(sender(world, "two"))
+    await stage.open(sender(steps, "two"))
     await stage.settle()
     assert await stage.result(handle) == result
-    assert {what: times for what, times in world.done.items() if what.startswith("send")} == sent
-    assert len(await drifts(stage, handle)) == 1  # told once, whoever comes by again
+    assert {what: times for what, times in steps.done.items() if what.startswith("send")} == sent
+    assert len(await drifts(stage, handle)) == 1  # told once, also when a worker comes by again
 
 
-def payer(world: World, amount: int, *, is_effect: bool, dies_in: str = "") -> Any:
+def payer(steps: CountedSteps, amount: int, *, is_effect: bool, dies_in: str = "") -> Any:
     """A task whose one tool is an effect that can be verified, or in another version a plain step."""
 
     def has_paid(_amount: int) -> hf.Happened | hf.DidNotHappen:
-        return hf.Happened("seen") if world.done["pay"] else hf.DidNotHappen()
+        return hf.Happened("seen") if steps.done["pay"] else hf.DidNotHappen()
 
     async def pay(amount: int) -> str:
         if dies_in == "step":
             raise Crashed
-        world.done["pay" if is_effect else "look"] += 1
+        steps.done["pay" if is_effect else "look"] += 1
         if dies_in == "effect":
             raise Crashed
         return f"paid {amount}"
@@ -248,15 +252,15 @@ def payer(world: World, amount: int, *, is_effect: bool, dies_in: str = "") -> A
 
 
 async def test_what_became_of_an_effect_that_is_a_plain_step_now_is_told_once(
-    stage: Stage, world: World
+    stage: Stage, steps: CountedSteps
 ) -> None:
-    await stage.open(payer(world, 1, is_effect=True, dies_in="task"))
-    handle = await stage.start(payer(world, 1, is_effect=True)())
+    await stage.open(payer(steps, 1, is_effect=True, dies_in="task"))
+    handle = await stage.start(payer(steps, 1, is_effect=True)())
     await stage.settle()
     for _ in range(2):
-        await stage.open(payer(world, 2, is_effect=False, dies_in="step"))
+        await stage.open(payer(steps, 2, is_effect=False, dies_in="step"))
         await stage.settle()
-    await stage.open(payer(world, 2, is_effect=False))
+    await stage.open(payer(steps, 2, is_effect=False))
     await stage.settle()
 
     assert await stage.result(handle) == "paid 2"
@@ -268,32 +272,32 @@ async def test_what_became_of_an_effect_that_is_a_plain_step_now_is_told_once(
 
 @pytest.mark.parametrize("dies_in", ["task", "effect"], ids=["done", "confirmed"])
 async def test_an_effect_is_not_repeated_after_a_version_that_called_it_a_plain_step(
-    stage: Stage, world: World, dies_in: str
+    stage: Stage, steps: CountedSteps, dies_in: str
 ) -> None:
-    await stage.open(payer(world, 1, is_effect=True, dies_in=dies_in))
-    handle = await stage.start(payer(world, 1, is_effect=True)())
+    await stage.open(payer(steps, 1, is_effect=True, dies_in=dies_in))
+    handle = await stage.start(payer(steps, 1, is_effect=True)())
     await stage.settle()
-    await stage.open(payer(world, 1, is_effect=True, dies_in="task"))
+    await stage.open(payer(steps, 1, is_effect=True, dies_in="task"))
     await stage.settle()
-    await stage.open(payer(world, 2, is_effect=False, dies_in="step"))
+    await stage.open(payer(steps, 2, is_effect=False, dies_in="step"))
     await stage.settle()
-    await stage.open(payer(world, 1, is_effect=True))
+    await stage.open(payer(steps, 1, is_effect=True))
     await stage.settle()
 
     assert await stage.result(handle) == ("paid 1" if dies_in == "task" else "seen")
-    assert world.done == {"pay": 1}
+    assert steps.done == {"pay": 1}
 
 
 async def test_an_effect_that_was_cut_short_and_has_other_arguments_now_is_in_review(
-    stage: Stage, world: World
+    stage: Stage, steps: CountedSteps
 ) -> None:
     def verify(text: str) -> hf.DidNotHappen:
-        raise AssertionError(f"nobody can ask about {text}")
+        raise AssertionError(f"no service can be asked about {text}")
 
     def publisher(text: str) -> Any:
         @hf.verifiable(verify)
         async def publish(text: str) -> str:
-            world.reach(f"publish {text}")
+            steps.reach(f"publish {text}")
             return f"published {text}"
 
         @hf.task
@@ -302,7 +306,7 @@ async def test_an_effect_that_was_cut_short_and_has_other_arguments_now_is_in_re
 
         return publishes
 
-    world.dies_at = "publish one"
+    steps.dies_at = "publish one"
     await stage.open(publisher("one"))
     handle = await stage.start(publisher("one")())
     await stage.settle()
@@ -315,16 +319,16 @@ async def test_an_effect_that_was_cut_short_and_has_other_arguments_now_is_in_re
     assert effect.outcome is not None
     assert b"now it is called with other arguments" in effect.outcome
     assert await stage.result(handle) is None
-    assert world.done == {}
+    assert steps.done == {}
 
 
 async def test_an_effect_that_the_program_has_forgotten_is_in_review_when_the_task_ends(
-    stage: Stage, world: World
+    stage: Stage, steps: CountedSteps
 ) -> None:
     def publisher(*, is_edited: bool) -> Any:
         @hf.opaque
         async def publish() -> str:
-            world.reach("publish")
+            steps.reach("publish")
             return "published"
 
         @hf.task(name="publisher")
@@ -333,7 +337,7 @@ async def test_an_effect_that_the_program_has_forgotten_is_in_review_when_the_ta
 
         return publishes
 
-    world.dies_at = "publish"
+    steps.dies_at = "publish"
     await stage.open(publisher(is_edited=False))
     handle = await stage.start(publisher(is_edited=False)())
     await stage.settle()
@@ -349,10 +353,10 @@ async def test_an_effect_that_the_program_has_forgotten_is_in_review_when_the_ta
 
 
 async def test_a_program_that_changes_something_else_than_it_did_is_told_of(
-    stage: Stage, world: World
+    stage: Stage, steps: CountedSteps
 ) -> None:
     async def die() -> None:
-        world.reach("die")
+        steps.reach("die")
 
     def changer(*, is_edited: bool) -> Any:
         @hf.task(name="changer")
@@ -370,19 +374,19 @@ async def test_a_program_that_changes_something_else_than_it_did_is_told_of(
 
         return changes
 
-    world.dies_at = "die"
+    steps.dies_at = "die"
     await stage.open(changer(is_edited=False))
     handle = await stage.start(changer(is_edited=False)())
     await stage.settle()  # dies in turn 1, before anything was durable
-    world.done.clear()
+    steps.done.clear()
     await stage.open(changer(is_edited=False))
-    world.dies_at = None
+    steps.dies_at = None
     await stage.settle()
 
     assert await stage.result(handle) == "['first', 1, 2] ['ada', 'grace']"
 
     async def die_in_turn_2(number: int) -> None:
-        world.reach(f"turn {number}")
+        steps.reach(f"turn {number}")
 
     def later(*, is_edited: bool) -> Any:
         @hf.task(name="later")
@@ -400,7 +404,7 @@ async def test_a_program_that_changes_something_else_than_it_did_is_told_of(
 
         return changes
 
-    world.dies_at = "turn 2"
+    steps.dies_at = "turn 2"
     await stage.open(later(is_edited=False))
     handle = await stage.start(later(is_edited=False)())
     await stage.settle()
@@ -417,9 +421,9 @@ async def test_a_program_that_changes_something_else_than_it_did_is_told_of(
 # --- the plan
 
 
-def planner(world: World, items: list[str], *, replans: bool = False) -> Any:
+def planner(steps: CountedSteps, items: list[str], *, replans: bool = False) -> Any:
     async def do(item: str) -> str:
-        world.reach(item)
+        steps.reach(item)
         return item
 
     @hf.task(name="planner")
@@ -436,13 +440,13 @@ def planner(world: World, items: list[str], *, replans: bool = False) -> Any:
 
 
 async def test_items_that_have_not_begun_follow_a_program_whose_plan_has_changed(
-    stage: Stage, world: World
+    stage: Stage, steps: CountedSteps
 ) -> None:
-    world.dies_at = "b"
-    await stage.open(planner(world, ["a", "b", "c"]))
-    handle = await stage.start(planner(world, ["a", "b", "c"])())
+    steps.dies_at = "b"
+    await stage.open(planner(steps, ["a", "b", "c"]))
+    handle = await stage.start(planner(steps, ["a", "b", "c"])())
     await stage.settle()
-    await stage.open(planner(world, ["new", "a", "c", "d"]))
+    await stage.open(planner(steps, ["new", "a", "c", "d"]))
     await stage.settle()
 
     assert await stage.result(handle) == ["a", "new", "c", "d"]
@@ -458,12 +462,12 @@ async def test_items_that_have_not_begun_follow_a_program_whose_plan_has_changed
     ]
 
 
-async def test_a_plan_that_the_program_has_planned_anew_holds(stage: Stage, world: World) -> None:
-    world.dies_at = "y"
-    await stage.open(planner(world, ["a", "b"], replans=True))
-    handle = await stage.start(planner(world, ["a", "b"], replans=True)())
+async def test_a_plan_that_the_program_has_planned_anew_holds(stage: Stage, steps: CountedSteps) -> None:
+    steps.dies_at = "y"
+    await stage.open(planner(steps, ["a", "b"], replans=True))
+    handle = await stage.start(planner(steps, ["a", "b"], replans=True)())
     await stage.settle()
-    await stage.open(planner(world, ["a", "b", "c"], replans=True))
+    await stage.open(planner(steps, ["a", "b", "c"], replans=True))
     await stage.settle()
 
     assert await stage.result(handle) == ["a", "x", "y"]
@@ -473,7 +477,7 @@ async def test_a_plan_that_the_program_has_planned_anew_holds(stage: Stage, worl
     )
 
 
-async def test_a_task_has_one_plan(quick: Stage, world: World) -> None:
+async def test_a_task_has_one_plan(quick: Stage, steps: CountedSteps) -> None:
     @hf.task
     async def plans(run: hf.Run) -> None:
         run.plan(["a", "b"])

@@ -19,7 +19,7 @@ from holdfast.engine.client.handles import Handle
 from tests.engine.stage import Stage
 
 
-class World:
+class FailingService:
     """Steps that fail as often as a test says, counted."""
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def service() -> FailingService:
+    return FailingService()
 
 
 async def to_the_end(stage: Stage, handle: Handle[Any], tasks: list[Any] | None = None) -> None:
@@ -55,69 +55,75 @@ async def rungs(stage: Stage, handle: Handle[Any]) -> list[Any]:
 # --- retry
 
 
-async def test_a_task_that_fails_is_tried_again_from_where_it_failed(stage: Stage, world: World) -> None:
+async def test_a_task_that_fails_is_tried_again_from_where_it_failed(
+    stage: Stage, service: FailingService
+) -> None:
     @hf.task(attempts=3, backoff="1h")
     async def flaky(run: hf.Run) -> list[str]:
         notes = run.list("notes")
-        notes.append(await run.step(world.do, "first"))
+        notes.append(await run.step(service.do, "first"))
         async for turn in run.turns(max=2):
-            notes.append(await turn.step(world.do, f"turn {turn.number}"))
-            notes.append(await turn.step(world.do, f"end of {turn.number}"))
+            notes.append(await turn.step(service.do, f"turn {turn.number}"))
+            notes.append(await turn.step(service.do, f"end of {turn.number}"))
         return list(notes)
 
-    world.failures = Counter({"end of 2": 2})
+    service.failures = Counter({"end of 2": 2})
     await stage.open(flaky)
     handle = await stage.start(flaky())
     await to_the_end(stage, handle, [flaky])
 
     assert await stage.result(handle) == ["first", "turn 1", "end of 1", "turn 2", "end of 2"]
-    assert world.done == {"first": 1, "turn 1": 1, "end of 1": 1, "turn 2": 1, "end of 2": 3}
+    assert service.done == {"first": 1, "turn 1": 1, "end of 1": 1, "turn 2": 1, "end of 2": 3}
     assert await rungs(stage, handle) == ["retry", "retry"]
     runs = await stage.store.read(lambda tx: tx.runs.of_task(handle.id))
     assert [run.status for run in runs] == [RunStatus.FAILED, RunStatus.FAILED, RunStatus.SUCCEEDED]
     assert all(after.created_at - before.created_at <= timedelta(hours=2) for before, after in pairwise(runs))
 
 
-async def test_a_task_fails_for_good_when_its_attempts_are_used_up(stage: Stage, world: World) -> None:
+async def test_a_task_fails_for_good_when_its_attempts_are_used_up(
+    stage: Stage, service: FailingService
+) -> None:
     @hf.task(attempts=2)
     async def hopeless(run: hf.Run) -> str:
-        return await run.step(world.do, "it")
+        return await run.step(service.do, "it")
 
-    world.failures = Counter({"it": 9})
+    service.failures = Counter({"it": 9})
     await stage.open(hopeless)
     handle = await stage.start(hopeless())
     await to_the_end(stage, handle)
 
     assert await handle.status() is TaskStatus.FAILED
-    assert world.done["it"] == 2
+    assert service.done["it"] == 2
     with pytest.raises(hf.TaskFailed, match="it failed"):
         await stage.result(handle)
 
 
 async def test_attempts_of_a_step_begin_anew_with_each_attempt_of_its_task(
-    stage: Stage, world: World
+    stage: Stage, service: FailingService
 ) -> None:
     @hf.task(attempts=2)
     async def flaky(run: hf.Run) -> str:
-        return await run.step(hf.step(world.do, retry=hf.retry(2, backoff=0)), "it")
+        return await run.step(hf.step(service.do, retry=hf.retry(2, backoff=0)), "it")
 
-    world.failures = Counter({"it": 5})
+    service.failures = Counter({"it": 5})
     await stage.open(flaky)
     handle = await stage.start(flaky())
     await to_the_end(stage, handle)
 
     assert await stage.result(handle) == "it"
-    assert world.done["it"] == 6
+    assert service.done["it"] == 6
 
 
-async def test_a_failure_in_a_group_of_tasks_is_tried_again(stage: Stage, world: World) -> None:
+async def test_a_failure_in_a_group_of_tasks_is_tried_again(stage: Stage, service: FailingService) -> None:
     @hf.task
     async def grouped(run: hf.Run) -> list[str]:
         async with asyncio.TaskGroup() as group:
-            children = [group.create_task(run.step(hf.step(world.do, id=what), what)) for what in ("a", "b")]
+            children = [
+                group.create_task(run.step(hf.step(service.do, id=what), what)) for what in ("a", "b")
+            ]
         return [child.result() for child in children]
 
-    world.failures = Counter({"b": 1})
+    service.failures = Counter({"b": 1})
     await stage.open(grouped)
     handle = await stage.start(grouped())
     await to_the_end(stage, handle)
@@ -144,7 +150,7 @@ async def test_a_program_that_cancels_itself_has_failed(quick: Stage) -> None:
 # --- replan and decompose
 
 
-async def test_a_task_may_be_planned_anew_and_then_cut_smaller(stage: Stage, world: World) -> None:
+async def test_a_task_may_be_planned_anew_and_then_cut_smaller(stage: Stage, service: FailingService) -> None:
     seen: list[tuple[str | None, str]] = []
 
     def other_way(item: PlanItem | None, failure: Failure) -> list[str]:
@@ -159,10 +165,10 @@ async def test_a_task_may_be_planned_anew_and_then_cut_smaller(stage: Stage, wor
     async def travels(run: hf.Run) -> list[str]:
         done = run.list("done")
         async for item in run.plan(["pack", "bridge", "report"]):
-            done.append(await item.step(world.do, item.id))
+            done.append(await item.step(service.do, item.id))
         return list(done)
 
-    world.failures = Counter({"bridge": 2, "ferry": 1})
+    service.failures = Counter({"bridge": 2, "ferry": 1})
     await stage.open(travels)
     handle = await stage.start(travels())
     await to_the_end(stage, handle, [travels])
@@ -170,19 +176,21 @@ async def test_a_task_may_be_planned_anew_and_then_cut_smaller(stage: Stage, wor
     assert await stage.result(handle) == ["pack", "ferry 1", "ferry 2", "report"]
     assert await rungs(stage, handle) == ["retry", "replan", "decompose"]
     assert seen == [("bridge", "bridge failed"), ("ferry", "ferry failed")]
-    assert world.done["pack"] == 1
+    assert service.done["pack"] == 1
 
 
-async def test_a_rung_whose_function_fails_ends_the_task_with_that(quick: Stage, world: World) -> None:
+async def test_a_rung_whose_function_fails_ends_the_task_with_that(
+    quick: Stage, service: FailingService
+) -> None:
     def broken(item: PlanItem | None, failure: Failure) -> list[str]:
         raise LookupError("no other way")
 
     @hf.task(ladder=[hf.replan(broken)])
     async def travels(run: hf.Run) -> None:
         async for item in run.plan(["bridge"]):
-            await item.step(world.do, item.id)
+            await item.step(service.do, item.id)
 
-    world.failures = Counter({"bridge": 1})
+    service.failures = Counter({"bridge": 1})
     await quick.open(travels)
     handle = await quick.start(travels())
     await quick.settle()
@@ -195,20 +203,22 @@ async def test_a_rung_whose_function_fails_ends_the_task_with_that(quick: Stage,
 # --- ask
 
 
-def asking(world: World) -> Any:
+def asking(service: FailingService) -> Any:
     @hf.task(ladder=[hf.ask()])
     async def travels(run: hf.Run) -> list[str]:
         done = run.list("done")
         async for item in run.plan(["pack", "bridge", "report"]):
-            done.append(await item.step(world.do, item.id))
+            done.append(await item.step(service.do, item.id))
         return list(done)
 
     return travels
 
 
-async def test_a_person_may_say_to_try_it_again_as_often_as_they_like(stage: Stage, world: World) -> None:
-    world.failures = Counter({"bridge": 2})
-    travels = asking(world)
+async def test_a_person_may_say_to_try_it_again_as_often_as_they_like(
+    stage: Stage, service: FailingService
+) -> None:
+    service.failures = Counter({"bridge": 2})
+    travels = asking(service)
     await stage.open(travels)
     handle = await stage.start(travels())
     for _ in range(2):
@@ -222,13 +232,13 @@ async def test_a_person_may_say_to_try_it_again_as_often_as_they_like(stage: Sta
     await stage.settle()
 
     assert await stage.result(handle) == ["pack", "bridge", "report"]
-    assert world.done == {"pack": 1, "bridge": 3, "report": 1}
+    assert service.done == {"pack": 1, "bridge": 3, "report": 1}
     assert await rungs(stage, handle) == ["ask", "ask"]
 
 
-async def test_a_person_may_say_to_leave_an_item_out(stage: Stage, world: World) -> None:
-    world.failures = Counter({"bridge": 1})
-    travels = asking(world)
+async def test_a_person_may_say_to_leave_an_item_out(stage: Stage, service: FailingService) -> None:
+    service.failures = Counter({"bridge": 1})
+    travels = asking(service)
     await stage.open(travels)
     handle = await stage.start(travels())
     await stage.settle()
@@ -241,9 +251,9 @@ async def test_a_person_may_say_to_leave_an_item_out(stage: Stage, world: World)
     assert all(item.is_done for item in plan.items)
 
 
-async def test_a_person_may_say_that_it_is_enough(stage: Stage, world: World) -> None:
-    world.failures = Counter({"bridge": 1})
-    travels = asking(world)
+async def test_a_person_may_say_that_it_is_enough(stage: Stage, service: FailingService) -> None:
+    service.failures = Counter({"bridge": 1})
+    travels = asking(service)
     await stage.open(travels)
     handle = await stage.start(travels())
     await stage.settle()
@@ -256,12 +266,12 @@ async def test_a_person_may_say_that_it_is_enough(stage: Stage, world: World) ->
     assert task.failure.message == "bridge failed"
 
 
-async def test_without_a_plan_there_is_nothing_to_leave_out(quick: Stage, world: World) -> None:
+async def test_without_a_plan_there_is_nothing_to_leave_out(quick: Stage, service: FailingService) -> None:
     @hf.task(ladder=[hf.ask()])
     async def simple(run: hf.Run) -> str:
-        return await run.step(world.do, "it")
+        return await run.step(service.do, "it")
 
-    world.failures = Counter({"it": 1})
+    service.failures = Counter({"it": 1})
     await quick.open(simple)
     handle = await quick.start(simple())
     await quick.settle()
@@ -277,14 +287,14 @@ async def test_without_a_plan_there_is_nothing_to_leave_out(quick: Stage, world:
 
 
 async def test_a_budget_of_steps_pauses_and_asks_and_another_one_is_granted(
-    stage: Stage, world: World
+    stage: Stage, service: FailingService
 ) -> None:
     @hf.task(budget=hf.budget(steps=3))
     async def thrifty(run: hf.Run) -> int:
         async for turn in run.turns(max=4):
-            await turn.step(world.do, f"{turn.number} a")
-            await turn.step(world.do, f"{turn.number} b")
-        return len(world.done)
+            await turn.step(service.do, f"{turn.number} a")
+            await turn.step(service.do, f"{turn.number} b")
+        return len(service.done)
 
     await stage.open(thrifty)
     handle = await stage.start(thrifty())
@@ -292,7 +302,7 @@ async def test_a_budget_of_steps_pauses_and_asks_and_another_one_is_granted(
     while not (await handle.task()).has_ended:
         await stage.settle()
         for question in await stage.holdfast.questions():
-            asked.append((question.question, sum(world.done.values())))
+            asked.append((question.question, sum(service.done.values())))
             await stage.open(thrifty)
             await stage.holdfast.answer(question.id, "go on", by="ada")
 
@@ -301,14 +311,16 @@ async def test_a_budget_of_steps_pauses_and_asks_and_another_one_is_granted(
         ("thrifty has used its budget (3 steps). Go on?", 3),
         ("thrifty has used its budget (6 steps). Go on?", 6),
     ]
-    assert set(world.done.values()) == {1}
+    assert set(service.done.values()) == {1}
 
 
-async def test_a_budget_of_time_is_counted_from_the_first_start(stage: Stage, world: World) -> None:
+async def test_a_budget_of_time_is_counted_from_the_first_start(
+    stage: Stage, service: FailingService
+) -> None:
     @hf.task(budget=hf.budget(time="1h"))
     async def slow(run: hf.Run) -> str:
         await run.sleep("2h")
-        return await run.step(world.do, "it")
+        return await run.step(service.do, "it")
 
     await stage.open(slow)
     handle = await stage.start(slow())
@@ -322,18 +334,18 @@ async def test_a_budget_of_time_is_counted_from_the_first_start(stage: Stage, wo
 
 
 async def test_a_budget_of_cost_that_is_used_up_fails_the_task_when_a_person_says_stop(
-    stage: Stage, world: World
+    stage: Stage, service: FailingService
 ) -> None:
     @hf.task(budget=hf.budget(cost=1.0))
     async def costly(run: hf.Run) -> None:
         async for turn in run.turns():
-            await turn.step(world.do, f"{turn.number}")
+            await turn.step(service.do, f"{turn.number}")
             await run.spend(0.4)
 
     await stage.open(costly)
     handle = await stage.start(costly())
     await stage.settle()
-    spent = sum(world.done.values())
+    spent = sum(service.done.values())
     (question,) = await stage.holdfast.questions()
     await stage.open(costly)
     await stage.holdfast.answer(question.id, "stop", by="ada")
@@ -344,14 +356,16 @@ async def test_a_budget_of_cost_that_is_used_up_fails_the_task_when_a_person_say
     assert task.status is TaskStatus.FAILED  # at once: a person has said so
     assert task.failure is not None
     assert task.failure.message == "the budget is used up (a cost of 1.2), and a person said stop"
-    assert sum(world.done.values()) == 3
+    assert sum(service.done.values()) == 3
 
 
-async def test_many_that_reach_the_budget_together_ask_one_question(stage: Stage, world: World) -> None:
+async def test_many_that_reach_the_budget_together_ask_one_question(
+    stage: Stage, service: FailingService
+) -> None:
     @hf.task(budget=hf.budget(steps=1))
     async def crowd(run: hf.Run) -> list[str]:
-        await run.step(world.do, "first")
-        return await asyncio.gather(*(run.step(hf.step(world.do, id=f"{n}"), f"{n}") for n in range(3)))
+        await run.step(service.do, "first")
+        return await asyncio.gather(*(run.step(hf.step(service.do, id=f"{n}"), f"{n}") for n in range(3)))
 
     await stage.open(crowd)
     handle = await stage.start(crowd())

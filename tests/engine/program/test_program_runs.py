@@ -43,7 +43,7 @@ async def test_a_task_cannot_have_two_live_runs(stage: Stage, refusal: type[Exce
     assert [run.status for run in runs] == [RunStatus.QUEUED]
 
 
-async def test_a_task_that_nobody_knows_here_waits_for_somebody_who_does(stage: Stage) -> None:
+async def test_a_task_that_is_unknown_here_waits_for_a_worker_that_knows_it(stage: Stage) -> None:
     @hf.task
     async def known(run: hf.Run) -> str:
         return "carried"

@@ -56,6 +56,19 @@ async def test_a_plan_item_comes_back_as_it_was_and_its_id_is_stored_as_a_name(
     assert "abc12345" not in plan.items[0].id
 
 
+async def test_a_plan_that_is_too_large_is_refused_and_the_error_names_the_limit(quick: Stage) -> None:
+    @hf.task
+    async def planned(run: hf.Run) -> None:
+        run.plan([hf.PlanItem(id="a", title="x" * 1_048_576), "then rest"])
+
+    await quick.open(planned)
+    handle = await quick.start(planned())
+    await quick.settle()
+
+    with pytest.raises(hf.TaskFailed, match="the limit is 1,048,576 "):
+        await handle.result()
+
+
 async def test_a_checkpoint_shows_a_plan_redacted_and_the_program_is_told_its_own(stage: Stage) -> None:
     @hf.task
     async def planned(run: hf.Run) -> list[str]:

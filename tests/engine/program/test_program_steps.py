@@ -148,7 +148,7 @@ async def test_a_turn_that_is_over_takes_no_more_steps(quick: Stage) -> None:
     assert await failure_of(handle) == "step add: turn turns:1 is over; use the turn that the loop gives now"
 
 
-async def test_a_turn_waits_for_the_steps_that_nobody_waits_for(quick: Stage, kept: Kept) -> None:
+async def test_a_turn_waits_for_the_steps_that_are_not_awaited(quick: Stage, kept: Kept) -> None:
     async def slow(number: int) -> int:
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -13,7 +13,7 @@ import holdfast as hf
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.testing import Crashed, crash_everywhere
-from tests.engine.program.bank import Bank, effects_of, paying, started, statuses, task_of, to_the_end
+from tests.engine.program.bank import Bank, effects_of, paying, started, statuses, task_of
 from tests.engine.stage import Stage
 
 # --- opaque
@@ -63,7 +63,7 @@ async def test_a_task_that_an_effect_ended_goes_on_as_a_person_decides(
 
     (effect,) = effects_of(stage, handle)
     await stage.holdfast.resolve(effect.id, decision, result=result)
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     assert await stage.result(handle) == answer
     assert bank.paid["ann"] == paid
@@ -79,7 +79,7 @@ async def test_a_person_may_have_it_undone_and_then_the_task_fails(stage: Stage)
     (effect,) = effects_of(stage, handle)
     await stage.holdfast.resolve(effect.id, "compensate")
 
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
     assert undone == ["ann"]
     assert statuses(stage, handle) == [EffectStatus.FAILED]
 
@@ -89,14 +89,14 @@ async def test_one_that_raises_again_after_a_retry_is_put_before_a_person_again(
     handle = await started(stage, task_of(paying(bank, hf.opaque)))
     (first,) = effects_of(stage, handle)
     await stage.holdfast.resolve(first.id, "retry")
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     assert await handle.status() is TaskStatus.NEEDS_REVIEW
     assert statuses(stage, handle) == [EffectStatus.FAILED, EffectStatus.UNKNOWN]
     assert bank.paid["ann"] == 2
 
 
-async def test_a_program_that_catches_the_failure_goes_on_and_nobody_is_asked(stage: Stage) -> None:
+async def test_a_program_that_catches_the_failure_goes_on_and_no_person_is_asked(stage: Stage) -> None:
     bank = Bank(ValueError("not json"))
     pay = paying(bank, hf.opaque)
 
@@ -140,7 +140,7 @@ async def test_a_retried_task_hears_of_the_same_failure_and_does_not_call_it_aga
     await stage.settle()
     if dies:
         await stage.open(stubborn)
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     assert await stage.result(handle) == "done"
     assert heard == ["ValueError: not json"] * 3
@@ -203,7 +203,7 @@ async def test_two_that_raised_together_are_decided_one_after_the_other(stage: S
     for effect in effects_of(stage, handle):
         assert effect.status is EffectStatus.UNKNOWN
         await stage.holdfast.resolve(effect.id, "done", result=f"seen {effect.occurrence}")
-        await to_the_end(stage, handle)
+        await stage.to_the_end(handle)
 
     assert await stage.result(handle) == ["seen id:ann", "seen id:bob"]
     assert bank.paid == {"ann": 1, "bob": 1}
@@ -283,7 +283,9 @@ async def test_a_run_that_waits_for_a_decision_is_still_its_first(stage: Stage) 
     assert [run.status for run in await stage.runs(handle)] == [RunStatus.WAITING]
 
 
-@pytest.mark.parametrize("pairs", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize(
+    "pairs", [pytest.param(False, id="once"), pytest.param(True, id="twice", marks=pytest.mark.slow)]
+)
 async def test_killed_anywhere_around_an_effect_that_raises_it_is_called_once(pairs: bool) -> None:
     @hf.opaque
     async def pay(to: str) -> str:

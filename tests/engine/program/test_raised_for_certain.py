@@ -21,7 +21,6 @@ from tests.engine.program.bank import (
     started,
     statuses,
     task_of,
-    to_the_end,
 )
 from tests.engine.stage import Stage
 
@@ -43,7 +42,7 @@ async def test_what_the_author_says_did_not_happen_is_tried_again_with_a_new_key
     assert statuses(stage, handle) == [EffectStatus.FAILED, EffectStatus.DONE]
 
 
-async def test_what_is_certain_ends_the_task_as_failed_and_nobody_is_asked(stage: Stage) -> None:
+async def test_what_is_certain_ends_the_task_as_failed_and_no_person_is_asked(stage: Stage) -> None:
     bank = Bank(hf.NotDone("shut"), hf.NotDone("shut"))
     handle = await started(stage, task_of(paying(bank, hf.opaque), attempts=2, backoff="1s"))
 
@@ -92,7 +91,7 @@ async def test_a_type_error_from_inside_the_function_is_not_certain(stage: Stage
     assert await handle.status() is TaskStatus.NEEDS_REVIEW
 
 
-async def test_a_type_error_inside_somebody_elses_wrapper_is_not_certain(stage: Stage) -> None:
+async def test_a_type_error_inside_a_foreign_wrapper_is_not_certain(stage: Stage) -> None:
     """The wrapper was entered: what it did before it called the function, it has done."""
     bank = Bank()
 
@@ -209,7 +208,7 @@ async def test_a_person_has_an_effect_undone_once_however_its_program_wraps_the_
     handle = await started(stage, pays)
     await stage.holdfast.resolve((await stage.review()).id, "compensate")
 
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
     assert undone == ["ann"]
 
 
@@ -235,7 +234,7 @@ async def test_an_effect_that_sent_no_key_is_not_repeated_because_it_has_one_now
     handle = await stage.start(before())
     await stage.settle()
     await stage.open(program(hf.keyed("24h"), dies=False))
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     assert await handle.status() is TaskStatus.NEEDS_REVIEW
     assert paid == ["ann"]

@@ -10,7 +10,7 @@ import pytest
 import holdfast as hf
 from holdfast.core.transitions import EffectStatus, TaskStatus
 from holdfast.testing import Crashed
-from tests.engine.program.bank import Bank, QuotaExceeded, paying, started, statuses, task_of, to_the_end
+from tests.engine.program.bank import Bank, QuotaExceeded, paying, started, statuses, task_of
 from tests.engine.stage import Stage
 
 
@@ -105,7 +105,7 @@ async def test_neither_does_it_after_the_worker_was_killed_in_the_first_call(
     task = task_of(pay)
     handle = await started(stage, task)
     await stage.open(task)
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     assert await stage.result(handle) == "paid ann!"
     assert bank.paid == {"ann": 1}

@@ -18,7 +18,6 @@ from tests.engine.program.bank import (
     started,
     statuses,
     task_of,
-    to_the_end,
 )
 from tests.engine.stage import Stage
 
@@ -82,7 +81,7 @@ async def test_an_effect_that_raised_while_it_was_opaque_is_verified_once_it_can
     # What an older version left: the effect has failed, and nothing is remembered of its step.
     stage.store.write_now(lambda tx: tx.statements.run("delete_step", step_of(effects_of(stage, handle)[0])))
     await stage.open(program(paying(bank, hf.verifiable(verify), name="pay")))
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     assert await stage.result(handle) == "seen ann"
     assert statuses(stage, handle) == [EffectStatus.CONFIRMED]
@@ -114,7 +113,7 @@ async def test_an_opaque_effect_without_its_step_is_still_not_called_again(stage
     await stage.settle()
     stage.store.write_now(lambda tx: tx.statements.run("delete_step", step_of(effects_of(stage, handle)[0])))
     await stage.open(pays)
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     assert heard == ["not json"] * 2
     assert bank.paid["ann"] == 1

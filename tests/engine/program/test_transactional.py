@@ -196,7 +196,7 @@ class Changing:
     async def until_parked(self, process: Any, handle: hf.Handle[int | None]) -> Any:
         async def parked() -> None:
             waiting = process.holdfast.handle(handle.id)
-            while await waiting.status() is not TaskStatus.NEEDS_REVIEW:  # noqa: ASYNC110 - nobody tells it
+            while await waiting.status() is not TaskStatus.NEEDS_REVIEW:  # noqa: ASYNC110 - no hint tells it
                 await asyncio.sleep(0)
 
         await soon(parked())
@@ -393,7 +393,7 @@ def test_values_come_and_go_as_they_are(store: Store) -> None:
 )
 def test_what_is_not_a_program_s_is_refused_and_changes_nothing(store: Store, sql: str) -> None:
     before = store.read_now(lambda tx: tx.boots.fact("ledger_id"))
-    # PostgreSQL looks for temporary tables last, so one of them harms nobody.
+    # PostgreSQL looks for temporary tables last, so one of them does no harm.
     is_harmless = "TEMP" in sql and not hasattr(store, "path")
 
     with contextlib.nullcontext() if is_harmless else pytest.raises((hf.BadInput, hf.SqlFailed)):

@@ -205,7 +205,7 @@ async def closes_a_generator_early(run: hf.Run) -> str:
         notes.append(number)
         if number == 2:
             break
-    # When Python ends the generator, nobody knows: now, or at some later await.
+    # When Python ends the generator, it is not known when: now, or at some later await.
     one = await run.step(add, len(notes), 0)
     two = await run.step(add, one, 1)
     await asyncio.sleep(0)
@@ -305,7 +305,7 @@ async def test_lists_and_values_may_be_made_where_they_are_needed(everywhere: Ev
 # --- values that change on their way
 
 
-class Point(msgspec.Struct):
+class Spot(msgspec.Struct):
     at: tuple[int, int]
     names: dict[int, str]
 
@@ -314,8 +314,8 @@ async def give_plain(_: int) -> Any:
     return {"at": (1, 2), "names": {1: "one"}}
 
 
-async def give_typed(_: int) -> Point:
-    return Point(at=(1, 2), names={1: "one"})
+async def give_typed(_: int) -> Spot:
+    return Spot(at=(1, 2), names={1: "one"})
 
 
 @hf.task
@@ -325,7 +325,7 @@ async def odd_types(run: hf.Run) -> str:
     kept = run.list("kept")
     kept.append((1, 2))
     kept.append({3: (4,)})
-    points = run.list("points", [typed], of=Point)
+    points = run.list("points", [typed], of=Spot)
     async for turn in run.turns(max=1):
         points.append(await turn.step(give_typed, 2))
     return f"{plain} {typed} {kept[:]} {points[1].at}"
@@ -335,7 +335,7 @@ async def test_tuples_and_whole_numbers_as_keys_are_the_same_before_and_after(ev
     report = await everywhere(odd_types, twice=True)
 
     assert report.result == (
-        "{'at': [1, 2], 'names': {'1': 'one'}} Point(at=(1, 2), names={1: 'one'}) [[1, 2], {'3': [4]}] (1, 2)"
+        "{'at': [1, 2], 'names': {'1': 'one'}} Spot(at=(1, 2), names={1: 'one'}) [[1, 2], {'3': [4]}] (1, 2)"
     )
 
 

@@ -24,10 +24,10 @@ from holdfast.store.sealing import MARK
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import crash_everywhere
 from tests.canaries import CANARIES, VALUES
-from tests.engine.everywhere import PLACES, QUESTION, TASKS, TOPIC, TURNS, everywhere, go_on, pass_through
 from tests.engine.stage import Stage
 from tests.engine.tables import query
-from tests.grounds import Ground, sqlite_ground
+from tests.engine.value_places import PLACES, QUESTION, TASKS, TOPIC, TURNS, everywhere, go_on, pass_through
+from tests.shared_ledgers import SharedLedger, shared_sqlite_ledger
 
 LARGE = "tide " * INLINE_BYTES
 # One of each shape: few enough to stand in their rows.
@@ -71,8 +71,8 @@ def assert_same(got: dict[str, Any], values: list[Any]) -> None:
     assert {place: value for place, value in got.items() if as_bytes(value) != as_bytes(values)} == {}
 
 
-async def assert_all_came_back(ground: Ground, values: list[Any], *, pad: str = "") -> None:
-    stage = ground.stage()
+async def assert_all_came_back(shared_ledger: SharedLedger, values: list[Any], *, pad: str = "") -> None:
+    stage = shared_ledger.stage()
     handle = await pass_through(stage, values, pad=pad)
 
     assert_same(await stage.result(handle), values)
@@ -91,20 +91,20 @@ def holds_sealed(store: Store, table: str, column: str) -> bool:
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(values=st.lists(trees, max_size=6))
 def test_any_value_comes_back_as_it_was_from_every_place(values: list[Any]) -> None:
-    with sqlite_ground() as ground:
-        asyncio.run(assert_all_came_back(ground, values))
+    with shared_sqlite_ledger() as shared_ledger:
+        asyncio.run(assert_all_came_back(shared_ledger, values))
 
 
 @pytest.mark.parametrize("pad", ["", LARGE], ids=["small", "large"])
 async def test_secrets_of_every_shape_come_back_as_they_were_from_every_place(
-    ground: Ground, pad: str
+    shared_ledger: SharedLedger, pad: str
 ) -> None:
     # Large: the values themselves become blobs, in every place.
     values = [*(FEW if not pad else VALUES), deep(), pad]
 
-    await assert_all_came_back(ground, values, pad=pad)
+    await assert_all_came_back(shared_ledger, values, pad=pad)
 
-    store = ground.open()
+    store = shared_ledger.open()
     places = SEALED_COLUMNS if not pad else [("blobs", "body")]
     assert [place for place in places if not holds_sealed(store, *place)] == []
 
@@ -117,15 +117,17 @@ SEALED_COLUMNS = [
 ]
 
 
-async def test_what_one_process_stored_another_one_with_the_same_key_goes_on_with(ground: Ground) -> None:
-    first = ground.stage()
+async def test_what_one_process_stored_another_one_with_the_same_key_goes_on_with(
+    shared_ledger: SharedLedger,
+) -> None:
+    first = shared_ledger.stage()
     await first.open(*TASKS)
     handle = await first.start(everywhere(VALUES), key="only")
     await first.settle()
     first.kill()
 
     # Another store, which has to find the ledger's key itself.
-    second = ground.stage()
+    second = shared_ledger.stage()
     await second.open(*TASKS)
     again = second.holdfast.handle(handle.id)
     await go_on(second, again, VALUES)
@@ -134,12 +136,12 @@ async def test_what_one_process_stored_another_one_with_the_same_key_goes_on_wit
 
 
 async def test_the_same_arguments_with_the_same_key_are_the_same_task_in_every_process(
-    ground: Ground,
+    shared_ledger: SharedLedger,
 ) -> None:
-    first = ground.stage()
+    first = shared_ledger.stage()
     await first.open(*TASKS)
     handle = await first.start(everywhere(VALUES), key="only")
-    second = ground.stage()
+    second = shared_ledger.stage()
     await second.open(*TASKS)
 
     assert (await second.start(everywhere(VALUES), key="only")).id == handle.id
@@ -171,12 +173,12 @@ async def test_a_program_with_secrets_in_every_place_is_killed_at_every_point() 
 
 
 @pytest.mark.parametrize("pad", ["", LARGE], ids=["small", "large"])
-async def test_a_fork_has_the_values_of_its_source(ground: Ground, pad: str) -> None:
+async def test_a_fork_has_the_values_of_its_source(shared_ledger: SharedLedger, pad: str) -> None:
     values = [*VALUES, pad]
-    stage = ground.stage()
+    stage = shared_ledger.stage()
     source = await pass_through(stage, values, pad=pad)
     # Another process, which has opened nothing yet.
-    stage = ground.stage()
+    stage = shared_ledger.stage()
     await stage.open(*TASKS)
 
     fork = await stage.holdfast.fork(source.id, at=f"turn:{TURNS}", effects="keep")
@@ -193,7 +195,7 @@ async def test_a_fork_has_the_values_of_its_source(ground: Ground, pad: str) -> 
 
 
 def past_of(store: Store, task_id: str, what: str) -> Any:
-    """What a task that nobody has carried yet was given."""
+    """What a task that no worker has carried yet was given."""
 
     def look(tx: Tx) -> Any:
         past = load_pasts(tx, [task_id])[task_id]
@@ -217,16 +219,16 @@ def past_of(store: Store, task_id: str, what: str) -> Any:
 
 async def test_a_backup_that_is_opened_has_every_value(quick_path: Path) -> None:
     values = [*VALUES, LARGE]
-    with sqlite_ground() as ground:
-        stage = ground.stage()
+    with shared_sqlite_ledger() as shared_ledger:
+        stage = shared_ledger.stage()
         await stage.open(*TASKS)
         handle = await stage.start(everywhere(values), key="only")
         await stage.settle()
         stage.store.backup(str(quick_path / "backup.db"))
-        outer = ground.outer
+        outer = shared_ledger.outer
 
     # It goes on from the backup, in the place of the ledger.
-    restored = Ground(
+    restored = SharedLedger(
         quick_path, lambda clock, vault: SqliteStore(quick_path / "backup.db", clock=clock, vault=vault)
     )
     restored.outer = outer

@@ -129,7 +129,9 @@ async def test_a_person_is_asked_once_and_the_first_answer_stays(stage: Stage) -
     assert len(await stage.events(handle, EventKind.QUESTION_ASKED)) == 2
 
 
-async def test_without_an_answer_in_time_the_default_holds_and_nobody_is_asked_any_more(stage: Stage) -> None:
+async def test_without_an_answer_in_time_the_default_holds_and_no_person_is_asked_any_more(
+    stage: Stage,
+) -> None:
     @hf.task
     async def asks(run: hf.Run) -> Any:
         return await run.ask("Release?", ["yes", "no"], timeout="2d", default="no")
@@ -147,7 +149,7 @@ async def test_without_an_answer_in_time_the_default_holds_and_nobody_is_asked_a
     assert await stage.holdfast.questions() == []
 
 
-async def test_an_answer_that_comes_late_but_before_anybody_looked_counts(stage: Stage) -> None:
+async def test_an_answer_that_comes_late_but_before_a_worker_looked_counts(stage: Stage) -> None:
     @hf.task
     async def asks(run: hf.Run) -> Any:
         return await run.ask("Release?", timeout="1h", default="no")
@@ -162,7 +164,7 @@ async def test_an_answer_that_comes_late_but_before_anybody_looked_counts(stage:
     assert await stage.result(handle) == "yes"
 
 
-async def test_a_question_without_a_default_that_nobody_answers_fails_as_a_timeout(stage: Stage) -> None:
+async def test_a_question_without_a_default_that_no_person_answers_fails_as_a_timeout(stage: Stage) -> None:
     @hf.task
     async def asks(run: hf.Run) -> str:
         try:
@@ -356,7 +358,7 @@ async def test_a_parent_that_is_tried_again_goes_on_with_a_child_that_failed(sta
     assert len(stage.rows("tasks")) == 1 + 1 + 1
 
 
-async def test_an_attached_child_is_waited_for_although_nobody_awaits_it(stage: Stage) -> None:
+async def test_an_attached_child_is_waited_for_although_the_program_does_not_await_it(stage: Stage) -> None:
     @hf.task
     async def slow(run: hf.Run) -> None:
         await run.sleep("1h")

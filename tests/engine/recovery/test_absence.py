@@ -13,7 +13,7 @@ import holdfast as hf
 from holdfast.core.errors import PageDamaged, RowDamaged
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing import FakeClock
-from tests.engine.flips import Shop, die_with, flip, flip_in, go_on, result_of
+from tests.engine.bit_flips import Shop, die_with, flip, flip_in, go_on, result_of
 from tests.engine.workers import carrying
 
 NAMES = ["anchor", "buoy", "cleat"]
@@ -31,12 +31,14 @@ async def test_without_a_flip_every_order_goes_on_and_none_is_charged_twice(quic
     assert sorted(shop.charges) == NAMES
 
 
-# Trees whose key holds the id of a task: a bit that flips there hides a row from whoever looks for it.
+# Trees whose key holds the id of a task: a bit that flips there hides a row from the query that looks for it.
 TREES = ["steps", "effects", "tasks", "runs", "sqlite_autoindex_runs_3", "runs_alive", "dedup_keys_by_task"]
 
 
 @pytest.mark.parametrize("tree", TREES)
-async def test_a_flipped_bit_in_a_key_is_named_and_charges_nobody_twice(quick_path: Path, tree: str) -> None:
+async def test_a_flipped_bit_in_a_key_is_named_and_charges_no_customer_twice(
+    quick_path: Path, tree: str
+) -> None:
     shop, clock, path = Shop(), FakeClock(), quick_path / "ledger.db"
     tasks = await die_with(shop, path, clock, NAMES)
     flip_in(path, tree, *tasks.values())

@@ -255,7 +255,7 @@ async def test_only_the_holder_records_a_checkpoint(parts: Parts, store: Store) 
 
 
 async def test_the_follow_up_of_recorded_work_is_its_producers_too(parts: Parts) -> None:
-    """Nothing here can carry it on; whoever carries it outside starts the follow-up run."""
+    """Nothing here can carry it on; the producer that carries it outside starts the follow-up run."""
     task = await parts.create(runtime="media")
     (run,) = await parts.ledger.runs(task.id)
     started = await parts.claims.start(run.id)

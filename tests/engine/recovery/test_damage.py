@@ -1,4 +1,4 @@
-"""Damaged rows: never a payload that nobody wrote, and no one's work stopped by another's damage."""
+"""Damaged rows: never a payload that was not written, and no one's work stopped by another's damage."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_damaged_task_is_shown_but_never_worked_on(parts: Parts) -> None
 @pytest.mark.parametrize(
     ("table", "column"), [("tasks", "arguments"), ("runs", "task_name"), ("blobs", "body")]
 )
-async def test_damage_in_one_task_keeps_nobody_from_claiming_the_others(
+async def test_damage_in_one_task_keeps_no_worker_from_claiming_the_others(
     parts: Parts, table: str, column: str
 ) -> None:
     damaged = await parts.create(priority=0, arguments=LARGE)
@@ -107,7 +107,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize(("table", "column", "key"), DAMAGES)
 @pytest.mark.parametrize("way", ["pause", "rescue"])
-async def test_damage_is_never_copied_into_a_checkpoint_and_stops_nobody_else(
+async def test_damage_is_never_copied_into_a_checkpoint_and_stops_no_other_task(
     parts: Parts, others: Parts, clock: FakeClock, way: str, table: str, column: str, key: str
 ) -> None:
     damaged, good = await busy(parts), await busy(parts)

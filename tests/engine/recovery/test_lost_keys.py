@@ -23,8 +23,8 @@ from holdfast.store.sealing import MemoryKey, NoKey, OuterKey, Vault
 from holdfast.store.sqlite_reader import SqliteReader
 from tests.builders import START, a_delivery, a_flow, a_message, a_session, an_effect, plan_of, running_run
 from tests.engine.workers import Process, carrying, soon, until
-from tests.grounds import Ground, sqlite_ground
-from tests.store.programs import a_question, a_summary, a_turn, a_value, send
+from tests.shared_ledgers import SharedLedger, shared_sqlite_ledger
+from tests.store.program_records import a_question, a_summary, a_turn, a_value, send
 
 SECRET = {"password": "behind the " + "third stone"}
 LARGE = {**SECRET, "pad": "tide " * INLINE_BYTES}
@@ -135,8 +135,8 @@ UNHARMED = {
 
 
 @contextlib.asynccontextmanager
-async def living(ground: Ground) -> AsyncIterator[Process]:
-    async with carrying(ground.open(), ground.clock, *TASKS) as process:
+async def living(shared_ledger: SharedLedger) -> AsyncIterator[Process]:
+    async with carrying(shared_ledger.open(), shared_ledger.clock, *TASKS) as process:
         yield process
 
 
@@ -150,17 +150,17 @@ def has_its_result(store: Store, parent_id: str) -> bool:
     return one.has_ended
 
 
-def lose_key(ground: Ground) -> None:
+def lose_key(shared_ledger: SharedLedger) -> None:
     """As `holdfast store rekey --lost` does: the ledger begins another key."""
     outer = MemoryKey()
-    assert start_over(ground.open(), outer) is not None
-    ground.close()
-    ground.outer = outer
+    assert start_over(shared_ledger.open(), outer) is not None
+    shared_ledger.close()
+    shared_ledger.outer = outer
 
 
-async def begin(ground: Ground) -> tuple[dict[str, str], dict[str, str]]:
+async def begin(shared_ledger: SharedLedger) -> tuple[dict[str, str], dict[str, str]]:
     """All of them wait, in no process; their values are in the ledger only."""
-    async with living(ground) as process:
+    async with living(shared_ledger) as process:
         start = process.holdfast.start
         harmed = {name: (await start(call, key=name)).id for name, call in HARMED.items()}
         unharmed = {name: (await start(call, key=f"no {name}")).id for name, call in UNHARMED.items()}
@@ -169,19 +169,21 @@ async def begin(ground: Ground) -> tuple[dict[str, str], dict[str, str]]:
         for task_id in (harmed["child"], unharmed["child"]):
             # Its result is sealed with the key that is lost next, and not made with the one after it.
             await until(lambda: has_its_result(process.holdfast.store, task_id))  # noqa: B023 - the same
-    ground.close()
+    shared_ledger.close()
     return harmed, unharmed
 
 
-async def test_a_task_whose_values_are_lost_ends_and_says_so_and_all_others_go_on(ground: Ground) -> None:
-    harmed, unharmed = await begin(ground)
+async def test_a_task_whose_values_are_lost_ends_and_says_so_and_all_others_go_on(
+    shared_ledger: SharedLedger,
+) -> None:
+    harmed, unharmed = await begin(shared_ledger)
     # Sent while there was a key.
-    async with carrying(ground.open(), ground.clock) as process:
+    async with carrying(shared_ledger.open(), shared_ledger.clock) as process:
         await process.holdfast.send(harmed["mail"], "go", SECRET)
-    ground.close()
-    lose_key(ground)
+    shared_ledger.close()
+    lose_key(shared_ledger)
 
-    async with living(ground) as process:
+    async with living(shared_ledger) as process:
         for task_id in (*harmed.values(), *unharmed.values()):
             with contextlib.suppress(hf.Conflict, KeyLost):  # one that has ended takes no message
                 await process.holdfast.send(task_id, "go", "plain")
@@ -204,11 +206,13 @@ async def test_a_task_whose_values_are_lost_ends_and_says_so_and_all_others_go_o
     assert "[sealed]" in repr(views["arguments"].arguments)
 
 
-async def test_a_key_is_told_from_that_of_other_arguments_as_far_as_anybody_can(ground: Ground) -> None:
-    harmed, unharmed = await begin(ground)
-    lose_key(ground)
+async def test_a_key_is_told_from_that_of_other_arguments_as_far_as_that_is_possible(
+    shared_ledger: SharedLedger,
+) -> None:
+    harmed, unharmed = await begin(shared_ledger)
+    lose_key(shared_ledger)
 
-    async with carrying(ground.open(), ground.clock) as process:
+    async with carrying(shared_ledger.open(), shared_ledger.clock) as process:
         start = process.holdfast.start
         assert (await start(given("plain"), key="no arguments")).id == unharmed["arguments"]
         with pytest.raises(hf.KeyConflict):
@@ -218,9 +222,9 @@ async def test_a_key_is_told_from_that_of_other_arguments_as_far_as_anybody_can(
 
 
 async def test_a_step_that_was_given_a_lost_secret_is_not_taken_for_one_with_other_arguments(
-    ground: Ground,
+    shared_ledger: SharedLedger,
 ) -> None:
-    """Its own result is readable; whether the program gives it the same again, nobody can tell."""
+    """Its own result is readable; whether the program gives it the same again, no process can tell."""
     done: list[str] = []
 
     async def log_in(password: str) -> str:
@@ -233,13 +237,13 @@ async def test_a_step_that_was_given_a_lost_secret_is_not_taken_for_one_with_oth
         await run.receive("go")
         return found
 
-    async with carrying(ground.open(), ground.clock, login) as process:
+    async with carrying(shared_ledger.open(), shared_ledger.clock, login) as process:
         handle = await process.holdfast.start(login())
         await until(lambda: waits(process.holdfast.store, handle.id))
-    ground.close()
-    lose_key(ground)
+    shared_ledger.close()
+    lose_key(shared_ledger)
 
-    async with carrying(ground.open(), ground.clock, login) as process:
+    async with carrying(shared_ledger.open(), shared_ledger.clock, login) as process:
         await process.holdfast.send(handle.id, "go")
         with pytest.raises(hf.TaskFailed) as failed:
             await soon(process.holdfast.handle(handle.id).result())
@@ -249,20 +253,20 @@ async def test_a_step_that_was_given_a_lost_secret_is_not_taken_for_one_with_oth
     assert done == ["4711"]
 
 
-async def test_an_answer_that_was_lost_ends_the_task_that_asked(ground: Ground) -> None:
-    async with living(ground) as process:
+async def test_an_answer_that_was_lost_ends_the_task_that_asked(shared_ledger: SharedLedger) -> None:
+    async with living(shared_ledger) as process:
         handle = await process.holdfast.start(asks("hidden"))
         await process.holdfast.send(handle.id, "go")
         store = process.holdfast.store
         await until(lambda: bool(store.read_now(lambda tx: tx.questions.open_page(limit=9, after=""))))
         await until(lambda: waits(store, handle.id))
-    async with carrying(store, ground.clock) as process:
+    async with carrying(store, shared_ledger.clock) as process:
         (question,) = await process.holdfast.questions()
         await process.holdfast.answer(question.id, SECRET)
-    ground.close()
-    lose_key(ground)
+    shared_ledger.close()
+    lose_key(shared_ledger)
 
-    async with living(ground) as process:
+    async with living(shared_ledger) as process:
         with pytest.raises(hf.TaskFailed) as failed:
             await soon(process.holdfast.handle(handle.id).result())
 
@@ -286,9 +290,11 @@ CUT_SHORT = {
 }
 
 
-async def test_a_run_that_was_cut_short_and_whose_values_are_lost_is_a_failed_resume(ground: Ground) -> None:
+async def test_a_run_that_was_cut_short_and_whose_values_are_lost_is_a_failed_resume(
+    shared_ledger: SharedLedger,
+) -> None:
     """Its process died in the middle; the next one has another key."""
-    stage = ground.stage()
+    stage = shared_ledger.stage()
     await stage.open(*TASKS)
     handles = {name: await stage.start(call) for name, call in CUT_SHORT.items()}
     others = {name: await stage.start(UNHARMED[name]) for name in ("arguments", "step", "list", "value")}
@@ -296,10 +302,10 @@ async def test_a_run_that_was_cut_short_and_whose_values_are_lost_is_a_failed_re
     for handle in (*handles.values(), *others.values()):
         await stage.holdfast.send(handle.id, "go")
     assert len(await stage._claims.take(20)) == len(handles) + len(others)
-    ground.close()
-    lose_key(ground)
+    shared_ledger.close()
+    lose_key(shared_ledger)
 
-    stage = ground.stage()
+    stage = shared_ledger.stage()
     await stage.open(*TASKS)
     await stage.settle()
     ended = stage.store.read_now(lambda tx: {n: tx.tasks.look(one.id) for n, one in handles.items()})
@@ -317,17 +323,19 @@ async def test_a_run_that_was_cut_short_and_whose_values_are_lost_is_a_failed_re
     )
 
 
-async def test_a_run_whose_plan_is_lost_is_a_failed_resume(ground: Ground) -> None:
-    stage = ground.stage()
+async def test_a_run_whose_plan_is_lost_is_a_failed_resume(shared_ledger: SharedLedger) -> None:
+    stage = shared_ledger.stage()
     await stage.open(plans)
     handle = await stage.start(plans("hidden"))
     (claimed,) = await stage._claims.take(1)
     plan = plan_of("look: password: hidden-4711-stone")
-    await stage.store.write(lambda tx: tx.journal.save_plan(claimed.claim, plan, now=ground.clock.now()))
-    ground.close()
-    lose_key(ground)
+    await stage.store.write(
+        lambda tx: tx.journal.save_plan(claimed.claim, plan, now=shared_ledger.clock.now())
+    )
+    shared_ledger.close()
+    lose_key(shared_ledger)
 
-    stage = ground.stage()
+    stage = shared_ledger.stage()
     await stage.open(plans)
     await stage.settle()
     task = stage.store.read_now(lambda tx: tx.tasks.look(handle.id))
@@ -336,16 +344,16 @@ async def test_a_run_whose_plan_is_lost_is_a_failed_resume(ground: Ground) -> No
     assert (task.failure.kind, task.failure.facts["why"]) == ("failed_resume", "key_lost")
 
 
-async def test_whoever_looks_without_a_key_sees_what_is_sealed_and_all_else() -> None:
-    with sqlite_ground() as ground:
-        harmed, unharmed = await begin(ground)
-        with contextlib.closing(SqliteReader(ground.home / "ledger.db")) as reader:
+async def test_a_reader_without_a_key_sees_what_is_sealed_and_all_else() -> None:
+    with shared_sqlite_ledger() as shared_ledger:
+        harmed, unharmed = await begin(shared_ledger)
+        with contextlib.closing(SqliteReader(shared_ledger.home / "ledger.db")) as reader:
             views = {
                 one: reader.read_now(lambda tx: doors.read_detail(tx, one, START))  # noqa: B023
                 for one in (*harmed.values(), *unharmed.values())
             }
         with contextlib.closing(
-            SqliteReader(ground.home / "ledger.db", vault=Vault(MemoryKey(), is_lenient=True))
+            SqliteReader(shared_ledger.home / "ledger.db", vault=Vault(MemoryKey(), is_lenient=True))
         ) as reader:
             others = {one: reader.read_now(lambda tx: doors.read_detail(tx, one, START)) for one in views}  # noqa: B023
 
@@ -392,12 +400,12 @@ def leave_one_of_each(store: Store) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("key", [NoKey, MemoryKey], ids=["none", "another"])
-def test_every_door_shows_what_is_sealed_to_whoever_has_not_its_key(key: Callable[[], OuterKey]) -> None:
-    with sqlite_ground() as ground:
-        task_id, effect_id = leave_one_of_each(ground.open())
-        ground.close()
+def test_every_door_shows_what_is_sealed_to_a_reader_without_its_key(key: Callable[[], OuterKey]) -> None:
+    with shared_sqlite_ledger() as shared_ledger:
+        task_id, effect_id = leave_one_of_each(shared_ledger.open())
+        shared_ledger.close()
         vault = Vault(key(), is_lenient=True)
-        with contextlib.closing(SqliteReader(ground.home / "ledger.db", vault=vault)) as reader:
+        with contextlib.closing(SqliteReader(shared_ledger.home / "ledger.db", vault=vault)) as reader:
             views: dict[str, Any] = reader.read_now(
                 lambda tx: {
                     "task": doors.read_detail(tx, task_id, START),

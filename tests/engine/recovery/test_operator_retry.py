@@ -41,7 +41,7 @@ NOW = later(hours=1)
 FAILED = RunOutcome(status=RunStatus.FAILED)
 
 
-class World:
+class RepairedService:
     """What was done outside, how often; `is_fixed` is the new code."""
 
     def __init__(self) -> None:
@@ -60,27 +60,19 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def service() -> RepairedService:
+    return RepairedService()
 
 
-def a_report(world: World, **options: Any) -> Any:
+def a_report(service: RepairedService, **options: Any) -> Any:
     """It pays, and then does something that fails until its bug is fixed."""
-    pay = hf.opaque(world.pay)
+    pay = hf.opaque(service.pay)
 
     @hf.task(name="report", **{"backoff": "1s"} | options)
     async def report(run: hf.Run) -> str:
-        return f"{await run.step(pay, 'ann')}, {await run.step(world.read)}"
+        return f"{await run.step(pay, 'ann')}, {await run.step(service.read)}"
 
     return report
-
-
-async def to_the_end(stage: Stage, handle: Handle[Any]) -> TaskStatus:
-    for _ in range(100):
-        await stage.settle()
-        if (await handle.task()).has_ended or not await stage.pass_time():
-            break
-    return await handle.status()
 
 
 async def statuses(stage: Stage, handle: Handle[Any]) -> list[RunStatus]:
@@ -98,20 +90,20 @@ def stored(store: Store, status: TaskStatus, **changes: Any) -> Task:
 # --- the good way
 
 
-async def test_a_failed_task_goes_on_after_the_bug_is_fixed(stage: Stage, world: World) -> None:
-    report = a_report(world, attempts=2)
+async def test_a_failed_task_goes_on_after_the_bug_is_fixed(stage: Stage, service: RepairedService) -> None:
+    report = a_report(service, attempts=2)
     await stage.open(report)
     handle = await stage.start(report(), key="monday")
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
-    world.is_fixed = True
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
+    service.is_fixed = True
 
     retried = await handle.retry()
 
     assert retried.task.status is TaskStatus.QUEUED
     assert (retried.task.ended_at, retried.task.failure, retried.task.cleanup_after) == (None, None, None)
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == "paid ann, read"
-    assert world.done == {"ann": 1, "read": 3}
+    assert service.done == {"ann": 1, "read": 3}
     assert (await stage.start(report(), key="monday")).id == handle.id
     runs = await stage.runs(handle)
     assert [run.status for run in runs] == [RunStatus.FAILED, RunStatus.FAILED, RunStatus.SUCCEEDED]
@@ -119,67 +111,71 @@ async def test_a_failed_task_goes_on_after_the_bug_is_fixed(stage: Stage, world:
     assert_ledger_is_whole(stage.store)
 
 
-async def test_only_the_last_turn_is_done_again(stage: Stage, world: World) -> None:
+async def test_only_the_last_turn_is_done_again(stage: Stage, service: RepairedService) -> None:
     @hf.task(attempts=1)
     async def loop(run: hf.Run) -> list[str]:
         notes = run.list("notes")
         async for turn in run.turns(max=3):
-            notes.append(await turn.step(world.pay, f"turn {turn.number}"))
+            notes.append(await turn.step(service.pay, f"turn {turn.number}"))
             if turn.number == 3:
-                notes.append(await turn.step(world.read))
+                notes.append(await turn.step(service.read))
         return list(notes)
 
     await stage.open(loop)
     handle = await stage.start(loop())
-    await to_the_end(stage, handle)
-    world.is_fixed = True
+    await stage.to_the_end(handle)
+    service.is_fixed = True
     await handle.retry()
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == ["paid turn 1", "paid turn 2", "paid turn 3", "read"]
-    assert world.done == {"turn 1": 1, "turn 2": 1, "turn 3": 1, "read": 2}
+    assert service.done == {"turn 1": 1, "turn 2": 1, "turn 3": 1, "read": 2}
 
 
-async def test_a_retry_gives_all_attempts_anew_and_so_does_the_next(stage: Stage, world: World) -> None:
-    report = a_report(world, attempts=3)
+async def test_a_retry_gives_all_attempts_anew_and_so_does_the_next(
+    stage: Stage, service: RepairedService
+) -> None:
+    report = a_report(service, attempts=3)
     await stage.open(report)
     handle = await stage.start(report())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     for _ in range(2):
         await handle.retry()
-        assert await to_the_end(stage, handle) is TaskStatus.FAILED
+        assert await stage.to_the_end(handle) is TaskStatus.FAILED
 
-    assert world.done == {"ann": 1, "read": 9}
+    assert service.done == {"ann": 1, "read": 9}
     assert len(await stage.runs(handle)) == 9
 
 
 async def test_a_fork_of_a_retried_task_has_no_more_attempts_than_any_other(
-    stage: Stage, world: World
+    stage: Stage, service: RepairedService
 ) -> None:
     @hf.task(name="loop", attempts=2, backoff="1s")
     async def loop(run: hf.Run) -> None:
         async for turn in run.turns(max=3):
             if turn.number == 3:
-                await turn.step(world.read)
+                await turn.step(service.read)
 
     await stage.open(loop)
     handle = await stage.start(loop())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     await handle.retry()
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     stage.clock.advance(seconds=1)
-    world.done.clear()
+    service.done.clear()
     forked = await stage.holdfast.fork(handle, at="turn:2")
 
-    assert await to_the_end(stage, forked) is TaskStatus.FAILED
-    assert world.done["read"] == 2
+    assert await stage.to_the_end(forked) is TaskStatus.FAILED
+    assert service.done["read"] == 2
 
 
-async def test_deaths_are_counted_anew_and_the_run_is_no_suspect(stage: Stage, world: World) -> None:
-    report = a_report(world, attempts=1)
+async def test_deaths_are_counted_anew_and_the_run_is_no_suspect(
+    stage: Stage, service: RepairedService
+) -> None:
+    report = a_report(service, attempts=1)
     await stage.open(report)
     handle = await stage.start(report())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     execute(stage.store, "UPDATE runs SET is_alone = 1, idle_attempts = 4")
     await handle.retry()
 
@@ -187,27 +183,29 @@ async def test_deaths_are_counted_anew_and_the_run_is_no_suspect(stage: Stage, w
     assert (last.is_alone, last.idle_attempts) == (False, 0)
 
 
-async def test_a_timed_out_task_gets_its_time_anew(stage: Stage, world: World) -> None:
+async def test_a_timed_out_task_gets_its_time_anew(stage: Stage, service: RepairedService) -> None:
     @hf.task(timeout="1h", attempts=1)
     async def slow(run: hf.Run) -> str:
-        paid = await run.step(world.pay, "ann")
+        paid = await run.step(service.pay, "ann")
         await run.sleep("50m")
         await run.sleep("50m")
         return paid
 
     await stage.open(slow)
     handle = await stage.start(slow())
-    assert await to_the_end(stage, handle) is TaskStatus.TIMED_OUT
+    assert await stage.to_the_end(handle) is TaskStatus.TIMED_OUT
     await handle.retry()
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
-    assert world.done["ann"] == 1
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
+    assert service.done["ann"] == 1
 
 
-async def test_an_opaque_effect_that_failed_is_not_called_again_by_itself(stage: Stage, world: World) -> None:
+async def test_an_opaque_effect_that_failed_is_not_called_again_by_itself(
+    stage: Stage, service: RepairedService
+) -> None:
     @hf.opaque
     async def send() -> str:
-        world.done["send"] += 1
+        service.done["send"] += 1
         raise RuntimeError("no answer")
 
     @hf.task(attempts=1)
@@ -215,29 +213,29 @@ async def test_an_opaque_effect_that_failed_is_not_called_again_by_itself(stage:
         try:
             await run.step(send)
         except RuntimeError:
-            if not world.is_fixed:
+            if not service.is_fixed:
                 raise ValueError("a bug") from None
         return "sent"
 
     await stage.open(letters)
     handle = await stage.start(letters())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     # The failure ended the run, so a person is asked first; then the task fails with it.
     await stage.holdfast.resolve((await stage.review()).id, "compensate")
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
-    world.is_fixed = True
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
+    service.is_fixed = True
     await handle.retry()
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
-    assert world.done["send"] == 1
+    assert service.done["send"] == 1
 
 
 async def test_an_opaque_effect_that_raised_and_was_caught_is_replayed_and_not_called(
-    stage: Stage, world: World
+    stage: Stage, service: RepairedService
 ) -> None:
     @hf.opaque
     async def send() -> str:
-        world.done["send"] += 1
+        service.done["send"] += 1
         raise RuntimeError("no answer")
 
     @hf.task(attempts=1)
@@ -247,21 +245,21 @@ async def test_an_opaque_effect_that_raised_and_was_caught_is_replayed_and_not_c
             await run.step(send)
         except RuntimeError:
             sent = "not sent"
-        return f"{sent}, {await run.step(world.read)}"
+        return f"{sent}, {await run.step(service.read)}"
 
     await stage.open(letters)
     handle = await stage.start(letters())
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
-    world.is_fixed = True
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
+    service.is_fixed = True
     await handle.retry()
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == "not sent, read"
-    assert world.done == {"send": 1, "read": 2}
+    assert service.done == {"send": 1, "read": 2}
 
 
 async def test_a_rung_that_raises_leaves_the_failed_step_to_be_tried_again(
-    stage: Stage, world: World
+    stage: Stage, service: RepairedService
 ) -> None:
     def broken(_item: object, _failure: Failure) -> list[str]:
         raise TypeError("a bug in the ladder")
@@ -269,50 +267,50 @@ async def test_a_rung_that_raises_leaves_the_failed_step_to_be_tried_again(
     @hf.task(ladder=[hf.replan(broken)])
     async def planned(run: hf.Run) -> str:
         async for turn in run.plan(["only"]):
-            return await turn.step(world.read)
+            return await turn.step(service.read)
         return "nothing"
 
     await stage.open(planned)
     handle = await stage.start(planned())
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
-    world.is_fixed = True
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
+    service.is_fixed = True
     await handle.retry()
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == "read"
 
 
-async def test_a_person_who_said_fail_may_change_their_mind(stage: Stage, world: World) -> None:
+async def test_a_person_who_said_fail_may_change_their_mind(stage: Stage, service: RepairedService) -> None:
     @hf.task(ladder=[hf.ask()])
     async def asking(run: hf.Run) -> str:
-        return await run.step(world.read)
+        return await run.step(service.read)
 
     await stage.open(asking)
     handle = await stage.start(asking())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     await stage.holdfast.answer(await stage.question(), "fail")
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
 
     await handle.retry()
-    await to_the_end(stage, handle)
-    assert world.done["read"] == 2
-    world.is_fixed = True
+    await stage.to_the_end(handle)
+    assert service.done["read"] == 2
+    service.is_fixed = True
     await stage.holdfast.answer(await stage.question(), "retry")
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
-    assert world.done["read"] == 3
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
+    assert service.done["read"] == 3
 
 
 async def test_the_feed_says_that_it_was_opened_again_and_that_it_ended_twice(
-    stage: Stage, world: World
+    stage: Stage, service: RepairedService
 ) -> None:
-    report = a_report(world, attempts=1)
+    report = a_report(service, attempts=1)
     await stage.open(report)
     handle = await stage.start(report())
-    await to_the_end(stage, handle)
-    world.is_fixed = True
+    await stage.to_the_end(handle)
+    service.is_fixed = True
     retried = await handle.retry()
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     told = await stage.events(handle, EventKind.TASK_ENDED, EventKind.TASK_REOPENED)
     assert [event.kind for event in told] == [
@@ -346,10 +344,10 @@ def test_what_a_producer_outside_carries_waits_for_its_producer(store: Store) ->
 # --- cancelled
 
 
-async def test_a_cancelled_task_goes_on_only_if_that_is_said(stage: Stage, world: World) -> None:
+async def test_a_cancelled_task_goes_on_only_if_that_is_said(stage: Stage, service: RepairedService) -> None:
     @hf.task
     async def slow(run: hf.Run) -> str:
-        paid = await run.step(world.pay, "ann")
+        paid = await run.step(service.pay, "ann")
         await run.sleep("1h")
         return paid
 
@@ -363,19 +361,19 @@ async def test_a_cancelled_task_goes_on_only_if_that_is_said(stage: Stage, world
     retried = await handle.retry(cancelled=True)
 
     assert (retried.task.cancel_reason, retried.task.cancel_requested_at) == (None, None)
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
-    assert world.done["ann"] == 1
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
+    assert service.done["ann"] == 1
 
 
 # --- children
 
 
 async def test_children_that_were_cancelled_with_it_go_on_and_those_a_person_cancelled_do_not(
-    stage: Stage, world: World
+    stage: Stage, service: RepairedService
 ) -> None:
     @hf.task
     async def slow(run: hf.Run, who: str) -> str:
-        paid = await run.step(world.pay, who)
+        paid = await run.step(service.pay, who)
         await run.sleep("1h")
         return paid
 
@@ -384,7 +382,7 @@ async def test_children_that_were_cancelled_with_it_go_on_and_those_a_person_can
         beside = await run.spawn(slow("bob"))
         await run.spawn(slow("cid"))
         await run.sleep("40s")
-        await run.step(world.read)
+        await run.step(service.read)
         return await beside
 
     await stage.open(parent, slow)
@@ -392,13 +390,13 @@ async def test_children_that_were_cancelled_with_it_go_on_and_those_a_person_can
     await stage.settle()
     cid = next(one for one in children_of(stage, handle) if b"cid" in one.arguments)
     await stage.holdfast.cancel(cid.id, reason="not him")
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
-    world.is_fixed = True
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
+    service.is_fixed = True
     await handle.retry()
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == "paid bob"
-    assert world.done == {"bob": 1, "cid": 1, "read": 2}
+    assert service.done == {"bob": 1, "cid": 1, "read": 2}
     assert sorted(one.status for one in children_of(stage, handle)) == ["cancelled", "succeeded"]
     assert_ledger_is_whole(stage.store)
 
@@ -407,8 +405,10 @@ def children_of(stage: Stage, handle: Handle[Any]) -> list[Task]:
     return stage.store.read_now(lambda tx: tx.tasks.children(handle.id))
 
 
-async def test_a_parent_that_failed_by_its_child_goes_on_together_with_it(stage: Stage, world: World) -> None:
-    report = a_report(world, attempts=1)
+async def test_a_parent_that_failed_by_its_child_goes_on_together_with_it(
+    stage: Stage, service: RepairedService
+) -> None:
+    report = a_report(service, attempts=1)
 
     @hf.task(attempts=1)
     async def parent(run: hf.Run) -> str:
@@ -416,19 +416,19 @@ async def test_a_parent_that_failed_by_its_child_goes_on_together_with_it(stage:
 
     await stage.open(parent, report)
     handle = await stage.start(parent())
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
-    world.is_fixed = True
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
+    service.is_fixed = True
     await handle.retry()
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == "paid ann, read!"
-    assert world.done["ann"] == 1
+    assert service.done["ann"] == 1
 
 
 async def test_a_child_is_retried_before_its_parent_and_not_while_that_one_goes_on(
-    stage: Stage, world: World
+    stage: Stage, service: RepairedService
 ) -> None:
-    report = a_report(world, attempts=1)
+    report = a_report(service, attempts=1)
 
     @hf.task(attempts=1)
     async def parent(run: hf.Run) -> str:
@@ -436,18 +436,18 @@ async def test_a_child_is_retried_before_its_parent_and_not_while_that_one_goes_
 
     await stage.open(parent, report)
     handle = await stage.start(parent())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     (child,) = children_of(stage, handle)
     await stage.holdfast.retry(child.id)
-    await to_the_end(stage, stage.holdfast.handle(child.id))
-    world.is_fixed = True
+    await stage.to_the_end(stage.holdfast.handle(child.id))
+    service.is_fixed = True
     await handle.retry()
 
     with pytest.raises(Conflict, match=f"{handle.id}, which started {child.id}, is queued"):
         await stage.holdfast.retry(child.id)
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
-    assert world.done == {"ann": 1, "read": 3}
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
+    assert service.done == {"ann": 1, "read": 3}
     assert_ledger_is_whole(stage.store)
 
 
@@ -467,7 +467,7 @@ async def test_a_child_that_was_given_up_is_retried_and_then_its_parent(stage: S
     await stage.open(parent, deadly)
     handle = await stage.start(parent())
     for _ in range(40):
-        if await to_the_end(stage, handle) is TaskStatus.FAILED:
+        if await stage.to_the_end(handle) is TaskStatus.FAILED:
             break
         await stage.open(parent, deadly)
     dies.clear()
@@ -476,7 +476,7 @@ async def test_a_child_that_was_given_up_is_retried_and_then_its_parent(stage: S
     await handle.retry()
     await stage.open(parent, deadly)
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == "alive!"
 
 
@@ -517,7 +517,7 @@ async def test_a_task_that_could_not_be_resumed_goes_on_from_its_checkpoint(stag
     assert retried.task.status is TaskStatus.PAUSED
     assert (await stage.runs(handle))[-1].id == retried.run_id
     await stage.open(program)
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert_ledger_is_whole(stage.store)
 
 
@@ -531,7 +531,7 @@ async def test_it_goes_on_from_its_journal_if_the_checkpoint_was_pruned(stage: S
 
     assert retried.task.status is TaskStatus.QUEUED
     await stage.open(program)
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
 
 
 async def given_up(stage: Stage) -> tuple[Handle[Any], list[bool], Any]:
@@ -547,7 +547,7 @@ async def given_up(stage: Stage) -> tuple[Handle[Any], list[bool], Any]:
     await stage.open(deadly)
     handle = await stage.start(deadly())
     for _ in range(40):
-        if await to_the_end(stage, handle) is TaskStatus.FAILED:
+        if await stage.to_the_end(handle) is TaskStatus.FAILED:
             break
         await stage.open(deadly)
     failure = (await handle.task()).failure
@@ -638,11 +638,13 @@ def test_a_retry_whose_answer_was_lost_is_not_done_again_when_the_task_failed_ag
     assert again.task.status is TaskStatus.FAILED
 
 
-async def test_a_second_retry_is_told_that_the_task_goes_on_already(stage: Stage, world: World) -> None:
-    report = a_report(world, attempts=1)
+async def test_a_second_retry_is_told_that_the_task_goes_on_already(
+    stage: Stage, service: RepairedService
+) -> None:
+    report = a_report(service, attempts=1)
     await stage.open(report)
     handle = await stage.start(report())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     await handle.retry()
 
     with pytest.raises(IllegalMove, match="it goes on already"):
@@ -651,11 +653,13 @@ async def test_a_second_retry_is_told_that_the_task_goes_on_already(stage: Stage
     assert await statuses(stage, handle) == [RunStatus.FAILED, RunStatus.QUEUED]
 
 
-async def test_of_many_retries_at_once_exactly_one_makes_a_follow_up_run(stage: Stage, world: World) -> None:
-    report = a_report(world, attempts=1)
+async def test_of_many_retries_at_once_exactly_one_makes_a_follow_up_run(
+    stage: Stage, service: RepairedService
+) -> None:
+    report = a_report(service, attempts=1)
     await stage.open(report)
     handle = await stage.start(report())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     answers = await asyncio.gather(*(handle.retry() for _ in range(12)), return_exceptions=True)
 
@@ -689,7 +693,7 @@ def dies_once(store: Store, point: Failpoint) -> None:
 
     if point.where != "after":
         assert dump(store) == before
-    # Whoever asks again with the same write, as after a lost answer, gets the one follow-up run.
+    # A caller that asks again with the same write, as after a lost answer, gets the one follow-up run.
     retried = store.write_now(write)
     runs = store.read_now(lambda tx: tx.runs.of_task(task.id))
     assert [run.id for run in runs][1:] == [retried.run_id]

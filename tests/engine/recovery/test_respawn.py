@@ -12,7 +12,6 @@ import holdfast as hf
 from holdfast.core.events import EventKind
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine.client.handles import Handle
 from holdfast.engine.recovery.reopen import FAILED_STEPS, MOST_STEPS, go_on, may_go_on, naming_steps
 from holdfast.engine.recovery.resume import retrying
 from holdfast.testing import Crashed, crash_everywhere
@@ -20,7 +19,7 @@ from tests.builders import a_task
 from tests.engine.stage import Stage
 
 
-class World:
+class FlakyService:
     """What was done outside, how often, and what fails there."""
 
     def __init__(self, fails: int = 0) -> None:
@@ -35,16 +34,16 @@ class World:
         return f"{what} {self.tried[what]}"
 
 
-def a_child(world: World, **options: Any) -> Any:
+def a_child(service: FlakyService, **options: Any) -> Any:
     """It pays, and then does something that may fail."""
 
     @hf.opaque
     async def pay(to: str) -> str:
-        world.done[to] += 1
+        service.done[to] += 1
         return f"paid {to}"
 
     async def read() -> str:
-        return world.flaky()
+        return service.flaky()
 
     @hf.task(name="child", **options)
     async def child(run: hf.Run) -> str:
@@ -62,14 +61,6 @@ def a_parent(child: Any, **options: Any) -> Any:
     return parent
 
 
-async def to_the_end(stage: Stage, handle: Handle[Any]) -> TaskStatus:
-    for _ in range(100):
-        await stage.settle()
-        if (await handle.task()).has_ended or not await stage.pass_time():
-            break
-    return await handle.status()
-
-
 def tasks_named(stage: Stage, name: str) -> list[Task]:
     return [one for one in stage.store.read_now(lambda tx: tx.tasks.page(limit=100)) if one.name == name]
 
@@ -79,35 +70,35 @@ async def runs_of(stage: Stage, task: Task) -> list[RunStatus]:
 
 
 async def test_what_a_failed_child_has_done_is_not_done_again(stage: Stage) -> None:
-    world = World(fails=2)
-    child = a_child(world, attempts=1)
+    service = FlakyService(fails=2)
+    child = a_child(service, attempts=1)
     await stage.open(parent := a_parent(child, attempts=3), child)
     handle = await stage.start(parent())
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == "paid ann, read 3!"
-    assert world.done["ann"] == 1
+    assert service.done["ann"] == 1
     (only,) = tasks_named(stage, "child")
     assert await runs_of(stage, only) == [RunStatus.FAILED, RunStatus.FAILED, RunStatus.SUCCEEDED]
 
 
 async def test_the_failures_of_a_child_are_counted_through_all_attempts_of_its_parent(stage: Stage) -> None:
-    world = World(fails=100)
-    child = a_child(world, attempts=2, backoff="1s")
+    service = FlakyService(fails=100)
+    child = a_child(service, attempts=2, backoff="1s")
     await stage.open(parent := a_parent(child, attempts=3), child)
     handle = await stage.start(parent())
 
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
-    assert world.done["ann"] == 1
-    assert world.tried["read"] == 2 + 1 + 1
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
+    assert service.done["ann"] == 1
+    assert service.tried["read"] == 2 + 1 + 1
 
 
 async def test_a_child_that_timed_out_goes_on_with_its_time_counted_anew(stage: Stage) -> None:
-    world, slow = World(), [True]
+    service, slow = FlakyService(), [True]
 
     @hf.opaque
     async def pay(to: str) -> str:
-        world.done[to] += 1
+        service.done[to] += 1
         return f"paid {to}"
 
     @hf.task(timeout="1h", attempts=1)
@@ -121,8 +112,8 @@ async def test_a_child_that_timed_out_goes_on_with_its_time_counted_anew(stage: 
     await stage.open(parent := a_parent(child, attempts=2), child)
     handle = await stage.start(parent())
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
-    assert world.done["ann"] == 1
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
+    assert service.done["ann"] == 1
 
 
 async def test_a_child_that_a_person_cancelled_is_not_started_again_and_its_parent_fails(
@@ -138,7 +129,7 @@ async def test_a_child_that_a_person_cancelled_is_not_started_again_and_its_pare
     (only,) = tasks_named(stage, "child")
     await stage.holdfast.cancel(only.id, reason="not needed")
 
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
     assert len(await stage.runs(handle)) == 1
     assert await runs_of(stage, only) == [RunStatus.CANCELLED]
 
@@ -165,18 +156,18 @@ async def how_many_deaths(stage: Stage, task: Any, *others: Any) -> int:
     await stage.open(task, *others)
     handle = await stage.start(task())
     for deaths in range(40):
-        if await to_the_end(stage, handle) is TaskStatus.FAILED:
+        if await stage.to_the_end(handle) is TaskStatus.FAILED:
             return deaths
         await stage.open(task, *others)
     raise AssertionError("it goes on for ever")
 
 
 async def test_children_that_were_cancelled_with_a_failed_child_go_on_with_it(stage: Stage) -> None:
-    world = World(fails=1)
+    service = FlakyService(fails=1)
 
     @hf.opaque
     async def pay(to: str) -> str:
-        world.done[to] += 1
+        service.done[to] += 1
         return f"paid {to}"
 
     @hf.task
@@ -186,7 +177,7 @@ async def test_children_that_were_cancelled_with_a_failed_child_go_on_with_it(st
         return await run.step(pay, "cid")
 
     async def read() -> str:
-        return world.flaky()
+        return service.flaky()
 
     @hf.task(name="child", attempts=1)
     async def child(run: hf.Run) -> str:
@@ -197,8 +188,8 @@ async def test_children_that_were_cancelled_with_a_failed_child_go_on_with_it(st
     await stage.open(parent := a_parent(child, attempts=2), child, slow)
     handle = await stage.start(parent())
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
-    assert world.done == {"bob": 1, "cid": 1}
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
+    assert service.done == {"bob": 1, "cid": 1}
     (grandchild,) = tasks_named(stage, "slow")
     assert await runs_of(stage, grandchild) == [RunStatus.CANCELLED, RunStatus.SUCCEEDED]
     assert (grandchild.cancel_reason, grandchild.cancel_requested_at) == (None, None)
@@ -222,7 +213,7 @@ async def test_a_checkpoint_that_is_retried_takes_its_cancelled_children_along(s
     await stage.open(parent, slow)
     handle = await stage.start(parent())
     for _ in range(20):
-        if await to_the_end(stage, handle) is TaskStatus.FAILED:
+        if await stage.to_the_end(handle) is TaskStatus.FAILED:
             break
         await stage.open(parent, slow)
     dies.clear()
@@ -232,22 +223,25 @@ async def test_a_checkpoint_that_is_retried_takes_its_cancelled_children_along(s
     await stage.store.write(retrying(checkpoint_id, now=stage.clock.now()))
     await stage.open(parent, slow)
 
-    assert await to_the_end(stage, handle) is TaskStatus.SUCCEEDED
+    assert await stage.to_the_end(handle) is TaskStatus.SUCCEEDED
     assert await stage.result(handle) == "slept"
 
 
 async def test_the_feed_says_that_a_child_goes_on(stage: Stage) -> None:
-    child = a_child(World(fails=1), attempts=1)
+    child = a_child(FlakyService(fails=1), attempts=1)
     await stage.open(parent := a_parent(child, attempts=2), child)
     handle = await stage.start(parent())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
 
     (only,) = tasks_named(stage, "child")
     told = stage.store.read_now(lambda tx: tx.events.newest(limit=100))
     assert [one.subject_id for one in told if one.kind is EventKind.TASK_REOPENED] == [only.id]
 
 
-@pytest.mark.parametrize("twice", [False, True], ids=["once", "every write twice"])
+@pytest.mark.parametrize(
+    "twice",
+    [pytest.param(False, id="once"), pytest.param(True, id="every write twice", marks=pytest.mark.slow)],
+)
 async def test_killed_anywhere_a_parent_that_is_tried_again_repeats_nothing(twice: bool) -> None:
     @hf.opaque
     async def pay(to: str) -> str:
@@ -266,10 +260,10 @@ async def test_killed_anywhere_a_parent_that_is_tried_again_repeats_nothing(twic
 
 
 async def test_of_many_that_go_on_with_a_child_at_once_one_does(stage: Stage) -> None:
-    child = a_child(World(fails=9), attempts=1)
+    child = a_child(FlakyService(fails=9), attempts=1)
     await stage.open(parent := a_parent(child, attempts=1), child)
     handle = await stage.start(parent())
-    await to_the_end(stage, handle)
+    await stage.to_the_end(handle)
     (failed,) = tasks_named(stage, "child")
 
     now = stage.clock.now()
@@ -288,7 +282,7 @@ def test_a_failure_names_its_steps_and_not_more_than_it_can_hold() -> None:
 
 
 async def test_a_cancel_that_a_child_did_not_live_to_see_still_holds(stage: Stage) -> None:
-    world = World(fails=9)
+    service = FlakyService(fails=9)
     ids: list[str] = []
 
     @hf.task(name="child", attempts=1)
@@ -300,9 +294,9 @@ async def test_a_cancel_that_a_child_did_not_live_to_see_still_holds(stage: Stag
     await stage.open(parent := a_parent(child, attempts=3), child)
     handle = await stage.start(parent())
 
-    assert await to_the_end(stage, handle) is TaskStatus.FAILED
+    assert await stage.to_the_end(handle) is TaskStatus.FAILED
     assert len(ids) == 1
-    assert world.done == {}
+    assert service.done == {}
 
 
 def test_a_child_whose_journal_is_gone_does_not_go_on() -> None:

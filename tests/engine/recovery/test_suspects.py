@@ -1,4 +1,4 @@
-"""Resume is bounded by attempts without progress; who kills its process is found, and nobody else pays."""
+"""Resume is bounded by attempts without progress; a run that kills its process is found; no other pays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.store import Store
 from holdfast.testing import Crashed, FakeClock
 from tests.builders import plan_of, stored_run
 from tests.crash.invariants import assert_ledger_is_whole
-from tests.engine.deaths import die
+from tests.engine.dead_processes import die
 from tests.engine.parts import Parts, a_new_task
 from tests.engine.stage import Stage
 from tests.engine.workers import WatchedStore
@@ -104,7 +104,7 @@ async def test_only_the_killer_among_twenty_runs_is_quarantined(lives: Lives, st
 
 
 async def work_until_killed(parts: Parts, killer: str) -> None:
-    """Carry on until nothing is ready or the killer is among what was taken: then nobody gets anywhere."""
+    """Carry on until nothing is ready or the killer is among what was taken: then no run gets anywhere."""
     while claimed := await parts.claims.take(20):
         if any(one.task.id == killer for one in claimed):
             return
@@ -277,7 +277,7 @@ async def test_suspects_one_after_another_do_not_starve_other_work(
     assert turns == SUSPECT_PATIENCE // timedelta(seconds=50)
 
 
-async def test_in_a_family_a_suspect_that_waits_hides_nobody(
+async def test_in_a_family_a_suspect_that_waits_hides_no_other(
     parts: Parts, store: Store, clock: FakeClock
 ) -> None:
     parent = await parts.create(goal="parent")
@@ -407,9 +407,7 @@ async def test_progress_starts_the_count_anew(lives: Lives) -> None:
 @pytest.mark.parametrize(
     "reason", [ResumeReason.EXPLICIT_RESTART, ResumeReason.CONFIG_RELOAD, ResumeReason.SIGNAL]
 )
-async def test_restarts_that_somebody_else_wanted_are_never_counted(
-    parts: Parts, reason: ResumeReason
-) -> None:
+async def test_restarts_that_another_run_wanted_are_never_counted(parts: Parts, reason: ResumeReason) -> None:
     await parts.create()
 
     for number in range(1, 11):

@@ -17,7 +17,7 @@ from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.program.definitions import TaskDefinition, by_name
-from holdfast.engine.program.restart_requests import CANNOT_RESTART, RestartAsk, calling
+from holdfast.engine.program.restart_requests import CANNOT_RESTART, WantedRestart, calling
 from holdfast.engine.worker.drain import Drain
 from holdfast.engine.worker.worker import Worker
 from holdfast.store import Store, Write
@@ -25,7 +25,7 @@ from holdfast.store.journal import SaveStep
 from holdfast.testing import FakeClock, WrappingStore
 from tests.conftest import Ledger
 from tests.engine.workers import (
-    Stage,
+    GateAndNotes,
     WatchedStore,
     carrying,
     note_step,
@@ -38,45 +38,40 @@ from tests.engine.workers import (
 T = TypeVar("T")
 
 
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
-
-
-async def drain(store: Store, clock: FakeClock, stage: Stage, task: TaskDefinition[[], Any]) -> str:
+async def drain(store: Store, clock: FakeClock, gate: GateAndNotes, task: TaskDefinition[[], Any]) -> str:
     """The id of a task whose process was told to stop in its midst, and let it come to its next call."""
     async with carrying(store, clock, task, step_patience=10.0) as process:
         handle = await process.holdfast.start(task())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         process.worker.stop()
-        stage.open.set()
+        gate.open.set()
     return handle.id
 
 
 async def test_a_drain_pauses_at_the_next_call_and_the_next_process_goes_on(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    waiting = waiting_task(stage)
-    drained = await drain(store, clock, stage, waiting)
+    waiting = waiting_task(gate)
+    drained = await drain(store, clock, gate, waiting)
     paused = await runs_of(store, drained)
     async with carrying(store, clock, waiting) as process:
         result = await soon(process.holdfast.handle(drained).result())
 
     assert (paused, result) == ([RunStatus.PAUSED_FOR_RESTART], "after")
-    assert Counter(stage.notes) == {"before": 1, "after": 1}
+    assert Counter(gate.notes) == {"before": 1, "after": 1}
 
 
 async def test_a_drain_that_cannot_save_is_taken_back_and_the_work_goes_on(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     watched = WatchedStore(store)
-    waiting = waiting_task(stage)
+    waiting = waiting_task(gate)
     async with carrying(watched, clock, waiting, step_patience=10.0) as process:
         handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         watched.is_away = True
         process.worker.stop(may_go_on=True)
-        stage.open.set()
+        gate.open.set()
 
         problem = await soon(process.worker.until_decided())
 
@@ -85,7 +80,7 @@ async def test_a_drain_that_cannot_save_is_taken_back_and_the_work_goes_on(
         watched.is_away = False
         assert await soon(handle.result()) == "after"
         (run,) = await process.runs(handle.id)
-        assert (run.idle_attempts, stage.count("before")) == (0, 1)
+        assert (run.idle_attempts, gate.count("before")) == (0, 1)
         # What was in the way is gone, and so is the refusal.
         process.worker.stop(may_go_on=True)
         assert await soon(process.worker.until_decided()) is None
@@ -93,24 +88,24 @@ async def test_a_drain_that_cannot_save_is_taken_back_and_the_work_goes_on(
 
 @pytest.mark.slow
 async def test_what_was_paused_before_a_drain_was_taken_back_is_resumed_here(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     quick, slow = asyncio.Event(), asyncio.Event()
 
     async def wait(name: str) -> str:
-        stage.notes.append(name)
+        gate.notes.append(name)
         await (quick if name == "quick" else slow).wait()
         return name
 
     @hf.task(name="one")
     async def one(run: hf.Run, name: str) -> str:
         await run.step(wait, name)
-        return await run.step(note_step(stage), f"{name} ended")
+        return await run.step(note_step(gate), f"{name} ended")
 
     watched = WatchedStore(store)
     async with carrying(watched, clock, one, step_patience=10.0) as process:
         first, other = [await process.holdfast.start(one(name)) for name in ("quick", "slow")]
-        await until(lambda: len(stage.notes) == 2)
+        await until(lambda: len(gate.notes) == 2)
         process.worker.stop(may_go_on=True)
         quick.set()
         await until(lambda: not process.worker._in_flight.left_over and len(process.worker._in_flight) == 1)
@@ -121,12 +116,12 @@ async def test_what_was_paused_before_a_drain_was_taken_back_is_resumed_here(
 
         assert [await soon(one.result()) for one in (first, other)] == ["quick ended", "slow ended"]
     # The result of the slow step could not be saved, so it was done again.
-    assert Counter(stage.notes) == {"quick": 1, "slow": 2, "quick ended": 1, "slow ended": 1}
+    assert Counter(gate.notes) == {"quick": 1, "slow": 2, "quick ended": 1, "slow ended": 1}
 
 
-def upgrading(stage: Stage) -> hf.TaskDefinition[[], str]:
+def upgrading(gate: GateAndNotes) -> hf.TaskDefinition[[], str]:
     """Asks for a restart, and says which answer it got."""
-    note = note_step(stage)
+    note = note_step(gate)
 
     @hf.task(name="upgrade")
     async def upgrade(run: hf.Run) -> str:
@@ -140,9 +135,9 @@ def upgrading(stage: Stage) -> hf.TaskDefinition[[], str]:
 
 
 async def test_a_run_that_asked_for_a_restart_is_paused_by_the_drain_and_goes_on_in_the_next_process(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    upgrade, waiting = upgrading(stage), waiting_task(stage)
+    upgrade, waiting = upgrading(gate), waiting_task(gate)
     asked: list[str] = []
 
     # It waits no longer for the run that asks than for one that has stopped.
@@ -151,9 +146,9 @@ async def test_a_run_that_asked_for_a_restart_is_paused_by_the_drain_and_goes_on
         handle = await process.holdfast.start(upgrade())
         await until(lambda: asked == ["a new driver"])
         other = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         process.worker.stop()
-        stage.open.set()
+        gate.open.set()
         await soon(process.worker.has_ended.wait())
     checkpoints = await store.read(lambda tx: tx.checkpoints.page())
     saved = {one.task_id: one.reason for one in checkpoints}
@@ -169,9 +164,9 @@ async def test_a_run_that_asked_for_a_restart_is_paused_by_the_drain_and_goes_on
 
 
 async def test_a_run_in_a_process_that_cannot_restart_is_refused_at_once(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    upgrade = upgrading(stage)
+    upgrade = upgrading(gate)
     async with carrying(store, clock, upgrade) as process:
         handle = await process.holdfast.start(upgrade())
 
@@ -187,9 +182,9 @@ async def test_a_run_in_a_process_that_cannot_restart_is_refused_at_once(
     ],
 )
 async def test_a_function_that_restarts_may_refuse(
-    store: Store, clock: FakeClock, stage: Stage, error: Exception, why: str, is_async: bool
+    store: Store, clock: FakeClock, gate: GateAndNotes, error: Exception, why: str, is_async: bool
 ) -> None:
-    upgrade = upgrading(stage)
+    upgrade = upgrading(gate)
 
     def refuse(_why: str) -> None:
         raise error
@@ -205,13 +200,13 @@ async def test_a_function_that_restarts_may_refuse(
 
 
 async def test_a_drain_that_could_not_save_a_run_refuses_the_restart_to_the_run_that_asked_for_it(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    upgrade = upgrading(stage)
+    upgrade = upgrading(gate)
     decided: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     asked: list[str] = []
 
-    async def decide(one: RestartAsk) -> str:
+    async def decide(one: WantedRestart) -> str:
         asked.append(one.key)
         return await asyncio.shield(decided)
 
@@ -229,13 +224,13 @@ async def test_a_drain_that_could_not_save_a_run_refuses_the_restart_to_the_run_
         decided.set_result(str(problem))
 
         assert await soon(handle.result()) == str(problem)
-    assert stage.notes == [str(problem)]
+    assert gate.notes == [str(problem)]
 
 
 async def test_a_run_that_waits_for_its_restart_can_be_cancelled(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    upgrade, asked = upgrading(stage), list[str]()
+    upgrade, asked = upgrading(gate), list[str]()
     async with carrying(store, clock, upgrade, on_restart=calling(asked.append), grace=1000.0) as process:
         handle = await process.holdfast.start(upgrade())
         await until(lambda: len(asked) == 1)
@@ -246,11 +241,11 @@ async def test_a_run_that_waits_for_its_restart_can_be_cancelled(
             await soon(handle.result())
 
 
-async def test_resumes_that_are_held_back_wait_until_somebody_lets_them_go_on(
-    store: Store, clock: FakeClock, stage: Stage
+async def test_resumes_that_are_held_back_wait_until_an_operator_lets_them_go_on(
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    waiting = waiting_task(stage)
-    drained = await drain(store, clock, stage, waiting)
+    waiting = waiting_task(gate)
+    drained = await drain(store, clock, gate, waiting)
     life = await Life.begin(store, clock, locks=None)
     other = Worker(store, clock, life, by_name([waiting]))
     other.hold_resumes("it crashed five times")
@@ -262,14 +257,14 @@ async def test_resumes_that_are_held_back_wait_until_somebody_lets_them_go_on(
     await life.end()
 
 
-async def test_a_drain_waits_for_an_effect_in_flight_so_nobody_is_asked_about_it(
-    store: Store, clock: FakeClock, stage: Stage
+async def test_a_drain_waits_for_an_effect_in_flight_so_no_person_is_asked_about_it(
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     @hf.opaque
     async def pay() -> str:
-        stage.notes.append("pay")
-        stage.entered.set()
-        await stage.open.wait()
+        gate.notes.append("pay")
+        gate.entered.set()
+        await gate.open.wait()
         return "paid"
 
     @hf.task
@@ -278,15 +273,15 @@ async def test_a_drain_waits_for_an_effect_in_flight_so_nobody_is_asked_about_it
 
     async with carrying(store, clock, shop, step_patience=0.0) as process:
         handle = await process.holdfast.start(shop())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         process.worker.stop()
-        asyncio.get_running_loop().call_later(0.2, stage.open.set)
+        asyncio.get_running_loop().call_later(0.2, gate.open.set)
     async with carrying(store, clock, shop) as process:
         result = await soon(process.holdfast.handle(handle.id).result())
         reviews = await process.holdfast.reviews()
 
     assert (result, reviews) == ("paid", [])
-    assert stage.count("pay") == 1
+    assert gate.count("pay") == 1
 
 
 class Listening(logging.Handler):
@@ -304,18 +299,18 @@ class Listening(logging.Handler):
 
 
 async def test_a_long_drain_says_what_it_waits_for(
-    store: Store, clock: FakeClock, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, in_step, is_open = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     @hf.opaque
     async def pay() -> None:
-        stage.entered.set()
-        await stage.open.wait()
+        gate.entered.set()
+        await gate.open.wait()
 
     async def think() -> None:
         in_step.set()
-        await stage.open.wait()
+        await gate.open.wait()
 
     def grind() -> None:
         loop.call_soon_threadsafe(in_thread.set)
@@ -328,7 +323,7 @@ async def test_a_long_drain_says_what_it_waits_for(
         await run.step({"pay": pay, "think": think, "grind": grind}[what])
 
     def open_all() -> None:
-        stage.open.set()
+        gate.open.set()
         is_open.set()
 
     monkeypatch.setattr("holdfast.engine.worker.drain._SAY_EVERY_S", 0.0)
@@ -338,7 +333,7 @@ async def test_a_long_drain_says_what_it_waits_for(
         async with carrying(store, clock, does) as process:
             whats = ("think", "grind", "pay", "think")
             handles = [await process.holdfast.start(does(what)) for what in whats]
-            for begun in (stage.entered, in_step, in_thread):
+            for begun in (gate.entered, in_step, in_thread):
                 await soon(begun.wait())
             process.worker.stop()
     finally:
@@ -352,14 +347,14 @@ async def test_a_long_drain_says_what_it_waits_for(
     assert first.endswith(", and 1 more")
 
 
-def grinding_task(stage: Stage) -> hf.TaskDefinition[[], str]:
+def grinding_task(gate: GateAndNotes) -> hf.TaskDefinition[[], str]:
     """Does one step, in a thread, which waits for its door."""
     loop = asyncio.get_running_loop()
 
     def grind() -> str:
-        loop.call_soon_threadsafe(stage.entered.set)
-        stage.thread_open.wait()
-        stage.notes.append("ground")
+        loop.call_soon_threadsafe(gate.entered.set)
+        gate.thread_open.wait()
+        gate.notes.append("ground")
         return "flour"
 
     @hf.task
@@ -369,21 +364,23 @@ def grinding_task(stage: Stage) -> hf.TaskDefinition[[], str]:
     return mill
 
 
-async def test_a_drain_waits_for_a_function_in_a_thread(store: Store, clock: FakeClock, stage: Stage) -> None:
-    mill = grinding_task(stage)
+async def test_a_drain_waits_for_a_function_in_a_thread(
+    store: Store, clock: FakeClock, gate: GateAndNotes
+) -> None:
+    mill = grinding_task(gate)
     async with carrying(store, clock, mill, step_patience=0.0) as process:
         handle = await process.holdfast.start(mill())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         process.worker.stop()
-        asyncio.get_running_loop().call_later(0.2, stage.thread_open.set)
+        asyncio.get_running_loop().call_later(0.2, gate.thread_open.set)
     async with carrying(store, clock, mill) as process:
         assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
 
-    assert stage.count("ground") == 1
+    assert gate.count("ground") == 1
 
 
 async def test_a_drain_waits_until_what_a_thread_gave_is_saved(
-    store: Store, clock: FakeClock, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     has_looked = asyncio.Event()
     looks = 0
@@ -404,139 +401,145 @@ async def test_a_drain_waits_until_what_a_thread_gave_is_saved(
             return await self.inner.write(write)
 
     monkeypatch.setattr(Drain, "_time_left", look)
-    mill = grinding_task(stage)
+    mill = grinding_task(gate)
     async with carrying(Slow(store), clock, mill, step_patience=0.0) as process:
         handle = await process.holdfast.start(mill())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         process.worker.stop()
-        stage.thread_open.set()
+        gate.thread_open.set()
     async with carrying(store, clock, mill) as process:
         assert await soon(process.holdfast.handle(handle.id).result()) == "flour"
 
-    assert (has_looked.is_set(), stage.count("ground")) == (True, 1)
+    assert (has_looked.is_set(), gate.count("ground")) == (True, 1)
 
 
 async def test_at_the_deadline_the_checkpoint_is_saved_before_the_program_is_interrupted(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     seen: list[tuple[list[RunStatus], str]] = []
 
     @hf.task
     async def careful(run: hf.Run) -> None:
-        await run.step(note_step(stage), "before")
+        await run.step(note_step(gate), "before")
         try:
-            stage.entered.set()
+            gate.entered.set()
             await asyncio.sleep(3600)
         finally:
             statuses = [one.status for one in store.read_now(lambda tx: tx.runs.of_task(run.task_id))]
             try:
-                await run.step(note_step(stage), "late")
+                await run.step(note_step(gate), "late")
             except hf.Stopping as stopping:
                 seen.append((statuses, stopping.reason))
 
     async with carrying(store, clock, careful, step_patience=0.0) as process:
         await process.holdfast.start(careful())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
 
     assert seen == [([RunStatus.PAUSED_FOR_RESTART], "draining")]
-    assert stage.notes == ["before"]
+    assert gate.notes == ["before"]
 
 
 async def test_a_program_that_swallows_every_interrupt_cannot_write_any_more(
-    store: Store, clock: FakeClock, stage: Stage, quick_force: None
+    store: Store, clock: FakeClock, gate: GateAndNotes, quick_force: None
 ) -> None:
     late: list[type[BaseException]] = []
 
     @hf.task
     async def stubborn(run: hf.Run) -> str:
-        await run.step(note_step(stage), "before")
-        while not stage.open.is_set():
-            stage.entered.set()
+        await run.step(note_step(gate), "before")
+        while not gate.open.is_set():
+            gate.entered.set()
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
                 try:
-                    await run.step(hf.step(note_step(stage), id="late"), "late")
+                    await run.step(hf.step(note_step(gate), id="late"), "late")
                 except BaseException as error:  # noqa: BLE001
                     late.append(type(error))
         return "escaped"
 
     async with carrying(store, clock, stubborn, step_patience=0.0, grace=0.1) as process:
         handle = await process.holdfast.start(stubborn())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
     statuses = await runs_of(store, handle.id)
 
     assert statuses == [RunStatus.PAUSED_FOR_RESTART]
     assert set(late) == {hf.Stopping}
-    assert stage.notes == ["before"]
+    assert gate.notes == ["before"]
 
 
-async def test_a_short_sleep_does_not_hold_up_a_drain(ledger: Ledger, store: Store, stage: Stage) -> None:
+async def test_a_short_sleep_does_not_hold_up_a_drain(
+    ledger: Ledger, store: Store, gate: GateAndNotes
+) -> None:
     @hf.task
     async def nap(run: hf.Run) -> None:
-        stage.entered.set()
+        gate.entered.set()
         await run.sleep("29s")
 
     # A real clock: one that stands still has no time to pass.
     async with carrying(store, SystemClock(), nap, step_patience=3600.0, drain_timeout=3600.0) as process:
         handle = await process.holdfast.start(nap())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         process.worker.stop()
         await soon(process.worker.has_ended.wait())
 
     assert await runs_of(store, handle.id) == [RunStatus.PAUSED_FOR_RESTART]
 
 
-def tidying_task(stage: Stage, clean: Callable[[hf.Run], Awaitable[object]]) -> hf.TaskDefinition[[], None]:
+def tidying_task(
+    gate: GateAndNotes, clean: Callable[[hf.Run], Awaitable[object]]
+) -> hf.TaskDefinition[[], None]:
     """Waits for the door, and cleans up when it may not go on."""
 
     @hf.task(name="tidying")
     async def tidying(run: hf.Run) -> None:
         try:
-            stage.entered.set()
-            await stage.open.wait()
-            await run.step(note_step(stage), "work")
+            gate.entered.set()
+            await gate.open.wait()
+            await run.step(note_step(gate), "work")
         finally:
             async with run.cleanup():
                 await clean(run)
-                stage.notes.append("clean")
+                gate.notes.append("clean")
 
     return tidying
 
 
 async def test_cleanup_is_allowed_while_a_run_is_stopping(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    task = tidying_task(stage, lambda run: run.step(hf.step(note_step(stage), id="tidy"), "tidied"))
+    task = tidying_task(gate, lambda run: run.step(hf.step(note_step(gate), id="tidy"), "tidied"))
     async with carrying(store, clock, task, step_patience=10.0) as process:
         await process.holdfast.start(task())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         process.worker.stop()
-        stage.open.set()
+        gate.open.set()
 
-    assert stage.notes == ["tidied", "clean"]
+    assert gate.notes == ["tidied", "clean"]
 
 
-async def test_a_sleep_while_cleaning_up_lasts_and_keeps_nobody_else(
-    store: Store, clock: FakeClock, stage: Stage
+async def test_a_sleep_while_cleaning_up_lasts_and_keeps_no_other(
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    task = tidying_task(stage, lambda run: run.sleep("3s"))
+    task = tidying_task(gate, lambda run: run.sleep("3s"))
     async with carrying(store, clock, task, step_patience=10.0) as process:
         await process.holdfast.start(task())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         began_at = clock.now()
         process.worker.stop()
-        stage.open.set()
-        await until(lambda: stage.notes == ["clean"])
+        gate.open.set()
+        await until(lambda: gate.notes == ["clean"])
 
     assert clock.now() - began_at >= timedelta(seconds=3)
 
 
-async def test_somebody_in_a_hurry_waits_for_nothing(store: Store, clock: FakeClock, stage: Stage) -> None:
-    waiting = waiting_task(stage)
+async def test_a_stop_in_a_hurry_waits_for_nothing(
+    store: Store, clock: FakeClock, gate: GateAndNotes
+) -> None:
+    waiting = waiting_task(gate)
     async with carrying(store, clock, waiting, step_patience=3600.0, drain_timeout=3600.0) as process:
         handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         process.worker.stop()
         process.worker.hurry()
         await soon(process.worker.has_ended.wait())

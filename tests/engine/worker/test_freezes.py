@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
@@ -26,6 +25,7 @@ from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, Where
 from tests.engine.stage import LEASE, Stage
 from tests.engine.tables import execute
 from tests.engine.workers import carrying, soon, until
+from tests.engine.world import World
 
 TIMEOUT = timedelta(minutes=10)
 
@@ -33,29 +33,6 @@ Freeze = Callable[[], Awaitable[object]]
 
 
 LEASE_NS = LEASE // timedelta(microseconds=1) * 1000
-
-
-class World:
-    """The outside: what was really done there."""
-
-    def __init__(self) -> None:
-        self.sent: Counter[str] = Counter()
-        self.dies = False
-
-    def send(self, text: str) -> str:
-        if self.dies:
-            self.dies = False
-            raise Crashed
-        self.sent[text] += 1
-        return f"sent {text}"
-
-    def verify(self, text: str) -> hf.Happened | hf.DidNotHappen:
-        return hf.Happened(f"found {text}") if self.sent[text] else hf.DidNotHappen()
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 @pytest.fixture
@@ -255,7 +232,7 @@ async def test_a_call_with_the_same_key_is_not_repeated_after_the_lease(
     stage: Stage, world: World, steady: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = sending(world, hf.keyed("24h"))
-    world.dies = True
+    world.dies = "before"
     await stage.open(task)
     handle = await stage.start(task())
     await stage.settle()
@@ -292,7 +269,7 @@ async def test_a_compensation_is_not_begun_after_the_lease(stage: Stage, world: 
             stage.clock.advance(seconds=LEASE.total_seconds())
         return str(await run.step(send, "hello"))
 
-    world.dies = True
+    world.dies = "before"
     await stage.open(sends)
     await stage.start(sends())
     await stage.settle()
@@ -467,7 +444,7 @@ async def test_a_process_whose_thread_still_does_an_effect_is_not_noted_as_ended
 
 @pytest.fixture
 def elsewhere(stage: Stage) -> Callable[[], None]:
-    """From now on nobody here can prove by a lock that the boots so far are dead."""
+    """From now on no process here can prove by a lock that the boots so far are dead."""
 
     def move() -> None:
         execute(stage.store, "UPDATE boots SET host = 'elsewhere/-' WHERE ended_at IS NULL")
@@ -480,7 +457,7 @@ async def waiting_for_holder(
 ) -> Handle[Any]:
     """An effect was begun by the stage, which may be alive; the other one waits until it has surely ended."""
     task = sending(world, hf.verifiable(world.verify), timeout="1h")
-    world.dies = True
+    world.dies = "before"
     await stage.open(task)
     handle = await stage.start(task())
     life = stage._life
@@ -534,7 +511,7 @@ async def test_an_end_that_was_noted_between_the_look_and_the_wait_is_not_missed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task = sending(world, hf.verifiable(world.verify), timeout="1h")
-    world.dies = True
+    world.dies = "before"
     await stage.open(task)
     handle = await stage.start(task())
     life = stage._life
@@ -558,7 +535,7 @@ async def test_an_end_that_was_noted_between_the_look_and_the_wait_is_not_missed
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-async def test_a_holder_that_dies_while_its_end_is_noted_leaves_nobody_waiting(
+async def test_a_holder_that_dies_while_its_end_is_noted_leaves_no_caller_waiting(
     stage: Stage, other: Stage, world: World, elsewhere: Callable[[], None], where: Where
 ) -> None:
     handle = await waiting_for_holder(stage, other, world, elsewhere)
@@ -583,7 +560,7 @@ async def test_a_holder_that_dies_while_its_end_is_noted_leaves_nobody_waiting(
     assert world.sent == {"hello": 1}
 
 
-async def test_an_end_wakes_nobody_who_waits_for_something_else(
+async def test_an_end_wakes_no_caller_that_waits_for_something_else(
     stage: Stage, other: Stage, world: World
 ) -> None:
     @hf.task
@@ -601,11 +578,11 @@ async def test_an_end_wakes_nobody_who_waits_for_something_else(
     assert await handle.status() is TaskStatus.WAITING
 
 
-async def test_a_boot_that_nobody_knows_is_waited_for_like_one_that_may_be_alive(
+async def test_a_boot_that_is_unknown_is_waited_for_like_one_that_may_be_alive(
     stage: Stage, other: Stage, world: World, elsewhere: Callable[[], None]
 ) -> None:
     task = sending(world, hf.verifiable(world.verify), timeout="1h")
-    world.dies = True
+    world.dies = "before"
     await stage.open(task)
     await other.open(task)
     started_at = stage.clock.now()

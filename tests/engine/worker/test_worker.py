@@ -27,7 +27,7 @@ from tests.conftest import Ledger
 from tests.engine.parts import Parts
 from tests.engine.recovery.test_damage import flip
 from tests.engine.workers import (
-    Stage,
+    GateAndNotes,
     WatchedStore,
     carrying,
     note_step,
@@ -39,11 +39,6 @@ from tests.engine.workers import (
 )
 
 T = TypeVar("T")
-
-
-@pytest.fixture
-def stage() -> Stage:
-    return Stage()
 
 
 # --- taking
@@ -86,7 +81,7 @@ async def test_an_idle_process_only_looks(
 async def test_a_hint_that_comes_between_looking_and_waiting_is_not_lost(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody asks again for an hour, so only the hint can tell."""
+    """The worker does not ask again for an hour, so only the hint can tell."""
     monkeypatch.setattr(worker_module, "ASK_EVERY_S", 3600.0)
     watched = WatchedStore(store)
 
@@ -137,7 +132,7 @@ async def test_a_task_that_was_asked_for_later_begins_when_its_time_has_come(
 
 
 async def test_no_more_runs_are_carried_at_once_than_there_is_room_for(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     inside: list[int] = [0]
     most: list[int] = [0]
@@ -146,7 +141,7 @@ async def test_no_more_runs_are_carried_at_once_than_there_is_room_for(
     async def crowd(run: hf.Run) -> None:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
-        await run.step(note_step(stage), "in")
+        await run.step(note_step(gate), "in")
         await asyncio.sleep(0)
         inside[0] -= 1
 
@@ -159,7 +154,7 @@ async def test_no_more_runs_are_carried_at_once_than_there_is_room_for(
 
 
 async def test_a_suspect_is_carried_alone_and_then_the_others_go_on(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     carrying_now: set[str] = set()
     seen: dict[str, set[str]] = {}
@@ -181,9 +176,9 @@ async def test_a_suspect_is_carried_alone_and_then_the_others_go_on(
 
 
 async def test_a_busy_process_goes_on_with_other_work_and_carries_the_suspect_at_last(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    waiting = waiting_task(stage)
+    waiting = waiting_task(gate)
 
     @hf.task
     async def greet(run: hf.Run) -> str:
@@ -191,7 +186,7 @@ async def test_a_busy_process_goes_on_with_other_work_and_carries_the_suspect_at
 
     async with carrying(store, clock, waiting, greet) as process:
         await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         suspect = stored_run(
             store, is_alone=True, due_at=clock.now(), task={"name": "greet", "arguments": b"{}"}
         )
@@ -202,7 +197,7 @@ async def test_a_busy_process_goes_on_with_other_work_and_carries_the_suspect_at
         clock.advance(seconds=(SUSPECT_PATIENCE + SUSPECT_ROOM).total_seconds())
         assert await soon((await process.holdfast.start(greet())).result()) == "hello"
         assert await soon(process.holdfast.handle(suspect.task_id).result()) == "hello"
-        stage.open.set()
+        gate.open.set()
 
 
 async def test_a_process_records_the_attempts_of_its_tasks_for_those_that_do_not_know_them(
@@ -222,7 +217,7 @@ async def test_a_process_records_the_attempts_of_its_tasks_for_those_that_do_not
     assert found == [100, None, None]
 
 
-async def test_a_name_that_nobody_knows_waits_and_says_so_once(
+async def test_an_unknown_name_waits_and_says_so_once(
     store: Store, clock: FakeClock, parts: Parts, caplog: pytest.LogCaptureFixture
 ) -> None:
     @hf.task
@@ -243,16 +238,16 @@ async def test_a_name_that_nobody_knows_waits_and_says_so_once(
 
 
 async def test_a_damaged_row_fails_its_own_task_and_no_other(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    waiting = waiting_task(stage)
+    waiting = waiting_task(gate)
     async with carrying(store, clock, waiting, step_patience=0.0) as process:
         damaged, good = await process.holdfast.start_many([waiting(), waiting()])
         both = [damaged.id, good.id]
         await until(lambda: len(store.read_now(lambda tx: tx.journal.steps_of(both))) == 2)
     flip(store, "steps", "result", f"task_id = '{damaged.id}'")
 
-    stage.open.set()
+    gate.open.set()
     async with carrying(store, clock, waiting) as process:
         assert await soon(process.holdfast.handle(good.id).result()) == "after"
         with pytest.raises(hf.TaskFailed) as failed:
@@ -260,11 +255,11 @@ async def test_a_damaged_row_fails_its_own_task_and_no_other(
 
     assert failed.value.failure is not None
     assert failed.value.failure.kind == "row_damaged"
-    assert stage.count("before") == 2
+    assert gate.count("before") == 2
 
 
-async def test_what_nobody_foresaw_in_one_run_ends_no_other(
-    store: Store, clock: FakeClock, stage: Stage, monkeypatch: pytest.MonkeyPatch
+async def test_what_was_not_foreseen_in_one_run_ends_no_other(
+    store: Store, clock: FakeClock, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carry = Execution.carry
 
@@ -278,33 +273,33 @@ async def test_what_nobody_foresaw_in_one_run_ends_no_other(
     @hf.task
     async def cursed(run: hf.Run) -> None: ...
 
-    waiting = waiting_task(stage)
+    waiting = waiting_task(gate)
     async with carrying(store, clock, waiting, cursed) as process:
         good = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         bad = await process.holdfast.start(cursed())
-        # It became a crash, which is bounded by attempts; and nobody else has noticed.
+        # It became a crash, which is bounded by attempts; and no other run has noticed.
         await until_run(store, bad.id, RunStatus.PAUSED_FOR_RESTART, RunStatus.RESUMING, RunStatus.RESUMED)
-        stage.open.set()
+        gate.open.set()
 
         assert await soon(good.result()) == "after"
 
 
 async def test_a_program_that_calls_sys_exit_does_not_end_the_process(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     @hf.task(attempts=1)
     async def leaver(run: hf.Run) -> None:
         raise SystemExit(3)
 
-    waiting = waiting_task(stage)
+    waiting = waiting_task(gate)
     async with carrying(store, clock, waiting, leaver) as process:
         good = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         bad = await process.holdfast.start(leaver())
         with pytest.raises(hf.TaskFailed, match="SystemExit: 3"):
             await soon(bad.result())
-        stage.open.set()
+        gate.open.set()
 
         assert await soon(good.result()) == "after"
 
@@ -396,15 +391,15 @@ async def test_a_task_that_fails_for_good_is_one_warning_with_its_id(
 
 
 async def test_a_database_that_is_away_for_a_while_costs_no_attempt(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     watched = WatchedStore(store)
-    waiting = waiting_task(stage)
+    waiting = waiting_task(gate)
     async with carrying(watched, clock, waiting) as process:
         handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         watched.is_away = True
-        stage.open.set()
+        gate.open.set()
         # The step cannot be saved, so the program is given up here; the claim is not.
         await until(lambda: not process.worker.claims_in_flight() or not process.worker._in_flight.carried)
         watched.is_away = False
@@ -412,24 +407,24 @@ async def test_a_database_that_is_away_for_a_while_costs_no_attempt(
         assert await soon(handle.result()) == "after"
         (run,) = await process.runs(handle.id)
     assert run.idle_attempts == 0
-    assert stage.count("before") == 1
+    assert gate.count("before") == 1
 
 
 # --- cancel
 
 
 async def test_a_cancel_is_told_at_once_and_not_with_the_next_heartbeat(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     @hf.task
     async def loop(run: hf.Run) -> None:
         async for turn in run.turns():
-            stage.entered.set()
+            gate.entered.set()
             await turn.step(asyncio.sleep, 0.001)
 
     async with carrying(store, clock, loop, lease=3600.0) as process:
         handle = await process.holdfast.start(loop())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         await handle.cancel("enough")
         with pytest.raises(hf.TaskFailed) as failed:
             await soon(handle.result())
@@ -438,19 +433,19 @@ async def test_a_cancel_is_told_at_once_and_not_with_the_next_heartbeat(
 
 
 async def test_a_cancel_from_another_process_is_seen_with_the_next_look(
-    ledger: Ledger, store: Store, clock: FakeClock, stage: Stage
+    ledger: Ledger, store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     other = store if isinstance(store, WatchedStore) or getattr(store, "path", "") is None else ledger.open()
 
     @hf.task
     async def loop(run: hf.Run) -> None:
         async for turn in run.turns():
-            stage.entered.set()
+            gate.entered.set()
             await turn.step(asyncio.sleep, 0.001)
 
     async with carrying(store, clock, loop, lease=3600.0) as process:
         handle = await process.holdfast.start(loop())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         async with carrying(other, clock) as outsider:
             await outsider.holdfast.cancel(handle.id)
         with pytest.raises(hf.TaskFailed):
@@ -458,59 +453,59 @@ async def test_a_cancel_from_another_process_is_seen_with_the_next_look(
 
 
 async def test_a_program_that_waits_for_something_else_is_interrupted_after_the_grace(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
     @hf.task
     async def deaf(run: hf.Run) -> None:
-        stage.entered.set()
+        gate.entered.set()
         try:
             await asyncio.sleep(3600)
         finally:
-            stage.notes.append("unwound")
+            gate.notes.append("unwound")
 
     async with carrying(store, clock, deaf, grace=0.05) as process:
         handle = await process.holdfast.start(deaf())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         await handle.cancel()
         with pytest.raises(hf.TaskFailed):
             await soon(handle.result())
 
-    assert stage.notes == ["unwound"]
+    assert gate.notes == ["unwound"]
 
 
 async def test_a_program_that_swallows_its_cancel_does_not_escape_it(
-    store: Store, clock: FakeClock, stage: Stage, quick_force: None
+    store: Store, clock: FakeClock, gate: GateAndNotes, quick_force: None
 ) -> None:
     @hf.task
     async def stubborn(run: hf.Run) -> str:
-        while not stage.open.is_set():
-            stage.entered.set()
+        while not gate.open.is_set():
+            gate.entered.set()
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
-                stage.notes.append("swallowed")
+                gate.notes.append("swallowed")
         return "escaped"
 
     async with carrying(store, clock, stubborn, grace=0.05) as process:
         handle = await process.holdfast.start(stubborn())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         await handle.cancel("enough")
         with pytest.raises(hf.TaskFailed) as failed:
             await soon(handle.result())
 
     assert failed.value.status == "cancelled"
-    assert stage.notes
+    assert gate.notes
     assert await runs_of(store, handle.id) == [RunStatus.CANCELLED]
 
 
 async def test_a_function_in_a_thread_does_not_keep_its_task_from_being_cancelled(
-    store: Store, clock: FakeClock, stage: Stage, quick_force: None
+    store: Store, clock: FakeClock, gate: GateAndNotes, quick_force: None
 ) -> None:
     loop = asyncio.get_running_loop()
 
     def grind() -> None:
-        loop.call_soon_threadsafe(stage.entered.set)
-        stage.thread_open.wait()
+        loop.call_soon_threadsafe(gate.entered.set)
+        gate.thread_open.wait()
 
     @hf.task
     async def mill(run: hf.Run) -> None:
@@ -518,21 +513,23 @@ async def test_a_function_in_a_thread_does_not_keep_its_task_from_being_cancelle
 
     async with carrying(store, clock, mill, grace=0.05) as process:
         handle = await process.holdfast.start(mill())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         await handle.cancel("enough")
         with pytest.raises(hf.TaskFailed):
             await soon(handle.result())
-        stage.thread_open.set()
+        gate.thread_open.set()
 
     assert await runs_of(store, handle.id) == [RunStatus.CANCELLED]
 
 
-async def test_a_cancel_does_not_cut_an_effect_short(store: Store, clock: FakeClock, stage: Stage) -> None:
+async def test_a_cancel_does_not_cut_an_effect_short(
+    store: Store, clock: FakeClock, gate: GateAndNotes
+) -> None:
     @hf.opaque
     async def pay() -> str:
-        stage.entered.set()
-        await stage.open.wait()
-        stage.notes.append("paid")
+        gate.entered.set()
+        await gate.open.wait()
+        gate.notes.append("paid")
         return "paid"
 
     @hf.task
@@ -541,27 +538,27 @@ async def test_a_cancel_does_not_cut_an_effect_short(store: Store, clock: FakeCl
 
     async with carrying(store, clock, shop, grace=0.01) as process:
         handle = await process.holdfast.start(shop())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         await handle.cancel()
-        asyncio.get_running_loop().call_later(0.2, stage.open.set)
+        asyncio.get_running_loop().call_later(0.2, gate.open.set)
         with pytest.raises(hf.TaskFailed):
             await soon(handle.result())
         reviews = await process.holdfast.reviews()
 
-    assert (stage.notes, reviews) == (["paid"], [])
+    assert (gate.notes, reviews) == (["paid"], [])
 
 
 async def test_an_effect_that_never_ends_is_reviewed_when_its_task_is_cancelled_without_it(
-    store: Store, clock: FakeClock, stage: Stage, quick_force: None
+    store: Store, clock: FakeClock, gate: GateAndNotes, quick_force: None
 ) -> None:
     @hf.opaque
     async def pay() -> None:
-        while not stage.open.is_set():
-            stage.entered.set()
+        while not gate.open.is_set():
+            gate.entered.set()
             try:
                 await asyncio.sleep(3600)
             except asyncio.CancelledError:
-                stage.notes.append("swallowed")
+                gate.notes.append("swallowed")
 
     @hf.task
     async def shop(run: hf.Run) -> None:
@@ -569,12 +566,12 @@ async def test_an_effect_that_never_ends_is_reviewed_when_its_task_is_cancelled_
 
     async with carrying(store, clock, shop, grace=0.01, drain_timeout=0.05) as process:
         handle = await process.holdfast.start(shop())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         await handle.cancel()
         with pytest.raises(hf.TaskFailed):
             await soon(handle.result())
         (review,) = await process.holdfast.reviews()
-        stage.open.set()  # or the loop of this test would wait for it, too
+        gate.open.set()  # or the loop of this test would wait for it, too
 
     assert review.task_id == handle.id
 
@@ -615,22 +612,22 @@ async def test_two_carriers_on_one_ledger_carry_every_run_once(ledger: Ledger, c
 
 
 async def test_a_program_whose_claim_was_taken_while_it_was_frozen_is_stopped_and_carried_elsewhere(
-    store: Store, clock: FakeClock, stage: Stage, others: Parts, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: FakeClock, gate: GateAndNotes, others: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def freeze(_service: object) -> None: ...
 
     renew = Heartbeat.run_once
     monkeypatch.setattr(Heartbeat, "run_once", freeze)
     monkeypatch.setattr(Reaper, "run_once", freeze)
-    waiting = waiting_task(stage)
+    waiting = waiting_task(gate)
     async with carrying(store, clock, waiting) as process:
         handle = await process.holdfast.start(waiting())
-        await soon(stage.entered.wait())
+        await soon(gate.entered.wait())
         clock.advance(minutes=2)
         rescued = await others.rescuer.rescue_lapsed()
         await others.resumer.resume_all()
         await renew(process.worker._heartbeat)
-        stage.open.set()
+        gate.open.set()
 
         assert rescued.checkpointed == 1
         assert await soon(handle.result()) == "after"
@@ -638,13 +635,13 @@ async def test_a_program_whose_claim_was_taken_while_it_was_frozen_is_stopped_an
             RunStatus.RESUMED,
             RunStatus.SUCCEEDED,
         ]
-    assert Counter(stage.notes) == {"before": 1, "after": 1}
+    assert Counter(gate.notes) == {"before": 1, "after": 1}
 
 
 async def test_a_process_that_is_there_for_one_task_carries_it_with_its_children_and_nothing_else(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    waiting, note = waiting_task(stage), note_step(stage)
+    waiting, note = waiting_task(gate), note_step(gate)
 
     @hf.task
     async def child(run: hf.Run) -> str:
@@ -659,7 +656,7 @@ async def test_a_process_that_is_there_for_one_task_carries_it_with_its_children
         ids = [one.id for one in paused]
         # A step whose function has returned but whose result is not saved yet would run once more.
         await until(lambda: len(store.read_now(lambda tx: tx.journal.steps_of(ids))) == 2)
-    stage.open.set()
+    gate.open.set()
     family = Family()
     async with carrying(store, clock, waiting, parent, child, family=family) as process:
         other = await process.holdfast.start(parent())
@@ -673,17 +670,17 @@ async def test_a_process_that_is_there_for_one_task_carries_it_with_its_children
         left = [await process.holdfast.handle(one.id).status() for one in (other, paused[1])]
 
     assert left == [TaskStatus.QUEUED, TaskStatus.PAUSED]
-    assert Counter(stage.notes) == {"before": 2, "child": 1, "after": 1}
+    assert Counter(gate.notes) == {"before": 2, "child": 1, "after": 1}
 
 
 async def test_a_process_that_is_there_for_a_suspect_carries_it_alone(
-    store: Store, clock: FakeClock, stage: Stage
+    store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:
-    stage.open.set()
+    gate.open.set()
     suspect = stored_run(store, task={"name": "waiting", "arguments": b"{}"}, is_alone=True)
     other = stored_run(store, task={"name": "waiting", "arguments": b"{}"}, is_alone=True, priority=1)
     family = Family()
-    async with carrying(store, clock, waiting_task(stage), family=family) as process:
+    async with carrying(store, clock, waiting_task(gate), family=family) as process:
         family.choose(suspect.task_id)
 
         assert await soon(process.holdfast.handle(suspect.task_id).result()) == "after"
@@ -696,7 +693,7 @@ async def test_a_process_that_is_there_for_a_suspect_carries_it_alone(
 async def test_a_run_whose_lease_lapses_again_and_again_is_told_once_and_tried_less_and_less_often(
     store: Store,
     clock: FakeClock,
-    stage: Stage,
+    gate: GateAndNotes,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -704,20 +701,20 @@ async def test_a_run_whose_lease_lapses_again_and_again_is_told_once_and_tried_l
 
     @hf.tool(effect=hf.opaque)
     async def send() -> str:
-        stage.notes.append("sent")
+        gate.notes.append("sent")
         return "sent"
 
     @hf.task(name="late")
     async def late(run: hf.Run) -> str:
-        stage.notes.append("begun")
-        if stage.count("begun") <= 4:
-            clock.advance(seconds=31)  # nobody has renewed its lease meanwhile
+        gate.notes.append("begun")
+        if gate.count("begun") <= 4:
+            clock.advance(seconds=31)  # its lease was not renewed meanwhile
         return await run.step(send)
 
     def is_put_off(times: int) -> bool:
         (run,) = store.read_now(lambda tx: tx.runs.of_task(handle.id))
         is_later = run.status is RunStatus.QUEUED and run.queue is Queue.LATER
-        return is_later and stage.count("begun") == times
+        return is_later and gate.count("begun") == times
 
     async with carrying(store, clock, late) as process:
         handle = await process.holdfast.start(late())
@@ -729,13 +726,13 @@ async def test_a_run_whose_lease_lapses_again_and_again_is_told_once_and_tried_l
 
         assert await soon(handle.result()) == "sent"
 
-    assert stage.count("sent") == 1
+    assert gate.count("sent") == 1
     (told,) = [one.getMessage() for one in caplog.records if "lapsed" in one.getMessage()]
     assert told.startswith(f"{run.id} was released before an effect, because the lease had lapsed")
 
 
 async def test_many_runs_whose_leases_lapse_together_are_told_in_one_line(
-    store: Store, clock: FakeClock, stage: Stage, caplog: pytest.LogCaptureFixture
+    store: Store, clock: FakeClock, gate: GateAndNotes, caplog: pytest.LogCaptureFixture
 ) -> None:
     @hf.tool(effect=hf.opaque)
     async def send() -> str:
@@ -743,15 +740,15 @@ async def test_many_runs_whose_leases_lapse_together_are_told_in_one_line(
 
     @hf.task(name="late")
     async def late(run: hf.Run) -> str:
-        stage.notes.append("begun")
-        await stage.open.wait()
+        gate.notes.append("begun")
+        await gate.open.wait()
         return await run.step(send)
 
     async with carrying(store, clock, late) as process:
         handles = [await process.holdfast.start(late()) for _ in range(5)]
-        await until(lambda: stage.count("begun") == 5)
+        await until(lambda: gate.count("begun") == 5)
         clock.advance(seconds=31)
-        stage.open.set()
+        gate.open.set()
 
         assert [await soon(one.result()) for one in handles] == ["sent"] * 5
 

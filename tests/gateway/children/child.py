@@ -23,7 +23,7 @@ ALIVE_EVERY_S = 0.05
 LEDGER_AWAY = 69
 
 
-class Life:
+class ChildLife:
     def __init__(self, directory: Path, way: str, supervised: dict[str, Any]) -> None:
         self.directory = directory
         self.way = way
@@ -183,7 +183,7 @@ def main() -> None:
         lives.seek(0)
         number = len(lives.readlines())
         lives.write(json.dumps({**supervised, "pid": os.getpid()}) + "\n")
-    Life(directory, ways[min(number, len(ways) - 1)], supervised).live()
+    ChildLife(directory, ways[min(number, len(ways) - 1)], supervised).live()
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ from holdfast.gateway.crashes import SupervisorTimeouts
 from holdfast.gateway.sockets import listen
 from holdfast.gateway.supervisor import Supervisor, SupervisorSettings, become_gateway
 
-log = logging.getLogger("stage")
+log = logging.getLogger("supervise")
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-class Staged(Supervisor):
+class AnnouncingSupervisor(Supervisor):
     """Says where it listens as soon as it hears signals; its children may never serve."""
 
     urls: list[str]
@@ -55,7 +55,7 @@ def main() -> int:
     if order.get("is_alone"):
         print(json.dumps({"urls": sockets.urls}), flush=True)
         become_gateway(sockets, order["command"], os.environ)
-    supervisor = Staged(
+    supervisor = AnnouncingSupervisor(
         sockets,
         order["command"],
         environ=os.environ,

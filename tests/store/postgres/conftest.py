@@ -44,7 +44,7 @@ def store(open_store: Callable[..., PostgresStore]) -> PostgresStore:
 
 @pytest.fixture
 def rival(url: str, store: Store) -> Iterator[Rival]:
-    """Somebody else in the same ledger, whose transactions stay open until the test ends them."""
+    """Another session in the same ledger, whose transactions stay open until the test ends them."""
     with psycopg.connect(url, options="-c search_path=holdfast") as connection:
         yield connection
 

@@ -37,7 +37,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def until_blocked(url: str, *, count: int = 1) -> None:
-    """Until so many transactions wait for a lock that somebody else holds."""
+    """Until so many transactions wait for a lock that another session holds."""
     waiting: LiteralString = (
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE wait_event_type = 'Lock' AND datname = current_database()"

@@ -36,7 +36,7 @@ from tests.builders import (
     write,
 )
 from tests.store.postgres.sessions import SOON_S, Rival, creation_of, steps_of, until_blocked
-from tests.store.programs import send
+from tests.store.program_records import send
 
 pytestmark = pytest.mark.slow
 
@@ -241,7 +241,9 @@ def test_claimants_on_several_connections_never_get_the_same_run(
     assert set(taken) == wanted
 
 
-def test_a_run_that_somebody_is_changing_is_skipped_by_claimants(store: PostgresStore, rival: Rival) -> None:
+def test_a_run_that_another_session_is_changing_is_skipped_by_claimants(
+    store: PostgresStore, rival: Rival
+) -> None:
     busy, free = stored_run(store), stored_run(store)
     rival.execute("SELECT 1 FROM runs WHERE id = %s FOR UPDATE", (busy.id,))
 
@@ -324,7 +326,7 @@ def test_a_write_that_hides_an_error_of_the_database_is_not_acknowledged(store: 
     assert store.read_now(lambda tx: tx.events.counts("task")) == {}
 
 
-def test_a_lock_that_somebody_holds_does_not_stop_the_event_loop(
+def test_a_lock_that_another_session_holds_does_not_stop_the_event_loop(
     store: PostgresStore, rival: Rival, url: str
 ) -> None:
     run, claim = running_run(store)

@@ -57,7 +57,7 @@ class Cutter:
         self._cut = (message, False)
 
     def cut_after(self, message: bytes) -> None:
-        """The server will have answered, and nobody will hear it."""
+        """The server will have answered, and no client will hear it."""
         self._cut = (message, True)
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ def test_a_step_whose_answer_was_lost_is_saved_once(
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_whoever_asks_about_a_commit_waits_until_the_server_is_done_with_it(
+def test_a_caller_that_asks_about_a_commit_waits_until_the_server_is_done_with_it(
     store: PostgresStore, url: str, rival: Rival, threads: ThreadPoolExecutor, commits: bool
 ) -> None:
     change(url, "INSERT INTO commit_receipts VALUES ('lost', 6, 1)")

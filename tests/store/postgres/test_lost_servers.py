@@ -16,7 +16,8 @@ from holdfast.core.errors import StoreUnavailable
 from holdfast.core.events import Event, EventKind
 from holdfast.store import Store, Tx, write_groups
 from holdfast.store.journal import saving_step
-from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres import PostgresStore, migrate_database
+from holdfast.store.postgres_connection import PostgresConnection
 from holdfast.store.sealing import CLOSED
 from holdfast.testing import FakeClock
 from tests.builders import START, a_run, a_step, a_task, put, running_run, unique
@@ -117,7 +118,7 @@ def test_while_the_server_is_gone_callers_are_told_so_and_later_all_goes_on(
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
             store.read_now(lambda tx: tx.runs.get(run.id))
         with pytest.raises(StoreUnavailable, match="cannot be reached"):
-            emit(store, "nobody hears this")
+            emit(store, "no listener hears this")
         assert store.verify()[0].startswith("PostgreSQL: it cannot be reached")
 
         server.start_again()
@@ -161,3 +162,26 @@ def test_connections_that_an_administrator_ended_are_made_again(store: PostgresS
 
     assert found.id == run.id
     assert subjects(feed(store)) == ["alive"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_process_whose_connection_ends_while_it_sets_the_ledger_up_tries_once_more(
+    url: str, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """The server does this to a process that was frozen in that transaction."""
+    ended: list[None] = []
+
+    def end_then_migrate(link: PostgresConnection, *, may_upgrade: bool) -> object:
+        if len(ended) < times:
+            ended.append(None)
+            link.ask("SELECT pg_terminate_backend(pg_backend_pid())")
+        return migrate_database(link, may_upgrade=may_upgrade)
+
+    monkeypatch.setattr("holdfast.store.postgres.migrate_database", end_then_migrate)
+
+    if times == 1:
+        with contextlib.closing(PostgresStore(url, clock=FakeClock())) as store:
+            assert store.read_now(lambda tx: tx.tasks.page(statuses=(), owner=None, limit=1)) == []
+    else:
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            PostgresStore(url, clock=FakeClock())

@@ -59,7 +59,7 @@ BY_INDEX = {
 
 
 def test_plans_made_while_the_ledger_was_young_are_good_for_an_old_one(store: PostgresStore) -> None:
-    """Plans are kept until somebody analyzes the table: until then they must not read all there is."""
+    """Plans are kept until the server analyzes the table: until then they must not read all there is."""
     stored_run(store, RunStatus.RUNNING)
     stored_checkpoint(store)
     queries = load_queries("postgres")

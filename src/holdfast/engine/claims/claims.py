@@ -10,13 +10,14 @@ import msgspec
 
 from holdfast.core.claim import DEFAULT_LEASE, Claim
 from holdfast.core.clock import Clock
-from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, RowDamaged
+from holdfast.core.errors import BadInput, ClaimLost, IllegalMove, RowDamaged, StoreUnavailable
 from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, check_id, new_token
 from holdfast.core.payload import check_code_name, check_name, check_number
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
+from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.engine.clocks.steady import steady_of
 from holdfast.engine.ledger.inputs import check_claim, check_claims, check_moment
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, cancel_idle_run, fail_damaged, opened
@@ -25,6 +26,8 @@ from holdfast.store import Store, Tx, Write
 MAX_BATCH = 1000
 _MICROSECOND = timedelta(microseconds=1)
 _LOOK_AT_MARK_NS = 1_000_000_000
+# The name of the check for lost commits, in the log of troubles.
+_MARK = "whether the ledger has lost commits could not be read, so no runs were taken"
 # How long a suspect waits for an idle process before busy ones make room for it.
 SUSPECT_PATIENCE = timedelta(minutes=5)
 # How long busy processes then take no other runs. After that, the suspect runs beside others.
@@ -87,6 +90,7 @@ class Claims:
         lease: timedelta = DEFAULT_LEASE,
         retention: timedelta = DEFAULT_RETENTION,
         family: Family | None = None,
+        troubles: TroubleLog | None = None,
     ) -> None:
         if lease <= timedelta(0):
             raise BadInput("lease", "a lease needs a length")
@@ -102,13 +106,21 @@ class Claims:
         self._has_lost = False
         self._retention = retention
         self._family = family
+        self._troubles = TroubleLog() if troubles is None else troubles
         # Since when this process has taken only suspects, one after another.
         self._alone_since: datetime | None = None
 
     async def take(self, limit: int = 1) -> list[ClaimedRun]:
-        """Claim the most urgent ready runs, at most `limit`. Each claim holds until its lease lapses."""
+        """Claim the most urgent ready runs, at most `limit`. Each claim holds until its lease lapses.
+
+        Claims nothing while it cannot be read whether the ledger has lost commits; the next call reads again.
+        """
         check_number("limit", limit, low=1, high=MAX_BATCH)
-        is_held = await self._is_held()
+        try:
+            is_held = await self._is_held()
+        except StoreUnavailable as error:
+            self._troubles.met(_MARK, error)
+            return []
         return await self._store.write(self._taking(limit, token=new_token(), is_held=is_held))
 
     def _taking(self, limit: int, *, token: str, is_held: bool = False) -> Write[list[ClaimedRun]]:
@@ -225,6 +237,7 @@ class Claims:
         if self._steady() >= self._look_at_mark_ns:
             self._has_lost = await asyncio.to_thread(self._store.held_why) is not None
             self._look_at_mark_ns = self._steady() + _LOOK_AT_MARK_NS
+            self._troubles.worked(_MARK)
         return self._has_lost
 
     def _pick_new(self, tx: Tx, limit: int, token: str, now: datetime) -> list[RunRecord]:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holdfast.core.clock import Clock
 from holdfast.core.durations import Duration, parse_span
 from holdfast.core.effect import Decision
 from holdfast.core.errors import BadInput, TaskFailed
 from holdfast.core.events import Event
-from holdfast.core.ids import check_id, new_token
+from holdfast.core.ids import BootId, check_id, new_token
 from holdfast.core.program_records import Question
-from holdfast.core.task import DEFAULT_PRIORITY, Origin, Task
+from holdfast.core.task import DEFAULT_PRIORITY, NotifyPolicy, Origin, RuntimeName, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.claims import unknown_names
 from holdfast.engine.client.end_watcher import EndWatcher
 from holdfast.engine.client.waiting_notes import WaitingNotes
 from holdfast.engine.conversation.questions import answering
 from holdfast.engine.journal.codec import codec_of
+from holdfast.engine.ledger.inputs import check_choice
 from holdfast.engine.ledger.ledger import CancelOutcome, Ledger, NewTask, opened
 from holdfast.engine.program.definitions import Call, TaskDefinition, checked_call
 from holdfast.engine.program.effect_reviews import resolving
@@ -29,6 +32,9 @@ from holdfast.engine.program.waits import sending
 from holdfast.engine.recovery.operator_retry import Retried, retrying_task
 from holdfast.store import Store
 from holdfast.store.events import START
+
+if TYPE_CHECKING:
+    from holdfast.engine.client.detached import DetachedTask
 
 T = TypeVar("T")
 
@@ -116,8 +122,10 @@ class Holdfast:
         tasks: Mapping[str, TaskDefinition[..., Any]],
         *,
         owner: str = "system",
+        boot_id: BootId | None = None,
     ) -> None:
         self.store = store
+        self._boot_id = boot_id
         self.endings = EndWatcher(store, WaitingNotes(tasks))
         self._clock = clock
         self._tasks = tasks
@@ -134,11 +142,19 @@ class Holdfast:
         owner: str | None = None,
         due_at: datetime | None = None,
         origin: Origin | None = None,
+        notify: NotifyPolicy | str = NotifyPolicy.DONE_ONLY,
     ) -> Handle[T]:
         """Create the task; it is durable when this returns. The same key again returns the first task, even
-        an ended one."""
+        an ended one. If it has an origin, `notify` says which updates go there."""
         (handle,) = await self.start_many(
-            [call], keys=[key], goal=goal, priority=priority, owner=owner, due_at=due_at, origin=origin
+            [call],
+            keys=[key],
+            goal=goal,
+            priority=priority,
+            owner=owner,
+            due_at=due_at,
+            origin=origin,
+            notify=notify,
         )
         return handle
 
@@ -152,6 +168,7 @@ class Holdfast:
         owner: str | None = None,
         due_at: datetime | None = None,
         origin: Origin | None = None,
+        notify: NotifyPolicy | str = NotifyPolicy.DONE_ONLY,
     ) -> list[Handle[T]]:
         """Create all tasks in one commit, or none."""
         keys = [None] * len(calls) if keys is None else keys
@@ -166,11 +183,55 @@ class Holdfast:
                 priority=priority,
                 due_at=due_at,
                 origin=origin,
+                notify=check_choice("notify", notify, NotifyPolicy),
             )
             for call, key in zip(calls, keys, strict=True)
         ]
         tasks = await self._ledger.create_many(new)
         return [Handle(self, task.id, call.definition) for task, call in zip(tasks, calls, strict=True)]
+
+    def detached(
+        self,
+        name: str,
+        *,
+        runtime: RuntimeName | str = RuntimeName.CLI,
+        goal: str | None = None,
+        owner: str | None = None,
+        best_effort: bool = False,
+        beat_every: Duration = 30,
+        **facts: Any,
+    ) -> AbstractAsyncContextManager[DetachedTask]:
+        """Record work that this block of code executes itself: `async with holdfast.detached("render") as
+        task: await task.progress("frame 1")`.
+
+        At the end of the block the task has succeeded, with `task.result`. If the block raises, the task has
+        failed, and the exception is raised. If the process dies, the task is lost: Holdfast cannot resume
+        code that it does not execute. If the task is cancelled, so is the block, and TaskFailed is raised.
+
+        With `best_effort` the block never waits for the ledger and never fails because of it; reports that
+        the ledger did not get are counted in `task.dropped`, and recorded when it answers again. `facts` are
+        the other fields of `NewRecord`, such as `session_key`, `parent_task_id` or `key`.
+        """
+        from holdfast.engine.client.detached import DetachedTask, recorded_while_open
+        from holdfast.engine.producers.producers import Producers
+        from holdfast.engine.producers.writes import NewRecord
+
+        every_s = parse_span("beat_every", beat_every).total_seconds()
+        new = NewRecord(
+            name=name,
+            goal=goal or name,
+            runtime=runtime,
+            owner=self._owner if owner is None else owner,
+            **{"beat_timeout_s": max(1, math.ceil(every_s * 10))} | facts,
+        )
+        task = DetachedTask(
+            Producers(self.store, self._clock),
+            self._clock,
+            new,
+            holder=self._boot_id,
+            is_best_effort=best_effort,
+        )
+        return recorded_while_open(task, beat_every_s=every_s)
 
     def handle(self, task_id: str) -> Handle[Any]:
         """The handle of a task that was started before."""

@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from datetime import datetime
+from typing import TypeAlias
 
 import msgspec
 
 from holdfast.core.audit import Actor, AuditEntry, AuditOutcome, Door
-from holdfast.core.delivery import Delivery, DeliveryText
 from holdfast.core.errors import BadInput, KeyConflict, KeyLost, NotFound, Refused, RowDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import MessageId, SessionId, TaskId, new_audit_id, new_message_id
 from holdfast.core.message import (
     CONSOLE_CHANNEL,
-    CRON_CHANNEL,
+    HASHED_ID,
+    SYSTEM_MARK,
     Message,
     Role,
     clean_message,
-    delivery_id,
+    command_answer_id,
     notice_id,
     reply_id,
 )
 from holdfast.core.payload import MAX_NAME_CHARS, encode_payload
 from holdfast.core.program_records import Question
-from holdfast.core.redaction import REDACT_OFF_LOOP_BYTES, redact_json, redact_text
+from holdfast.core.redaction import redact_json, redact_text
 from holdfast.core.schedule import Firing
 from holdfast.core.session import Session, agent_of
 from holdfast.core.task import Failure, Origin, Task
 from holdfast.core.transitions import FiringStatus, MessageStatus, TaskStatus
 from holdfast.engine.conversation.questions import answering, choice_in
+from holdfast.engine.ledger.entries import (
+    OWN_CHANNELS,
+    SYSTEM_CHANNEL,
+    append,
+    is_spoken,
+    leave_loop_with,
+    owe,
+)
 from holdfast.engine.ledger.inputs import check_choice
 from holdfast.store import Tx
 
-# The channel of messages that the gateway itself writes.
-SYSTEM_CHANNEL = "system"
-# Channels without a person at the other end.
-OWN_CHANNELS = frozenset({CRON_CHANNEL, SYSTEM_CHANNEL})
+# The ids, on the gateway's own channel, of its answers to chat commands. An agent hears neither these nor
+# the commands; after the second kind, its history begins anew.
+_COMMAND_ID = "command:"
+_NEW_ID = "new:"
 
 # How many descendants of a session's task are searched for an open question.
 _MOST_ASKING = 50
@@ -59,6 +69,20 @@ class Posted(msgspec.Struct, frozen=True, kw_only=True):
 
     message: Message
     is_duplicate: bool
+
+
+class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gateway itself answers to a chat command."""
+
+    text: str
+    # True if the sender may not use commands here: then nothing was done.
+    is_refused: bool = False
+    # Whether the history that an agent gets begins anew after this answer.
+    starts_anew: bool = False
+
+
+# Carries out the message if it is a chat command, in the write that posts it; None if it is none.
+Commands: TypeAlias = Callable[[Tx, Session, Message], CommandAnswer | None]
 
 
 # --- posting
@@ -104,16 +128,19 @@ def _checked_id(value: object) -> str:
             "message id", f"1 to {MAX_NAME_CHARS} printable ASCII characters are needed; give it another id"
         )
     if redact_text(value) != value:
-        return f"sha256:{hashlib.sha256(value.encode()).hexdigest()}"
+        return f"{HASHED_ID}{hashlib.sha256(value.encode()).hexdigest()}"
     return value
 
 
-def post(tx: Tx, message: Message, *, parent_key: str | None = None) -> Posted:
+def post(
+    tx: Tx, message: Message, *, parent_key: str | None = None, commands: Commands | None = None
+) -> Posted:
     """Append the message to the transcript and queue it, unless it is only noted. Idempotent.
 
+    A chat command is not queued: it is carried out and answered here, also while the agent is busy.
     Raises KeyConflict if the channel used the same id for another message.
     """
-    _leave_loop_with(tx, message.body)
+    leave_loop_with(tx, message.body)
     now = message.created_at
     session = tx.sessions.hold(message.session_key)
     if session is None:
@@ -132,16 +159,42 @@ def post(tx: Tx, message: Message, *, parent_key: str | None = None) -> Posted:
     before = tx.messages.find(message)
     if before is not None:
         return _found(before, message)
+    if commands is not None and is_spoken(message):
+        held = tx.sessions.of_key(message.session_key) if session is None else session
+        done = commands(tx, held, message)
+        if done is not None:
+            return _answer_command(tx, message, done)
     question = None if session is None else _question_to(tx, session, message)
     answered = None if question is None else _meant(question, message)
     if session is not None and question is not None and answered is not None:
-        answering(question.id, answered, by=_name_of(message), now=now)(tx)
-        tx.audit.add(_answer_entry(message, question, now))
+        answering(question.id, answered, by=name_of(message), now=now)(tx)
+        tx.audit.add(audit_entry(message, "questions.answer", question.id, now))
         message = msgspec.structs.replace(message, status=MessageStatus.NOTED, task_id=session.task_id)
-    posted = _append(tx, message)
+    posted = append(tx, message)
     if question is not None and answered is None:
         _tell_choices(tx, question, posted)
     tx.hint("sessions")
+    return Posted(message=posted, is_duplicate=False)
+
+
+def _answer_command(tx: Tx, message: Message, done: CommandAnswer) -> Posted:
+    """Append the command and its answer, and owe the answer: with the effect of the command in one write."""
+    posted = append(
+        tx, msgspec.structs.replace(message, status=MessageStatus.ANSWERED), is_from_stranger=done.is_refused
+    )
+    said = new_message(
+        message.session_key,
+        f"{SYSTEM_MARK} {done.text}",
+        None,
+        channel_message_id=f"{_NEW_ID if done.starts_anew else _COMMAND_ID}{message.id}",
+        role=Role.SYSTEM,
+        is_noted=True,
+        now=message.created_at,
+    )
+    said = msgspec.structs.replace(said, id=command_answer_id(message.id), reply_to=message.id)
+    placed = append(tx, said)
+    if message.origin is not None:
+        owe(tx, placed, message.origin, key=f"command:{message.id}")
     return Posted(message=posted, is_duplicate=False)
 
 
@@ -152,46 +205,6 @@ def _found(before: Message, message: Message) -> Posted:
     if not (is_same and is_same_text):
         raise KeyConflict(message.channel_message_id or message.id, before.id)
     return Posted(message=before, is_duplicate=before.id != message.id)
-
-
-def _leave_loop_with(tx: Tx, body: bytes) -> None:
-    """Leave the event loop for a long text: searching it for secrets would block the loop."""
-    if len(body) > REDACT_OFF_LOOP_BYTES:
-        tx.sealing.leave_loop()
-
-
-def _append(tx: Tx, message: Message) -> Message:
-    """Append at the next position. The caller has locked the session."""
-    _leave_loop_with(tx, message.body)
-    now = message.created_at
-    session = tx.sessions.append(
-        message.session_key,
-        is_queued=message.status is MessageStatus.QUEUED,
-        origin=message.origin if _is_spoken(message) else None,
-        now=now,
-    )
-    placed = msgspec.structs.replace(message, position=session.last_position)
-    kept = tx.messages.create(placed)
-    if kept.id != placed.id:
-        # Another session got a message with the same id at the same time.
-        raise KeyConflict(message.channel_message_id or message.id, kept.id)
-    tx.emit(
-        EventKind.MESSAGE_POSTED,
-        placed.id,
-        at=now,
-        task_id=placed.task_id,
-        session_key=placed.session_key,
-        position=placed.position,
-        role=placed.role.value,
-        channel=placed.channel,
-        reply_to=placed.reply_to,
-    )
-    return placed
-
-
-def _is_spoken(message: Message) -> bool:
-    """Whether a person wrote the message, not a schedule or the gateway."""
-    return message.role is Role.USER and message.channel not in OWN_CHANNELS
 
 
 # --- questions
@@ -241,10 +254,10 @@ def tell_refused_restart(tx: Tx, session_key: str, task: Task, why: str, *, key:
 def _question_to(tx: Tx, session: Session, message: Message) -> Question | None:
     """The open question of the session's task to the author of this message; None if there is none, or if it
     is for another person."""
-    if session.task_id is None or not _is_spoken(message):
+    if session.task_id is None or not is_spoken(message):
         return None
     question = _open_question(tx, session.task_id)
-    return question if question is not None and _was_asked(tx, session, message) else None
+    return question if question is not None and is_partner(tx, session, message) else None
 
 
 def _meant(question: Question, message: Message) -> str | None:
@@ -281,9 +294,9 @@ def _open_question(tx: Tx, task_id: str) -> Question | None:
     return None
 
 
-def _was_asked(tx: Tx, session: Session, message: Message) -> bool:
-    """Whether the message is from the person whose message is being answered. An operator may answer instead,
-    at the console."""
+def is_partner(tx: Tx, session: Session, message: Message) -> bool:
+    """Whether the message is from the person whose message is being answered, or, if none is, from the person
+    who spoke last. An operator may speak instead, at the console."""
     asked = None if session.task_id is None else tx.messages.taken_by(session.task_id)
     wanted = session.origin if asked is None or asked.channel in OWN_CHANNELS else asked.origin
     one = message.origin
@@ -292,18 +305,18 @@ def _was_asked(tx: Tx, session: Session, message: Message) -> bool:
     return (one.channel, one.account_id, one.peer) == (wanted.channel, wanted.account_id, wanted.peer)
 
 
-def _name_of(message: Message) -> str:
+def name_of(message: Message) -> str:
     peer = None if message.origin is None else message.origin.peer
     return message.channel if peer is None else f"{message.channel}:{peer}"[:MAX_NAME_CHARS]
 
 
-def _answer_entry(message: Message, question: Question, now: datetime) -> AuditEntry:
-    """The audit entry of an answer. Its id derives from the message's id, so that the write may run again."""
+def audit_entry(message: Message, action: str, subject: str, now: datetime) -> AuditEntry:
+    """The audit entry of what a message did. The message gives it its id, so the write may run again."""
     origin = message.origin
     actor = Actor(
-        who=_name_of(message), door=Door.CHANNEL, address=None if origin is None else origin.account_id
+        who=name_of(message), door=Door.CHANNEL, address=None if origin is None else origin.account_id
     )
-    entry = actor.entry("questions.answer", AuditOutcome.DONE, now=now, subject=question.id)
+    entry = actor.entry(action, AuditOutcome.DONE, now=now, subject=subject)
     chance = hashlib.blake2b(message.id.encode(), digest_size=6).digest()
     return msgspec.structs.replace(entry, id=new_audit_id(now, chance))
 
@@ -335,7 +348,7 @@ def _tell(
         reply_to = asked.id
     # The session's own task, even if a child asks: the session's task answers in the end.
     answers_id = session.task_id or TaskId(task_id)
-    placed = _append(tx, msgspec.structs.replace(said, task_id=answers_id, reply_to=reply_to))
+    placed = append(tx, msgspec.structs.replace(said, task_id=answers_id, reply_to=reply_to))
     origin = session.origin if asked is None or asked.channel in OWN_CHANNELS else asked.origin
     if origin is not None:
         owe(tx, placed, origin, key=key)
@@ -365,7 +378,27 @@ def hear(
     asked = tx.messages.get(message_id).checked()
     _check_answers(tx, asked, session_key, task_id)
     before = tx.messages.heard(session_key, until=until, limit=limit + 1)
-    return asked, [one for one in before if one.id != message_id][-limit:]
+    return asked, [one for one in _since_new(before, asked) if one.id != message_id][-limit:]
+
+
+def _since_new(before: list[Message], asked: Message) -> list[Message]:
+    """The messages after the last `/new` before this one, without chat commands and their answers."""
+    news = [
+        place for place, one in enumerate(before) if _is_own(one, _NEW_ID) and one.position < asked.position
+    ]
+    kept = before[news[-1] + 1 :] if news else before
+    return [
+        one for one in kept if not (_is_own(one, _COMMAND_ID) or _is_own(one, _NEW_ID) or _is_command(one))
+    ]
+
+
+def _is_own(message: Message, prefix: str) -> bool:
+    return message.channel == SYSTEM_CHANNEL and (message.channel_message_id or "").startswith(prefix)
+
+
+def _is_command(message: Message) -> bool:
+    """Whether the gateway answered the message itself: then no task took it."""
+    return message.status is MessageStatus.ANSWERED and message.task_id is None
 
 
 def reply(
@@ -474,31 +507,7 @@ def _say(
         task_id=TaskId(task_id),
         updated_at=now,
     )
-    placed = _append(tx, said)
+    placed = append(tx, said)
     if origin is not None:
         owe(tx, placed, origin, key=f"{'reply' if role is Role.AGENT else 'failure'}:{task_id}")
     return placed
-
-
-def owe(tx: Tx, message: Message, origin: Origin, *, key: str) -> Delivery:
-    """Create a delivery of the message to an origin, once for each key."""
-    letter = DeliveryText(
-        text=message.text,
-        session_key=message.session_key,
-        message_id=message.id,
-        reply_to=message.reply_to,
-    )
-    delivery = tx.deliveries.create(
-        Delivery(
-            id=delivery_id(message.id),
-            task_id=message.task_id or TaskId(""),
-            idempotency_key=key,
-            origin=origin,
-            message=msgspec.json.encode(letter),
-            created_at=message.created_at,
-            due_at=message.created_at,
-            updated_at=message.created_at,
-        )
-    )
-    tx.hint("deliveries")
-    return delivery

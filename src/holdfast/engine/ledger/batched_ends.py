@@ -17,6 +17,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, tell_family
+from holdfast.engine.ledger.updates import tell_requester
 from holdfast.store import Store, Tx, Write
 
 # The largest batch in one write.
@@ -41,7 +42,12 @@ class NotAll(Exception):
 
 
 class BatchedEnds:
-    """Collects the runs that end in one pass of the event loop, and ends them in one write."""
+    """Collects the runs that end in one pass of the event loop, and ends them in one write.
+
+    Why: 1,000 runs of 10 steps (`bench.programs.crowd`, on a file system in memory) take 0.93 of the CPU time
+    that they take if each run ends by its own write. Their rates on the disk of a busy machine,
+    `python -m bench --quick --only "SQLite: 1,000 runs of 10"`, vary by more than that.
+    """
 
     def __init__(self, store: Store, clock: Clock, *, is_crowded: Callable[[], bool]) -> None:
         self._store = store
@@ -127,6 +133,8 @@ def ending(
             tx.emit(EventKind.RUN_ENDED, one.claim.run_id, at=now, task_id=task.id, status=run_status)
             tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=task_status)
             tell_family(tx, task, now=now)
+            if task.origin is not None:
+                tell_requester(tx, task, TaskStatus.SUCCEEDED, now=now, result=one.result)
 
     return end_all
 

@@ -34,6 +34,7 @@ from holdfast.core.task import (
 )
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.ledger.inputs import check_choice, check_claim, check_moment
+from holdfast.engine.ledger.updates import tell_requester
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
 from holdfast.store.tasks import LAST, KeyedRequest
@@ -77,7 +78,7 @@ class AlreadyEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """No worker ran the task, so it has ended."""
+    """No worker ran the task, so it has ended. Of work that others execute, the record has ended."""
 
     task: Task
 
@@ -323,15 +324,29 @@ def cancelling(
         if tx.tasks.request_cancel(task_id, reason, now=now):
             tx.emit(EventKind.TASK_CANCEL_REQUESTED, task_id, at=now, task_id=task_id, reason=reason)
         run = tx.runs.live_of_task(task_id)
+        failure = Failure(kind="cancelled", message=reason)
+        if run is not None and run.status is RunStatus.RUNNING and run.queue is Queue.PRODUCER:
+            end_recorded_run(tx, run, RunStatus.CANCELLED, failure, now=now, retention=retention)
+            return Cancelled(task=tx.tasks.look(task_id))
         if run is not None and run.status is RunStatus.RUNNING:
             tx.hint("cancels")
             return CancelRequested(task=tx.tasks.look(task_id))
-        failure = Failure(kind="cancelled", message=reason)
         if run is not None and not cancel_idle_run(tx, run, failure, now=now, retention=retention):
             return CancelRequested(task=tx.tasks.look(task_id))
         return Cancelled(task=tx.tasks.look(task_id))
 
     return cancel
+
+
+def end_recorded_run(
+    tx: Tx, run: RunRecord, status: RunStatus, failure: Failure, *, now: datetime, retention: timedelta
+) -> bool:
+    """End the record of work that others execute, which no worker would do. False if it has ended before."""
+    if tx.runs.end(run.id, run.fence, status, failure=failure, now=now) is None:
+        return False
+    end_task(tx, run, RunOutcome(status=status, failure=failure), now=now, retention=retention)
+    tx.recorded.note_end(run.task_id, summary=failure.message, outcome=None, now=now)
+    return True
 
 
 def cancel_idle_run(tx: Tx, run: RunRecord, failure: Failure, *, now: datetime, retention: timedelta) -> bool:
@@ -342,6 +357,8 @@ def cancel_idle_run(tx: Tx, run: RunRecord, failure: Failure, *, now: datetime, 
     if checkpoint is not None and tx.checkpoints.set_failed(checkpoint, failure, now=now):
         tx.emit(EventKind.CHECKPOINT_FAILED, checkpoint.id, at=now, task_id=run.task_id, why=failure.kind)
     end_task(tx, run, RunOutcome(status=RunStatus.CANCELLED, failure=failure), now=now, retention=retention)
+    if run.queue is Queue.PRODUCER:
+        tx.recorded.note_end(run.task_id, summary=failure.message, outcome=None, now=now)
     return True
 
 
@@ -372,6 +389,8 @@ def end_task(
         _cancel_children(tx, task, now=now, retention=retention)
         doubt_effects(tx, task.id, now=now)
     tell_family(tx, task, now=now)
+    if task.origin is not None:
+        tell_requester(tx, task, to, now=now, result=outcome.result, failure=outcome.failure)
 
 
 def tell_family(tx: Tx, task: Task, *, now: datetime) -> None:

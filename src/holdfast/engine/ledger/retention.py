@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 import msgspec
@@ -80,9 +81,26 @@ def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int =
     """The write that deletes one batch."""
 
     def prune(tx: Tx) -> Forgotten:
-        ended = tx.tasks.to_prune(now=now, limit=limit)
-        if ended:
-            ids = [task_id for task_id, _, _ in ended]
+        pruned = pruning_tasks(now=now, limit=limit)(tx)
+        tx.tasks.forget_keys(now=now)
+        tx.boots.forget_ended(older_than=now - BOOTS_KEPT)
+        tx.audit.prune(older_than=now - AUDIT_KEPT, limit=limit)
+        events = tx.events.prune(older_than=now - events_kept, limit=limit * 20)
+        return Forgotten(tasks=len(pruned), events=events)
+
+    return prune
+
+
+def pruning_tasks(
+    *, now: datetime, limit: int = BATCH, only: Collection[str] | None = None
+) -> Write[list[str]]:
+    """The write that deletes ended tasks whose retention is over, and returns their ids; with `only`, no
+    others. A task that may not be deleted any more, because it was reopened, is left out."""
+
+    def prune(tx: Tx) -> list[str]:
+        ended = [one for one in tx.tasks.to_prune(now=now, limit=limit) if only is None or one[0] in only]
+        ids = [task_id for task_id, _, _ in ended]
+        if ids:
             tx.journal.delete_of_tasks(ids)
             tx.checkpoints.delete_of_tasks(ids)
             tx.runs.delete_of_tasks(ids)
@@ -90,11 +108,7 @@ def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int =
             tx.tasks.delete(ended, keys_expire_at=now + timedelta(days=TOMBSTONE_DAYS))
             for task_id in ids:
                 tx.emit(EventKind.TASK_PRUNED, task_id, at=now, task_id=task_id)
-        tx.tasks.forget_keys(now=now)
-        tx.boots.forget_ended(older_than=now - BOOTS_KEPT)
-        tx.audit.prune(older_than=now - AUDIT_KEPT, limit=limit)
-        events = tx.events.prune(older_than=now - events_kept, limit=limit * 20)
-        return Forgotten(tasks=len(ended), events=events)
+        return ids
 
     return prune
 

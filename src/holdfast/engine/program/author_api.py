@@ -41,10 +41,11 @@ from holdfast.core.payload import (
 from holdfast.core.plan import PlanItem
 from holdfast.core.redaction import redact_name
 from holdfast.core.step import Artifact, ArtifactKind, Note, NoteKind
-from holdfast.core.task import Progress
+from holdfast.core.task import NotifyPolicy, Progress
 from holdfast.engine.journal.artifacts import ArtifactRecorder
 from holdfast.engine.journal.codec import codec_of
 from holdfast.engine.journal.scopes import Key, Scope, as_part, here, stored_form
+from holdfast.engine.ledger.inputs import check_choice
 from holdfast.engine.ledger.ledger import NewTask, checked_progress
 from holdfast.engine.program.definitions import Call, checked_call
 from holdfast.engine.program.lists import DurableList, DurableValue
@@ -415,9 +416,14 @@ class Run(_Stepping):
         goal: str | None = None,
         priority: int | None = None,
         attached: bool = True,
+        notify: NotifyPolicy | str = NotifyPolicy.DONE_ONLY,
         id: str | None = None,  # noqa: A002 - as for steps
     ) -> Child[T]:
-        """Start another task, once. Attached: this task ends after it, and takes it along when it fails."""
+        """Start another task, once. Attached: this task ends after it, and takes it along when it fails.
+
+        Not attached: if this task answers a person, that person is told how it ended, unless `notify` is
+        `silent`; with `state_changes` also when it waits.
+        """
         checked_call(call)
         key = await self._program.key(f"spawn {call.name}", id)
         found = self._program.past.find(key)
@@ -436,6 +442,7 @@ class Run(_Stepping):
             parent_task_id=self.task_id if attached else None,
             # Respawning finds it: the key of a child is the key of the step that spawned it.
             key=self._text_of(key),
+            notify=check_choice("notify", notify, NotifyPolicy),
             priority=task.priority if priority is None else priority,
         )
         self._live.has_children = True
@@ -542,6 +549,10 @@ class Run(_Stepping):
         return self._live.cleanup()
 
 
+# A plan is stored as a whole with every turn that completes an item.
+MAX_PLAN_BYTES = 1024 * 1024
+
+
 def _checked_part(field: str, name: str) -> str:
     """A name that can stand in the path of a scope."""
     line = check_line(field, name)
@@ -567,6 +578,13 @@ def plan_items(
             raise BadInput("plan", f"two items are called {new.id!r}; give each its own id")
         taken.add(new.id)
         made.append(new)
+    size = len(msgspec.json.encode(made))
+    if size > MAX_PLAN_BYTES:
+        raise BadInput(
+            "plan",
+            f"the items have {size:,} bytes, and the limit is {MAX_PLAN_BYTES:,} (1 MiB): shorten the "
+            "titles, or plan less at a time",
+        )
     return tuple(made)
 
 

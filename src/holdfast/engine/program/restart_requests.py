@@ -29,7 +29,7 @@ CANNOT_RESTART = (
 )
 
 
-class RestartAsk(msgspec.Struct, frozen=True, kw_only=True):
+class WantedRestart(msgspec.Struct, frozen=True, kw_only=True):
     """A run wants its process to restart. The same run that asks again has the same key."""
 
     key: str
@@ -39,13 +39,13 @@ class RestartAsk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # Why the process does not restart; or None: it will, and the drain pauses the run that asked.
-OnRestart: TypeAlias = Callable[[RestartAsk], Coroutine[Any, Any, str | None]]
+OnRestart: TypeAlias = Callable[[WantedRestart], Coroutine[Any, Any, str | None]]
 
 
 def calling(on_restart: Callable[[str], object]) -> OnRestart:
     """Adapt a user's function, which is called with the reason and raises to refuse."""
 
-    async def ask(asked: RestartAsk) -> str | None:
+    async def ask(asked: WantedRestart) -> str | None:
         try:
             answer = on_restart(asked.why)
             if inspect.isawaitable(answer):
@@ -122,7 +122,7 @@ class RestartRequests:
         # A restart would cut short what else this run does.
         await live.until_idle()
         live.check()
-        ask = RestartAsk(key=asked.key, why=why, task_id=live.task.id, session_key=live.task.session_key)
+        ask = WantedRestart(key=asked.key, why=why, task_id=live.task.id, session_key=live.task.session_key)
         before, live.restart_why = live.restart_why, why
         try:
             why_not = await self._unless_stopped(self._on_restart(ask))

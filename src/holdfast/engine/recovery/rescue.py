@@ -17,14 +17,14 @@ from holdfast.core.clock import Clock
 from holdfast.core.errors import PageDamaged
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_checkpoint_id
-from holdfast.core.run import Queue, RunOutcome, RunRecord
+from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import Failure
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.aio.service import Service
 from holdfast.engine.claims.boots import Life
 from holdfast.engine.claims.claims import wake_run
 from holdfast.engine.claims.heartbeat import Heartbeat
-from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_task, fail_damaged
+from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_recorded_run, fail_damaged
 from holdfast.engine.recovery.checkpoints import save_and_pause
 from holdfast.engine.recovery.resume import Resumed, Resumer
 from holdfast.store import Store, Tx, Write
@@ -75,9 +75,9 @@ class RescueRecorder(Protocol):
 
 
 class SilentRecorder:
-    """The notary of a process that notifies no one."""
+    """The recorder of a process that notifies no one."""
 
-    def noting(self, now: datetime) -> Note:  # noqa: ARG002 - the shape of a notary
+    def noting(self, now: datetime) -> Note:  # noqa: ARG002 - the shape of a recorder
         return lambda _tx, _runs: None
 
     async def settle(self) -> None:
@@ -258,9 +258,7 @@ class Rescuer:
     def _lose(self, tx: Tx, run: RunRecord, note: str, now: datetime) -> None:
         """End a run that a producer outside executes: nothing here can prove it alive or resume it."""
         failure = Failure(kind="lost", message=f"its producer gave no sign of life: {note}")
-        if tx.runs.end(run.id, run.fence, RunStatus.LOST, failure=failure, now=now) is not None:
-            outcome = RunOutcome(status=RunStatus.LOST, failure=failure)
-            end_task(tx, run, outcome, now=now, retention=self._retention)
+        end_recorded_run(tx, run, RunStatus.LOST, failure, now=now, retention=self._retention)
 
     def _returning(self, seen: Sequence[Checkpoint], *, was_late: bool) -> Write[Rescued]:
         """Return checkpoints whose resumer died or was late before it created follow-up runs.

@@ -65,7 +65,7 @@ MAX_RESUME_ATTEMPTS = 5
 SUSPECT_AFTER = 2
 
 
-class FollowUp(msgspec.Struct, frozen=True, kw_only=True):
+class FollowUpRun(msgspec.Struct, frozen=True, kw_only=True):
     """A usable checkpoint, with the run that will continue it."""
 
     checkpoint: Checkpoint
@@ -189,7 +189,7 @@ class Resumer:
     async def settle(self, claimed: Sequence[Checkpoint]) -> Resumed:
         """Give each claimed checkpoint its follow-up run, or make it failed_resume with a diagnostic."""
         prepared = await self._prepare_all(await self._open_all(claimed), claimed)
-        good = [one for one in prepared if isinstance(one, FollowUp)]
+        good = [one for one in prepared if isinstance(one, FollowUpRun)]
         done = await self._follow_up(good) if good else Resumed()
         for one in prepared:
             if isinstance(one, UnusableCheckpoint):
@@ -207,9 +207,9 @@ class Resumer:
 
     async def _prepare_all(
         self, opened: Sequence[Checkpoint | UnusableCheckpoint], claimed: Sequence[Checkpoint]
-    ) -> list[FollowUp | UnusableCheckpoint]:
+    ) -> list[FollowUpRun | UnusableCheckpoint]:
         """Artifacts may be large, so the claim is renewed while their checksums are computed."""
-        prepared: list[FollowUp | UnusableCheckpoint] = []
+        prepared: list[FollowUpRun | UnusableCheckpoint] = []
         renewed_at = self._clock.now()
         for one in opened:
             prepared.append(one if isinstance(one, UnusableCheckpoint) else await self._prepare(one))
@@ -223,7 +223,7 @@ class Resumer:
         ids, token = [one.id for one in claimed], claimed[0].token or ""
         return lambda tx: tx.checkpoints.renew(ids, token, now=now, lease=self._lease)
 
-    async def _prepare(self, checkpoint: Checkpoint) -> FollowUp | UnusableCheckpoint:
+    async def _prepare(self, checkpoint: Checkpoint) -> FollowUpRun | UnusableCheckpoint:
         """Read and verify the document, and check the artifacts. Nothing is written or executed."""
         try:
             document = checkpoint.read_document()
@@ -236,7 +236,7 @@ class Resumer:
             return UnusableCheckpoint(checkpoint=checkpoint, failure=refusal)
         reports = tuple([await _look_at(artifact) for artifact in document.artifacts])
         odd = [one for one in reports if one.state is not ArtifactState.SAME]
-        return FollowUp(
+        return FollowUpRun(
             checkpoint=checkpoint,
             document=document,
             run_id=new_run_id(self._clock.now()),
@@ -278,7 +278,7 @@ class Resumer:
         is_shared = document.reason is ResumeReason.CRASH and not _died_alone(document)
         return 2 * most if is_shared else most
 
-    async def _follow_up(self, good: Sequence[FollowUp]) -> Resumed:
+    async def _follow_up(self, good: Sequence[FollowUpRun]) -> Resumed:
         """Create all follow-up runs in one transaction; if that fails, each in its own."""
         try:
             return await self._store.write(self._following_up(good))
@@ -294,7 +294,7 @@ class Resumer:
             failure = Failure(kind="resume_failed", message=said)
             return await self._fail(UnusableCheckpoint(checkpoint=good[0].checkpoint, failure=failure))
 
-    def _following_up(self, good: Sequence[FollowUp]) -> Write[Resumed]:
+    def _following_up(self, good: Sequence[FollowUpRun]) -> Write[Resumed]:
         """The write that creates and links the follow-up runs, marks the checkpoints and queues the tasks."""
         now = self._clock.now()
         token = good[0].checkpoint.token or ""
@@ -322,7 +322,7 @@ class Resumer:
 
         return follow_up
 
-    def _create_runs(self, tx: Tx, going_on: Sequence[FollowUp], token: str, now: datetime) -> None:
+    def _create_runs(self, tx: Tx, going_on: Sequence[FollowUpRun], token: str, now: datetime) -> None:
         tx.runs.set_resumed([one.checkpoint.run_id for one in going_on], now=now)
         before = tx.runs.get_many([one.checkpoint.run_id for one in going_on])
         tx.runs.create_many(
@@ -346,7 +346,7 @@ class Resumer:
             )
         tx.hint("runs")
 
-    def _next_run(self, tx: Tx, one: FollowUp, queue: Queue, now: datetime) -> RunRecord:
+    def _next_run(self, tx: Tx, one: FollowUpRun, queue: Queue, now: datetime) -> RunRecord:
         return RunRecord(
             id=one.run_id,
             task_id=one.checkpoint.task_id,

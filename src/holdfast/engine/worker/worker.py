@@ -131,7 +131,9 @@ class Worker:
         self._on_let_go = on_let_go
         self._family = family
         self._troubles = TroubleLog() if troubles is None else troubles
-        self._claims = Claims(store, clock, life.id, names=self._names, lease=lease, family=family)
+        self._claims = Claims(
+            store, clock, life.id, names=self._names, lease=lease, family=family, troubles=self._troubles
+        )
         self._heartbeat = Heartbeat(
             self._claims, on_lost=self._lost, on_cancelled=self._cancelled, lease=lease
         )

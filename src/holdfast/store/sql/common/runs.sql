@@ -24,6 +24,23 @@ SELECT * FROM runs WHERE id = :id;
 SELECT * FROM runs
  WHERE task_id = :task_id AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming');
 
+-- name: live_runs_of_tasks
+-- The live runs of several tasks, at most one of each, through the index runs_alive.
+SELECT * FROM runs
+ WHERE task_id IN :ids[] AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming');
+
+-- name: recorded_runs
+-- Runs of recorded work that have not ended, a page at a time. The index runs_recorded holds only these.
+SELECT * FROM runs
+ WHERE queue = 'producer' AND ended_at IS NULL AND id > :after
+ ORDER BY id LIMIT :limit;
+
+-- name: beat_run
+-- A runtime has proved that recorded work is alive; the guard is the fence.
+UPDATE runs SET beat_at = :now
+ WHERE id = :id AND fence = :fence AND status = 'running' AND queue = 'producer'
+RETURNING id;
+
 -- name: runs_of_task
 -- The runs of a task, first to last.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;
@@ -269,7 +286,7 @@ SELECT task_name FROM runs WHERE status = 'queued' AND queue = 'ready' AND is_al
  ORDER BY task_name LIMIT :limit;
 
 -- name: runs_of_boot
--- The runs that a boot executes, by priority.
+-- The runs that a boot executes, by priority; also recorded work that the process itself does.
 SELECT * FROM runs
  WHERE claimed_by = :boot_id AND status = 'running'
  ORDER BY priority, due_at, id LIMIT :limit;
@@ -279,14 +296,14 @@ SELECT * FROM runs
 SELECT COUNT(*) FROM runs WHERE claimed_by = :boot_id AND status = 'running';
 
 -- name: lapsed_runs
--- Runs whose holder let the lease lapse.
+-- Runs whose holder let the lease lapse; recorded work is left to the sweep.
 SELECT * FROM runs
- WHERE status = 'running' AND lease_until <= :now
+ WHERE status = 'running' AND queue <> 'producer' AND lease_until <= :now
  ORDER BY lease_until, id LIMIT :limit;
 
 -- name: next_lapse
 -- How long the first lease of a run and of a resume has left, in microseconds.
-SELECT MIN(lease_until) - :now FROM runs WHERE status = 'running'
+SELECT MIN(lease_until) - :now FROM runs WHERE status = 'running' AND queue <> 'producer'
  UNION ALL
 SELECT MIN(lease_until) - :now FROM run_checkpoints WHERE status = 'resuming';
 

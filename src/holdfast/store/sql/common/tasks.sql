@@ -176,6 +176,28 @@ SELECT id, status, owner FROM tasks
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
  ORDER BY cleanup_after, id LIMIT :limit;
 
+-- name: tasks_past_retention
+-- The same tasks for a preview, which locks nothing; the index tasks_to_clean.
+SELECT id FROM tasks
+ WHERE cleanup_after <= :now
+   AND NOT EXISTS (SELECT 1 FROM effects
+                    WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
+   AND NOT EXISTS (SELECT 1 FROM deliveries
+                    WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+ ORDER BY cleanup_after, id LIMIT :limit;
+
+-- name: unstamped_tasks
+-- Ended tasks without a time to clean them up, first ended first. The index tasks_unstamped holds only these.
+SELECT * FROM tasks
+ WHERE ended_at IS NOT NULL AND cleanup_after IS NULL AND ended_at <= :now
+ ORDER BY ended_at, id LIMIT :limit;
+
+-- name: stamp_task
+-- When to clean up an ended task that has no such time.
+UPDATE tasks SET cleanup_after = :cleanup_after
+ WHERE id = :id AND ended_at IS NOT NULL AND cleanup_after IS NULL
+RETURNING id;
+
 -- name: delete_tasks
 -- Retention; the tombstones of their dedup keys stay.
 DELETE FROM tasks WHERE id IN :ids[] RETURNING status;

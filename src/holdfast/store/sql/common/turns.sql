@@ -16,6 +16,12 @@ SELECT * FROM turns
  WHERE task_id = :task_id AND seq > :after
  ORDER BY loop, seq LIMIT :limit;
 
+-- name: page_of_turns
+-- The finished turns of a task after one of them, in the order of their loops and numbers, for display.
+SELECT * FROM turns
+ WHERE task_id = :task_id AND (loop, seq) > (:loop, :after)
+ ORDER BY loop, seq LIMIT :limit;
+
 -- name: turns_of_loop
 -- The finished turns of one loop.
 SELECT * FROM turns

@@ -93,6 +93,10 @@ SELECT * FROM restarts WHERE id > :after0 ORDER BY id LIMIT :limit;
 -- Every row, a page at a time, to be verified.
 SELECT * FROM audit_log WHERE id > :after0 ORDER BY id LIMIT :limit;
 
+-- name: scan_recorded_tasks
+-- Every row, a page at a time, to be verified.
+SELECT * FROM recorded_tasks WHERE task_id > :after0 ORDER BY task_id LIMIT :limit;
+
 -- name: scan_blobs
 -- Every blob, a page at a time, to be verified.
 SELECT digest FROM blobs WHERE digest > :after0 ORDER BY digest LIMIT :limit;

@@ -10,6 +10,13 @@ SELECT * FROM runs
  WHERE task_id = :task_id AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming')
    AND ended_at IS NULL;
 
+-- name: live_runs_of_tasks
+-- The live runs of several tasks, at most one of each, through the index runs_alive.
+-- Differs: it repeats the condition of its partial index, see the schema.
+SELECT * FROM runs
+ WHERE task_id IN :ids[] AND status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming')
+   AND ended_at IS NULL;
+
 -- name: waits_over
 -- Waiting runs that are due.
 -- Differs: it repeats the condition of its partial index, see the schema.
@@ -111,16 +118,17 @@ UPDATE runs
 RETURNING id;
 
 -- name: lapsed_runs
--- Runs whose holder let the lease lapse.
+-- Runs whose holder let the lease lapse; recorded work is left to the sweep.
 -- Differs: leases follow the database's clock, read once (an index cannot use a volatile function as a bound).
 SELECT * FROM runs
- WHERE status = 'running' AND lease_until <= (SELECT holdfast_now())
+ WHERE status = 'running' AND queue <> 'producer' AND lease_until <= (SELECT holdfast_now())
  ORDER BY lease_until, id LIMIT :limit;
 
 -- name: next_lapse
 -- How long the first lease of a run and of a resume has left, in microseconds.
 -- Differs: leases follow the database's clock; it repeats the conditions of its partial indexes, see the schema.
-SELECT MIN(lease_until) - (SELECT holdfast_now()) FROM runs WHERE status = 'running' AND lease_until IS NOT NULL
+SELECT MIN(lease_until) - (SELECT holdfast_now()) FROM runs
+ WHERE status = 'running' AND queue <> 'producer' AND lease_until IS NOT NULL
  UNION ALL
 SELECT MIN(lease_until) - (SELECT holdfast_now()) FROM run_checkpoints
  WHERE status = 'resuming' AND claimed_by IS NOT NULL;

@@ -1,0 +1,158 @@
+"""tasks audit and tasks maintenance: what is wrong in the ledger, and a sweep that repairs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast import app
+from holdfast.api.upkeep import FindingsAsked, MaintenanceAsked, maintain
+from holdfast.cli.client import is_listening
+from holdfast.cli.errors import FAILED
+from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.output import Output, counted
+from holdfast.core.errors import HoldfastError
+from holdfast.core.finding import FindingCode, Severity
+from holdfast.engine.claims.boots import place_of
+from holdfast.store.locks import is_held
+from holdfast.upkeep.audit import Audit, AuditReport
+from holdfast.upkeep.proofs import NoProofs
+from holdfast.upkeep.sweep import Candidates, Sweep, find_candidates, make_plan
+from holdfast.views.upkeep import AuditView, MaintenanceView
+
+if TYPE_CHECKING:
+    from holdfast.core.claim import Boot
+    from holdfast.store.contract import Reader
+    from holdfast.store.transaction import Tx
+
+
+# --- audit
+
+
+@click.command("audit", short_help="What is wrong in the ledger, and the command that helps.")
+@click.option("--code", type=click.Choice([code.value for code in FindingCode]), help="Show only this code.")
+@click.option(
+    "--severity", type=click.Choice([one.value for one in Severity]), help="Show only this severity."
+)
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
+)
+@shared_options
+@click.pass_context
+def audit(context: click.Context, code: str | None, severity: str | None, limit: int) -> None:
+    """Stale, lost and orphaned work, failed deliveries and records that disagree; errors first.
+
+    It changes nothing. Exit status 1 if there is an error, whatever is shown.
+    """
+    call: Invocation = context.obj
+    asked = FindingsAsked(
+        code=None if code is None else FindingCode(code),
+        severity=None if severity is None else Severity(severity),
+        limit=limit,
+    )
+    if call.gateway_url is not None:
+        view = call.ask("upkeep.audit", asked, AuditView)
+    else:
+        with call.listing() as ledger:
+            report = AuditReport(findings=[]) if ledger is None else _read_report(call, ledger)
+        view = AuditView.of(report, asked.filters)
+    call.output.show(view, lambda: _print_audit(call.output, view))
+    if view.summary.errors:
+        context.exit(FAILED)
+
+
+def _read_report(call: Invocation, ledger: Reader) -> AuditReport:
+    now, has_died = call.clock.now(), _tester(call)
+    return ledger.read_now(lambda tx: Audit(tx, now=now, clock=ledger.clock, has_died=has_died).report())
+
+
+def _tester(call: Invocation) -> Callable[[Boot], bool]:
+    """Whether a boot is proved dead: its end is recorded, or its lock on this machine can be taken."""
+    locks = app.locks_of(call.settings)
+    here = place_of(locks, is_shared=app.is_shared(call.settings))
+
+    def has_died(boot: Boot) -> bool:
+        if boot.ended_at is not None:
+            return True
+        if locks is None or boot.host != here:
+            return False
+        try:
+            return is_held(locks, boot.id) is False
+        except HoldfastError:
+            return False
+
+    return has_died
+
+
+def _print_audit(output: Output, view: AuditView) -> None:
+    for one in view.findings:
+        output.line(f"{output.paint_status(one.severity.value)}  {one.code.value}  {one.message}")
+        if one.repair is not None:
+            output.line(f"    {output.paint('fix: ' + one.repair, 'bold')}")
+    if view.displayed < view.filtered_count:
+        output.say(f"{view.filtered_count - view.displayed} more; to show them, add --limit 1000")
+    if not view.summary.is_complete:
+        output.say("there is more than one audit looks at; repair these first, then run it again")
+    if not view.count:
+        output.say("no problems found")
+    else:
+        errors, warnings = counted(view.summary.errors, "error"), counted(view.summary.warnings, "warning")
+        output.say(f"{errors}, {warnings}")
+
+
+# --- maintenance
+
+
+@click.command("maintenance", short_help="Preview or apply a sweep of the ledger.")
+@click.option("--apply", "is_applied", is_flag=True, help="Make the changes, instead of only listing them.")
+@shared_options
+@click.pass_obj
+def maintenance(call: Invocation, *, is_applied: bool) -> None:
+    """End recorded work that is lost, stamp ended tasks, and delete what is past retention.
+
+    A gateway does the same every minute. Without --apply nothing is changed.
+    """
+    view = _apply(call) if is_applied else _preview(call)
+    call.output.show(view, lambda: _print_maintenance(call.output, view))
+
+
+def _preview(call: Invocation) -> MaintenanceView:
+    asked = MaintenanceAsked(is_dry_run=True)
+    # A gateway can ask its runtimes whether silent work is alive.
+    if call.gateway_url is not None or is_listening(call.settings.home):
+        return call.ask("upkeep.maintenance", asked, MaintenanceView)
+    with call.reading() as ledger:
+        now, has_died = call.clock.now(), _tester(call)
+
+        def read(tx: Tx) -> tuple[Candidates, AuditReport, dict[str, int]]:
+            report = Audit(tx, now=now, clock=ledger.clock, has_died=has_died).report()
+            return find_candidates(tx, now=now, prune_at=now), report, tx.events.counts("task")
+
+        found, before, counts = ledger.read_now(read)
+    return MaintenanceView.preview(asyncio.run(make_plan(found, NoProofs(), now=now)), counts, before)
+
+
+def _apply(call: Invocation) -> MaintenanceView:
+    asked = MaintenanceAsked(is_dry_run=False)
+    with call.writing_or_asking() as store:
+        if store is None:
+            return call.ask("upkeep.maintenance", asked, MaintenanceView)
+        call.record(store, "upkeep.maintenance", asked)
+        sweep = Sweep(store, call.clock, has_died=_tester(call))
+        return asyncio.run(maintain(sweep, store, is_dry_run=False))
+
+
+def _print_maintenance(output: Output, view: MaintenanceView) -> None:
+    for change in view.changes:
+        output.line(f"{change.kind.value}  {change.task_id}  {change.reason}")
+    done, tasks = view.mode == "apply", view.maintenance.tasks
+    verb = "were" if done else "would be"
+    output.say(
+        f"{counted(tasks.reconciled, 'task')} {verb} lost, {tasks.recovered} {verb} ended as their runtime "
+        f"knows, {tasks.cleanup_stamped} {verb} stamped, {tasks.pruned} {verb} deleted"
+    )
+    if not done and view.changes:
+        output.say("to make these changes, add --apply")

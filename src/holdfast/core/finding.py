@@ -1,0 +1,45 @@
+"""Finding: one thing that an audit found wrong, with its evidence and the command that helps."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+# One piece of evidence: a time in ISO 8601, a name, a number.
+Fact: TypeAlias = str | float | None
+
+
+class FindingCode(StrEnum):
+    """What is wrong. Programs match it, so a code is never renamed."""
+
+    STALE_QUEUED = "stale_queued"
+    STALE_RUNNING = "stale_running"
+    LOST = "lost"
+    DELIVERY_FAILED = "delivery_failed"
+    MISSING_CLEANUP = "missing_cleanup"
+    INCONSISTENT_TIMESTAMPS = "inconsistent_timestamps"
+    # A task that has not ended, and that no live process carries.
+    NO_OWNER = "no_owner"
+    # A task that waits for something that can never happen.
+    NO_WAKER = "no_waker"
+    CLOCK_SKEW = "clock_skew"
+
+
+class Severity(StrEnum):
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that an audit found wrong. An audit changes nothing."""
+
+    code: FindingCode
+    severity: Severity
+    # The records that it is about, the most important first; empty if it is about the whole ledger.
+    record_ids: tuple[str, ...] = ()
+    message: str
+    evidence: dict[str, Fact] = {}
+    # The command that repairs it, or the first one to run; None if there is none.
+    repair: str | None = None

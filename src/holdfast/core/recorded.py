@@ -1,0 +1,64 @@
+"""RecordedDetails: what the ledger knows of a task that a producer executes, beside the task itself."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.core.ids import TaskId
+from holdfast.core.run import RunRecord
+from holdfast.core.task import Task
+
+# Without a sign of life for this time, nothing proves that the work goes on.
+DEFAULT_BEAT_TIMEOUT_S = 300
+MAX_BEAT_TIMEOUT_S = 366 * 86_400
+
+
+class ScopeKind(StrEnum):
+    """Whether the work belongs to a session, or to the system as a whole."""
+
+    SESSION = "session"
+    SYSTEM = "system"
+
+
+class TerminalOutcome(StrEnum):
+    """What a success means: the work is complete, or it ended well but something blocks the next step."""
+
+    SUCCEEDED = "succeeded"
+    BLOCKED = "blocked"
+
+
+class RecordedDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that only recorded work has."""
+
+    task_id: TaskId
+    scope: ScopeKind
+    # The id of the work in the program that executes it, such as the id of a schedule.
+    source_id: str | None = None
+    agent_id: str | None = None
+    # The session that was started for this work.
+    child_session_key: str | None = None
+    # By what the runtime finds the work again, such as a process id with its start time.
+    reference: str | None = None
+    # How long one sign of life counts.
+    beat_timeout_s: int = DEFAULT_BEAT_TIMEOUT_S
+    created_at: datetime
+    progress_summary: str | None = None
+    terminal_summary: str | None = None
+    terminal_outcome: TerminalOutcome | None = None
+    tool_use_count: int = 0
+    last_tool_name: str | None = None
+    last_event_at: datetime
+    # Until when the last sign of life counts. None before the start and after the end.
+    alive_until: datetime | None = None
+
+
+class RecordedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that a producer executes, with its newest run and its details."""
+
+    task: Task
+    run: RunRecord
+    # None for a task that was created by `ledger.create`, without a producer's facts.
+    details: RecordedDetails | None = None

@@ -1,0 +1,73 @@
+"""Reads and writes of recorded tasks: the facts of work that others execute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.core.clock import to_micros
+from holdfast.core.recorded import RecordedDetails, TerminalOutcome
+from holdfast.store.rows.recorded import recorded_from_row, row_from_recorded
+
+if TYPE_CHECKING:
+    from holdfast.store.transaction import Tx
+
+
+class SignOfLife(msgspec.Struct, frozen=True, kw_only=True):
+    """What the work said of itself; None leaves the last word as it is."""
+
+    progress_summary: str | None = None
+    last_tool_name: str | None = None
+    tool_use_count: int = 0
+
+
+class RecordedTable:
+    def __init__(self, tx: Tx) -> None:
+        self._sql = tx.statements
+
+    def create(self, details: RecordedDetails) -> bool:
+        """False when the task has its facts already."""
+        return self._sql.one("insert_recorded_task", row_from_recorded(details)) is not None
+
+    def get(self, task_id: str) -> RecordedDetails | None:
+        return self.get_many([task_id]).get(task_id)
+
+    def get_many(self, task_ids: Sequence[str]) -> dict[str, RecordedDetails]:
+        found = self._sql.all("get_recorded_tasks", {"ids": self._sql.pack(task_ids)})
+        return {row[0]: recorded_from_row(row) for row in found}
+
+    def note_life(self, task_id: str, sign: SignOfLife, *, alive_until: datetime, now: datetime) -> bool:
+        """False when the task has no such facts."""
+        params = {
+            "task_id": task_id,
+            "alive_until": to_micros(alive_until),
+            "now": to_micros(now),
+            "progress_summary": sign.progress_summary,
+            "last_tool_name": sign.last_tool_name,
+            "tool_use_count": sign.tool_use_count,
+        }
+        return self._sql.one("note_life", params) is not None
+
+    def note_end(
+        self, task_id: str, *, summary: str | None, outcome: TerminalOutcome | None, now: datetime
+    ) -> bool:
+        params = {
+            "task_id": task_id,
+            "now": to_micros(now),
+            "terminal_summary": summary,
+            "terminal_outcome": None if outcome is None else outcome.value,
+        }
+        return self._sql.one("note_end_of_recorded", params) is not None
+
+    def silent(self, *, now: datetime, limit: int) -> list[RecordedDetails]:
+        """Work whose last sign of life no longer counts, longest silent first."""
+        found = self._sql.all("silent_recorded_tasks", {"now": to_micros(now), "limit": limit})
+        return [recorded_from_row(row) for row in found]
+
+    def of_child(self, child_session_key: str, *, limit: int) -> list[RecordedDetails]:
+        """The work of one child session."""
+        params = {"child_session_key": child_session_key, "limit": limit}
+        return [recorded_from_row(row) for row in self._sql.all("recorded_tasks_of_child", params)]

@@ -1,0 +1,46 @@
+-- name: insert_recorded_task
+-- The facts of one recorded task; the same task again changes nothing.
+INSERT INTO recorded_tasks
+VALUES (:task_id, :scope, :source_id, :agent_id, :child_session_key, :reference, :beat_timeout_s, :created_at,
+        :digest, :progress_summary, :terminal_summary, :terminal_outcome, :tool_use_count, :last_tool_name,
+        :last_event_at, :alive_until)
+ON CONFLICT (task_id) DO NOTHING
+RETURNING task_id;
+
+-- name: get_recorded_tasks
+-- The facts of these tasks.
+SELECT * FROM recorded_tasks WHERE task_id IN :ids[] ORDER BY task_id;
+
+-- name: note_life
+-- A sign of life of the work, and what it said of itself. A count that came late never lowers the newer one.
+UPDATE recorded_tasks
+   SET alive_until = :alive_until, last_event_at = :now,
+       progress_summary = COALESCE(:progress_summary, progress_summary),
+       last_tool_name = COALESCE(:last_tool_name, last_tool_name),
+       tool_use_count = CASE WHEN tool_use_count < :tool_use_count THEN :tool_use_count ELSE tool_use_count END
+ WHERE task_id = :task_id
+RETURNING task_id;
+
+-- name: note_end_of_recorded
+-- The work has ended; no sign of life is expected any more.
+UPDATE recorded_tasks
+   SET alive_until = NULL, last_event_at = :now, terminal_summary = :terminal_summary,
+       terminal_outcome = :terminal_outcome
+ WHERE task_id = :task_id
+RETURNING task_id;
+
+-- name: silent_recorded_tasks
+-- Recorded work whose last sign of life no longer counts, longest silent first.
+SELECT * FROM recorded_tasks
+ WHERE alive_until IS NOT NULL AND alive_until <= :now
+ ORDER BY alive_until, task_id LIMIT :limit;
+
+-- name: recorded_tasks_of_child
+-- The recorded work of one child session.
+SELECT * FROM recorded_tasks
+ WHERE child_session_key IS NOT NULL AND child_session_key = :child_session_key
+ ORDER BY task_id LIMIT :limit;
+
+-- name: delete_recorded_of_tasks
+-- Retention.
+DELETE FROM recorded_tasks WHERE task_id IN :ids[];

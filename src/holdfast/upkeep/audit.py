@@ -1,0 +1,387 @@
+"""Reads the ledger and reports what is wrong: stale, lost and orphaned work, and records that disagree.
+
+It changes nothing. It costs as much as the work in flight, not the history: each check reads through an index
+that holds only what it looks for, or a bounded page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.core.claim import Boot
+from holdfast.core.clock import Clock
+from holdfast.core.errors import NotFound, RowDamaged
+from holdfast.core.finding import Fact, Finding, FindingCode, Severity
+from holdfast.core.run import Queue, RunRecord
+from holdfast.core.task import RuntimeName, Task
+from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
+from holdfast.engine.claims.claims import NEVER
+from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
+from holdfast.store import Tx
+from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
+from holdfast.store.tasks import LAST
+from holdfast.upkeep.proofs import last_sign
+
+STALE_QUEUED = timedelta(minutes=10)
+STALE_RUNNING = timedelta(minutes=30)
+# A lease that lapsed a moment ago: a worker rescues its run within seconds.
+NOT_RESCUED = timedelta(minutes=1)
+PAGE = 500
+# How many live tasks one audit looks at, and how many ended or failed records of each kind.
+MOST_LIVE = 10_000
+MOST_ENDED = 1000
+# Sorts before the end of every task: the first page of ended tasks, last ended first.
+_FROM_LAST = (2**62, LAST)
+_LIVE = (
+    TaskStatus.QUEUED,
+    TaskStatus.RUNNING,
+    TaskStatus.WAITING,
+    TaskStatus.NEEDS_REVIEW,
+    TaskStatus.PAUSED,
+)
+_WARNING, _ERROR = Severity.WARNING, Severity.ERROR
+
+
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit found."""
+
+    findings: list[Finding]
+    # False if there is more than one audit looks at, or if a record cannot be read.
+    is_complete: bool = True
+
+
+def has_ended(boot: Boot) -> bool:
+    """Whether the end of a boot is recorded: what a process can tell that cannot test its lock."""
+    return boot.ended_at is not None
+
+
+class Audit:
+    """One audit, inside one read of the ledger."""
+
+    def __init__(
+        self,
+        tx: Tx,
+        *,
+        now: datetime,
+        clock: Clock | None = None,
+        has_died: Callable[[Boot], bool] = has_ended,
+    ) -> None:
+        """`has_died` tells whether a boot is proved dead. Without a clock, clocks are not compared."""
+        self._tx = tx
+        self._now = now
+        self._clock = clock
+        self._has_died = has_died
+        self._boots: dict[str, Boot | None] = {}
+        self._is_complete = True
+
+    def report(self) -> AuditReport:
+        findings = [
+            *self._of_live_tasks(),
+            *self._of_lost_tasks(),
+            *self._of_failed_deliveries(),
+            *self._of_unstamped_tasks(),
+            *self._of_ended_tasks(),
+            *self._of_clocks(),
+        ]
+        # Errors first; each severity in the order of the checks.
+        findings.sort(key=lambda one: one.severity is not _ERROR)
+        return AuditReport(findings=findings, is_complete=self._is_complete)
+
+    # --- work in flight
+
+    def _of_live_tasks(self) -> Iterator[Finding]:
+        """Through the index tasks_by_status, a page at a time."""
+        looked_at = 0
+        for status in _LIVE:
+            before = LAST
+            while page := self._tx.tasks.page(statuses=(status,), before=before, limit=PAGE):
+                runs = self._tx.runs.live_of_tasks([task.id for task in page])
+                for task in page:
+                    yield from self._of_live(task, runs.get(task.id))
+                looked_at += len(page)
+                before = page[-1].id
+                if looked_at >= MOST_LIVE:
+                    self._is_complete = False
+                    return
+                if len(page) < PAGE:
+                    break
+
+    def _of_live(self, task: Task, run: RunRecord | None) -> Iterator[Finding]:
+        yield from _of_timestamps(task)
+        if run is None:
+            yield Finding(
+                code=FindingCode.NO_OWNER,
+                severity=_ERROR,
+                record_ids=(task.id,),
+                message=f"{task.id} ({task.name}) is {task.status.value}, but no run of it is left",
+                evidence={"status": task.status.value, "updated_at": task.updated_at.isoformat()},
+                repair=f"holdfast tasks cancel {task.id}",
+            )
+            return
+        match run.status:
+            case RunStatus.QUEUED:
+                yield from self._of_queued(task, run)
+            case RunStatus.RUNNING:
+                yield from self._of_running(task, run)
+            case RunStatus.WAITING:
+                yield from self._of_waiting(task, run)
+            case _:
+                yield from self._of_paused(task, run)
+
+    def _of_queued(self, task: Task, run: RunRecord) -> Iterator[Finding]:
+        since = max(run.due_at, run.updated_at)
+        if self._now - since < STALE_QUEUED:
+            return
+        is_recorded = run.queue is Queue.PRODUCER
+        what = "the program that recorded it has not started it" if is_recorded else "no worker has taken it"
+        yield Finding(
+            code=FindingCode.STALE_QUEUED,
+            severity=_WARNING,
+            record_ids=(task.id, run.id),
+            message=f"{task.id} ({task.name}) is queued, and {what} since {_shown(since)}",
+            evidence={
+                "since": since.isoformat(),
+                "queue": run.queue.value,
+                "name": task.name,
+                "living_boots": sum(not self._has_died(boot) for boot in self._tx.boots.alive(limit=PAGE)),
+            },
+            repair=f"holdfast tasks cancel {task.id}" if is_recorded else _starts(task),
+        )
+
+    def _of_running(self, task: Task, run: RunRecord) -> Iterator[Finding]:
+        sign = last_sign(task, run, self._tx.recorded.get(task.id))
+        evidence: dict[str, Fact] = {
+            "last_sign_at": sign.isoformat(),
+            "claimed_by": run.claimed_by,
+            "lease_until": None if run.lease_until is None else run.lease_until.isoformat(),
+        }
+        why = None if run.queue is Queue.PRODUCER else self._why_not_carried(run)
+        if why is not None:
+            yield Finding(
+                code=FindingCode.NO_OWNER,
+                severity=_ERROR,
+                record_ids=(task.id, run.id),
+                message=f"{task.id} ({task.name}) is running, but {why}",
+                evidence=evidence,
+                repair=_starts(task),
+            )
+        elif self._now - sign >= STALE_RUNNING:
+            yield Finding(
+                code=FindingCode.STALE_RUNNING,
+                severity=_ERROR,
+                record_ids=(task.id, run.id),
+                message=f"{task.id} ({task.name}) is running, without a sign of life since {_shown(sign)}",
+                evidence=evidence,
+                repair="holdfast tasks maintenance --apply" if run.queue is Queue.PRODUCER else _starts(task),
+            )
+
+    def _why_not_carried(self, run: RunRecord) -> str | None:
+        """Why no live process carries a running run; None if one does, or may."""
+        boot = self._boot(run.claimed_by or "")
+        if boot is None:
+            return f"its process {run.claimed_by} is not known"
+        if self._has_died(boot):
+            return f"its process {boot.pid} on {boot.node} has ended"
+        if run.lease_until is not None and self._now - run.lease_until >= NOT_RESCUED:
+            return f"the lease of its process {boot.pid} on {boot.node} lapsed at {_shown(run.lease_until)}"
+        return None
+
+    def _of_waiting(self, task: Task, run: RunRecord) -> Iterator[Finding]:
+        why = self._why_never_woken(task, run)
+        if why is not None:
+            yield _never_woken(task, run, why)
+
+    def _why_never_woken(self, task: Task, run: RunRecord) -> str | None:
+        """Why nothing can end the wait of a run; None if something can. A run with a due time is woken then,
+        whatever it waits for."""
+        if run.due_at < NEVER:
+            is_late = self._now - run.due_at >= STALE_QUEUED
+            return (
+                f"its wait was over at {_shown(run.due_at)}, and no worker has woken it" if is_late else None
+            )
+        kind, _, subject = (run.waits_on or "").partition(":")
+        try:
+            return self._why_subject_is_settled(task, kind, subject)
+        except NotFound:
+            return f"{run.waits_on}, for which it waits, does not exist"
+        except RowDamaged:
+            self._is_complete = False
+            return None
+
+    def _why_subject_is_settled(self, task: Task, kind: str, subject: str) -> str | None:
+        match kind:
+            case "answer":
+                is_over = self._tx.questions.get(subject).answered_at is not None
+                return f"the question {subject} was answered" if is_over else None
+            case "review":
+                is_over = self._tx.effects.get(subject).status is not EffectStatus.UNKNOWN
+                return f"the effect {subject} was reviewed" if is_over else None
+            case "child":
+                child = self._tx.tasks.look(subject)
+                return f"its child {subject} is {child.status.value}" if child.has_ended else None
+            case "children":
+                has_any = bool(self._tx.tasks.children(task.id, only_alive=True))
+                return None if has_any else "all of its children have ended"
+            case "boot":
+                boot = self._boot(subject)
+                return f"process {subject} has ended" if boot is None or boot.ended_at is not None else None
+        return None  # mail, or what another program named: it may still come
+
+    def _of_paused(self, task: Task, run: RunRecord) -> Iterator[Finding]:
+        checkpoint = self._tx.checkpoints.open_of_run(run.id)
+        if checkpoint is None:
+            yield _never_woken(task, run, "it has no open checkpoint to resume")
+        elif self._now - run.updated_at >= STALE_QUEUED:
+            yield Finding(
+                code=FindingCode.STALE_QUEUED,
+                severity=_WARNING,
+                record_ids=(task.id, run.id, checkpoint.id),
+                message=f"{task.id} ({task.name}) is paused, and no worker has resumed it since "
+                f"{_shown(run.updated_at)}",
+                evidence={"since": run.updated_at.isoformat(), "name": task.name},
+                repair=_starts(task),
+            )
+
+    def _boot(self, boot_id: str) -> Boot | None:
+        if boot_id not in self._boots:
+            self._boots[boot_id] = self._tx.boots.get(boot_id)
+        return self._boots[boot_id]
+
+    # --- what has ended, in bounded pages
+
+    def _of_lost_tasks(self) -> Iterator[Finding]:
+        """Through the index tasks_by_status."""
+        found = self._tx.tasks.page(statuses=(TaskStatus.LOST,), limit=MOST_ENDED)
+        self._is_complete &= len(found) < MOST_ENDED
+        for task in found:
+            is_over = task.cleanup_after is not None and task.cleanup_after <= self._now
+            why = "" if task.failure is None else f": {task.failure.message}"
+            yield Finding(
+                code=FindingCode.LOST,
+                severity=_ERROR if is_over else _WARNING,
+                record_ids=(task.id,),
+                message=f"{task.id} ({task.name}) is lost{why}",
+                evidence={
+                    "ended_at": None if task.ended_at is None else task.ended_at.isoformat(),
+                    "cleanup_after": None if task.cleanup_after is None else task.cleanup_after.isoformat(),
+                },
+                repair="holdfast tasks maintenance --apply" if is_over else f"holdfast tasks retry {task.id}",
+            )
+
+    def _of_failed_deliveries(self) -> Iterator[Finding]:
+        """Through the index deliveries_failed."""
+        try:
+            found = self._tx.deliveries.failed(limit=MOST_ENDED)
+        except RowDamaged:  # `holdfast store verify` names it
+            self._is_complete = False
+            return
+        self._is_complete &= len(found) < MOST_ENDED
+        for delivery in found:
+            why = "" if delivery.failure is None else f": {delivery.failure.message}"
+            yield Finding(
+                code=FindingCode.DELIVERY_FAILED,
+                severity=_WARNING,
+                record_ids=(delivery.id, delivery.task_id) if delivery.task_id else (delivery.id,),
+                message=f"{delivery.id} was not delivered after {delivery.attempts} attempts{why}",
+                evidence={"attempts": delivery.attempts, "channel": delivery.channel},
+                repair=f"holdfast deliveries retry {delivery.id}",
+            )
+
+    def _of_unstamped_tasks(self) -> Iterator[Finding]:
+        """Through the index tasks_unstamped."""
+        found = self._tx.tasks.unstamped(now=self._now, limit=MOST_ENDED)
+        self._is_complete &= len(found) < MOST_ENDED
+        for task in found:
+            yield Finding(
+                code=FindingCode.MISSING_CLEANUP,
+                severity=_WARNING,
+                record_ids=(task.id,),
+                message=f"{task.id} ({task.name}) is {task.status.value} without a time to clean it up, so "
+                "retention never deletes it",
+                evidence={"ended_at": None if task.ended_at is None else task.ended_at.isoformat()},
+                repair="holdfast tasks maintenance --apply",
+            )
+
+    def _of_ended_tasks(self) -> Iterator[Finding]:
+        """The tasks that ended last, through the index tasks_to_clean."""
+        for task, _ in self._tx.tasks.page_by_end(before=_FROM_LAST, limit=PAGE):
+            yield from _of_timestamps(task)
+
+    # --- clocks
+
+    def _of_clocks(self) -> Iterator[Finding]:
+        if self._clock is None:
+            return
+        if isinstance(self._clock, LedgerClock):
+            skew = self._clock.skew
+            if abs(skew) > MOST_SKEW:
+                yield _skewed(skew_in_words(skew), skew)
+            return
+        ahead = jumped_by(self._tx.boots.fact(FACT), self._clock)
+        if ahead is not None:
+            yield _skewed(jump_in_words(ahead), ahead)
+
+
+def _of_timestamps(task: Task) -> Iterator[Finding]:
+    wrong = [
+        f"it {late} at {_shown(after)}, before it {early} at {_shown(before)}"
+        for early, before, late, after in (
+            ("was created", task.created_at, "started", task.started_at),
+            ("was created", task.created_at, "ended", task.ended_at),
+            ("was created", task.created_at, "last changed", task.updated_at),
+            ("started", task.started_at, "ended", task.ended_at),
+        )
+        if before is not None and after is not None and after < before
+    ]
+    if wrong:
+        yield Finding(
+            code=FindingCode.INCONSISTENT_TIMESTAMPS,
+            severity=_WARNING,
+            record_ids=(task.id,),
+            message=f"{task.id} ({task.name}) has times that cannot be: {'; '.join(wrong)}",
+            evidence={
+                name: None if moment is None else moment.isoformat()
+                for name, moment in (
+                    ("created_at", task.created_at),
+                    ("started_at", task.started_at),
+                    ("updated_at", task.updated_at),
+                    ("ended_at", task.ended_at),
+                )
+            },
+            repair="holdfast doctor",
+        )
+
+
+def _never_woken(task: Task, run: RunRecord, why: str) -> Finding:
+    return Finding(
+        code=FindingCode.NO_WAKER,
+        severity=_ERROR,
+        record_ids=(task.id, run.id),
+        message=f"{task.id} ({task.name}) is {task.status.value}, but nothing will wake it: {why}",
+        evidence={"waits_on": run.waits_on, "run_status": run.status.value, "due_at": run.due_at.isoformat()},
+        repair=f"holdfast tasks show {task.id}",
+    )
+
+
+def _skewed(words: str, by: timedelta) -> Finding:
+    return Finding(
+        code=FindingCode.CLOCK_SKEW,
+        severity=_WARNING,
+        message=words,
+        evidence={"seconds": round(by.total_seconds(), 3)},
+        repair=SET_BY_NTP,
+    )
+
+
+def _starts(task: Task) -> str:
+    """The command that starts a worker for a task."""
+    if task.runtime is RuntimeName.AGENT:
+        return "holdfast up"
+    return f"holdfast run --resume {task.id} MODULE:{task.name}"
+
+
+def _shown(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,268 @@
+"""What an audit finds: each code in the situation that it is for, and nothing in a ledger that is well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.finding import Finding, FindingCode, Severity
+from holdfast.core.program_records import Question
+from holdfast.core.run import Queue
+from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus
+from holdfast.engine.claims.claims import NEVER
+from holdfast.store import Store, Tx
+from holdfast.upkeep import audit as audit_module
+from holdfast.upkeep.audit import Audit
+from tests.builders import (
+    BOOT,
+    FAILURE,
+    START,
+    a_boot,
+    a_delivery,
+    a_task,
+    later,
+    stored_checkpoint,
+    stored_run,
+    write,
+)
+from tests.upkeep.recorded import recorded_run
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operate.md"
+MINUTE = timedelta(minutes=1)
+
+
+def findings(store: Store, now: datetime = START, **given: Any) -> list[Finding]:
+    return store.read_now(lambda tx: Audit(tx, now=now, **given).report().findings)
+
+
+def found(store: Store, now: datetime = START, **given: Any) -> list[tuple[FindingCode, Severity, str]]:
+    return [(one.code, one.severity, one.record_ids[0]) for one in findings(store, now, **given)]
+
+
+def test_a_ledger_whose_work_goes_on_has_no_findings(store: Store) -> None:
+    write(store, lambda tx: tx.boots.begin(a_boot()))
+    stored_run(store)
+    stored_run(store, queue=Queue.LATER, due_at=later(days=3))
+    stored_run(store, RunStatus.RUNNING)
+    stored_run(store, RunStatus.WAITING, waits_on="sleep", due_at=later(days=1))
+    stored_run(store, RunStatus.WAITING, waits_on="mail:tides", due_at=NEVER)
+    stored_checkpoint(store)
+    stored_run(store, RunStatus.SUCCEEDED, task={"cleanup_after": later(days=30)})
+
+    assert findings(store) == []
+
+
+def test_a_queued_task_that_no_worker_takes_is_stale_after_ten_minutes(store: Store) -> None:
+    run = stored_run(store)
+
+    before, after = (found(store, later(minutes=minutes)) for minutes in (9, 10))
+
+    assert before == []
+    assert after == [(FindingCode.STALE_QUEUED, Severity.WARNING, run.task_id)]
+
+
+def test_a_stale_task_says_which_command_starts_a_worker_for_it(store: Store) -> None:
+    run = stored_run(store)
+
+    (one,) = findings(store, later(minutes=11))
+
+    assert one.repair == f"holdfast run --resume {run.task_id} MODULE:research"
+    assert one.evidence["living_boots"] == 0
+
+
+def test_a_paused_task_that_no_worker_resumes_is_stale_too(store: Store) -> None:
+    checkpoint = stored_checkpoint(store)
+
+    (one,) = findings(store, later(minutes=10))
+
+    assert (one.code, one.record_ids[2]) == (FindingCode.STALE_QUEUED, checkpoint.id)
+
+
+def test_running_work_without_a_sign_of_life_is_stale_after_half_an_hour(store: Store) -> None:
+    run = recorded_run(store)
+
+    before, after = (found(store, later(minutes=minutes)) for minutes in (29, 30))
+
+    assert before == []
+    assert after == [(FindingCode.STALE_RUNNING, Severity.ERROR, run.task_id)]
+
+
+def test_a_beat_is_a_sign_of_life(store: Store) -> None:
+    recorded_run(store, beat_at=later(minutes=20))
+
+    assert found(store, later(minutes=40)) == []
+
+
+# --- nothing is running without a process that runs it
+
+
+def test_a_running_task_of_a_process_that_has_ended_has_no_owner(store: Store) -> None:
+    write(store, lambda tx: (tx.boots.begin(a_boot()), tx.boots.end(BOOT, now=START)))
+    run = stored_run(store, RunStatus.RUNNING)
+
+    assert found(store) == [(FindingCode.NO_OWNER, Severity.ERROR, run.task_id)]
+
+
+def test_a_running_task_has_no_owner_if_the_lock_of_its_process_is_free(store: Store) -> None:
+    write(store, lambda tx: tx.boots.begin(a_boot()))
+    run = stored_run(store, RunStatus.RUNNING)
+
+    assert found(store, has_died=lambda _boot: True) == [(FindingCode.NO_OWNER, Severity.ERROR, run.task_id)]
+
+
+def test_a_running_task_whose_lease_lapsed_a_minute_ago_has_no_owner(store: Store) -> None:
+    write(store, lambda tx: tx.boots.begin(a_boot()))
+    run = stored_run(store, RunStatus.RUNNING, lease_until=START)
+
+    assert found(store, START + MINUTE) == [(FindingCode.NO_OWNER, Severity.ERROR, run.task_id)]
+
+
+def test_a_task_without_a_live_run_has_no_owner(store: Store) -> None:
+    task = a_task()
+    write(store, lambda tx: tx.tasks.create(task))
+
+    assert found(store) == [(FindingCode.NO_OWNER, Severity.ERROR, task.id)]
+
+
+# --- nothing waits for what can never come
+
+
+def a_question(**changes: Any) -> Question:
+    question: dict[str, Any] = {
+        "id": "ques_one",
+        "task_id": "task_x",
+        "run_id": "run_x",
+        "question": "go on?",
+        "asked_at": START,
+    }
+    return Question(**question | changes)
+
+
+def answer(tx: Tx) -> None:
+    tx.questions.create(a_question())
+    tx.questions.answer("ques_one", b'"yes"', by="ada", now=START)
+
+
+@pytest.mark.parametrize(
+    ("waits_on", "prepare"),
+    [
+        ("answer:ques_one", answer),
+        ("answer:ques_gone", lambda _tx: None),
+        ("review:eff_gone", lambda _tx: None),
+        ("child:task_gone", lambda _tx: None),
+        ("children", lambda _tx: None),
+        ("boot:boot_gone", lambda _tx: None),
+    ],
+)
+def test_a_wait_that_nothing_can_end_has_no_waker(
+    store: Store, waits_on: str, prepare: Callable[[Tx], None]
+) -> None:
+    write(store, prepare)
+    run = stored_run(store, RunStatus.WAITING, waits_on=waits_on, due_at=NEVER)
+
+    assert found(store) == [(FindingCode.NO_WAKER, Severity.ERROR, run.task_id)]
+
+
+def test_a_wait_for_an_open_question_and_for_a_living_child_is_no_finding(store: Store) -> None:
+    write(store, lambda tx: tx.questions.create(a_question()))
+    stored_run(store, RunStatus.WAITING, waits_on="answer:ques_one", due_at=NEVER)
+    child = stored_run(store)
+    stored_run(store, RunStatus.WAITING, waits_on=f"child:{child.task_id}", due_at=NEVER)
+
+    assert findings(store) == []
+
+
+def test_a_wait_whose_time_has_passed_without_a_worker_has_no_waker(store: Store) -> None:
+    run = stored_run(store, RunStatus.WAITING, waits_on="sleep", due_at=START)
+
+    assert found(store, later(minutes=10)) == [(FindingCode.NO_WAKER, Severity.ERROR, run.task_id)]
+
+
+def test_a_paused_run_without_an_open_checkpoint_has_no_waker(store: Store) -> None:
+    run = stored_run(store, RunStatus.PAUSED_FOR_RESTART)
+
+    assert found(store) == [(FindingCode.NO_WAKER, Severity.ERROR, run.task_id)]
+
+
+# --- what has ended
+
+
+def test_a_lost_task_is_a_warning_until_its_retention_is_over(store: Store) -> None:
+    task = a_task(status=TaskStatus.LOST, cleanup_after=later(days=1), failure=FAILURE)
+    write(store, lambda tx: tx.tasks.create(task))
+
+    during, after = found(store), found(store, later(days=1))
+
+    assert during == [(FindingCode.LOST, Severity.WARNING, task.id)]
+    assert after == [(FindingCode.LOST, Severity.ERROR, task.id)]
+
+
+def test_a_delivery_that_was_given_up_is_a_finding(store: Store) -> None:
+    delivery = a_delivery(status=DeliveryStatus.FAILED, failure=FAILURE, attempts=20)
+    write(store, lambda tx: tx.deliveries.create(delivery))
+
+    (one,) = findings(store)
+
+    assert (one.code, one.severity) == (FindingCode.DELIVERY_FAILED, Severity.WARNING)
+    assert one.repair == f"holdfast deliveries retry {delivery.id}"
+
+
+def test_an_ended_task_without_a_time_to_clean_it_up_is_a_finding(store: Store) -> None:
+    task = a_task(status=TaskStatus.FAILED)
+    write(store, lambda tx: tx.tasks.create(task))
+
+    assert found(store) == [(FindingCode.MISSING_CLEANUP, Severity.WARNING, task.id)]
+
+
+@pytest.mark.parametrize("status", [TaskStatus.QUEUED, TaskStatus.SUCCEEDED])
+def test_times_that_cannot_be_are_a_finding(store: Store, status: TaskStatus) -> None:
+    times = {"started_at": later(hours=-1)}
+    if status is TaskStatus.QUEUED:
+        stored_run(store, task=times)
+    else:
+        task = a_task(status=status, cleanup_after=later(days=1), **times)
+        write(store, lambda tx: tx.tasks.create(task))
+
+    (one,) = findings(store)
+
+    assert (one.code, one.severity) == (FindingCode.INCONSISTENT_TIMESTAMPS, Severity.WARNING)
+    assert "before it was created" in one.message
+
+
+# --- the report
+
+
+def test_errors_come_before_warnings(store: Store) -> None:
+    stored_run(store)
+    stored_run(store, RunStatus.PAUSED_FOR_RESTART)
+
+    severities = [one.severity for one in findings(store, later(minutes=30))]
+
+    assert severities == [Severity.ERROR, Severity.WARNING]
+
+
+def test_an_audit_says_when_there_is_more_than_it_looks_at(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_module, "PAGE", 2)
+    monkeypatch.setattr(audit_module, "MOST_LIVE", 4)
+    for _ in range(5):
+        stored_run(store)
+
+    report = store.read_now(lambda tx: Audit(tx, now=later(minutes=10)).report())
+
+    assert len(report.findings) == 4
+    assert not report.is_complete
+
+
+@pytest.mark.parametrize("code", list(FindingCode))
+def test_the_guide_says_what_to_do_about_each_code(code: FindingCode) -> None:
+    rows = [
+        line for line in GUIDE.read_text(encoding="utf-8").splitlines() if line.startswith(f"| `{code}` |")
+    ]
+
+    assert len(rows) == 1

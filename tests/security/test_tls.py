@@ -123,6 +123,27 @@ async def test_a_websocket_that_is_refused_over_tls_hears_why(secure: House, aut
     assert closed.value.rcvd.reason == "no ping before connect"
 
 
+def test_the_doors_close_although_a_websocket_that_its_client_closed_waits_for_the_goodbye_of_tls(
+    secure: House, authority: Authority
+) -> None:
+    upgrade = (
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+    )
+    close_frame, echo = b"\x88\x82\0\0\0\0\x03\xe8", b"\x88\x02\x03\xe8"
+    with secured(secure, authority) as way:
+        way.sendall(upgrade)
+        heard = bytearray()
+        while b"connect.challenge" not in heard:
+            heard += way.recv(65536)
+        way.sendall(close_frame)
+        while not heard.endswith(echo):
+            heard += way.recv(65536)
+        secure.stop()  # this end has not said goodbye yet
+
+    assert secure.failure is None
+
+
 def test_large_bodies_and_answers_pass(secure: House) -> None:
     text = "x" * 900_000
     answer = secure.post("health", {"note": text})

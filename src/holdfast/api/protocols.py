@@ -215,6 +215,13 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
         self.transport.pause_reading()
         super().handle_connect(event)
 
+    def shutdown(self) -> None:
+        if self.conn.close_rcvd is not None:
+            # The client closed first, and TLS or a full buffer delays the end. A second close frame would raise.
+            self.transport.close()
+        else:
+            super().shutdown()
+
     # --- frames: before the token, only a few unfragmented ones and the close frame
 
     def handle_text(self, event: Any) -> None:

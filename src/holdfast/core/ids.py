@@ -42,6 +42,12 @@ def new_id(prefix: str, now: datetime) -> str:
     )
 
 
+def id_bound(prefix: str, moment: datetime) -> str:
+    """Ids that sort before this text were made earlier, to the millisecond."""
+    # The time is the first ten characters of an id.
+    return new_id(prefix, moment)[: len(prefix) + 11]
+
+
 def _random_part() -> str:
     while True:
         chance = secrets.token_bytes(10)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -16,17 +15,17 @@ from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
 from holdfast.core.run import RunOutcome
 from holdfast.core.task import Failure, Progress, Task
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
 from holdfast.store.contract import Row
 from holdfast.store.rows.work import row_from_task, task_from_row
 from holdfast.store.sealing import has_lost_key
+from holdfast.store.task_pages import LAST, FoundTasks, find_tasks, page_of_tasks
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
-# Sorts after every id.
-LAST = "~"
 TOMBSTONE_DAYS = 90
 # The length of the digest of the arguments. The digest of the goal follows it, except in older rows.
 _DIGEST_BYTES = 8
@@ -129,29 +128,16 @@ class TaskTable:
     ) -> list[Task]:
         """Newest first; the last id of a page is the page token of the next. Optionally only of an owner and
         with one of these names."""
-        name = "page_of_tasks" if owner is None else "page_of_tasks_of_owner"
-        # The stored forms: a name that was redacted when it was stored must be found.
-        params: dict[str, object] = {
-            "owner": None if owner is None else redact_name(owner),
-            "before": before,
-            "limit": limit,
-        }
-        found: Iterable[Row]
-        if names is not None:
-            params |= {"names": self._sql.pack(sorted(names))}
-            wanted: list[str | None] = [status.value for status in dict.fromkeys(statuses)]
-            wanted = wanted or [None]
-            pages = [self._sql.all("page_of_named_tasks", params | {"status": one}) for one in wanted]
-            found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
-        elif not statuses:
-            found = self._sql.all(name, params)
-        else:
-            pages = [
-                self._sql.all(f"{name}_in_status", params | {"status": status.value})
-                for status in dict.fromkeys(statuses)
-            ]
-            found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
-        return [task_from_row(row, self._sealing) for row, _ in zip(found, range(limit), strict=False)]
+        wanted = TaskFilter(
+            statuses=tuple(statuses), owner=owner, names=None if names is None else frozenset(names)
+        )
+        return page_of_tasks(self._tx, wanted, before=before, limit=limit)
+
+    def find(
+        self, wanted: TaskFilter, *, reach: TaskFilter | None = None, before: str = LAST, limit: int = 50
+    ) -> FoundTasks:
+        """A page of tasks by any filter; see task_pages.py for what it costs."""
+        return find_tasks(self._tx, wanted, reach=reach, before=before, limit=limit)
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
         """Ended tasks, last ended first, each with its page token; the last one gives the next page."""

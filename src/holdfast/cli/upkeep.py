@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast import app
 from holdfast.api.upkeep import FindingsAsked, MaintenanceAsked, maintain
 from holdfast.cli.client import is_listening
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted
-from holdfast.core.errors import HoldfastError
 from holdfast.core.finding import FindingCode, Severity
-from holdfast.engine.claims.boots import place_of
-from holdfast.store.locks import is_held
 from holdfast.upkeep.audit import Audit, AuditReport
 from holdfast.upkeep.proofs import NoProofs
 from holdfast.upkeep.sweep import Candidates, Sweep, find_candidates, make_plan
 from holdfast.views.upkeep import AuditView, MaintenanceView
 
 if TYPE_CHECKING:
-    from holdfast.core.claim import Boot
     from holdfast.store.contract import Reader
     from holdfast.store.transaction import Tx
 
@@ -65,26 +59,8 @@ def audit(context: click.Context, code: str | None, severity: str | None, limit:
 
 
 def _read_report(call: Invocation, ledger: Reader) -> AuditReport:
-    now, has_died = call.clock.now(), _tester(call)
+    now, has_died = call.clock.now(), call.boot_proofs.has_died
     return ledger.read_now(lambda tx: Audit(tx, now=now, clock=ledger.clock, has_died=has_died).report())
-
-
-def _tester(call: Invocation) -> Callable[[Boot], bool]:
-    """Whether a boot is proved dead: its end is recorded, or its lock on this machine can be taken."""
-    locks = app.locks_of(call.settings)
-    here = place_of(locks, is_shared=app.is_shared(call.settings))
-
-    def has_died(boot: Boot) -> bool:
-        if boot.ended_at is not None:
-            return True
-        if locks is None or boot.host != here:
-            return False
-        try:
-            return is_held(locks, boot.id) is False
-        except HoldfastError:
-            return False
-
-    return has_died
 
 
 def _print_audit(output: Output, view: AuditView) -> None:
@@ -125,7 +101,7 @@ def _preview(call: Invocation) -> MaintenanceView:
     if call.gateway_url is not None or is_listening(call.settings.home):
         return call.ask("upkeep.maintenance", asked, MaintenanceView)
     with call.reading() as ledger:
-        now, has_died = call.clock.now(), _tester(call)
+        now, has_died = call.clock.now(), call.boot_proofs.has_died
 
         def read(tx: Tx) -> tuple[Candidates, AuditReport, dict[str, int]]:
             report = Audit(tx, now=now, clock=ledger.clock, has_died=has_died).report()
@@ -141,7 +117,7 @@ def _apply(call: Invocation) -> MaintenanceView:
         if store is None:
             return call.ask("upkeep.maintenance", asked, MaintenanceView)
         call.record(store, "upkeep.maintenance", asked)
-        sweep = Sweep(store, call.clock, has_died=_tester(call))
+        sweep = Sweep(store, call.clock, has_died=call.boot_proofs.has_died)
         return asyncio.run(maintain(sweep, store, is_dry_run=False))
 
 

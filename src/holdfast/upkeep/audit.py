@@ -15,6 +15,7 @@ from holdfast.core.claim import Boot
 from holdfast.core.clock import Clock
 from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.finding import Fact, Finding, FindingCode, Severity
+from holdfast.core.projection import why_not_carried
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
@@ -27,8 +28,6 @@ from holdfast.upkeep.proofs import last_sign
 
 STALE_QUEUED = timedelta(minutes=10)
 STALE_RUNNING = timedelta(minutes=30)
-# A lease that lapsed a moment ago: a worker rescues its run within seconds.
-NOT_RESCUED = timedelta(minutes=1)
 PAGE = 500
 # How many live tasks one audit looks at, and how many ended or failed records of each kind.
 MOST_LIVE = 10_000
@@ -43,6 +42,7 @@ _LIVE = (
     TaskStatus.PAUSED,
 )
 _WARNING, _ERROR = Severity.WARNING, Severity.ERROR
+_SWEEPS = "holdfast tasks maintenance --apply"
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ class Audit:
             "claimed_by": run.claimed_by,
             "lease_until": None if run.lease_until is None else run.lease_until.isoformat(),
         }
-        why = None if run.queue is Queue.PRODUCER else self._why_not_carried(run)
+        why = self._why_not_carried(run)
         if why is not None:
             yield Finding(
                 code=FindingCode.NO_OWNER,
@@ -166,7 +166,8 @@ class Audit:
                 record_ids=(task.id, run.id),
                 message=f"{task.id} ({task.name}) is running, but {why}",
                 evidence=evidence,
-                repair=_starts(task),
+                # If its process only recorded the work, a sweep ends the record.
+                repair=_SWEEPS if run.queue is Queue.PRODUCER else _starts(task),
             )
         elif self._now - sign >= STALE_RUNNING:
             yield Finding(
@@ -175,19 +176,14 @@ class Audit:
                 record_ids=(task.id, run.id),
                 message=f"{task.id} ({task.name}) is running, without a sign of life since {_shown(sign)}",
                 evidence=evidence,
-                repair="holdfast tasks maintenance --apply" if run.queue is Queue.PRODUCER else _starts(task),
+                repair=_SWEEPS if run.queue is Queue.PRODUCER else _starts(task),
             )
 
     def _why_not_carried(self, run: RunRecord) -> str | None:
         """Why no live process carries a running run; None if one does, or may."""
         boot = self._boot(run.claimed_by or "")
-        if boot is None:
-            return f"its process {run.claimed_by} is not known"
-        if self._has_died(boot):
-            return f"its process {boot.pid} on {boot.node} has ended"
-        if run.lease_until is not None and self._now - run.lease_until >= NOT_RESCUED:
-            return f"the lease of its process {boot.pid} on {boot.node} lapsed at {_shown(run.lease_until)}"
-        return None
+        has_died = boot is not None and self._has_died(boot)
+        return why_not_carried(run, boot, has_died=has_died, now=self._now)
 
     def _of_waiting(self, task: Task, run: RunRecord) -> Iterator[Finding]:
         why = self._why_never_woken(task, run)
@@ -268,7 +264,7 @@ class Audit:
                     "ended_at": None if task.ended_at is None else task.ended_at.isoformat(),
                     "cleanup_after": None if task.cleanup_after is None else task.cleanup_after.isoformat(),
                 },
-                repair="holdfast tasks maintenance --apply" if is_over else f"holdfast tasks retry {task.id}",
+                repair=_SWEEPS if is_over else f"holdfast tasks retry {task.id}",
             )
 
     def _of_failed_deliveries(self) -> Iterator[Finding]:
@@ -302,7 +298,7 @@ class Audit:
                 message=f"{task.id} ({task.name}) is {task.status.value} without a time to clean it up, so "
                 "retention never deletes it",
                 evidence={"ended_at": None if task.ended_at is None else task.ended_at.isoformat()},
-                repair="holdfast tasks maintenance --apply",
+                repair=_SWEEPS,
             )
 
     def _of_ended_tasks(self) -> Iterator[Finding]:

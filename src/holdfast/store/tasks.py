@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound
+from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound, RowDamaged
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
 from holdfast.core.run import RunOutcome
-from holdfast.core.task import Failure, Progress, Task
+from holdfast.core.task import Failure, NotifyPolicy, Progress, Task
 from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
 from holdfast.store.contract import Row
-from holdfast.store.rows.work import row_from_task, task_from_row
+from holdfast.store.rows.work import notify_digest, row_from_task, task_from_row
 from holdfast.store.sealing import has_lost_key
-from holdfast.store.task_pages import LAST, FoundTasks, find_tasks, page_of_tasks
+from holdfast.store.task_pages import LAST as LAST
+from holdfast.store.task_pages import FoundTasks, find_tasks, page_of_tasks
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -244,6 +245,31 @@ class TaskTable:
         """Record the request; True if it is the first."""
         params = {"id": task_id, "reason": reason, "now": to_micros(now)}
         return self._sql.one("request_cancel", params) is not None
+
+    def set_notify(self, task_id: str, policy: NotifyPolicy, *, now: datetime) -> Task:
+        """The task with this policy; unchanged if it has ended. Raises NotFound, RowDamaged."""
+        row = self._sql.one("lock_task", {"id": task_id})
+        if row is None:
+            raise NotFound("task", task_id)
+        task = task_from_row(row, self._sealing)
+        if task.has_ended or task.notify is policy:
+            return task
+        if task.is_damaged:
+            raise RowDamaged("task", task_id)
+        params = {
+            "id": task_id,
+            "notify": policy.value,
+            "digest": notify_digest(row, policy),
+            "from": row[13],
+            "now": to_micros(now),
+        }
+        self._sql.one("set_notify", params)
+        return self.look(task_id)
+
+    def notify_of(self, task_id: str) -> NotifyPolicy | None:
+        """The policy that the task has now."""
+        row = self._sql.one("get_notify", {"id": task_id})
+        return None if row is None else NotifyPolicy(row[0])
 
     def cancels_requested(self, task_ids: Sequence[str]) -> set[str]:
         """Which of these have a request to cancel."""

@@ -177,6 +177,17 @@ UPDATE tasks
  WHERE id = :id AND cancel_requested_at IS NULL AND ended_at IS NULL
 RETURNING id;
 
+-- name: set_notify
+-- Of what the requester is told. The digest covers the policy, so a damaged row is left as it is.
+UPDATE tasks
+   SET notify = :notify, digest = :digest, updated_at = :now
+ WHERE id = :id AND ended_at IS NULL AND digest = :from
+RETURNING id;
+
+-- name: get_notify
+-- Of what the requester is told now: a worker has the task as it was when it claimed the run.
+SELECT notify FROM tasks WHERE id = :id;
+
 -- name: cancels_requested
 -- Which of these tasks have a request to cancel.
 SELECT id FROM tasks WHERE id IN :ids[] AND cancel_requested_at IS NOT NULL;

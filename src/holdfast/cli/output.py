@@ -39,6 +39,8 @@ _STYLE_OF_STATUS = {
     "cancelled": "dim",
 }
 MAX_REMARK_CHARS = 2000
+# A terminal of this width has room for the year of a time.
+WIDE_ENOUGH = 100
 
 
 class Output:
@@ -146,7 +148,13 @@ class Output:
         with bar(what, has_color=may_color(sys.stderr)) as tell:
             yield tell
 
-    # --- colours and widths
+    # --- times, colours and widths
+
+    def stamp(self, moment: datetime) -> str:
+        """A time in a line of a table or a stream, in UTC; on a narrow terminal without its year."""
+        room = self._room()
+        is_narrow = room is not None and room < WIDE_ENOUGH
+        return f"{moment:%m-%d %H:%M:%S}Z" if is_narrow else f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
     def paint(self, text: str, style: str) -> str:
         if style not in _STYLES or not may_color(sys.stdout):

@@ -362,7 +362,7 @@ class CancelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotifyView(msgspec.Struct, frozen=True, kw_only=True):
-    """Of what the requester of a task is told, after a change of it."""
+    """Which updates the requester of a task gets, after a change."""
 
     # True if the task has this policy now.
     is_set: bool

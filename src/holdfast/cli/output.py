@@ -97,10 +97,12 @@ class Output:
     def row(self, parts: Sequence[str], text: str) -> None:
         """One line of a stream: parts of a fixed width, and a text that is cut at the end of the line."""
         room = self._room()
+        clean_parts = [part if part.isascii() and part.isprintable() else one_line(part) for part in parts]
+        cells = [*clean_parts, one_line(text, MAX_REMARK_CHARS)]
         if room is None:
-            self.line("  ".join([*parts, text]).rstrip())
+            self.line("  ".join(cells).rstrip())
             return
-        (cells,) = shorten_ids([[*parts, text]])
+        (cells,) = shorten_ids([cells])
         self.line(cut("  ".join(cells).rstrip(), room))
 
     def fields(self, pairs: Sequence[tuple[str, str | None]]) -> None:

@@ -25,6 +25,7 @@ def silent_run(store: Store, **task: object) -> RunRecord:
     return recorded_run(
         store,
         runtime=RuntimeName.MEDIA,
+        details={"created_at": hour_ago, "last_event_at": hour_ago},
         task={"created_at": hour_ago, "updated_at": hour_ago} | task,
         created_at=hour_ago,
         due_at=hour_ago,
@@ -101,6 +102,10 @@ def test_a_preview_changes_nothing_and_an_apply_makes_its_changes(run: Run, ledg
     assert (preview["auditBefore"]["errors"], preview["auditAfter"]) == (1, None)
     assert applied["auditAfter"]["errors"] == 0
     assert (applied["tasks"]["terminal"], applied["tasks"]["byStatus"]["lost"]) == (2, 1)
+    assert {runtime: count for runtime, count in applied["tasks"]["byRuntime"].items() if count} == {
+        "media": 1,
+        "python": 1,
+    }
     assert run("audit", "log", "--json").json["entries"][0]["action"] == "upkeep.maintenance"
 
 

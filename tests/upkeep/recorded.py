@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.recorded import RecordedWork
+from holdfast.core.recorded import RecordedDetails, RecordedWork, ScopeKind
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.producers.contract import LifeAnswer
 from holdfast.store import Store
-from tests.builders import stored_run
+from tests.builders import START, stored_run, write
 
 
 class FixedAnswer:
@@ -39,12 +39,22 @@ def recorded_run(
     *,
     runtime: RuntimeName = RuntimeName.ACP,
     task: dict[str, Any] | None = None,
+    details: dict[str, Any] | None = None,
     **changes: Any,
 ) -> RunRecord:
-    """Work that another program executes, as it was recorded at the start of the test."""
-    return stored_run(
-        store, status, task={"runtime": runtime} | (task or {}), queue=Queue.PRODUCER, **changes
-    )
+    """Work that another program executes, as it was recorded at the start of the test; with the facts of its
+    producer, if any are given."""
+    given = {"runtime": runtime, "session_key": "agent:main:main"} if details is not None else {}
+    given |= {"runtime": runtime} | (task or {})
+    run = stored_run(store, status, task=given, queue=Queue.PRODUCER, **changes)
+    if details is not None:
+        facts: dict[str, Any] = {
+            "scope": ScopeKind.SYSTEM,
+            "created_at": START,
+            "last_event_at": START,
+        } | details
+        write(store, lambda tx: tx.recorded.create(RecordedDetails(task_id=run.task_id, **facts)))
+    return run
 
 
 def task_of(store: Store, run: RunRecord) -> Task:

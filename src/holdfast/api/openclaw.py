@@ -283,11 +283,10 @@ def _own_by_age(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, 
 
 
 def _place_of(task: Task) -> tuple[int, str]:
-    """The sort key. The index of ended tasks is by clean-up time, so compare all tasks by that time."""
+    """The sort key: when it ended or, while it lives, when it last changed."""
     from holdfast.core.clock import to_micros
-    from holdfast.engine.ledger.ledger import DEFAULT_RETENTION
 
-    return to_micros(task.cleanup_after or task.updated_at + DEFAULT_RETENTION), task.id
+    return to_micros(task.ended_at or task.updated_at), task.id
 
 
 def _last_changed_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:

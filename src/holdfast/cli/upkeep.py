@@ -13,7 +13,7 @@ from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted
 from holdfast.core.finding import FindingCode, Severity
-from holdfast.upkeep.audit import Audit, AuditReport
+from holdfast.upkeep.audit import Audit, AuditReport, TaskCounts
 from holdfast.upkeep.proofs import NoProofs
 from holdfast.upkeep.sweep import Candidates, Sweep, find_candidates, make_plan
 from holdfast.views.upkeep import AuditView, MaintenanceView
@@ -103,9 +103,10 @@ def _preview(call: Invocation) -> MaintenanceView:
     with call.reading() as ledger:
         now, has_died = call.clock.now(), call.boot_proofs.has_died
 
-        def read(tx: Tx) -> tuple[Candidates, AuditReport, dict[str, int]]:
+        def read(tx: Tx) -> tuple[Candidates, AuditReport, TaskCounts]:
             report = Audit(tx, now=now, clock=ledger.clock, has_died=has_died).report()
-            return find_candidates(tx, now=now, prune_at=now), report, tx.events.counts("task")
+            found = find_candidates(tx, now=now, prune_at=now, has_died=has_died)
+            return found, report, TaskCounts.of(tx)
 
         found, before, counts = ledger.read_now(read)
     return MaintenanceView.preview(asyncio.run(make_plan(found, NoProofs(), now=now)), counts, before)

@@ -95,10 +95,12 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SilentRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Recorded work that has been silent for longer than its grace."""
+    """Recorded work that has been silent for longer than its grace, or whose process has died."""
 
     work: RecordedWork
     since: datetime
+    # How the process died that executed the work itself: then no grace is left.
+    death: str | None = None
 
 
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +189,7 @@ class Sweep(Service):
                 prune_at=prune_at,
                 lost_after=self._lost_after,
                 listening_since=self._listening_since,
+                has_died=self._has_died,
             )
         )
         return await make_plan(found, self._proofs, now=now, retention=self._retention)
@@ -222,10 +225,13 @@ def find_candidates(
     prune_at: datetime | None,
     lost_after: timedelta = LOST_AFTER,
     listening_since: datetime | None = None,
+    has_died: Callable[[Boot], bool] = has_ended,
 ) -> Candidates:
     """What one plan may change. Without `prune_at` nothing is to be deleted."""
     return Candidates(
-        silent=_silent_runs(tx, now=now, lost_after=lost_after, listening_since=listening_since),
+        silent=_silent_runs(
+            tx, now=now, lost_after=lost_after, listening_since=listening_since, has_died=has_died
+        ),
         unstamped=tx.tasks.unstamped(now=now, limit=MOST_PLANNED),
         to_prune=[] if prune_at is None else tx.tasks.past_retention(now=prune_at, limit=MOST_PLANNED),
         prune_at=prune_at,
@@ -233,9 +239,15 @@ def find_candidates(
 
 
 def _silent_runs(
-    tx: Tx, *, now: datetime, lost_after: timedelta, listening_since: datetime | None
+    tx: Tx,
+    *,
+    now: datetime,
+    lost_after: timedelta,
+    listening_since: datetime | None,
+    has_died: Callable[[Boot], bool],
 ) -> list[SilentRun]:
     found: list[SilentRun] = []
+    boots: dict[str, str | None] = {}
     after = ""
     while len(found) < MOST_PLANNED:
         runs = tx.runs.recorded(after=after, limit=PAGE)
@@ -243,9 +255,16 @@ def _silent_runs(
         tasks, facts = tx.tasks.get_many(ids), tx.recorded.get_many(ids)
         for run in runs:
             task, details = tasks.get(run.task_id), facts.get(run.task_id)
-            if task is None or run.status not in _SWEPT or _may_be_silent(run, details, now):
+            if task is None or run.status not in _SWEPT:
                 continue
             since = last_sign(task, run, details)
+            death = _death_of_holder(tx, run, has_died, boots)
+            if death is not None:
+                work = RecordedWork(task=task, run=run, details=details)
+                found.append(SilentRun(work=work, since=since, death=death))
+                continue
+            if _may_be_silent(run, details, now):
+                continue
             silent_since = since if listening_since is None else max(since, listening_since)
             if now - silent_since >= grace_of(task, details, lost_after):
                 work = RecordedWork(task=task, run=run, details=details)
@@ -254,6 +273,21 @@ def _silent_runs(
             break
         after = runs[-1].id
     return found[:MOST_PLANNED]
+
+
+def _death_of_holder(
+    tx: Tx, run: RunRecord, has_died: Callable[[Boot], bool], known: dict[str, str | None]
+) -> str | None:
+    """How the process that executes the work itself died; None if it lives, or another one executes it."""
+    if run.status is not RunStatus.RUNNING or run.claimed_by is None:
+        return None
+    if run.claimed_by not in known:
+        boot = tx.boots.get(run.claimed_by)
+        is_dead = boot is not None and has_died(boot)
+        known[run.claimed_by] = (
+            f"its process {boot.pid} on {boot.node} has ended" if boot and is_dead else None
+        )
+    return known[run.claimed_by]
 
 
 def _may_be_silent(run: RunRecord, details: RecordedDetails | None, now: datetime) -> bool:
@@ -285,7 +319,7 @@ async def make_plan(
             case Dead(why=why):
                 changes.append(_planned(one, ChangeKind.RECONCILE, why, _lost(why)))
             case _ if one.work.run.status is RunStatus.RUNNING:
-                why = f"no sign of life since {one.since:%Y-%m-%d %H:%M:%S} UTC"
+                why = one.death or f"no sign of life since {one.since:%Y-%m-%d %H:%M:%S} UTC"
                 changes.append(_planned(one, ChangeKind.RECONCILE, why, _lost(why)))
     changes += [
         PlannedChange(

@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from holdfast.core.finding import Fact, Finding, FindingCode, Severity
+from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import TaskStatus, is_terminal
-from holdfast.upkeep.audit import AuditReport
+from holdfast.upkeep.audit import AuditReport, TaskCounts
 from holdfast.upkeep.sweep import ChangeKind, PlannedChange, SweepPlan, Swept
 from holdfast.views.text import one_line
 
@@ -153,17 +154,18 @@ class SweptView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TaskCountsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many tasks there are, by status."""
+    """How many tasks there are, by status and by runtime."""
 
     total: int
     active: int
     terminal: int
     failures: int
     by_status: dict[str, int]
+    by_runtime: dict[str, int]
 
     @classmethod
-    def of(cls, counts: dict[str, int]) -> TaskCountsView:
-        by_status = {status: counts.get(status.value, 0) for status in TaskStatus}
+    def of(cls, counts: TaskCounts) -> TaskCountsView:
+        by_status = {status: counts.by_status.get(status.value, 0) for status in TaskStatus}
         terminal = sum(count for status, count in by_status.items() if is_terminal(status))
         total = sum(by_status.values())
         return cls(
@@ -172,6 +174,7 @@ class TaskCountsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             terminal=terminal,
             failures=sum(by_status[status] for status in _FAILURES),
             by_status={status.value: count for status, count in by_status.items()},
+            by_runtime={runtime.value: counts.by_runtime.get(runtime.value, 0) for runtime in RuntimeName},
         )
 
 
@@ -188,7 +191,7 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     audit_after: AuditSummaryView | None = None
 
     @classmethod
-    def preview(cls, plan: SweepPlan, counts: dict[str, int], before: AuditReport) -> MaintenanceView:
+    def preview(cls, plan: SweepPlan, counts: TaskCounts, before: AuditReport) -> MaintenanceView:
         return cls(
             mode="preview",
             maintenance=SweptView(tasks=SweptTasksView.planned(plan)),
@@ -199,7 +202,7 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     @classmethod
     def applied(
-        cls, plan: SweepPlan, swept: Swept, counts: dict[str, int], before: AuditReport, after: AuditReport
+        cls, plan: SweepPlan, swept: Swept, counts: TaskCounts, before: AuditReport, after: AuditReport
     ) -> MaintenanceView:
         return cls(
             mode="apply",

@@ -19,13 +19,15 @@ def minutes_ago(minutes: float) -> datetime:
     return SystemClock().now() - timedelta(minutes=minutes)
 
 
-def silent_run(store: Store, **task: object) -> RunRecord:
+def silent_run(
+    store: Store, runtime: RuntimeName = RuntimeName.MEDIA, reference: str | None = None, **task: object
+) -> RunRecord:
     """Recorded work that began an hour ago, and has been silent since."""
     hour_ago = minutes_ago(60)
     return recorded_run(
         store,
-        runtime=RuntimeName.MEDIA,
-        details={"created_at": hour_ago, "last_event_at": hour_ago},
+        runtime=runtime,
+        details={"created_at": hour_ago, "last_event_at": hour_ago, "reference": reference},
         task={"created_at": hour_ago, "updated_at": hour_ago} | task,
         created_at=hour_ago,
         due_at=hour_ago,

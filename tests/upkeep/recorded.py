@@ -9,7 +9,7 @@ from holdfast.core.recorded import RecordedDetails, RecordedWork, ScopeKind
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine.producers.contract import LifeAnswer
+from holdfast.engine.producers.contract import LifeAnswer, NotMine, ReattachAnswer
 from holdfast.store import Store
 from tests.builders import START, stored_run, write
 
@@ -17,13 +17,19 @@ from tests.builders import START, stored_run, write
 class FixedAnswer:
     """A runtime that gives one answer, and remembers about which tasks it was asked."""
 
-    def __init__(self, proof: LifeAnswer) -> None:
+    def __init__(self, proof: LifeAnswer, recovery: ReattachAnswer | None = None) -> None:
         self._proof = proof
+        self._recovery = recovery or NotMine()
         self.asked: list[str] = []
+        self.recovered: list[str] = []
 
     async def is_alive(self, work: RecordedWork) -> LifeAnswer:
         self.asked.append(work.task.id)
         return self._proof
+
+    async def reattach(self, work: RecordedWork) -> ReattachAnswer:
+        self.recovered.append(work.task.id)
+        return self._recovery
 
 
 class BrokenRuntime:
@@ -31,6 +37,9 @@ class BrokenRuntime:
 
     async def is_alive(self, work: RecordedWork) -> LifeAnswer:  # noqa: ARG002 - the shape of proofs
         raise OSError("the socket of the runtime is gone")
+
+    async def reattach(self, work: RecordedWork) -> ReattachAnswer:
+        raise AssertionError(f"{work.task.id} is not to be lost")
 
 
 def recorded_run(

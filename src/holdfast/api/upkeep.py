@@ -47,7 +47,8 @@ async def maintain(sweep: Sweep, store: Store, *, is_dry_run: bool) -> Maintenan
     """Make a plan, and apply exactly this plan unless it is a dry run. Raises Refused if resumes are held."""
     before, plan = await sweep.audit(), await sweep.plan()
     if is_dry_run:
-        return MaintenanceView.preview(plan, await store.read(TaskCounts.of), before)
+        plugins = await sweep.preview_plugins()
+        return MaintenanceView.preview(plan, plugins, await store.read(TaskCounts.of), before)
     held = await asyncio.to_thread(store.held_why)
     if held is not None:
         raise Refused(

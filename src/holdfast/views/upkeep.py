@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -11,6 +12,7 @@ from holdfast.core.finding import Fact, Finding, FindingCode, Severity
 from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import TaskStatus, is_terminal
 from holdfast.upkeep.audit import AuditReport, TaskCounts
+from holdfast.upkeep.plugins import PluginSwept
 from holdfast.upkeep.sweep import ChangeKind, PlannedChange, SweepPlan, Swept
 from holdfast.views.text import one_line
 
@@ -122,7 +124,7 @@ class SweptTasksView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     # Recorded work that is lost.
     reconciled: int = 0
-    # Recorded work whose outcome its runtime knew.
+    # Recorded work whose outcome its runtime or the history knew, or that its runtime has found again.
     recovered: int = 0
     cleanup_stamped: int = 0
     pruned: int = 0
@@ -141,9 +143,25 @@ class SweptTasksView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def made(cls, swept: Swept) -> SweptTasksView:
         return cls(
             reconciled=swept.reconciled,
-            recovered=swept.settled,
+            recovered=swept.settled + swept.recovered,
             cleanup_stamped=swept.stamped,
             pruned=swept.pruned,
+        )
+
+
+class PluginSweptView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the sweep of one plug-in changed, or would change; or why it failed."""
+
+    name: str
+    changes: list[str]
+    problem: str | None
+
+    @classmethod
+    def of(cls, swept: PluginSwept) -> PluginSweptView:
+        return cls(
+            name=one_line(swept.name),
+            changes=[one_line(change, MAX_SENTENCE_CHARS) for change in swept.changes[:MAX_CHANGES]],
+            problem=None if swept.problem is None else one_line(swept.problem, MAX_SENTENCE_CHARS),
         )
 
 
@@ -151,6 +169,7 @@ class SweptView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a sweep changed, or would change."""
 
     tasks: SweptTasksView
+    plugins: list[PluginSweptView] = []
 
 
 class TaskCountsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -191,10 +210,14 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     audit_after: AuditSummaryView | None = None
 
     @classmethod
-    def preview(cls, plan: SweepPlan, counts: TaskCounts, before: AuditReport) -> MaintenanceView:
+    def preview(
+        cls, plan: SweepPlan, plugins: Sequence[PluginSwept], counts: TaskCounts, before: AuditReport
+    ) -> MaintenanceView:
         return cls(
             mode="preview",
-            maintenance=SweptView(tasks=SweptTasksView.planned(plan)),
+            maintenance=SweptView(
+                tasks=SweptTasksView.planned(plan), plugins=[PluginSweptView.of(one) for one in plugins]
+            ),
             changes=_changes(plan),
             tasks=TaskCountsView.of(counts),
             audit_before=AuditSummaryView.of(before),
@@ -206,7 +229,9 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     ) -> MaintenanceView:
         return cls(
             mode="apply",
-            maintenance=SweptView(tasks=SweptTasksView.made(swept)),
+            maintenance=SweptView(
+                tasks=SweptTasksView.made(swept), plugins=[PluginSweptView.of(one) for one in swept.plugins]
+            ),
             changes=_changes(plan),
             tasks=TaskCountsView.of(counts),
             audit_before=AuditSummaryView.of(before),

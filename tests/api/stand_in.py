@@ -33,10 +33,12 @@ from holdfast.gateway.gateway import GatewayPhase, GatewayStatus, RestartAnswer,
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.readiness import Readiness, interruptions
 from holdfast.store import Store, Tx
+from holdfast.store.boot_proofs import BootProofs
 from holdfast.store.locks import HomeLock
 from holdfast.store.outer_keys import FileKey
 from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
+from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import Sweep
 
 TOKEN = "hf_test_" + "a1" * 32
@@ -90,6 +92,9 @@ class StandIn:
 
     async def look(self, *, at_most_old_s: float = 0.0) -> GatewayStatus:  # noqa: ARG002 - it looks at nothing
         return self.status()
+
+    def projection(self) -> Projection:
+        return Projection(BootProofs(None, ""), self.clock.now())
 
     async def preflight(self) -> Readiness:
         def read(tx: Tx) -> Readiness:

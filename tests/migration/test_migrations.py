@@ -43,12 +43,14 @@ FROZEN = {
         2: "b524d73fb305879994e6af095c850886d9760581b0fae3c55c5ecad1f5c053db",
         3: "890515ca27c7d85e185973696d3f60ee697dd8742b2bbdd07e1322dbfc7686ba",
         4: "371c6aa568b5cb663e25aa1bb275d82f075ecd49dcd9fdecba4258c1a4999774",
+        7: "2ddfeb8b230054c81a5e0283fcc418c4ed1beb584b898ad860277d8535fb5b18",
     },
     "postgres": {
         1: "18a3c71cdf5cbbefab7cf326c24332638b40bfd844c2387045ceed5a59b5069f",
         2: "596ef6a8cb857a21e333fabdd41818bda0d81d5416f71e6189a229deb4e73ef0",
         3: "0a5851bd36c9affcdd494ce24b76aad3bdc102fcf3b5956cb9245e07a47f4543",
         4: "371c6aa568b5cb663e25aa1bb275d82f075ecd49dcd9fdecba4258c1a4999774",
+        7: "9948d77f47d0973df2dbd43b33809862178ccd801a73808d51b7c2185559200a",
     },
 }
 
@@ -480,6 +482,27 @@ def test_a_ledger_of_the_first_schema_is_brought_to_the_newest_also_after_a_kill
     assert database.migrate(released, may_upgrade=True) == released[1:]
     assert "audit_log" in database.tables()
     assert database.ask("SELECT name, value FROM ledger_facts ORDER BY name") == known
+
+
+@pytest.mark.slow
+def test_tasks_of_an_older_ledger_are_counted_by_their_runtimes(
+    database: Database, released: list[Migration]
+) -> None:
+    database.migrate([one for one in released if one.name != "upkeep_indexes"][:4])
+    values = "'ada', {}, 'n', 'g', {}, NULL, NULL, NULL, NULL, NULL, 'silent', 1, {}, 'queued'"
+    empty = "x''" if database.dialect == "sqlite" else "''"
+    for number, runtime in enumerate(["'python'", "'cron'", "'python'"]):
+        given = values.format(runtime, empty, empty)
+        database.ask(
+            "INSERT INTO tasks (id, owner, runtime, name, goal, arguments, origin, session_key, "
+            "parent_task_id, flow_id, dedup_key, notify, created_at, digest, status, priority, updated_at) "
+            f"VALUES ('task_{number}', {given}, 5, 1) RETURNING id"
+        )
+
+    database.migrate(released, may_upgrade=True)
+
+    found = database.ask("SELECT status, amount FROM counters WHERE noun = 'runtime' ORDER BY status")
+    assert found == [("cron", 1), ("python", 2)]
 
 
 # --- what is never changed again

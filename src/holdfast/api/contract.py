@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.gateway.inbox import Inbox
     from holdfast.gateway.readiness import Readiness
     from holdfast.store import Store, Tx
+    from holdfast.upkeep.projection import Projection
     from holdfast.upkeep.sweep import Sweep
     from holdfast.views.gateway import Status
 
@@ -164,6 +165,10 @@ class GatewayDoor(Protocol):
 
     @property
     def sweep(self) -> Sweep: ...
+
+    def projection(self) -> Projection:
+        """How tasks are shown now: those whose worker is gone do not read as running."""
+        ...
 
     async def preflight(self) -> Readiness: ...
 

@@ -133,6 +133,18 @@ def _reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., 
     )
 
 
+def _shows_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
+    """The same for tasks that are shown with a projected status."""
+
+    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
+        projection = gateway.projection()
+        return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach, projection=projection))
+
+    return Method(
+        name=name, scope=READ, params=params, answer=answer, call=call, summary=summary, is_owned=True
+    )
+
+
 def _writes_own(
     name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
 ) -> Method:
@@ -331,14 +343,14 @@ def describe(method: Method) -> MethodView:
 
 _TABLE = [
     # Tasks in the format of OpenClaw's protocol.
-    _reads_own(
+    _shows_own(
         "tasks.list",
         openclaw.ListAsked,
         TaskListed,
         openclaw.list_tasks,
         "A page of tasks in OpenClaw's format; by creation, last change or end, newest first.",
     ),
-    _reads_own(
+    _shows_own(
         "tasks.get",
         openclaw.GetAsked,
         TaskFound,
@@ -367,7 +379,7 @@ _TABLE = [
         "Drop the pending and failed deliveries of these tasks.",
     ),
     # The ledger, as the CLI prints it.
-    _reads_own(
+    _shows_own(
         "ledger.list",
         tasks.TasksAsked,
         TaskPageView,

@@ -19,6 +19,7 @@ from holdfast.core.transitions import (
     is_terminal,
 )
 from holdfast.store.tasks import LAST
+from holdfast.upkeep.projection import project_tasks
 from holdfast.views.wire import (
     WIRE_STATUS,
     TaskCancelled,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast.core.task import Task
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
 # One call reads at most this many tasks, even if few match; its page token continues from there.
 LOOKED_AT = 5000
@@ -90,19 +92,28 @@ class NoSuchTask(BadInput):
         self.args = (f"task not found: {task_id}",)
 
 
-def list_tasks(tx: Tx, asked: ListAsked, *, reach: Reach = EVERYTHING) -> TaskListed:
-    found: list[TaskSummary] = []
+def list_tasks(
+    tx: Tx, asked: ListAsked, *, reach: Reach = EVERYTHING, projection: Projection | None = None
+) -> TaskListed:
+    found: list[Task] = []
+    token = None
     statuses = _statuses(asked.status)
-    for number, (task, token) in enumerate(_in_order(tx, asked, statuses, reach), 1):
+    for number, (task, place) in enumerate(_in_order(tx, asked, statuses, reach), 1):
         if _fits(task, asked, statuses):
-            found.append(TaskSummary.of(task))
+            found.append(task)
         if len(found) == asked.limit or number == LOOKED_AT:
-            return TaskListed(tasks=found, next_cursor=token)
-    return TaskListed(tasks=found)
+            token = place
+            break
+    shown = project_tasks(tx, found, projection)
+    summaries = [TaskSummary.of(task).shown_as(shown.get(task.id)) for task in found]
+    return TaskListed(tasks=summaries, next_cursor=token)
 
 
-def get_task(tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING) -> TaskFound:
-    return TaskFound(task=TaskSummary.of(_find(tx, asked.task_id, reach)))
+def get_task(
+    tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING, projection: Projection | None = None
+) -> TaskFound:
+    task = _find(tx, asked.task_id, reach)
+    return TaskFound(task=TaskSummary.of(task).shown_as(project_tasks(tx, [task], projection).get(task.id)))
 
 
 def cancelling_wire_task(
@@ -272,11 +283,10 @@ def _own_by_age(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, 
 
 
 def _place_of(task: Task) -> tuple[int, str]:
-    """The sort key. The index of ended tasks is by clean-up time, so compare all tasks by that time."""
+    """The sort key: when it ended or, while it lives, when it last changed."""
     from holdfast.core.clock import to_micros
-    from holdfast.engine.ledger.ledger import DEFAULT_RETENTION
 
-    return to_micros(task.cleanup_after or task.updated_at + DEFAULT_RETENTION), task.id
+    return to_micros(task.ended_at or task.updated_at), task.id
 
 
 def _last_changed_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:

@@ -17,6 +17,7 @@ from holdfast.core.message import CRON_CHANNEL
 from holdfast.core.task import Task as TaskRecord
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.tasks import LAST
+from holdfast.upkeep.projection import project_tasks
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.effects import EffectView
 from holdfast.views.payloads import PayloadView
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.core.task import Task
     from holdfast.store.contract import Store, Write
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
 T = TypeVar("T")
 
@@ -101,22 +103,33 @@ def read_page(
     reach: Reach = EVERYTHING,
     before: str | None,
     limit: int,
+    projection: Projection | None = None,
 ) -> TaskPageView:
     end = LAST if before is None else place_of("task", before, partial(reach.resolve, tx))
     found = reach.page(tx, statuses=statuses, before=end, limit=limit + 1)
+    shown = project_tasks(tx, found[:limit], projection)
     return TaskPageView(
-        tasks=[TaskView.of(task) for task in found[:limit]],
+        tasks=[TaskView.of(task).shown_as(shown.get(task.id)) for task in found[:limit]],
         counts=tx.events.counts("task"),
         next_page_token=found[limit - 1].id if len(found) > limit else None,
     )
 
 
-def read_asked_page(tx: Tx, asked: TasksAsked, *, reach: Reach) -> TaskPageView:
+def read_asked_page(
+    tx: Tx, asked: TasksAsked, *, reach: Reach, projection: Projection | None = None
+) -> TaskPageView:
     """A page of tasks; a limited caller sees only tasks that it may reach."""
     if reach.owner is not None and asked.owner not in (None, reach.owner):
         return TaskPageView(tasks=[], counts={}, next_page_token=None)
     wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
-    page = read_page(tx, statuses=asked.status, reach=wanted, before=asked.before, limit=asked.limit)
+    page = read_page(
+        tx,
+        statuses=asked.status,
+        reach=wanted,
+        before=asked.before,
+        limit=asked.limit,
+        projection=projection,
+    )
     # Do not show a limited caller how many other tasks there are.
     return msgspec.structs.replace(page, counts={}) if reach.is_bound else page
 
@@ -136,11 +149,19 @@ def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
 
 
 async def show(gateway: GatewayDoor, asked: TaskAsked, caller: Caller) -> TaskDetailView:
-    now, reach = gateway.clock.now(), caller.reach
-    return await gateway.store.read(lambda tx: read_detail(tx, reach.resolve(tx, asked.task_id), now, reach))
+    now, reach, projection = gateway.clock.now(), caller.reach, gateway.projection()
+    return await gateway.store.read(
+        lambda tx: read_detail(tx, reach.resolve(tx, asked.task_id), now, reach, projection)
+    )
 
 
-def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) -> TaskDetailView:
+def read_detail(
+    tx: Tx,
+    task_id: str,
+    now: datetime,
+    reach: Reach = EVERYTHING,
+    projection: Projection | None = None,
+) -> TaskDetailView:
     """Everything about a task; a damaged part is reported without hiding the others.
 
     Of long lists only the newest entries are read, and `more` names those lists.
@@ -152,8 +173,9 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
         task.checked()
     except RowDamaged as damage:
         problems.append(str(damage))
+    shown = project_tasks(tx, [task], projection).get(task_id)
     view = TaskDetailView(
-        task=TaskView.of(task),
+        task=TaskView.of(task).shown_as(shown),
         arguments=_payload(tx, task.arguments, problems),
         result=None if task.result is None else _payload(tx, task.result, problems),
         plan=None,
@@ -177,7 +199,7 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
         return {"firing": None if firing is None else FiringView.of(firing)}
 
     def read_runs() -> dict[str, object]:
-        return {"runs": [RunView.of(run) for run in tx.runs.of_task(task_id)]}
+        return {"runs": [RunView.of(run).shown_as(shown) for run in tx.runs.of_task(task_id)]}
 
     def read_checkpoints() -> dict[str, object]:
         found = tx.checkpoints.page(task_id=task_id, limit=100)

@@ -69,6 +69,7 @@ async def open_parts(
             locks=homes.locks_of(settings),
             role=role,
             is_shared=stores.is_shared(settings),
+            names=names,
         )
         try:
             yield wire(store, store.clock, life, names=names)

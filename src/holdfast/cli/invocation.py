@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from holdfast.app import Settings
     from holdfast.core.audit import Actor
+    from holdfast.store.boot_proofs import BootProofs
     from holdfast.store.contract import Reader, Store, Write
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V", bound="msgspec.Struct")
@@ -56,6 +58,19 @@ class Invocation:
     @cached_property
     def output(self) -> Output:
         return Output(as_json=self.as_json)
+
+    @cached_property
+    def boot_proofs(self) -> BootProofs:
+        """What this process can prove about the workers of its ledger."""
+        from holdfast.store.boot_proofs import BootProofs
+
+        return BootProofs.beside(app.locks_of(self.settings), is_shared=app.is_shared(self.settings))
+
+    def projection(self) -> Projection:
+        """How tasks are shown now: those whose worker is gone do not read as running."""
+        from holdfast.upkeep.projection import Projection
+
+        return Projection(self.boot_proofs, self.clock.now())
 
     @property
     def gateway_url(self) -> str | None:

@@ -112,7 +112,14 @@ def list_tasks(
     view = call.look_at_list(
         "ledger.list",
         TasksAsked(status=wanted, owner=owner, before=before, limit=limit),
-        lambda tx: read_page(tx, statuses=wanted, reach=Reach(owner=owner), before=before, limit=limit),
+        lambda tx: read_page(
+            tx,
+            statuses=wanted,
+            reach=Reach(owner=owner),
+            before=before,
+            limit=limit,
+            projection=call.projection(),
+        ),
         TaskPageView(),
     )
     call.output.show(view, lambda: print_page(call.output, view, call.clock.now()))
@@ -168,7 +175,7 @@ def show_task(call: Invocation, task_id: str) -> None:
     view = call.look(
         "ledger.show",
         TaskAsked(task_id=task_id),
-        lambda tx: read_detail(tx, tx.tasks.resolve(task_id), call.clock.now()),
+        lambda tx: read_detail(tx, tx.tasks.resolve(task_id), call.clock.now(), projection=call.projection()),
         TaskDetailView,
     )
     call.output.show(view, lambda: print_detail(call.output, view, call.clock.now()))
@@ -187,6 +194,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
         [
             ("task", task.id),
             ("status", shown_status(task)),
+            ("worker", None if task.projection is None else f"gone: {task.projection.why}"),
             ("goal", task.goal),
             ("name", task.name),
             ("owner", task.owner),

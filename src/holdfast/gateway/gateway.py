@@ -49,6 +49,7 @@ from holdfast.gateway.serving import ended_by_force
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
 from holdfast.tools.restart import RestartAsked, restarting_through
+from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import Sweep
 
 log = logging.getLogger("holdfast")
@@ -252,6 +253,9 @@ class Gateway:
             yield Hold(why=self._why_held, remedy=RESUME)
         if self._pulse.held is not None:
             yield Hold(why=self._pulse.held, remedy=ACCEPT)
+
+    def projection(self) -> Projection:
+        return Projection(self._life.proofs, self.clock.now())
 
     async def preflight(self, asker: Asker = NO_ASKER) -> Readiness:
         """What a restart would interrupt now, without the agent that asks."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from holdfast.core.errors import BadInput
 from holdfast.core.recorded import RecordedWork
 from holdfast.core.task import RuntimeName
-from holdfast.engine.claims.boots import kernel
 from holdfast.engine.producers.contract import (
     Alive,
     Dead,
@@ -23,6 +22,7 @@ from holdfast.engine.producers.contract import (
     WorkLost,
     WorkStopped,
 )
+from holdfast.store.boot_proofs import kernel
 
 _REFERENCE = re.compile(r"pid:(\d{1,9}):(\d{1,20})@([0-9a-f-]{1,64})")
 # The start time is the 22nd field of a process's stat, and the 20th after its name, which may hold spaces.

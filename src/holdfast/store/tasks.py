@@ -15,7 +15,7 @@ from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
 from holdfast.core.run import RunOutcome
-from holdfast.core.task import Failure, Progress, Task
+from holdfast.core.task import Failure, Progress, RuntimeName, Task
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
 from holdfast.store.contract import Row
@@ -61,7 +61,7 @@ class TaskTable:
         if self._sql.one("insert_task", row_from_task(task, self._sealing)) is None:
             return self.get(task.id), False  # the write runs a second time after its own commit
         self._tx.blobs.keep(task.id, packed)
-        self._tx.count("task", task.status, 1)
+        self._count(task)
         return task, True
 
     def create_many(self, tasks: Sequence[Task]) -> None:
@@ -74,7 +74,11 @@ class TaskTable:
         self._sql.many("insert_task", [row_from_task(task, self._sealing) for task in stored])
         for task, one in zip(tasks, packed, strict=True):
             self._tx.blobs.keep(task.id, one)
-            self._tx.count("task", task.status, 1)
+            self._count(task)
+
+    def _count(self, task: Task) -> None:
+        self._tx.count("task", task.status, 1)
+        self._tx.count("runtime", task.runtime, 1)
 
     def get(self, task_id: str) -> Task:
         """Raises RowDamaged for a damaged task, KeyLost for one that no key opens."""
@@ -155,9 +159,9 @@ class TaskTable:
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
         """Ended tasks, last ended first, each with its page token; the last one gives the next page."""
-        params = {"cleanup_after": before[0], "before": before[1], "limit": limit}
+        params = {"ended_at": before[0], "before": before[1], "limit": limit}
         found = [task_from_row(row, self._sealing) for row in self._sql.all("page_of_tasks_by_end", params)]
-        return [(task, (to_micros(task.cleanup_after), task.id)) for task in found if task.cleanup_after]
+        return [(task, (to_micros(task.ended_at), task.id)) for task in found if task.ended_at]
 
     def move(self, task: Task, to: TaskStatus, *, now: datetime, waits_on: str | None = None) -> None:
         """Move the task as its run moved. The caller holds the task or its run, so the guard must match."""
@@ -305,6 +309,7 @@ class TaskTable:
         self._sql.run("delete_recorded_of_tasks", {"ids": ids})
         for row in self._sql.all("delete_tasks", {"ids": ids}):
             self._tx.count("task", TaskStatus(row[0]), -1)
+            self._tx.count("runtime", RuntimeName(row[1]), -1)
 
     def forget_keys(self, *, now: datetime) -> None:
         self._sql.run("delete_expired_keys", {"now": to_micros(now)})

@@ -138,7 +138,7 @@ def _parts(on_rows: Callable[[int], None]) -> Iterator[Part]:
         yield noun, partial(_problems_of_records, on_rows, noun, width, read)
     yield "blobs", partial(_problems_of_blobs, on_rows)
     yield "events", partial(_problems_of_events, on_rows)
-    for noun in ("task", "run", "checkpoint"):
+    for noun in ("task", "runtime", "run", "checkpoint"):
         yield f"counts of {noun}s", partial(_problems_of_counts, noun)
 
 

@@ -6,8 +6,10 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.core.projection import ProjectedStatus
 from holdfast.core.run import RunRecord
 from holdfast.core.step import Step, shown_occurrence
+from holdfast.core.transitions import RunStatus
 from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.text import maybe_line, one_line
 
@@ -36,6 +38,12 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime | None
     is_damaged: bool
+
+    def shown_as(self, projected: ProjectedStatus | None) -> RunView:
+        """The same run; if it is the running one and its worker is gone, as its next rescue will leave it."""
+        if projected is None or self.status != RunStatus.RUNNING.value:
+            return self
+        return msgspec.structs.replace(self, status=projected.run_status.value)
 
     @classmethod
     def of(cls, run: RunRecord) -> RunView:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.program_records import FinishedTurn, TurnSummary
+from holdfast.core.projection import ProjectedStatus
 from holdfast.core.schedule import Firing
 from holdfast.core.step import Step, shown_occurrence
 from holdfast.core.task import Origin, Progress, Task
@@ -84,6 +85,13 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class ProjectionView(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task is not shown with the status that the ledger has: its worker is gone."""
+
+    stored_status: str
+    why: str
+
+
 class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     """One task, in a list."""
 
@@ -110,6 +118,15 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime | None
     is_damaged: bool
+    # Null if `status` is as the ledger has it.
+    projection: ProjectionView | None = None
+
+    def shown_as(self, projected: ProjectedStatus | None) -> TaskView:
+        """The same task with the status that its next rescue will give it, if its worker is gone."""
+        if projected is None:
+            return self
+        why = ProjectionView(stored_status=self.status, why=one_line(projected.why))
+        return msgspec.structs.replace(self, status=projected.status.value, projection=why)
 
     @classmethod
     def of(cls, task: Task) -> TaskView:

@@ -8,9 +8,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.core.clock import to_micros
+from holdfast.core.projection import ProjectedStatus
 from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import RuntimeName, Task
-from holdfast.core.transitions import TaskStatus
+from holdfast.core.transitions import TaskStatus, is_terminal
 from holdfast.views.text import maybe_line, one_line
 from holdfast.views.waits import brief_wait, kind_of
 
@@ -26,7 +27,8 @@ WIRE_STATUS: dict[TaskStatus, WireStatus] = {
     # Shown as running; `execution` says that it waits, and for what.
     TaskStatus.WAITING: "running",
     TaskStatus.NEEDS_REVIEW: "running",
-    TaskStatus.PAUSED: "running",
+    # No process carries it: it waits until a worker resumes it.
+    TaskStatus.PAUSED: "queued",
     TaskStatus.SUCCEEDED: "completed",
     TaskStatus.FAILED: "failed",
     TaskStatus.LOST: "failed",
@@ -110,6 +112,21 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
             terminal_summary=failure if task.has_ended else None,
             error=failure,
             execution=_execution(task),
+        )
+
+    def shown_as(self, projected: ProjectedStatus | None) -> TaskSummary:
+        """The same task with the status that its next rescue will give it, if its worker is gone."""
+        if projected is None:
+            return self
+        why = one_line(projected.why, MAX_ACTIVITY_CHARS)
+        if is_terminal(projected.status):
+            state = ExecutionView(state="unknown", last_activity_at=self.updated_at)
+            return msgspec.structs.replace(
+                self, status=WIRE_STATUS[projected.status], error=why, execution=state
+            )
+        state = ExecutionView(state="queued", last_activity_at=self.updated_at)
+        return msgspec.structs.replace(
+            self, status=WIRE_STATUS[projected.status], last_activity=why, execution=state
         )
 
 

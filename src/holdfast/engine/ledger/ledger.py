@@ -333,9 +333,21 @@ def cancelling(
             return CancelRequested(task=tx.tasks.look(task_id))
         if run is not None and not cancel_idle_run(tx, run, failure, now=now, retention=retention):
             return CancelRequested(task=tx.tasks.look(task_id))
+        if run is None:
+            _end_without_run(tx, task, failure, now=now, retention=retention)
         return Cancelled(task=tx.tasks.look(task_id))
 
     return cancel
+
+
+def _end_without_run(tx: Tx, task: Task, failure: Failure, *, now: datetime, retention: timedelta) -> None:
+    """End a task whose runs are gone, as after damage: no worker would ever do it."""
+    outcome = RunOutcome(status=RunStatus.CANCELLED, failure=failure)
+    if not tx.tasks.end(task, TaskStatus.CANCELLED, outcome, now=now, cleanup_after=now + retention):
+        return
+    tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=TaskStatus.CANCELLED.value)
+    _cancel_children(tx, task, now=now, retention=retention)
+    tell_family(tx, task, now=now)
 
 
 def end_recorded_run(

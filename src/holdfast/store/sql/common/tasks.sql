@@ -65,10 +65,10 @@ SELECT * FROM tasks
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_by_end
--- Ended tasks, last ended first. All ends set cleanup_after by the same time span, so it sorts by end.
+-- Ended tasks, last ended first, through the index tasks_by_end.
 SELECT * FROM tasks
- WHERE cleanup_after IS NOT NULL AND (cleanup_after, id) < (:cleanup_after, :before)
- ORDER BY cleanup_after DESC, id DESC LIMIT :limit;
+ WHERE ended_at IS NOT NULL AND (ended_at, id) < (:ended_at, :before)
+ ORDER BY ended_at DESC, id DESC LIMIT :limit;
 
 -- name: children_of_task
 -- The tasks that a task started.
@@ -200,7 +200,7 @@ RETURNING id;
 
 -- name: delete_tasks
 -- Retention; the tombstones of their dedup keys stay.
-DELETE FROM tasks WHERE id IN :ids[] RETURNING status;
+DELETE FROM tasks WHERE id IN :ids[] RETURNING status, runtime;
 
 -- name: insert_key
 -- A dedup key for a new task; the first one stays.

@@ -105,6 +105,10 @@ SELECT digest FROM blobs WHERE digest > :after0 ORDER BY digest LIMIT :limit;
 -- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM tasks GROUP BY status ORDER BY status;
 
+-- name: count_runtimes
+-- The correct count, by a scan; only for verification.
+SELECT runtime, COUNT(*) FROM tasks GROUP BY runtime ORDER BY runtime;
+
 -- name: count_runs
 -- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM runs GROUP BY status ORDER BY status;

@@ -1,0 +1,9 @@
+-- What upkeep needs, so that neither an audit, a sweep nor the counts read the history.
+-- The tasks that a process can run, as a JSON list; null for any, and for processes of earlier versions.
+ALTER TABLE boots ADD COLUMN task_names TEXT COLLATE "C";
+-- Reports of producers that were dropped.
+CREATE INDEX ledger_events_dropped ON ledger_events (position) WHERE kind = 'records_dropped';
+-- Ended tasks in the order of their ends, whatever the retention of their runtimes.
+CREATE INDEX tasks_by_end ON tasks (ended_at, id) WHERE ended_at IS NOT NULL;
+-- From now on the number of tasks of each runtime is kept like the number in each status.
+INSERT INTO counters (noun, status, amount) SELECT 'runtime', runtime, COUNT(*) FROM tasks GROUP BY runtime;

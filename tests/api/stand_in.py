@@ -27,6 +27,7 @@ from holdfast.core.errors import RestartBlocked
 from holdfast.core.hold import Hold
 from holdfast.core.manifest import Restart
 from holdfast.engine.aio.trouble_log import TroubleLog
+from holdfast.engine.client.end_watcher import EndWatcher
 from holdfast.engine.producers.contract import Runtime
 from holdfast.gateway.audit import AuditRecorder
 from holdfast.gateway.gateway import GatewayPhase, GatewayStatus, RestartAnswer, RestartRequest
@@ -76,6 +77,7 @@ class StandIn:
         self.audit = AuditRecorder(self.store, self.clock)
         self.runtimes: list[Runtime] = []
         self.sweep = Sweep(self.store, self.clock)
+        self.ends = EndWatcher(self.store)
 
     def status(self) -> GatewayStatus:
         return GatewayStatus(

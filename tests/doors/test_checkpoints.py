@@ -79,7 +79,7 @@ def test_pages_of_a_task_follow_each_other_though_they_are_filtered(run: Run, le
     arguments = ("checkpoints", "list", "--json", "--task", task_id, "--limit", "10")
 
     first = run(*arguments).json
-    second = run(*arguments, "--before", first["next_page_token"]).json
+    second = run(*arguments, "--page", first["next_page_token"]).json
     filtered = run(*arguments, "--status", "paused_for_restart").json
 
     assert len(first["checkpoints"]) == len(second["checkpoints"]) == 10

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import events, tasks
+from holdfast.cli import events
 from holdfast.cli.invocation import Invocation
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import CheckpointStatus, RunStatus
@@ -65,9 +65,9 @@ def test_pages_filters_and_texts_are_the_same_as_beside_a_ledger(run: Run, house
     stored_run(house.gateway.store, RunStatus.RUNNING)
 
     first = run("tasks", "list", "--status", "queued", "--limit", "2")
-    second = run("tasks", "list", "--status", "queued", "--limit", "1000", "--before", ids[1])
+    second = run("tasks", "list", "--status", "queued", "--limit", "1000", "--page", ids[1])
 
-    assert f"for the next page, add --before {ids[1]}" in first.err
+    assert f"for the next page, add --page {ids[1]}" in first.err
     assert (ids[0] in second.out, ids[1] in second.out) == (True, False)
 
 
@@ -152,10 +152,7 @@ def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_wait_ends_with_the_task_there(
-    run: Run, house: House, ours: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "LOOK_ELSEWHERE_EVERY_S", 0.01)
+def test_a_wait_ends_with_the_task_there(run: Run, house: House, ours: str) -> None:
     theirs = stored_run(house.gateway.store).task_id
     early = run("tasks", "wait", theirs, "--timeout", "0s")
     ending = threading.Thread(target=house.post, args=("ledger.cancel", {"taskId": theirs}))

@@ -12,12 +12,11 @@ import pytest
 
 import holdfast as hf
 from holdfast import app
-from holdfast.api import tasks as tasks_api
-from holdfast.cli import tasks as tasks_cli
+from holdfast.cli import task_retry
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.retention import pruning
-from holdfast.store import Store
+from holdfast.store import Store, task_pages
 from tests.api.stand_in import OWNER, OWNER_TOKEN, House, a_house
 from tests.builders import later, stored_run
 from tests.doors.calls import Opens, Run
@@ -151,7 +150,7 @@ def statuses(run: Run) -> dict[str, str]:
 def test_it_says_how_many_go_on_and_page_by_page_how_far_it_is(
     run: Run, ledger: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks_cli, "RETRIED_AT_ONCE", 2)
+    monkeypatch.setattr(task_retry, "RETRIED_AT_ONCE", 2)
     with ledger() as store:
         found = [failed_task(store) for _ in range(5)]
 
@@ -166,7 +165,7 @@ def test_a_limit_bounds_it_and_the_next_call_goes_on_there(run: Run, ledger: Ope
         found = sorted((failed_task(store) for _ in range(5)), reverse=True)
 
     first = run("tasks", "retry", "--status", "failed", "--limit", "3", "--json").json
-    second = run("tasks", "retry", "--status", "failed", "--before", first["next_page_token"], "--json").json
+    second = run("tasks", "retry", "--status", "failed", "--page", first["next_page_token"], "--json").json
 
     assert (first["task_ids"], second["task_ids"]) == (found[:3], found[3:])
 
@@ -188,8 +187,8 @@ def test_one_that_is_refused_stops_no_other_and_is_named(run: Run, ledger: Opens
 def test_rare_names_are_found_page_after_page(
     run: Run, ledger: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks_api, "LOOKED_AT", 4)
-    monkeypatch.setattr(tasks_api, "_BATCH", 2)
+    monkeypatch.setattr(task_pages, "LOOKED_AT", 4)
+    monkeypatch.setattr(task_pages, "FEW", 0)
     with ledger() as store:
         rare = failed_task(store, name="rare")
         for _ in range(9):

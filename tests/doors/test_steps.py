@@ -61,7 +61,7 @@ def test_every_page_of_steps_begins_where_the_last_one_ended(ledger: Opens) -> N
         names: list[str] = []
         token = None
         while True:
-            asked = StepsAsked(task_id=live.task_id, limit=2, after=token)
+            asked = StepsAsked(task_id=live.task_id, limit=2, page_token=token)
             page = store.read_now(partial(read_steps, asked=asked))
             names += [step.name for step in page.steps]
             token = page.next_page_token
@@ -74,7 +74,7 @@ def test_every_page_of_steps_begins_where_the_last_one_ended(ledger: Opens) -> N
 def test_a_wrong_page_token_is_refused(ledger: Opens) -> None:
     with ledger() as store:
         live, _ = running_run(store)
-        asked = StepsAsked(task_id=live.task_id, after="main:x")
+        asked = StepsAsked(task_id=live.task_id, page_token="main:x")
 
         with pytest.raises(BadInput, match="page token"):
             store.read_now(lambda tx: read_steps(tx, asked))

@@ -95,7 +95,7 @@ def test_pages_follow_each_other_without_a_gap(run: Run, ledger: Opens) -> None:
         stored = {stored_run(store).task_id for _ in range(5)}
 
     first = run("tasks", "list", "--json", "--limit", "3").json
-    second = run("tasks", "list", "--json", "--limit", "3", "--before", first["next_page_token"]).json
+    second = run("tasks", "list", "--json", "--limit", "3", "--page", first["next_page_token"]).json
 
     assert len(ids(first)) == 3
     assert second["next_page_token"] is None
@@ -106,15 +106,15 @@ def test_a_page_may_begin_after_a_task_that_is_gone(run: Run, ledger: Opens) -> 
     with ledger() as store:
         task_id = stored_run(store).task_id
 
-    assert ids(run("tasks", "list", "--json", "--before", f"task_{'z' * 26}").json) == [task_id]
-    assert ids(run("tasks", "list", "--json", "--before", f"task_{'0' * 26}").json) == []
+    assert ids(run("tasks", "list", "--json", "--page", f"task_{'z' * 26}").json) == [task_id]
+    assert ids(run("tasks", "list", "--json", "--page", f"task_{'0' * 26}").json) == []
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("tasks", "list", "--before", "zzz"),
-        ("checkpoints", "list", "--before", "zzz"),
+        ("tasks", "list", "--page", "zzz"),
+        ("checkpoints", "list", "--page", "zzz"),
         ("reviews", "list", "--page", "zzz"),
         ("questions", "list", "--page", "zzz"),
     ],
@@ -228,10 +228,10 @@ def test_an_unknown_id_ends_with_status_4(run: Run, ledger: Opens, command: tupl
 
 @pytest.mark.parametrize(
     "hostile",
-    ["\x1b[31mred", "task_\u202ex", "../../etc", "a" * 65, "TASK_A", "%", "task_'--", ""],
+    ["\x1b[31mred", "task_\u202ex", "a" * 201, ""],
     ids=ascii,
 )
-def test_what_cannot_be_an_id_is_refused_and_not_repeated(run: Run, ledger: Opens, hostile: str) -> None:
+def test_what_cannot_name_a_task_is_refused_and_not_repeated(run: Run, ledger: Opens, hostile: str) -> None:
     with ledger() as store:
         stored_run(store)
 
@@ -588,7 +588,7 @@ def test_waiting_no_longer_than_told_is_status_3(run: Run, ledger: Opens) -> Non
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(("task_zzz",), 4), (("task_zzz", "--timeout", "soon"), 2), (("no such!",), 2)],
+    [(("task_zzz",), 4), (("task_zzz", "--timeout", "soon"), 2), (("no such!",), 4)],
     ids=str,
 )
 def test_waiting_for_nonsense_is_refused(
@@ -644,7 +644,7 @@ def test_cancelling_what_has_ended_changes_nothing_and_says_so(run: Run, ledger:
 
     called = run("tasks", "cancel", task_id)
 
-    assert called.status == 0
+    assert called.status == 3
     assert called.out == f"{task_id} has already ended as succeeded; nothing changed\n"
 
 

@@ -128,7 +128,9 @@ def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
     both = [{"taskId": ids["ended"]}, {"taskId": ids["task"]}]
     return {
         "tasks.get": both,
+        "tasks.wait": [one | {"timeoutMs": 0} for one in both],
         "ledger.show": both,
+        "ledger.wait": [one | {"waitMs": 0} for one in both],
         "ledger.steps": both,
         "ledger.result": both,
         "reviews.show": [{"effectId": ids["effect"]}],

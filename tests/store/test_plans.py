@@ -11,7 +11,8 @@ import pytest
 from holdfast.core.events import EventKind
 from holdfast.core.ids import RunId, TaskId
 from holdfast.core.run import Queue
-from holdfast.core.task import Origin
+from holdfast.core.task import Origin, RuntimeName
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
@@ -316,6 +317,12 @@ ACTS: dict[str, Callable[[Tx], object]] = {
     ),
     "a page of an owner": lambda tx: tx.tasks.page(owner="owner 3", limit=20),
     "a page of checkpoints": lambda tx: tx.checkpoints.page(status=CheckpointStatus.FAILED_RESUME),
+    "a page of a name": lambda tx: tx.tasks.find(TaskFilter(names=frozenset({"research"})), limit=20),
+    "a page of a runtime": lambda tx: tx.tasks.find(TaskFilter(runtime=RuntimeName.PYTHON), limit=20),
+    "a page of an agent": lambda tx: tx.tasks.find(TaskFilter(agent="scholar"), limit=20),
+    "a page of a session": lambda tx: tx.tasks.find(TaskFilter(session_key="agent:scholar:7"), limit=20),
+    "a page of a key": lambda tx: tx.tasks.find(TaskFilter(key="7"), limit=20),
+    "a page of the last hour": lambda tx: tx.tasks.find(TaskFilter(created_after=START), limit=20),
     "counts": lambda tx: tx.events.counts("task"),
     "a prefix": lambda tx: tx.tasks.resolve("task_000500"),
     "the end of the feed": lambda tx: tx.events.newest(limit=20),

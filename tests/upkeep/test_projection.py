@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.api.contract import EVERYTHING
 from holdfast.api.openclaw import GetAsked, ListAsked, get_task, list_tasks
-from holdfast.api.tasks import TasksAsked, read_asked_page, read_detail
+from holdfast.api.task_lists import TasksAsked, read_page
+from holdfast.api.tasks import read_detail
 from holdfast.core.run import Queue
 from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import RunStatus, TaskStatus
@@ -38,7 +38,7 @@ def shown_statuses(store: Store, task_id: str, projection: Projection) -> dict[s
     """The status of a task in every list and in every detail."""
 
     def read(tx: Tx) -> dict[str, str]:
-        page = read_asked_page(tx, TasksAsked(), reach=EVERYTHING, projection=projection)
+        page = read_page(tx, TasksAsked(), now=store.clock.now(), projection=projection)
         detail = read_detail(tx, task_id, store.clock.now(), projection=projection)
         (listed,) = list_tasks(tx, ListAsked(), projection=projection).tasks
         return {
@@ -144,7 +144,7 @@ async def test_a_page_takes_as_many_queries_whatever_its_length(
 
         def read(tx: Tx) -> list[str]:
             queries = counted(tx)
-            read_asked_page(tx, TasksAsked(limit=100), reach=EVERYTHING, projection=projection)
+            read_page(tx, TasksAsked(limit=100), now=store.clock.now(), projection=projection)
             return queries
 
         queries = store.read_now(read)
@@ -180,7 +180,7 @@ async def test_a_task_without_a_running_run_takes_no_query_at_all(
         stored_run(store)
         projection = Projection(reader.proofs, clock.now())
         page = store.read_now(
-            lambda tx: read_asked_page(tx, TasksAsked(), reach=EVERYTHING, projection=projection)
+            lambda tx: read_page(tx, TasksAsked(), now=store.clock.now(), projection=projection)
         )
 
     assert page.tasks[0].status == TaskStatus.QUEUED

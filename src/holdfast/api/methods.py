@@ -23,6 +23,9 @@ from holdfast.api import (
     reviews,
     sessions,
     settings,
+    task_changes,
+    task_lists,
+    task_waits,
     tasks,
     token_methods,
     upkeep,
@@ -62,16 +65,18 @@ from holdfast.views.tasks import (
     CancelView,
     CreatedView,
     ForkedView,
+    NotifyView,
     ResultView,
     RetriedPageView,
     RetriedView,
     StepPageView,
     TaskDetailView,
     TaskPageView,
+    WaitedView,
 )
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.upkeep import AuditView, MaintenanceView
-from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksDismissed, TasksRetried
+from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksDismissed, TasksRetried, TaskWaited
 
 if TYPE_CHECKING:
     from holdfast.store.contract import Write
@@ -364,6 +369,15 @@ _TABLE = [
         openclaw.cancelling_wire_task,
         "Cancel a task; for a missing task the answer says so, without an error.",
     ),
+    _calls(
+        "tasks.wait",
+        READ,
+        task_waits.WireWaitAsked,
+        TaskWaited,
+        task_waits.wire_wait,
+        "Wait until a task has ended, for a bounded time.",
+        is_owned=True,
+    ),
     _writes_own(
         "tasks.retry",
         openclaw.SeveralAsked,
@@ -379,12 +393,14 @@ _TABLE = [
         "Drop the pending and failed deliveries of these tasks.",
     ),
     # The ledger, as the CLI prints it.
-    _shows_own(
+    _calls(
         "ledger.list",
-        tasks.TasksAsked,
+        READ,
+        task_lists.TasksAsked,
         TaskPageView,
-        tasks.read_asked_page,
-        "A page of tasks, newest first, with the number of tasks in each status.",
+        task_lists.list_tasks,
+        "A page of tasks by any filter, newest first, with the number of tasks in each status.",
+        is_owned=True,
     ),
     Method(
         name="ledger.show",
@@ -414,13 +430,35 @@ _TABLE = [
         "ledger.result",
         # Needs the write scope: readers get the redacted values of `ledger.show`.
         WRITE,
-        tasks.ResultAsked,
+        task_waits.ResultAsked,
         ResultView,
-        tasks.result,
+        task_waits.result,
         "The outcome of a task with its full result; can wait for the end.",
         is_owned=True,
     ),
-    _cancels_own("ledger.cancel", tasks.CancelAsked, CancelView, tasks.cancelling_task, "Cancel a task."),
+    _calls(
+        "ledger.wait",
+        READ,
+        task_waits.WaitAsked,
+        WaitedView,
+        task_waits.wait,
+        "Wait until a task has ended, for a bounded time; if it has not, what it waits for.",
+        is_owned=True,
+    ),
+    _cancels_own(
+        "ledger.cancel",
+        task_changes.CancelAsked,
+        CancelView,
+        task_changes.cancelling_task,
+        "Cancel a task; the answer says whether it is cancelled, and why not.",
+    ),
+    _writes_own(
+        "ledger.notify",
+        task_changes.NotifyAsked,
+        NotifyView,
+        task_changes.setting_notify,
+        "Set of what the requester of a task is told: its end, its changes too, or nothing.",
+    ),
     _writes_own(
         "ledger.retry",
         tasks.RetryAsked,
@@ -507,7 +545,7 @@ _TABLE = [
         "reviews.list",
         reviews.ReviewsAsked,
         ReviewPageView,
-        lambda tx, asked: reviews.read_page(tx, after=asked.after or "", limit=asked.limit),
+        lambda tx, asked: reviews.read_page(tx, after=asked.page_token or "", limit=asked.limit),
         "Effects whose outcome is unknown, oldest first.",
     ),
     _reads(
@@ -528,7 +566,7 @@ _TABLE = [
         "questions.list",
         questions.QuestionsAsked,
         QuestionPageView,
-        lambda tx, asked: questions.read_page(tx, after=asked.after or "", limit=asked.limit),
+        lambda tx, asked: questions.read_page(tx, after=asked.page_token or "", limit=asked.limit),
         "Open questions that tasks ask a person, oldest first.",
     ),
     _audited(
@@ -543,7 +581,7 @@ _TABLE = [
         deliveries.DeliveriesAsked,
         DeliveryPageView,
         lambda tx, asked: deliveries.read_page(
-            tx, which=asked.which, after=asked.after or "", limit=asked.limit
+            tx, which=asked.which, after=asked.page_token or "", limit=asked.limit
         ),
         "Failed deliveries, oldest first; or those still to be sent.",
     ),
@@ -566,7 +604,7 @@ _TABLE = [
         checkpoints.CheckpointsAsked,
         CheckpointPageView,
         lambda tx, asked: checkpoints.read_page(
-            tx, status=asked.status, task_id=asked.task_id, before=asked.before, limit=asked.limit
+            tx, status=asked.status, task_id=asked.task_id, before=asked.page_token, limit=asked.limit
         ),
         "Checkpoints, newest first.",
     ),

@@ -12,13 +12,14 @@ from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.deliveries import dismiss_delivery, may_be_dismissed
 from holdfast.api.params import IdText, NameText, PageToken, Params, ShortText
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     TaskStatus,
     is_terminal,
 )
-from holdfast.store.tasks import LAST
+from holdfast.store.task_pages import LAST, LOOKED_AT, fits
 from holdfast.upkeep.projection import project_tasks
 from holdfast.views.wire import (
     WIRE_STATUS,
@@ -31,7 +32,6 @@ from holdfast.views.wire import (
     TasksRetried,
     TaskSummary,
     WireStatus,
-    agent_of,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
     from holdfast.upkeep.projection import Projection
 
-# One call reads at most this many tasks, even if few match; its page token continues from there.
-LOOKED_AT = 5000
 # The limits of the protocol.
 MAX_WIRE_PAGE = 500
 _BATCH = 500
@@ -95,15 +93,9 @@ class NoSuchTask(BadInput):
 def list_tasks(
     tx: Tx, asked: ListAsked, *, reach: Reach = EVERYTHING, projection: Projection | None = None
 ) -> TaskListed:
-    found: list[Task] = []
-    token = None
-    statuses = _statuses(asked.status)
-    for number, (task, place) in enumerate(_in_order(tx, asked, statuses, reach), 1):
-        if _fits(task, asked, statuses):
-            found.append(task)
-        if len(found) == asked.limit or number == LOOKED_AT:
-            token = place
-            break
+    wanted = TaskFilter(statuses=_statuses(asked.status), agent=asked.agent_id, session_key=asked.session_key)
+    listed = _newest_first if asked.sort_by is None else _by_age
+    found, token = listed(tx, asked, wanted, reach)
     shown = project_tasks(tx, found, projection)
     summaries = [TaskSummary.of(task).shown_as(shown.get(task.id)) for task in found]
     return TaskListed(tasks=summaries, next_cursor=token)
@@ -112,7 +104,7 @@ def list_tasks(
 def get_task(
     tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING, projection: Projection | None = None
 ) -> TaskFound:
-    task = _find(tx, asked.task_id, reach)
+    task = find_wire_task(tx, asked.task_id, reach)
     return TaskFound(task=TaskSummary.of(task).shown_as(project_tasks(tx, [task], projection).get(task.id)))
 
 
@@ -126,7 +118,7 @@ def cancelling_wire_task(
 
     def cancel(tx: Tx) -> TaskCancelled:
         try:
-            task_id = _find(tx, asked.task_id, reach).id
+            task_id = find_wire_task(tx, asked.task_id, reach).id
         except BadInput:
             return TaskCancelled(found=False, cancelled=False, reason="Task not found.")
         reason = asked.reason or "cancelled by an operator"
@@ -152,7 +144,7 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTH
 
     def retry_one(tx: Tx, task_id: str) -> TaskRetried:
         try:
-            task = _find(tx, task_id, reach)
+            task = find_wire_task(tx, task_id, reach)
             checkpoint = next(
                 (
                     one
@@ -185,7 +177,7 @@ def dismissing_tasks(
 
     def dismiss_one(tx: Tx, task_id: str) -> TaskDismissed:
         try:
-            task = _find(tx, task_id, reach)
+            task = find_wire_task(tx, task_id, reach)
             _dismiss(tx, task, now)
         except HoldfastError as error:
             return TaskDismissed(task_id=task_id, ok=False, reason=str(error))
@@ -208,57 +200,49 @@ def _dismiss(tx: Tx, task: Task, now: datetime) -> None:
     raise IllegalMove("delivery", found[-1].id if found else task.id, status, DeliveryStatus.DISMISSED.value)
 
 
-def _find(tx: Tx, task_id: str, reach: Reach) -> Task:
+def find_wire_task(tx: Tx, task_id: str, reach: Reach) -> Task:
+    """The task, or the error that the protocol expects for a missing one."""
     try:
         return tx.tasks.look(reach.resolve(tx, task_id))
     except NotFound as error:
         raise NoSuchTask(task_id) from error
 
 
-def _statuses(asked: str | list[WireStatus] | None) -> frozenset[TaskStatus]:
+def _statuses(asked: str | list[WireStatus] | None) -> tuple[TaskStatus, ...]:
+    """Our statuses for those of the protocol; empty for all."""
     if asked is None:
-        return frozenset(TaskStatus)
+        return ()
     wanted = {asked} if isinstance(asked, str) else set(asked)
-    return frozenset(ours for ours, theirs in WIRE_STATUS.items() if theirs in wanted)
-
-
-def _fits(task: Task, asked: ListAsked, statuses: frozenset[TaskStatus]) -> bool:
-    return (
-        task.status in statuses
-        and (asked.agent_id is None or agent_of(task) == asked.agent_id)
-        and (asked.session_key is None or task.session_key == asked.session_key)
-    )
-
-
-def _in_order(
-    tx: Tx, asked: ListAsked, statuses: frozenset[TaskStatus], reach: Reach
-) -> Iterator[tuple[Task, str]]:
-    """Each task with the page token that continues after it."""
-    if reach.is_bound and asked.sort_by is not None:
-        yield from _own_by_age(tx, asked, reach)
-        return
-    match asked.sort_by:
-        case None:
-            yield from _newest_first(tx, asked.cursor, statuses, reach)
-        case "endedAt":
-            yield from _last_ended_first(tx, asked.cursor)
-        case "updatedAt":
-            yield from _last_changed_first(tx, asked.cursor)
+    return tuple(ours for ours, theirs in WIRE_STATUS.items() if theirs in wanted)
 
 
 def _newest_first(
-    tx: Tx, token: str | None, statuses: frozenset[TaskStatus], reach: Reach
-) -> Iterator[tuple[Task, str]]:
-    before = LAST if token is None else token
-    if token is not None and not _ID_TOKEN.fullmatch(token):
+    tx: Tx, asked: ListAsked, wanted: TaskFilter, reach: Reach
+) -> tuple[list[Task], str | None]:
+    if asked.cursor is not None and not _ID_TOKEN.fullmatch(asked.cursor):
         raise _bad_token()
-    wanted = () if len(statuses) == len(TaskStatus) else tuple(statuses)
-    while page := reach.page(tx, statuses=wanted, before=before, limit=_BATCH):
-        for task in page:
-            before = task.id
-            yield task, before
-        if len(page) < _BATCH:
-            return
+    found = tx.tasks.find(wanted, reach=reach.filter, before=asked.cursor or LAST, limit=asked.limit)
+    return found.tasks, found.next_before
+
+
+def _by_age(tx: Tx, asked: ListAsked, wanted: TaskFilter, reach: Reach) -> tuple[list[Task], str | None]:
+    """By end or by last change, and the page token that goes on."""
+    found: list[Task] = []
+    for number, (task, token) in enumerate(_in_order(tx, asked, reach), 1):
+        if fits(tx, wanted, task):
+            found.append(task)
+        if len(found) == asked.limit or number == LOOKED_AT:
+            return found, token
+    return found, None
+
+
+def _in_order(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, str]]:
+    """Each task with the page token that continues after it."""
+    if reach.is_bound:
+        return _own_by_age(tx, asked, reach)
+    if asked.sort_by == "endedAt":
+        return _last_ended_first(tx, asked.cursor)
+    return _last_changed_first(tx, asked.cursor)
 
 
 def _last_ended_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:

@@ -1,20 +1,19 @@
-"""Tasks for the API and the CLI: list, show, cancel, retry and fork."""
+"""Tasks for the API and the CLI: show, retry and fork; lists, changes and waits have files of their own."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 
 from holdfast.api.contract import EVERYTHING, Caller, GatewayDoor, Reach
-from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, ShortText
+from holdfast.api.pages import bad_token, place_of
+from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, TargetText
 from holdfast.core.errors import BadInput, HoldfastError, KeyConflict, NotFound, RowDamaged, StoreUnavailable
-from holdfast.core.ids import is_whole_id, new_run_id
+from holdfast.core.ids import new_run_id
 from holdfast.core.message import CRON_CHANNEL
 from holdfast.core.task import Task as TaskRecord
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.tasks import LAST
 from holdfast.upkeep.projection import project_tasks
@@ -25,19 +24,15 @@ from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.tasks import (
-    CancelView,
     FiringView,
     ForkedView,
     NotRetriedView,
-    ResultView,
     RetriedPageView,
     RetriedView,
     StepLineView,
     StepPageView,
     TaskDetailView,
-    TaskPageView,
     TaskView,
-    WaitedView,
 )
 from holdfast.views.text import one_line
 from holdfast.views.waits import WaitView, kind_of, queued_wait
@@ -57,95 +52,11 @@ T = TypeVar("T")
 LATEST_STEPS = 10
 # At most this many runs, steps, children and so on are shown of one task.
 SHOWN_AT_MOST = 20
-MAX_WAIT_MS = 25_000
-# One call of a retry reads at most this many tasks, even if few match.
-LOOKED_AT = 5000
-_BATCH = 500
-_LOOK_EVERY_S = 1.0
 # A wait without a due time is stored with one in the year 9999.
 NEVER_YEAR = 9999
 
 # The place, in a page token, of steps in the journal. No loop has this name: it has no `/` at its beginning.
 _JOURNAL = "/"
-
-_OUTCOMES = {
-    "Cancelled": "cancelled",
-    "CancelRequested": "cancel_requested",
-    "AlreadyEnded": "already_ended",
-}
-
-
-class ResultAsked(Params, frozen=True, kw_only=True):
-    """The outcome of one task; can wait for its end."""
-
-    task_id: IdText
-    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)] = 0
-
-
-async def result(gateway: GatewayDoor, asked: ResultAsked, caller: Caller) -> ResultView:
-    """The result, for callers that may write. Raises RowDamaged if the stored result is damaged."""
-    from holdfast.engine.ledger.ledger import opened
-
-    task_id = await gateway.store.read(lambda tx: caller.reach.resolve(tx, asked.task_id))
-    give_up_at = time.monotonic() + asked.wait_ms / 1000
-    while True:
-        view = await gateway.store.read(lambda tx: ResultView.of(opened(tx, tx.tasks.get(task_id))))
-        left = give_up_at - time.monotonic()
-        if view.has_ended or left <= 0:
-            return view
-        await gateway.store.wait_for("events", min(left, _LOOK_EVERY_S))
-
-
-def read_page(
-    tx: Tx,
-    *,
-    statuses: tuple[TaskStatus, ...],
-    reach: Reach = EVERYTHING,
-    before: str | None,
-    limit: int,
-    projection: Projection | None = None,
-) -> TaskPageView:
-    end = LAST if before is None else place_of("task", before, partial(reach.resolve, tx))
-    found = reach.page(tx, statuses=statuses, before=end, limit=limit + 1)
-    shown = project_tasks(tx, found[:limit], projection)
-    return TaskPageView(
-        tasks=[TaskView.of(task).shown_as(shown.get(task.id)) for task in found[:limit]],
-        counts=tx.events.counts("task"),
-        next_page_token=found[limit - 1].id if len(found) > limit else None,
-    )
-
-
-def read_asked_page(
-    tx: Tx, asked: TasksAsked, *, reach: Reach, projection: Projection | None = None
-) -> TaskPageView:
-    """A page of tasks; a limited caller sees only tasks that it may reach."""
-    if reach.owner is not None and asked.owner not in (None, reach.owner):
-        return TaskPageView(tasks=[], counts={}, next_page_token=None)
-    wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
-    page = read_page(
-        tx,
-        statuses=asked.status,
-        reach=wanted,
-        before=asked.before,
-        limit=asked.limit,
-        projection=projection,
-    )
-    # Do not show a limited caller how many other tasks there are.
-    return msgspec.structs.replace(page, counts={}) if reach.is_bound else page
-
-
-def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
-    """Where a page begins. The last record of the previous page may have been pruned meanwhile.
-
-    Raises BadInput for a token that is no id: otherwise it would silently show the first or the last page.
-    """
-    try:
-        return resolve(token)
-    except NotFound:
-        if is_whole_id(prefix, token):
-            return token
-        why = f"{token!r:.80} is not a page token of this list; copy the one printed under the previous page"
-        raise BadInput("page token", why) from None
 
 
 async def show(gateway: GatewayDoor, asked: TaskAsked, caller: Caller) -> TaskDetailView:
@@ -299,7 +210,7 @@ def _payload(tx: Tx, stored: bytes, problems: list[str]) -> PayloadView | None:
 def read_steps(tx: Tx, asked: StepsAsked, *, reach: Reach = EVERYTHING) -> StepPageView:
     """A page of steps. Its size counts turns, and steps in the journal: the steps of a turn stay together."""
     task_id = reach.resolve(tx, asked.task_id)
-    place, number = _place_of_step(asked.after)
+    place, number = _place_of_step(asked.page_token)
     lines: list[StepLineView] = []
     left = asked.limit
     if place != _JOURNAL:
@@ -328,33 +239,16 @@ def _place_of_step(token: str | None) -> tuple[str, int]:
     try:
         return place, int(number)
     except ValueError:
-        why = f"{token!r:.80} is not a page token of this list; copy the one printed under the previous page"
-        raise BadInput("page token", why) from None
-
-
-def look_at(tx: Tx, task_id: str) -> WaitedView:
-    task = tx.tasks.look(task_id)
-    result = None if task.result is None else PayloadView.of(tx.blobs.open(task.result))
-    return WaitedView(has_ended=task.has_ended, task=TaskView.of(task), result=result)
+        raise bad_token(token) from None
 
 
 # --- parameters of methods and commands
 
 
-class TasksAsked(Params, frozen=True, kw_only=True):
-    """Which tasks, newest first."""
-
-    status: tuple[TaskStatus, ...] = ()
-    owner: NameText | None = None
-    limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    before: IdText | None = None
-
-
 class TaskAsked(Params, frozen=True, kw_only=True):
-    """One task, by its id or a unique prefix."""
+    """One task, by its id, a unique prefix of that, a run id, a key or a session key."""
 
-    task_id: IdText
+    task_id: TargetText
 
 
 class StepsAsked(Params, frozen=True, kw_only=True):
@@ -363,33 +257,8 @@ class StepsAsked(Params, frozen=True, kw_only=True):
     task_id: IdText
     # Counts turns, and steps in the journal.
     limit: PageSize = 100
-    # The `next_page_token` of the previous page.
-    after: PageToken | None = None
-
-
-class CancelAsked(Params, frozen=True, kw_only=True):
-    """Cancel one task, with a reason."""
-
-    task_id: IdText
-    reason: ShortText = "cancelled by an operator"
-
-
-def cancelling_task(
-    asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING, cannot_stop: str | None = None
-) -> Write[CancelView]:
-    """The write that cancels a task. `cannot_stop` is why the runtime of recorded work cannot stop it."""
-    from holdfast.engine.ledger.ledger import cancelling
-    from holdfast.engine.producers.stopping import requesting
-
-    def cancel(tx: Tx) -> CancelView:
-        task_id = reach.resolve(tx, asked.task_id)
-        if cannot_stop is not None:
-            kept = requesting(task_id, reason=asked.reason, why=cannot_stop, now=now)(tx)
-            return CancelView(outcome="cancel_requested", task=TaskView.of(kept.task))
-        outcome = cancelling(task_id, reason=asked.reason, owner=None, now=now)(tx)
-        return CancelView(outcome=_OUTCOMES[type(outcome).__name__], task=TaskView.of(outcome.task))
-
-    return cancel
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 # --- retry
@@ -398,7 +267,7 @@ def cancelling_task(
 class RetryAsked(Params, frozen=True, kw_only=True):
     """Retry a task that ended without success; a cancelled one only with `cancelled`."""
 
-    task_id: IdText
+    task_id: TargetText
     cancelled: bool = False
 
 
@@ -412,8 +281,8 @@ class RetryPageAsked(Params, frozen=True, kw_only=True):
     owner: NameText | None = None
     cancelled: bool = False
     limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    before: IdText | None = None
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 def retrying_one(asked: RetryAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RetriedView]:
@@ -458,24 +327,17 @@ def retry_page(store: Store, asked: RetryPageAsked, *, reach: Reach = EVERYTHING
 
 
 def _to_retry(tx: Tx, asked: RetryPageAsked, reach: Reach) -> tuple[list[str], str | None]:
-    """The ids of a page, and where the next one begins. There is no index by name, so tasks are scanned."""
-    if reach.owner is not None and asked.owner not in (None, reach.owner):
-        return [], None
-    wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
-    statuses = tuple(TaskStatus(status) for status in asked.status)
-    before = LAST if asked.before is None else place_of("task", asked.before, partial(reach.resolve, tx))
-    found: list[str] = []
-    for _ in range(LOOKED_AT // _BATCH):
-        page = wanted.page(tx, statuses=statuses, before=before, limit=_BATCH)
-        for task in page:
-            before = task.id
-            if asked.name in (None, task.name):
-                found.append(task.id)
-            if len(found) == asked.limit:
-                return found, before
-        if len(page) < _BATCH:
-            return found, None
-    return found, before
+    """The ids of a page, and where the next one begins."""
+    wanted = TaskFilter(
+        statuses=tuple(TaskStatus(status) for status in asked.status),
+        names=None if asked.name is None else frozenset({asked.name}),
+        owner=asked.owner,
+    )
+    place = LAST
+    if asked.page_token is not None:
+        place = place_of("task", asked.page_token, lambda token: reach.resolve_id(tx, token))
+    found = tx.tasks.find(wanted, reach=reach.filter, before=place, limit=asked.limit)
+    return [task.id for task in found.tasks], found.next_before
 
 
 # --- fork
@@ -484,7 +346,7 @@ def _to_retry(tx: Tx, asked: RetryPageAsked, reach: Reach) -> tuple[list[str], s
 class ForkAsked(Params, frozen=True, kw_only=True):
     """A new task with the history of this one, up to the end of a turn."""
 
-    task_id: IdText
+    task_id: TargetText
     # `turn:12`, `<loop>:<turn>`, or `start`.
     at: NameText
     # Only a program can undo effects, so there is no "compensate" here.

@@ -38,6 +38,7 @@ _ASK_AGAIN_S = 0.5
 # At most five digits: a longer duration would overflow the calendar.
 _DURATION = re.compile(r"(\d{1,5})([smhdw])")
 _ID = re.compile(r"[a-z0-9_-]{1,64}")
+MAX_TARGET_CHARS = 200
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -48,6 +49,7 @@ class Invocation:
         self.home: str | None = None
         self.store: str | None = None
         self.as_json = False
+        self.is_wide = False
         # The ledger's clock once it is open, because stored times are compared with it.
         self.clock: Clock = SystemClock()
 
@@ -57,7 +59,7 @@ class Invocation:
 
     @cached_property
     def output(self) -> Output:
-        return Output(as_json=self.as_json)
+        return Output(as_json=self.as_json, is_wide=self.is_wide)
 
     @cached_property
     def boot_proofs(self) -> BootProofs:
@@ -287,7 +289,7 @@ def _remember(context: click.Context, parameter: click.Parameter, value: object)
 
 
 def shared_options(command: F) -> F:
-    """Add --home, --store and --json, which work before and after every subcommand."""
+    """Add --home, --store, --json and --wide, which work before and after every subcommand."""
     options = [
         click.option(
             "--home",
@@ -310,6 +312,14 @@ def shared_options(command: F) -> F:
             expose_value=False,
             callback=_remember,
             help="Print JSON on stdout.",
+        ),
+        click.option(
+            "--wide",
+            "is_wide",
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="Do not fit tables to the terminal: whole ids, every column.",
         ),
     ]
     for option in reversed(options):
@@ -359,6 +369,28 @@ def user_name(name: str | None) -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
+
+
+def task_target(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """What names a task: its id or a prefix, a run id, a key or a session key. The ledger finds it."""
+    if value is None:
+        return None
+    if not 0 < len(value) <= MAX_TARGET_CHARS or not value.isprintable():
+        why = f"a task is named by 1 to {MAX_TARGET_CHARS} printable characters"
+        raise click.BadParameter(why, context, parameter)
+    return value
+
+
+def task_argument(command: F) -> F:
+    """Add the argument TASK: an id, a unique prefix of it, a run id, a key or a session key."""
+    return click.argument("task_id", metavar="TASK", callback=task_target)(command)
+
+
+def page_option(command: F) -> F:
+    """Add --page, the one way to the next page of a list."""
+    return click.option(
+        "--page", metavar="TOKEN", help="Show the next page: the token printed under this one."
+    )(command)
 
 
 def task_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

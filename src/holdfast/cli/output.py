@@ -44,8 +44,9 @@ MAX_REMARK_CHARS = 2000
 class Output:
     """The output of one command. Coloured only on a terminal, and never when NO_COLOR is set."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, is_wide: bool = False) -> None:
         self.as_json = as_json
+        self.is_wide = is_wide
 
     # --- results, on stdout
 
@@ -103,6 +104,10 @@ class Output:
         with contextlib.suppress(OSError, ValueError):  # stderr was closed
             sys.stderr.write(f"{one_line(text, MAX_REMARK_CHARS)}\n")
             sys.stderr.flush()
+
+    def say_next(self, token: str) -> None:
+        """How to get the next page of a list."""
+        self.say(f"for the next page, add --page {token}")
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int | None], None]]:

@@ -25,7 +25,8 @@ from holdfast.api.sessions import (
 )
 from holdfast.api.tasks import TaskAsked
 from holdfast.cli.errors import FAILED
-from holdfast.cli.invocation import Invocation, maybe_minutes, shared_options, user_name
+from holdfast.cli.groups import ListGroup
+from holdfast.cli.invocation import Invocation, maybe_minutes, page_option, shared_options, user_name
 from holdfast.cli.output import Output, ago, clock_time, is_terminal
 from holdfast.core.errors import HoldfastError, NotFound, SettingsError
 from holdfast.core.ids import new_token
@@ -82,7 +83,7 @@ def _key(call: Invocation, session: str, *, must_be_known: bool = False) -> str:
     return key
 
 
-@click.group("sessions")
+@click.group("sessions", cls=ListGroup)
 @shared_options
 def sessions() -> None:
     """Conversations with agents."""
@@ -103,7 +104,7 @@ def sessions() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option("--before", metavar="TOKEN", help="Show the next page; the previous one printed TOKEN.")
+@page_option
 @shared_options
 @click.pass_obj
 def list_sessions(
@@ -111,7 +112,7 @@ def list_sessions(
     agent: str | None,
     active: timedelta | None,
     limit: int,
-    before: str | None,
+    page: str | None,
     *,
     all_agents: bool,
 ) -> None:
@@ -122,11 +123,11 @@ def list_sessions(
 
     def read(tx: Tx) -> SessionPageView:
         since = None if active is None else call.clock.now() - active
-        return read_page(tx, agent=agent, active_since=since, before=before, limit=limit)
+        return read_page(tx, agent=agent, active_since=since, before=page, limit=limit)
 
     view = call.look_at_list(
         "sessions.list",
-        SessionsAsked(agent_id=agent, active_minutes=minutes, before=before, limit=limit),
+        SessionsAsked(agent_id=agent, active_minutes=minutes, page_token=page, limit=limit),
         read,
         SessionPageView(),
     )
@@ -143,7 +144,7 @@ def _print_page(output: Output, view: SessionPageView, now: datetime) -> None:
     else:
         output.say("no sessions to show")
     if view.next_page_token is not None:
-        output.say(f"for the next page, add --before {view.next_page_token}")
+        output.say_next(view.next_page_token)
 
 
 @sessions.command("show", short_help="One session with its last messages.")
@@ -338,7 +339,7 @@ def _waits(call: Invocation, task_id: str | None) -> str:
 # --- agents
 
 
-@click.group("agents")
+@click.group("agents", cls=ListGroup)
 @shared_options
 def agents() -> None:
     """Configured agents."""

@@ -46,6 +46,12 @@ def new_id(prefix: str, now: datetime) -> str:
     )
 
 
+def id_bound(prefix: str, moment: datetime) -> str:
+    """Ids that sort before this text were made earlier, to the millisecond."""
+    # The time is the first ten characters of an id.
+    return new_id(prefix, moment)[: len(prefix) + 11]
+
+
 def new_task_id(now: datetime) -> TaskId:
     return TaskId(new_id("task", now))
 

@@ -31,6 +31,7 @@ from holdfast.engine.aio.background import beside
 from holdfast.engine.aio.service import Service
 from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.engine.claims.boots import Life
+from holdfast.engine.client.end_watcher import EndWatcher
 from holdfast.engine.client.handles import Holdfast
 from holdfast.engine.producers.contract import Runtime
 from holdfast.engine.program.definitions import TaskDefinition
@@ -189,6 +190,7 @@ class Gateway:
         self.audit = AuditRecorder(store, clock)
         # For the doors; as a service it is one of `services`.
         self.sweep = Sweep(store, clock, has_died=life.has_died) if sweep is None else sweep
+        self.ends = EndWatcher(store)
         # Shared, so that all services together log once that the ledger is away.
         self.troubles = TroubleLog()
         self._services: list[Service] = []

@@ -60,6 +60,11 @@ class RunTable:
         found = self._sql.all("get_runs", {"ids": self._sql.pack(run_ids)})
         return {row[0]: run_from_row(row) for row in found}
 
+    def with_prefix(self, prefix: str) -> list[tuple[str, str]]:
+        """The id and the task of the first runs whose ids begin with a prefix; at most three."""
+        found = self._sql.all("find_runs", {"low": prefix, "high": f"{prefix}~"})
+        return [(str(row[0]), str(row[1])) for row in found]
+
     def lock(self, run_id: str) -> RunRecord:
         """The run, damaged or not, locked until this transaction ends."""
         return self._one("lock_run", run_id)

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound
+from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound, RowDamaged
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
 from holdfast.core.run import RunOutcome
-from holdfast.core.task import Failure, Progress, RuntimeName, Task
+from holdfast.core.task import Failure, NotifyPolicy, Progress, RuntimeName, Task
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
 from holdfast.store.contract import Row
-from holdfast.store.rows.work import row_from_task, task_from_row
+from holdfast.store.rows.work import notify_digest, row_from_task, task_from_row
 from holdfast.store.sealing import has_lost_key
+from holdfast.store.task_pages import LAST as LAST
+from holdfast.store.task_pages import FoundTasks, find_tasks, page_of_tasks
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
-# Sorts after every id.
-LAST = "~"
 TOMBSTONE_DAYS = 90
 # The length of the digest of the arguments. The digest of the goal follows it, except in older rows.
 _DIGEST_BYTES = 8
@@ -133,29 +133,16 @@ class TaskTable:
     ) -> list[Task]:
         """Newest first; the last id of a page is the page token of the next. Optionally only of an owner and
         with one of these names."""
-        name = "page_of_tasks" if owner is None else "page_of_tasks_of_owner"
-        # The stored forms: a name that was redacted when it was stored must be found.
-        params: dict[str, object] = {
-            "owner": None if owner is None else redact_name(owner),
-            "before": before,
-            "limit": limit,
-        }
-        found: Iterable[Row]
-        if names is not None:
-            params |= {"names": self._sql.pack(sorted(names))}
-            wanted: list[str | None] = [status.value for status in dict.fromkeys(statuses)]
-            wanted = wanted or [None]
-            pages = [self._sql.all("page_of_named_tasks", params | {"status": one}) for one in wanted]
-            found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
-        elif not statuses:
-            found = self._sql.all(name, params)
-        else:
-            pages = [
-                self._sql.all(f"{name}_in_status", params | {"status": status.value})
-                for status in dict.fromkeys(statuses)
-            ]
-            found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
-        return [task_from_row(row, self._sealing) for row, _ in zip(found, range(limit), strict=False)]
+        wanted = TaskFilter(
+            statuses=tuple(statuses), owner=owner, names=None if names is None else frozenset(names)
+        )
+        return page_of_tasks(self._tx, wanted, before=before, limit=limit)
+
+    def find(
+        self, wanted: TaskFilter, *, reach: TaskFilter | None = None, before: str = LAST, limit: int = 50
+    ) -> FoundTasks:
+        """A page of tasks by any filter; see task_pages.py for what it costs."""
+        return find_tasks(self._tx, wanted, reach=reach, before=before, limit=limit)
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
         """Ended tasks, last ended first, each with its page token; the last one gives the next page."""
@@ -262,6 +249,31 @@ class TaskTable:
         """Record the request; True if it is the first."""
         params = {"id": task_id, "reason": reason, "now": to_micros(now)}
         return self._sql.one("request_cancel", params) is not None
+
+    def set_notify(self, task_id: str, policy: NotifyPolicy, *, now: datetime) -> Task:
+        """The task with this policy; unchanged if it has ended. Raises NotFound, RowDamaged."""
+        row = self._sql.one("lock_task", {"id": task_id})
+        if row is None:
+            raise NotFound("task", task_id)
+        task = task_from_row(row, self._sealing)
+        if task.has_ended or task.notify is policy:
+            return task
+        if task.is_damaged:
+            raise RowDamaged("task", task_id)
+        params = {
+            "id": task_id,
+            "notify": policy.value,
+            "digest": notify_digest(row, policy),
+            "from": row[13],
+            "now": to_micros(now),
+        }
+        self._sql.one("set_notify", params)
+        return self.look(task_id)
+
+    def notify_of(self, task_id: str) -> NotifyPolicy | None:
+        """The policy that the task has now."""
+        row = self._sql.one("get_notify", {"id": task_id})
+        return None if row is None else NotifyPolicy(row[0])
 
     def cancels_requested(self, task_ids: Sequence[str]) -> set[str]:
         """Which of these have a request to cancel."""

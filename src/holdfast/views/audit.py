@@ -46,5 +46,5 @@ class AuditPageView(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the audit log, newest first."""
 
     entries: list[AuditEntryView] = []
-    # For `--before`: the next page; null at the end.
-    next_page: str | None = None
+    # For `--page`: the next page; null at the end.
+    next_page_token: str | None = None

@@ -83,7 +83,7 @@ class CheckpointPageView(msgspec.Struct, frozen=True, kw_only=True):
 
     checkpoints: list[CheckpointLineView] = []
     counts: dict[str, int] = {}
-    # For `--before`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 

@@ -53,7 +53,7 @@ class SessionPageView(msgspec.Struct, frozen=True, kw_only=True):
     """A page of sessions, most recently used first."""
 
     sessions: list[SessionView] = []
-    # For `--before`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 

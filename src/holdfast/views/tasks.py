@@ -162,7 +162,7 @@ class TaskPageView(msgspec.Struct, frozen=True, kw_only=True):
 
     tasks: list[TaskView] = []
     counts: dict[str, int] = {}
-    # For `--before`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 
@@ -268,7 +268,7 @@ class StepPageView(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     steps: list[StepLineView] = []
-    # For `--after`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 
@@ -279,6 +279,10 @@ class WaitedView(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskView
     # Null unless it succeeded.
     result: PayloadView | None
+    # Why it has not ended; null if it has.
+    reason: str | None = None
+    # What it waits for, with the next command; null if it waits for nothing.
+    waits_for: WaitView | None = None
 
 
 class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
@@ -344,9 +348,26 @@ class CreatedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelView(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a cancel: `cancelled`, `cancel_requested`, or `already_ended` (nothing changed)."""
+    """The outcome of a cancel, also for a task that cannot be cancelled."""
 
+    # False if there is no such task.
+    found: bool
+    # True if it is cancelled, or will be when it next calls Holdfast.
+    cancelled: bool
+    # Why it is not cancelled, or not yet; null if it is.
+    reason: str | None
+    # `cancelled`, `cancel_requested`, `already_ended`, `not_supported` or `not_found`.
     outcome: str
+    task: TaskView | None = None
+
+
+class NotifyView(msgspec.Struct, frozen=True, kw_only=True):
+    """Of what the requester of a task is told, after a change of it."""
+
+    # True if the task has this policy now.
+    is_set: bool
+    # Why it is not set, or has no effect; null otherwise.
+    reason: str | None
     task: TaskView
 
 
@@ -371,7 +392,7 @@ class RetriedPageView(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     task_ids: list[str] = []
     refused: list[NotRetriedView] = []
-    # For `--before`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 

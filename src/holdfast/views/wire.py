@@ -154,6 +154,14 @@ class TaskCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     task: TaskSummary | None = None
 
 
+class TaskWaited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One task when it had ended, or when the wait timed out."""
+
+    ended: bool
+    reason: str | None = None
+    task: TaskSummary
+
+
 class TaskRetried(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The outcome for one of several tasks."""
 

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.delivery import Delivery, DeliveryText, is_told, update_key
 from holdfast.core.durations import in_one_unit
 from holdfast.core.errors import HoldfastError
+from holdfast.core.events import EventKind
 from holdfast.core.message import (
     SYSTEM_MARK,
     Message,
@@ -23,7 +24,7 @@ from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import Failure, NotifyPolicy, Origin, Task
 from holdfast.core.transitions import MessageStatus, TaskStatus
 from holdfast.engine.ledger.entries import OWN_CHANNELS, SYSTEM_CHANNEL, append, owe
-from holdfast.store import Tx
+from holdfast.store import Tx, Write
 
 _MOST_TITLE = 120
 _MOST_DETAIL = 500
@@ -39,6 +40,23 @@ _WORDS = {
 }
 
 
+def setting_policy(task_id: str, policy: NotifyPolicy, *, now: datetime) -> Write[Task]:
+    """The write that sets of what the requester is told.
+
+    It holds the task, so the task ends before it or after it. The update of an end is owed in the write that
+    ends the task, by the policy of that moment.
+    """
+
+    def set_policy(tx: Tx) -> Task:
+        before = tx.tasks.lock(task_id).notify
+        task = tx.tasks.set_notify(task_id, policy, now=now)
+        if task.notify is not before:
+            tx.emit(EventKind.TASK_NOTIFY_CHANGED, task_id, at=now, task_id=task_id, notify=policy.value)
+        return task
+
+    return set_policy
+
+
 def tell_requester(
     tx: Tx,
     task: Task,
@@ -52,6 +70,8 @@ def tell_requester(
 
     A task that answers a message is not told of: its answer is. Nor is a child that its parent waits for.
     """
+    # A worker has the task as it was when it claimed the run; the policy may have changed since.
+    task = msgspec.structs.replace(task, notify=tx.tasks.notify_of(task.id) or task.notify)
     if task.origin is None or task.notify is NotifyPolicy.SILENT or not is_told(task.notify, status):
         return
     if task.parent_task_id is not None or task.name.startswith(AGENT_PREFIX):

@@ -123,6 +123,11 @@ def row_from_task(task: Task, sealing: Sealing) -> Params:
     }
 
 
+def notify_digest(row: Row, policy: NotifyPolicy) -> bytes:
+    """The digest of the row of a task with this policy instead of its own."""
+    return digest_of(*row[:11], policy.value, row[12])
+
+
 @reads("run", mend_with({9: RunStatus, 12: Queue}, (21,), (7, 11, 18, 19, 22, 23, 24)))
 def run_from_row(row: Row) -> RunRecord:
     """The run; `is_damaged` instead of an exception, because one bad row must not stop all work."""

@@ -41,6 +41,19 @@ SELECT * FROM recorded_tasks
  WHERE child_session_key IS NOT NULL AND child_session_key = :child_session_key
  ORDER BY task_id LIMIT :limit;
 
+-- name: page_of_recorded_tasks_of_agent
+-- The tasks of recorded work that one agent does, newest first.
+SELECT tasks.* FROM recorded_tasks JOIN tasks ON tasks.id = recorded_tasks.task_id
+ WHERE agent_id IS NOT NULL AND agent_id = :agent AND task_id < :before AND task_id > :after
+ ORDER BY task_id DESC LIMIT :limit;
+
+-- name: page_of_recorded_tasks_of_child
+-- The tasks of recorded work that is done in one child session, newest first.
+SELECT tasks.* FROM recorded_tasks JOIN tasks ON tasks.id = recorded_tasks.task_id
+ WHERE child_session_key IS NOT NULL AND child_session_key = :session_key
+   AND task_id < :before AND task_id > :after
+ ORDER BY task_id DESC LIMIT :limit;
+
 -- name: delete_recorded_of_tasks
 -- Retention.
 DELETE FROM recorded_tasks WHERE task_id IN :ids[];

@@ -11,6 +11,10 @@ RETURNING id;
 -- One run by its whole id.
 SELECT * FROM runs WHERE id = :id;
 
+-- name: find_runs
+-- Runs whose ids begin with a prefix; three are enough to know whether it is unique.
+SELECT id, task_id FROM runs WHERE id >= :low AND id < :high ORDER BY id LIMIT 3;
+
 -- name: get_runs
 -- Several runs by their ids.
 SELECT * FROM runs WHERE id IN :ids[] ORDER BY id;

@@ -35,33 +35,57 @@ SELECT id, owner FROM tasks WHERE owner = :owner AND id >= :low AND id < :high O
 -- name: page_of_tasks
 -- Newest first, a page at a time.
 SELECT * FROM tasks
- WHERE id < :before
+ WHERE id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_in_status
 -- Those in one status, newest first.
 SELECT * FROM tasks
- WHERE status = :status AND id < :before
+ WHERE status = :status AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_of_owner
 -- Those of one owner, newest first.
 SELECT * FROM tasks
- WHERE owner = :owner AND id < :before
+ WHERE owner = :owner AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_of_owner_in_status
 -- Those of one owner in one status, newest first.
 SELECT * FROM tasks
- WHERE owner = :owner AND status = :status AND id < :before
+ WHERE owner = :owner AND status = :status AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
--- name: page_of_named_tasks
--- Those with one of these names, newest first; optionally only of an owner or in a status.
+-- name: page_of_tasks_of_name
+-- Those with one name, newest first.
 SELECT * FROM tasks
- WHERE name IN :names[] AND id < :before
-   AND (CAST(:owner AS TEXT) IS NULL OR owner = :owner)
-   AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+ WHERE name = :name AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_runtime
+-- Those of one runtime, newest first.
+SELECT * FROM tasks
+ WHERE runtime = :runtime AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_key
+-- Those with one dedup key, newest first: each owner may have one.
+SELECT * FROM tasks
+ WHERE dedup_key IS NOT NULL AND dedup_key = :key AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_session
+-- Those of one session, newest first.
+SELECT * FROM tasks
+ WHERE session_key IS NOT NULL AND session_key = :session_key AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_agent
+-- Those of the sessions of one agent, newest first.
+SELECT * FROM tasks
+ WHERE session_key >= 'agent:' AND session_key < 'agent;'
+   AND substr(session_key, 7, instr(substr(session_key, 7), ':') - 1) = :agent
+   AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_by_end
@@ -152,6 +176,17 @@ UPDATE tasks
    SET cancel_requested_at = :now, cancel_reason = :reason, updated_at = :now
  WHERE id = :id AND cancel_requested_at IS NULL AND ended_at IS NULL
 RETURNING id;
+
+-- name: set_notify
+-- Of what the requester is told. The digest covers the policy, so a damaged row is left as it is.
+UPDATE tasks
+   SET notify = :notify, digest = :digest, updated_at = :now
+ WHERE id = :id AND ended_at IS NULL AND digest = :from
+RETURNING id;
+
+-- name: get_notify
+-- Of what the requester is told now: a worker has the task as it was when it claimed the run.
+SELECT notify FROM tasks WHERE id = :id;
 
 -- name: cancels_requested
 -- Which of these tasks have a request to cancel.

@@ -71,3 +71,12 @@ SELECT * FROM unnest(
          CAST(:cancel_reason AS text[]), CAST(:updated_at AS bigint[]), CAST(:started_at AS bigint[]),
          CAST(:ended_at AS bigint[]), CAST(:cleanup_after AS bigint[]))
 ON CONFLICT (id) DO NOTHING;
+
+-- name: page_of_tasks_of_agent
+-- Those of the sessions of one agent, newest first.
+-- Differs: the index has the agent as this database's own function finds it.
+SELECT * FROM tasks
+ WHERE session_key >= 'agent:' AND session_key < 'agent;'
+   AND split_part(session_key, ':', 2) = :agent
+   AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;

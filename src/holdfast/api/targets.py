@@ -28,7 +28,8 @@ def find_target(tx: Tx, target: str, reach: Reach) -> TaskId:
     A whole task id means that task, whatever else has the same text. A session key means the one task of the
     session that has not ended, or else its newest task. Raises NotFound, and AmbiguousId with the candidates.
     """
-    if not target or len(target) > MAX_TARGET_CHARS:
+    # No name has a control character, and PostgreSQL stores no NUL.
+    if not target.strip() or len(target) > MAX_TARGET_CHARS or not target.isprintable():
         raise NotFound("task", target[:MAX_TARGET_CHARS])
     is_id = _ID.fullmatch(target) is not None
     if is_id and _in_reach(tx, [target], reach):

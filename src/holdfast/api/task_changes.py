@@ -76,7 +76,11 @@ def setting_notify(asked: NotifyAsked, *, now: datetime, reach: Reach = EVERYTHI
         why = None
         if task.has_ended:
             why = f"it has already ended as {task.status.value}; its updates were decided then"
-        elif task.origin is None and asked.notify is not NotifyPolicy.SILENT:
+        elif (
+            task.origin is None
+            and not task.owner.startswith("agent:")
+            and asked.notify is not NotifyPolicy.SILENT
+        ):
             why = "no channel or person asked for it, so updates have no recipient"
         return NotifyView(is_set=task.notify is asked.notify, reason=why, task=TaskView.of(task))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.ids import id_bound
-from holdfast.core.redaction import redact_name
+from holdfast.core.payload import check_line, check_name
 from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import Task
 from holdfast.core.task_filter import TaskFilter
@@ -82,17 +82,18 @@ def fits(tx: Tx, wanted: TaskFilter, task: Task) -> bool:
 
 
 def as_stored(wanted: TaskFilter) -> TaskFilter:
-    """With names as they are stored: a secret in them is hidden."""
+    """With names as they are stored: a secret in them is hidden. Raises BadInput for what is no name."""
 
-    def stored(name: str | None) -> str | None:
-        return None if name is None else redact_name(name)
+    def stored(field: str, name: str | None) -> str | None:
+        return None if name is None else check_name(field, name)
 
     return msgspec.structs.replace(
         wanted,
-        owner=stored(wanted.owner),
-        agent=stored(wanted.agent),
-        session_key=stored(wanted.session_key),
-        key=stored(wanted.key),
+        owner=stored("owner", wanted.owner),
+        names=None if wanted.names is None else frozenset(check_line("name", one) for one in wanted.names),
+        agent=stored("agent", wanted.agent),
+        session_key=stored("session key", wanted.session_key),
+        key=stored("key", wanted.key),
     )
 
 

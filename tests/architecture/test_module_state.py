@@ -28,7 +28,6 @@ CACHES = {
     ("api/contract.py", "our_version"): "the installed version",
     ("core/step_declarations.py", "_cleaned"): "the name of a step",
     ("core/secret_scanner.py", "_hint"): "a regular expression that takes milliseconds to compile",
-    ("core/secret_scanner.py", "_own_id"): "another one, for the ids of Holdfast",
     ("core/secret_shapes.py", "_compiled"): "regular expressions",
     ("engine/journal/codec.py", "_anything"): "a codec that keeps the text of its own annotation",
     ("engine/journal/codec.py", "_codecs"): "the codec of a function, which it does not outlive",

@@ -15,6 +15,7 @@ from holdfast.core.secret_shapes import CURL_FLAG, OF_A_KIND, OWN_ID
 
 # No hint is longer than this.
 _LONGEST_HINT = 1024
+_OWN_ID = OWN_ID.encode()
 _ZEROS = b"0" * 26
 
 
@@ -36,7 +37,7 @@ def has_hint(encoded: bytes) -> bool:
         return False
     # One id in some thousands reads `pwd` by chance. If such a value were sealed, a ledger without secrets
     # would need a key. Zeros keep the shape of what is around the id.
-    without_ids, ids = _own_id().subn(_ZEROS, encoded)
+    without_ids, ids = re.subn(_OWN_ID, _ZEROS, encoded)
     return ids == 0 or _finds_hint(without_ids)
 
 
@@ -140,8 +141,3 @@ _HINT = _any_of(
 def _hint() -> re.Pattern[bytes]:
     # Compiled on first use, once for text and JSON, because that takes milliseconds.
     return re.compile(_HINT.encode())
-
-
-@functools.cache
-def _own_id() -> re.Pattern[bytes]:
-    return re.compile(OWN_ID.encode())

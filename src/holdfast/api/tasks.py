@@ -22,6 +22,7 @@ from holdfast.views.effects import EffectView
 from holdfast.views.payloads import PayloadView
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
+from holdfast.views.recorded_facts import LateReportView, RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.tasks import (
     CancelView,
@@ -161,6 +162,7 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
         checkpoints=[],
         steps_saved=0,
         latest_steps=[],
+        cleanup_after=task.cleanup_after,
         more=more,
         problems=problems,
     )
@@ -169,6 +171,20 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
         if len(found) > SHOWN_AT_MOST:
             more.append(what)
         return found[:SHOWN_AT_MOST][::-1]
+
+    def read_recorded() -> dict[str, object]:
+        details = tx.recorded.get(task_id)
+        if details is None:
+            return {}
+        late = details.late_report
+        if late is None:
+            return {"recorded": RecordedFactsView.of(details, None)}
+        result = None if late.result is None else _payload(tx, late.result, problems)
+        return {"recorded": RecordedFactsView.of(details, LateReportView.of(late, result))}
+
+    def read_delivery() -> dict[str, object]:
+        owed = tx.deliveries.of_task(task_id)
+        return {"delivery_status": owed[-1].status.value} if owed else {}
 
     def read_firing() -> dict[str, object]:
         if task.origin is None or task.origin.channel != CRON_CHANNEL:
@@ -220,6 +236,8 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
 
     for part in (
         lambda: {"waits_for": read_wait(tx, task, now, reach)},
+        read_recorded,
+        read_delivery,
         read_firing,
         read_runs,
         read_checkpoints,
@@ -356,16 +374,16 @@ def cancelling_task(
     asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING, cannot_stop: str | None = None
 ) -> Write[CancelView]:
     """The write that cancels a task. `cannot_stop` is why the runtime of recorded work cannot stop it."""
-    from holdfast.engine.ledger.ledger import cancelling
-    from holdfast.engine.producers.stopping import requesting
+    from holdfast.engine.producers.stopping import ending_stopped, requesting
 
     def cancel(tx: Tx) -> CancelView:
         task_id = reach.resolve(tx, asked.task_id)
         if cannot_stop is not None:
-            kept = requesting(task_id, reason=asked.reason, why=cannot_stop, now=now)(tx)
-            return CancelView(outcome="cancel_requested", task=TaskView.of(kept.task))
-        outcome = cancelling(task_id, reason=asked.reason, owner=None, now=now)(tx)
-        return CancelView(outcome=_OUTCOMES[type(outcome).__name__], task=TaskView.of(outcome.task))
+            kept = requesting(task_id, reason=asked.reason, now=now)(tx)
+            if not kept.has_ended:
+                return CancelView.of("not_stopped", kept, reason=cannot_stop)
+        outcome = ending_stopped(task_id, reason=asked.reason, now=now)(tx)
+        return CancelView.of(_OUTCOMES[type(outcome).__name__], outcome.task)
 
     return cancel
 

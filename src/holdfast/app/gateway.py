@@ -82,6 +82,7 @@ def build_gateway(
     from holdfast.delivery.outbox import Outbox
     from holdfast.engine.clocks.jump_watch import ClockWatch
     from holdfast.engine.ledger.retention import Pruner
+    from holdfast.engine.producers.stopper import Stopper
     from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.conversations import Conversations
     from holdfast.gateway.gateway import Gateway
@@ -107,7 +108,7 @@ def build_gateway(
     cron = Cron(store, clock, config.schedules, watch=watch)
     # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
     receipts = [place / "receipts" for place in {home, default_home(environ)}]
-    runtimes = build_runtimes(parts)
+    runtimes = build_runtimes(store, parts.ledger)
     sweep = Sweep(
         store,
         clock,
@@ -138,6 +139,7 @@ def build_gateway(
             cron,
             Pruner(store, clock, watch=watch),
             sweep,
+            Stopper(store, clock, lambda: runtimes),
             ReceiptPruner(store, machine, receipts, watch=watch),
             CommandEnder(store, clock, parts.life, receipts),
         ],

@@ -16,6 +16,7 @@ from holdfast.views.effects import EffectView
 from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
+from holdfast.views.recorded_facts import RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.text import bounded, maybe_line, one_line
 from holdfast.views.waits import WaitView
@@ -161,6 +162,12 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
     # Includes steps of finished turns.
     steps_saved: int
     latest_steps: list[StepView]
+    # When retention may delete it; null until it has ended.
+    cleanup_after: datetime | None = None
+    # Of the last update that its requester is owed; `not_applicable` if none is.
+    delivery_status: str = "not_applicable"
+    # Null for a task that a worker executes.
+    recorded: RecordedFactsView | None = None
     # Null for a task that no schedule started.
     firing: FiringView | None = None
     # What it waits for, with the next command; null if it waits for nothing.
@@ -327,10 +334,28 @@ class CreatedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelView(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a cancel: `cancelled`, `cancel_requested`, or `already_ended` (nothing changed)."""
+    """The outcome of a cancel: `cancelled`, `cancel_requested`, `not_stopped` (its runtime cannot stop it),
+    or `already_ended` (nothing changed)."""
 
     outcome: str
     task: TaskView
+    # True if it has ended, or ends soon, because of this call.
+    cancelled: bool
+    # Why it is not cancelled, or not yet; null if it is.
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, outcome: str, task: Task, *, reason: str | None = None) -> CancelView:
+        if outcome == "already_ended":
+            reason = f"it has already ended as {task.status.value}"
+        elif outcome == "cancel_requested":
+            reason = "its worker cancels it when the task next calls Holdfast"
+        return cls(
+            outcome=outcome,
+            task=TaskView.of(task),
+            cancelled=outcome in {"cancelled", "cancel_requested"},
+            reason=maybe_line(reason),
+        )
 
 
 class RetriedView(msgspec.Struct, frozen=True, kw_only=True):

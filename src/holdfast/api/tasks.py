@@ -22,6 +22,7 @@ from holdfast.views.effects import EffectView
 from holdfast.views.payloads import PayloadView
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
+from holdfast.views.recorded_facts import LateReportView, RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.tasks import (
     FiringView,
@@ -94,6 +95,7 @@ def read_detail(
         checkpoints=[],
         steps_saved=0,
         latest_steps=[],
+        cleanup_after=task.cleanup_after,
         more=more,
         problems=problems,
     )
@@ -102,6 +104,20 @@ def read_detail(
         if len(found) > SHOWN_AT_MOST:
             more.append(what)
         return found[:SHOWN_AT_MOST][::-1]
+
+    def read_recorded() -> dict[str, object]:
+        details = tx.recorded.get(task_id)
+        if details is None:
+            return {}
+        late = details.late_report
+        if late is None:
+            return {"recorded": RecordedFactsView.of(details, None)}
+        result = None if late.result is None else _payload(tx, late.result, problems)
+        return {"recorded": RecordedFactsView.of(details, LateReportView.of(late, result))}
+
+    def read_delivery() -> dict[str, object]:
+        owed = tx.deliveries.of_task(task_id)
+        return {"delivery_status": owed[-1].status.value} if owed else {}
 
     def read_firing() -> dict[str, object]:
         if task.origin is None or task.origin.channel != CRON_CHANNEL:
@@ -153,6 +169,8 @@ def read_detail(
 
     for part in (
         lambda: {"waits_for": read_wait(tx, task, now, reach)},
+        read_recorded,
+        read_delivery,
         read_firing,
         read_runs,
         read_checkpoints,

@@ -82,6 +82,7 @@ def build_gateway(
     from holdfast.delivery.outbox import Outbox
     from holdfast.engine.clocks.jump_watch import ClockWatch
     from holdfast.engine.ledger.retention import Pruner
+    from holdfast.engine.producers.stopper import Stopper
     from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.conversations import Conversations
     from holdfast.gateway.gateway import Gateway
@@ -128,6 +129,7 @@ def build_gateway(
             cron,
             Pruner(store, clock, watch=watch),
             sweep,
+            Stopper(store, clock, lambda: runtimes),
             ReceiptPruner(store, machine, receipts, watch=watch),
             CommandEnder(store, clock, parts.life, receipts),
         ],

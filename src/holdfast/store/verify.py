@@ -85,7 +85,6 @@ _CLEAR = frozenset(
         "wakes",
         "restarts",
         "audit_log",
-        "recorded_tasks",
     }
 )
 # The columns of a key that are numbers; all others are text.

@@ -17,6 +17,7 @@ from holdfast.views.effects import EffectView
 from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
+from holdfast.views.recorded_facts import RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.text import bounded, maybe_line, one_line
 from holdfast.views.waits import WaitView
@@ -178,6 +179,12 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
     # Includes steps of finished turns.
     steps_saved: int
     latest_steps: list[StepView]
+    # When retention may delete it; null until it has ended.
+    cleanup_after: datetime | None = None
+    # Of the last update that its requester is owed; `not_applicable` if none is.
+    delivery_status: str = "not_applicable"
+    # Null for a task that a worker executes.
+    recorded: RecordedFactsView | None = None
     # Null for a task that no schedule started.
     firing: FiringView | None = None
     # What it waits for, with the next command; null if it waits for nothing.

@@ -26,6 +26,9 @@ HASHED_ID = "sha256:"
 # The prefix of everything that the gateway itself says, and of nothing else.
 SYSTEM_MARK = "[System]"
 
+# In the id of a message that replaces an update that could not be sent.
+_QUEUED = "-queued-"
+
 # Every character that some program treats as a line break becomes "\n", so that a check at the start of a
 # line sees every line that a reader sees.
 _BREAKS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -191,6 +194,16 @@ def notice_id(task_id: str) -> MessageId:
 def update_id(task_id: str, status: str) -> MessageId:
     """The id of the message that tells a session that a detached task has this status now."""
     return MessageId(f"msg_{task_id.removeprefix('task_')}-{status}")
+
+
+def queued_update_id(message_id: str, attempts: int) -> MessageId:
+    """The id of the message that gives an update to the session's agent, after so many attempts."""
+    return MessageId(f"{message_id}{_QUEUED}{attempts}")
+
+
+def queued_delivery_id(message_id: str) -> DeliveryId:
+    """The delivery that waits until the session's agent has heard this message."""
+    return delivery_id(message_id.partition(_QUEUED)[0])
 
 
 def command_answer_id(message_id: str) -> MessageId:

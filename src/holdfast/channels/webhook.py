@@ -144,15 +144,20 @@ def read_inbound(channel: str, agent: str, body: bytes) -> InboundMessage:
         raise BadInput("body", f"{error}; send messageId and text, and where it came from") from error
     origin = Origin(channel=channel, peer=read.peer, account_id=read.account_id, thread=read.thread).checked()
     if read.session is None:
-        name = _session_name(origin)
+        key = own_session_key(agent, origin)
     else:
-        name = f"{channel}:{_escaped(check_name('session', read.session))}"
+        key = session_key(agent, f"{channel}:{_escaped(check_name('session', read.session))}")
     return InboundMessage(
-        session_key=session_key(agent, name),
+        session_key=key,
         text=read.text,
         origin=origin,
         channel_message_id=read.message_id,
     )
+
+
+def own_session_key(agent: str, origin: Origin) -> str:
+    """The key of the session that only this peer, group or thread has with the agent."""
+    return session_key(agent, _session_name(origin))
 
 
 def _session_name(origin: Origin) -> str:

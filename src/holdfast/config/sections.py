@@ -265,17 +265,19 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     secret_file: str | None = None
     url: str | None = None
     agent: str | None = None
+    # The peers that may use chat commands; None for the one who began the session.
+    command_peers: list[str] | None = None
     # For apprise.
     urls: list[str] = []
     timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_SEND_S)] = 20.0
 
     def __post_init__(self) -> None:
         self._check_finite("timeout_s")
-        own, other = ("secret_env secret_file url agent", "urls")
+        own, other = ("secret_env secret_file url agent command_peers", "urls")
         if self.kind == "apprise":
             own, other = other, own
         for field in other.split():
-            if getattr(self, field):
+            if getattr(self, field) not in (None, []):
                 self._refuse(
                     field, f"a channel of kind {self.kind} has only {', '.join(own.split())}; remove this key"
                 )

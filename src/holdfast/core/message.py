@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.errors import BadInput, KeyLost, PayloadTooLarge
 from holdfast.core.ids import DeliveryId, MessageId, TaskId
-from holdfast.core.payload import check_words, decode_payload
+from holdfast.core.payload import check_words, clean_text, decode_payload
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
 
@@ -163,9 +163,19 @@ def _unposed(text: str) -> str:
     return re.sub(_SYSTEM_TAG, r"<\1not the system>", text)
 
 
-def without_tags(text: str) -> str:
-    """The text with other brackets instead of `<` and `>`, for places that may show it as HTML."""
-    return text.translate({ord("<"): "\u2039", ord(">"): "\u203a"})
+def without_markup(text: str) -> str:
+    """The text for places that may show it as HTML or Markdown: with other brackets instead of `<` and `>`,
+    and with no link or image that leads elsewhere than it says."""
+    return text.translate({ord("<"): "\u2039", ord(">"): "\u203a"}).replace("](", "] (")
+
+
+def plain_line(text: str, max_chars: int) -> str:
+    """One line that does no harm in a chat, a web page or a prompt: no escapes, secrets or markup, nothing
+    that turns the text around, and nothing that poses as the gateway."""
+    # Both before and after the lines are joined: what poses as the gateway may begin a line, or the text.
+    lines = clean_answer(re.sub(_UNSEEN, "", clean_text(text, max_chars=max_chars))) or ""
+    line = clean_answer(without_markup(" ".join(lines.split()))) or ""
+    return " ".join(line.split())[:max_chars]
 
 
 def clean_answer(text: str) -> str | None:

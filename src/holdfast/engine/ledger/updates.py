@@ -16,10 +16,10 @@ from holdfast.core.message import (
     Role,
     clean_message,
     delivery_id,
+    plain_line,
     update_id,
-    without_tags,
 )
-from holdfast.core.payload import clean_text, decode_payload, encode_payload
+from holdfast.core.payload import decode_payload, encode_payload
 from holdfast.core.recorded import TerminalOutcome
 from holdfast.core.session import AGENT_PREFIX, is_session_key
 from holdfast.core.task import Failure, NotifyPolicy, Origin, Task
@@ -166,11 +166,11 @@ def _sentence(
     details = None if task.runtime.is_executed_here else tx.recorded.get(task.id)
     is_blocked = details is not None and details.terminal_outcome is TerminalOutcome.BLOCKED
     words = _BLOCKED if is_blocked and status is TaskStatus.SUCCEEDED else _WORDS[status]
-    text = f"{SYSTEM_MARK} “{_line(task.goal, _MOST_TITLE)}” {words}{took} ({task.id})"
+    text = f"{SYSTEM_MARK} “{plain_line(task.goal, _MOST_TITLE)}” {words}{took} ({task.id})"
     # A producer says in its summary what a person should read.
     summary = None if details is None else details.terminal_summary
     detail = summary or (_said(tx, result) if failure is None else failure.message)
-    return f"{text}: {_line(detail, _MOST_DETAIL)}" if detail.strip() else f"{text}."
+    return f"{text}: {plain_line(detail, _MOST_DETAIL)}" if detail.strip() else f"{text}."
 
 
 def _said(tx: Tx, result: bytes | None) -> str:
@@ -182,8 +182,3 @@ def _said(tx: Tx, result: bytes | None) -> str:
     except HoldfastError:  # a result that cannot be read must not keep its task from ending
         return ""
     return found if isinstance(found, str) else ""
-
-
-def _line(text: str, max_chars: int) -> str:
-    """On one line, without secrets, terminal colours and tags: a channel may show it as HTML."""
-    return without_tags(" ".join(clean_text(text, max_chars=max_chars).split()))

@@ -98,6 +98,7 @@ def build_gateway(
     # Senders of webhooks and files have this machine's time, which may differ from the ledger's.
     machine = SystemClock()
     agents = sorted(config.agents)
+    allowed = {name: channel.command_peers for name, channel in config.channels.items()}
     conversations = Conversations(store, clock, agents)
     outbox = Outbox(
         store, clock, mouths_of(config, home=home, environ=environ, clock=machine), boot_id=parts.life.id
@@ -121,7 +122,7 @@ def build_gateway(
         config,
         startup.tasks,
         home=home,
-        inbox=Inbox(store, clock, agents=lambda: agents, commands=run_command),
+        inbox=Inbox(store, clock, agents=lambda: agents, commands=partial(run_command, allowed=allowed)),
         make_worker=gateway_worker(parts, startup.tasks, config, secrets=secrets),
         services=[
             conversations,

@@ -186,7 +186,13 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("channels.*.url", _RESTART, "Where a webhook's answers are posted", is_secret=True),
     Key("channels.*.agent", _RESTART, "Which agent answers incoming webhook messages"),
+    Key(
+        "channels.*.command_peers",
+        _RESTART,
+        "Which peers may use chat commands; `*` for all; default: the one who began the session",
+    ),
     Key("channels.*.urls", _RESTART, "Where apprise sends answers", is_secret=True),
+    Key("channels.*.timeout_s", _RESTART, "How long one send may take"),
     Key("tokens.*.token_env", _LIVE, "An API token: the environment variable that contains it"),
     Key("tokens.*.token_file", _LIVE, "An API token: the file that contains it; relative to the home"),
     Key(

@@ -15,6 +15,7 @@ from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
 from holdfast.core.secret import is_own_variable
 
 DEFAULT_PORT = 4653
+MAX_SEND_S = 25.0  # less than the claim of a delivery allows
 MAX_TIMEOUT_S = 10 * 366 * 86_400.0  # ten years: more is likely a wrong unit
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -264,15 +265,19 @@ class ChannelSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_field
     secret_file: str | None = None
     url: str | None = None
     agent: str | None = None
+    # The peers that may use chat commands; None for the one who began the session.
+    command_peers: list[str] | None = None
     # For apprise.
     urls: list[str] = []
+    timeout_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_SEND_S)] = 20.0
 
     def __post_init__(self) -> None:
-        own, other = ("secret_env secret_file url agent", "urls")
+        self._check_finite("timeout_s")
+        own, other = ("secret_env secret_file url agent command_peers", "urls")
         if self.kind == "apprise":
             own, other = other, own
         for field in other.split():
-            if getattr(self, field):
+            if getattr(self, field) not in (None, []):
                 self._refuse(
                     field, f"a channel of kind {self.kind} has only {', '.join(own.split())}; remove this key"
                 )

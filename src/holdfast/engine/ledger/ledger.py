@@ -34,7 +34,7 @@ from holdfast.core.task import (
 )
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.ledger.inputs import check_choice, check_claim, check_moment
-from holdfast.engine.ledger.updates import tell_requester
+from holdfast.engine.ledger.updates import may_be_told, tell_requester
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import Packed, pack_beside
 from holdfast.store.tasks import LAST, KeyedRequest
@@ -412,7 +412,7 @@ def end_task(
         _cancel_children(tx, task, now=now, retention=retention)
         doubt_effects(tx, task.id, now=now)
     tell_family(tx, task, now=now)
-    if task.origin is not None:
+    if may_be_told(task):
         tell_requester(tx, task, to, now=now, result=outcome.result, failure=outcome.failure)
 
 

@@ -392,8 +392,9 @@ def _end(
 ) -> FinishOutcome:
     run = tx.runs.end(work.run.id, work.run.fence, done.status, failure=done.failure, now=now)
     assert run is not None, "the run is locked and running"
-    end_task(tx, run, done, now=now, retention=retention)
+    # First, because the update about the end tells the summary.
     tx.recorded.note_end(run.task_id, summary=summary, outcome=outcome, now=now)
+    end_task(tx, run, done, now=now, retention=retention)
     return Finished(task=tx.tasks.look(run.task_id))
 
 

@@ -36,9 +36,9 @@ _salts = itertools.count()
 # The same gateway, but each run is resumed and claimed in commits of its own.
 ONE_BY_ONE = """
 import sys
-from holdfast.engine.worker import worker as worker_module
+from holdfast.engine.worker import taking
 from holdfast.engine.recovery import resume
-worker_module.BATCH = 1
+taking.BATCH = 1
 resume.Resumer.resume_all.__kwdefaults__["batch"] = 1
 from holdfast.cli.main import main
 sys.exit(main())

@@ -36,6 +36,7 @@ from holdfast.engine.journal.scopes import (
 )
 from holdfast.engine.program.budgets import BudgetKeeper
 from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
+from holdfast.engine.program.effect_settling import EffectSettler
 from holdfast.engine.program.effects import Effects
 from holdfast.engine.program.lists import RunMemory
 from holdfast.engine.program.live_run import LiveRun
@@ -106,14 +107,11 @@ class RunProgram:
     @property
     def _effects(self) -> Effects:
         if self._effects_here is None:
-            self._effects_here = Effects(
-                self.live,
-                self.past,
-                self.stepper,
-                park=self._park,
-                until_ended=self.waits.boot_end,
-                on_cut=self._owe_answer,
+            parts = (self.live, self.past, self.stepper)
+            settler = EffectSettler(
+                *parts, park=self._park, until_ended=self.waits.boot_end, on_cut=self._owe_answer
             )
+            self._effects_here = Effects(*parts, settler)
         return self._effects_here
 
     @property
@@ -130,7 +128,7 @@ class RunProgram:
     @property
     def _has_cut(self) -> bool:
         """Whether the program has cancelled an effect that is not settled yet."""
-        return self._effects_here is not None and self._effects_here.has_cut
+        return self._effects_here is not None and self._effects_here.settler.has_cut
 
     def _scope_to_change(self) -> Scope:
         return self._cleaning if self.live.why is not None else self.scope
@@ -157,7 +155,7 @@ class RunProgram:
     async def settle(self) -> None:
         """Make durable what loops that were left have done, and record drifts."""
         if self._has_cut:
-            await self._effects.settle_cut()
+            await self._effects.settler.settle_cut()
         self._owes = False
         drifts, self._drifts = self._drifts, ()
         for drift in drifts:
@@ -182,7 +180,7 @@ class RunProgram:
     async def settle_cut(self) -> None:
         """Before the end: settle the effects that the program itself has cancelled."""
         if self._has_cut:
-            await self._effects.settle_cut()
+            await self._effects.settler.settle_cut()
 
     async def ask_about(self, failed: Sequence[Key]) -> None:
         """Before a program that these failed steps ended is tried again, or fails: if one of them is an

@@ -276,7 +276,7 @@ def test_times_are_iso_and_utc() -> None:
 
 
 def test_a_very_long_goal_is_cut() -> None:
-    assert len(TaskView.of(a_task(goal="tides " * 10_000)).goal) == 2000
+    assert len(TaskView.of(a_task(goal="tides " * 10_000)).goal) <= 2000
 
 
 def test_an_event_and_a_boot_are_shown_clean() -> None:

@@ -50,7 +50,8 @@ def _print_page(output: Output, view: AuditPageView) -> None:
     if not view.entries:
         output.say("the audit log has no such entries")
         return
-    output.table(("WHEN", "WHO", "FROM", "ACTION", "OUTCOME", "ABOUT"), [_row(one) for one in view.entries])
+    headers = ("WHEN", "WHO", "FROM", "ACTION", "OUTCOME", "ABOUT")
+    output.table(headers, [_row(one) for one in view.entries], leave=("FROM", "OUTCOME", "WHO"))
     if view.next_page_token is not None:
         output.say_next(view.next_page_token)
 

@@ -56,7 +56,8 @@ def _print_page(output: Output, view: DeliveryPageView, now: datetime, *, owed: 
             (one.id, _to(one), str(one.attempts), ago(one.created_at, now), one.why or "-", one.text)
             for one in view.deliveries
         ]
-        output.table(("ID", "TO", "TRIED", "SINCE", "WHY NOT", "TEXT"), rows)
+        headers = ("ID", "TO", "TRIED", "SINCE", "WHY NOT", "TEXT")
+        output.table(headers, rows, leave=("TRIED", "SINCE", "TEXT", "TO"), matters="WHY NOT")
         if not owed:
             first = view.deliveries[0].id
             retry, drop = f"holdfast deliveries retry {first}", f"holdfast deliveries dismiss {first}"

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import msgspec
 
+from holdfast.cli.tables import ENOUGH, GAP, cut, lay_out, shorten_ids, whole, wrapped
 from holdfast.core.durations import in_one_unit
 from holdfast.views.payloads import PayloadView
 from holdfast.views.text import one_line
@@ -37,7 +38,6 @@ _STYLE_OF_STATUS = {
     "fail": "red",
     "cancelled": "dim",
 }
-NARROWEST = 20
 MAX_REMARK_CHARS = 2000
 
 
@@ -68,30 +68,56 @@ class Output:
     def line(self, text: str = "") -> None:
         _write(f"{text}\n")
 
-    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Aligned columns; on a terminal the last column is cut at the line's end."""
+    def table(
+        self,
+        headers: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        leave: Sequence[str] = (),
+        matters: str | None = None,
+    ) -> None:
+        """Aligned columns. On a terminal they fit its width, unless --wide is given: ids are short, and the
+        first columns of `leave` are left out, so that the one that matters has room."""
         cells = [[one_line(cell) for cell in row] for row in rows]
-        widths = [
-            max(_width(header), *(_width(row[place]) for row in cells)) if cells else _width(header)
-            for place, header in enumerate(headers)
-        ]
-        room = self._room() - sum(widths[:-1]) - 2 * (len(widths) - 1)
-        widths[-1] = min(widths[-1], max(NARROWEST, room))
-        self.line(self.paint("  ".join(map(_pad, headers, widths)).rstrip(), "bold"))
-        for row in cells:
-            padded = list(map(_pad, row, widths))
-            painted = [self.paint(text, _STYLE_OF_STATUS.get(text.strip(), "")) for text in padded]
-            self.line("  ".join(painted).rstrip())
+        room = self._room()
+        shown = whole(headers, cells)
+        if room is not None:
+            shown = lay_out(headers, cells, room, leave=leave, matters=matters)
+        for number, line in enumerate(shown.lines):
+            if number:
+                line = [self.paint(text, _STYLE_OF_STATUS.get(text.strip(), "")) for text in line]
+                self.line("  ".join(line).rstrip())
+            else:
+                self.line(self.paint("  ".join(line).rstrip(), "bold"))
+        if shown.left_out:
+            self.say(f"without {', '.join(shown.left_out)}; to show everything, add --wide")
+
+    def row(self, parts: Sequence[str], text: str) -> None:
+        """One line of a stream: parts of a fixed width, and a text that is cut at the end of the line."""
+        room = self._room()
+        if room is None:
+            self.line("  ".join([*parts, text]).rstrip())
+            return
+        (cells,) = shorten_ids([[*parts, text]])
+        self.line(cut("  ".join(cells).rstrip(), room))
 
     def fields(self, pairs: Sequence[tuple[str, str | None]]) -> None:
         """Names and values, one per line; a name without a value is left out."""
         shown = [(name, value) for name, value in pairs if value]
         width = max((len(name) for name, _ in shown), default=0)
         for name, value in shown:
-            first, *more = value.split("\n")
+            first, *more = self._parted(value, width + GAP)
             self.line(f"{self.paint(name.ljust(width), 'dim')}  {self.paint_status(first)}".rstrip())
             for line in more:
                 self.line(f"{' ' * width}  {line}".rstrip())
+
+    def _parted(self, value: str, indent: int) -> list[str]:
+        """The lines of a value, parted between words on a terminal; a command stays in one, to be copied."""
+        room = self._room()
+        lines = value.split("\n")
+        if room is None or "holdfast " in value:
+            return lines
+        return [part for line in lines for part in wrapped(line, max(ENOUGH, room - indent))]
 
     def heading(self, text: str) -> None:
         self.line()
@@ -130,9 +156,10 @@ class Output:
     def paint_status(self, text: str) -> str:
         return self.paint(text, _STYLE_OF_STATUS.get(text, ""))
 
-    def _room(self) -> int:
-        if not is_terminal(sys.stdout):
-            return 10_000
+    def _room(self) -> int | None:
+        """The width of the terminal; None if nothing is to be fitted."""
+        if self.is_wide or not is_terminal(sys.stdout):
+            return None
         import shutil
 
         return shutil.get_terminal_size().columns
@@ -161,26 +188,6 @@ def _write(text: str | bytes) -> None:
         stream.buffer.write(text)
     else:
         stream.write(text.decode())
-
-
-def _width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    import unicodedata
-
-    return sum(
-        0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
-        for sign in text
-    )
-
-
-def _pad(text: str, width: int) -> str:
-    """Pad or cut the text to exactly this width."""
-    if _width(text) > width:
-        while text and _width(text) > width - 1:
-            text = text[:-1]
-        text += "…"
-    return text + " " * (width - _width(text))
 
 
 def ago(moment: datetime | None, now: datetime) -> str:

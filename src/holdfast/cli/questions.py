@@ -54,7 +54,7 @@ def _print_page(output: Output, view: QuestionPageView, now: datetime) -> None:
             (one.id, one.task_name or "-", ago(one.asked_at, now), left(one, now), _asked(one))
             for one in view.questions
         ]
-        output.table(("ID", "TASK", "ASKED", "LEFT", "QUESTION"), rows)
+        output.table(("ID", "TASK", "ASKED", "LEFT", "QUESTION"), rows, leave=("ASKED", "TASK", "LEFT"))
         output.say(f"to answer: holdfast questions answer {view.questions[0].id} ANSWER")
     else:
         output.say("there are no open questions")

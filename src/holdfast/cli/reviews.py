@@ -74,7 +74,8 @@ def _print_page(output: Output, view: ReviewPageView, now: datetime) -> None:
             )
             for one in view.reviews
         ]
-        output.table(("ID", "TASK", "CLASS", "BEGUN", "STEP", "WHY IN DOUBT"), rows)
+        headers = ("ID", "TASK", "CLASS", "BEGUN", "STEP", "WHY IN DOUBT")
+        output.table(headers, rows, leave=("BEGUN", "CLASS", "TASK", "STEP"))
     else:
         output.say("no effects wait for a review")
     for problem in view.problems:

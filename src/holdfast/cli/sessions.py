@@ -140,7 +140,8 @@ def _print_page(output: Output, view: SessionPageView, now: datetime) -> None:
             (one.key, one.status, str(one.queued), str(one.messages), ago(one.updated_at, now))
             for one in view.sessions
         ]
-        output.table(("SESSION", "STATUS", "QUEUED", "MESSAGES", "CHANGED"), rows)
+        headers = ("SESSION", "STATUS", "QUEUED", "MESSAGES", "CHANGED")
+        output.table(headers, rows, leave=("MESSAGES", "QUEUED", "CHANGED"), matters="SESSION")
     else:
         output.say("no sessions to show")
     if view.next_page_token is not None:
@@ -379,4 +380,5 @@ def _print_agents(output: Output, view: AgentPageView) -> None:
         output.say("no agents are configured; add [agents.NAME] to holdfast.toml")
         return
     rows = [(one.name, one.runtime, one.main_session, one_line(one.target)) for one in view.agents]
-    output.table(("NAME", "RUNTIME", "MAIN SESSION", "COMMAND OR MODULE"), rows)
+    headers = ("NAME", "RUNTIME", "MAIN SESSION", "COMMAND OR MODULE")
+    output.table(headers, rows, leave=("RUNTIME", "MAIN SESSION"))

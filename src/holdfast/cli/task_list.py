@@ -116,7 +116,7 @@ def print_page(output: Output, view: TaskPageView, now: datetime, *, limit: int)
             ]
             for task in view.tasks
         ]
-        output.table(headers, rows)
+        output.table(headers, rows, leave=("OWNER", "CHANGED", "NAME", "WAITS FOR"))
     say_counts(output, "task", view.counts, shown=len(view.tasks))
     if view.next_page_token is not None and len(view.tasks) < limit:
         output.say(f"looked at {LOOKED_AT:,} tasks; to look at older ones, add --page {view.next_page_token}")

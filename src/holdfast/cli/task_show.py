@@ -94,7 +94,8 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             )
             for run in view.runs
         ]
-        output.table(("NO", "ID", "STATUS", "STARTED", "WORKER", "WHY"), rows)
+        headers = ("NO", "ID", "STATUS", "STARTED", "WORKER", "WHY")
+        output.table(headers, rows, leave=("WORKER", "STARTED", "NO"))
     if view.checkpoints:
         output.heading(counted(len(view.checkpoints), "checkpoint"))
         print_checkpoints(output, view.checkpoints, now)
@@ -114,14 +115,15 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             )
             for one in view.effects
         ]
-        output.table(("ID", "STATUS", "CLASS", "BEGUN", "STEP"), effects)
+        output.table(("ID", "STATUS", "CLASS", "BEGUN", "STEP"), effects, leave=("BEGUN", "CLASS"))
     if view.children:
         output.heading("the last children" if "children" in view.more else _children(len(view.children)))
         children = [
             (one.id, one.status, brief_wait(one.waits_on), ago(one.updated_at, now), one.name)
             for one in view.children
         ]
-        output.table(("ID", "STATUS", "WAITS FOR", "CHANGED", "NAME"), children)
+        names = ("ID", "STATUS", "WAITS FOR", "CHANGED", "NAME")
+        output.table(names, children, leave=("CHANGED", "WAITS FOR"))
     if view.latest_steps:
         output.heading(_steps(view))
         lines = [
@@ -133,7 +135,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             )
             for step in view.latest_steps
         ]
-        output.table(("STEP", "SAVED BY", "SAVED", "RESULT"), lines)
+        output.table(("STEP", "SAVED BY", "SAVED", "RESULT"), lines, leave=("SAVED BY", "SAVED"))
     for problem in view.problems:
         output.say(f"damaged: {problem}")
     if task.status in RETRIED and task.session_key is None:
@@ -175,7 +177,8 @@ def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: date
         )
         for one in lines
     ]
-    output.table(("ID", "STATUS", "KIND", "REASON", "SAVED", "RESUMED AS OR FAILURE"), rows)
+    headers = ("ID", "STATUS", "KIND", "REASON", "SAVED", "RESUMED AS OR FAILURE")
+    output.table(headers, rows, leave=("SAVED", "KIND", "REASON"))
 
 
 def step_place(scope: str, name: str, occurrence: str) -> str:

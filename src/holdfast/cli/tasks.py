@@ -66,7 +66,7 @@ def print_steps(output: Output, view: StepPageView, *, is_full: bool) -> None:
             (_step_line(step), _took(step), size(step.size_bytes), step.run_id, _beginning(step))
             for step in view.steps
         ]
-        output.table(("STEP", "TOOK", "SIZE", "RUN", "RESULT"), rows)
+        output.table(("STEP", "TOOK", "SIZE", "RUN", "RESULT"), rows, leave=("RUN", "SIZE", "TOOK"))
     cut = sum(not step.is_kept for step in view.steps)
     if not view.steps:
         output.say(f"{view.task_id} has no steps to show")

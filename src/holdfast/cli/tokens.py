@@ -66,7 +66,8 @@ def _print_page(output: Output, view: TokenPageView, now: datetime) -> None:
         )
         for one in view.tokens
     ]
-    output.table(("NAME", "FROM", "SCOPES", "LIMITS", "EXPIRES", "LAST USED"), rows)
+    headers = ("NAME", "FROM", "SCOPES", "LIMITS", "EXPIRES", "LAST USED")
+    output.table(headers, rows, leave=("FROM", "LAST USED", "EXPIRES"), matters="LIMITS")
 
 
 def _limits(one: TokenView) -> str:

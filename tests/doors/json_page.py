@@ -45,13 +45,13 @@ from holdfast.views.sessions import (
     SessionPageView,
 )
 from holdfast.views.status import StatusView
+from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
     CancelView,
     FollowedView,
     ForkedView,
     RetriedPageView,
     RetriedView,
-    StepPageView,
     TaskDetailView,
     TaskPageView,
     WaitedView,

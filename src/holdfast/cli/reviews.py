@@ -18,8 +18,7 @@ from holdfast.api.reviews import (
     resolving_effect,
 )
 from holdfast.cli.invocation import Invocation, effect_prefix, read_json, shared_options, user_name
-from holdfast.cli.output import Output, ago, brief, clock_time
-from holdfast.cli.tasks import step_place
+from holdfast.cli.output import Output, ago, brief, clock_time, step_place
 from holdfast.core.transitions import EffectStatus
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.waits import DECISIONS

@@ -1,4 +1,4 @@
-"""tasks list, show, steps, wait, cancel, retry, fork; audit and maintenance are in upkeep.py."""
+"""tasks list, show, wait, cancel, retry, fork; audit and maintenance are in upkeep.py, steps in steps.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from holdfast.api.tasks import (
     ForkAsked,
     RetryAsked,
     RetryPageAsked,
-    StepsAsked,
     TaskAsked,
     TasksAsked,
     cancelling_task,
@@ -24,13 +23,12 @@ from holdfast.api.tasks import (
     look_at,
     read_detail,
     read_page,
-    read_steps,
     retry_page,
     retrying_one,
 )
 from holdfast.cli.errors import FAILED, REFUSED
 from holdfast.cli.invocation import Invocation, maybe_duration, shared_options, task_prefix
-from holdfast.cli.output import Output, ago, brief, clock_time, counted, size
+from holdfast.cli.output import Output, ago, brief, clock_time, counted, step_place
 from holdfast.core.transitions import TaskStatus, is_terminal
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.payloads import PayloadView
@@ -42,8 +40,6 @@ from holdfast.views.tasks import (
     ForkedView,
     RetriedPageView,
     RetriedView,
-    StepLineView,
-    StepPageView,
     TaskDetailView,
     TaskPageView,
     TaskView,
@@ -65,12 +61,16 @@ LOOK_ELSEWHERE_EVERY_S = 1.0
 
 
 class _Tasks(click.Group):
-    """Imports the commands of upkeep only when one of them is used or listed."""
+    """Imports the commands of upkeep and of steps only when one of them is used or listed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), "audit", "maintenance"]
+        return [*super().list_commands(ctx), "audit", "maintenance", "steps"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "steps":
+            from holdfast.cli import steps
+
+            return steps.show_steps
         if cmd_name not in ("audit", "maintenance"):
             return super().get_command(ctx, cmd_name)
         from holdfast.cli import upkeep
@@ -285,12 +285,6 @@ def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: date
     output.table(("ID", "STATUS", "KIND", "REASON", "SAVED", "RESUMED AS OR FAILURE"), rows)
 
 
-def step_place(scope: str, name: str, occurrence: str) -> str:
-    """A step's key in readable form: `main:12/fetch #2`."""
-    which = "" if occurrence == "1" else f" #{occurrence.removeprefix('id:')}"
-    return f"{scope}/{name}{which}".lstrip("/")
-
-
 def _some(view: TaskDetailView, noun: str, shown: int) -> str:
     return f"the last {counted(shown, noun)}" if f"{noun}s" in view.more else counted(shown, noun)
 
@@ -361,70 +355,6 @@ def _why(run: RunView) -> str:
     if run.waits_on is not None:
         return f"waits for {brief_wait(run.waits_on)}"
     return f"resumes {run.resumes_run_id}" if run.resumes_run_id else "-"
-
-
-# --- steps
-
-
-@tasks.command("steps", short_help="The steps of a task, also of finished turns.")
-@click.argument("task_id", metavar="ID", callback=task_prefix)
-@click.option("--full", is_flag=True, help="Print each result in full, as far as it is kept.")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Maximum number of turns."
-)
-@click.option("--after", metavar="TOKEN", help="Show the next page: the token printed under this one.")
-@shared_options
-@click.pass_obj
-def show_steps(call: Invocation, task_id: str, limit: int, after: str | None, *, full: bool) -> None:
-    """The steps of a task: its finished turns by loop, then the steps in the journal, with their results.
-
-    A finished turn keeps the name, size and duration of each step, and how its result begins; the list says
-    so for each result that is no longer whole. Secrets are redacted.
-    """
-    asked = StepsAsked(task_id=task_id, limit=limit, after=after)
-    view = call.look("ledger.steps", asked, lambda tx: read_steps(tx, asked), StepPageView)
-    call.output.show(view, lambda: print_steps(call.output, view, is_full=full))
-
-
-def print_steps(output: Output, view: StepPageView, *, is_full: bool) -> None:
-    if is_full:
-        for step in view.steps:
-            output.heading(_step_line(step))
-            output.fields([("run", step.run_id), ("took", _took(step)), ("result", _step_result(step))])
-    elif view.steps:
-        rows = [
-            (_step_line(step), _took(step), size(step.size_bytes), step.run_id, _beginning(step))
-            for step in view.steps
-        ]
-        output.table(("STEP", "TOOK", "SIZE", "RUN", "RESULT"), rows)
-    cut = sum(not step.is_kept for step in view.steps)
-    if not view.steps:
-        output.say(f"{view.task_id} has no steps to show")
-    elif cut:
-        output.say(f"{counted(cut, 'result')} cut: a finished turn keeps only how a long result begins")
-    if view.next_page_token is not None:
-        output.say(f"for the next page, add --after {view.next_page_token}")
-
-
-def _step_line(step: StepLineView) -> str:
-    return step_place(step.scope, step.name, step.occurrence or "1")
-
-
-def _took(step: StepLineView) -> str:
-    is_short = step.duration_ms < 1000
-    return f"{step.duration_ms:.1f} ms" if is_short else f"{step.duration_ms / 1000:,.1f} s"
-
-
-def _beginning(step: StepLineView) -> str:
-    return step.preview if step.is_kept else f"{one_line(step.preview, 100)} … (not kept whole)"
-
-
-def _step_result(step: StepLineView) -> str:
-    if not step.is_kept:
-        return f"{step.preview}\n… ({size(step.size_bytes)}; the rest is no longer kept)"
-    if step.result is None:
-        return step.preview
-    return msgspec.json.format(msgspec.json.encode(step.result), indent=2).decode()
 
 
 # --- wait

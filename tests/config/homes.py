@@ -13,7 +13,12 @@ from holdfast.config.files import camel
 
 # Every key that may be set, each with a value that is not its default.
 EVERY_KEY: dict[str, Any] = {
-    "store": {"url": "sqlite:///other.db", "seal": "all", "key_command": ["kms", "decrypt", "holdfast"]},
+    "store": {
+        "url": "sqlite:///other.db",
+        "seal": "all",
+        "key_command": ["kms", "decrypt", "holdfast"],
+        "keep_results": 4096,
+    },
     "tasks": ["campaign.tasks", "research:study"],
     "gateway": {
         "host": "::1",

@@ -94,6 +94,8 @@ GATHERED = re.compile(r"all_parts|first_due|owed|past|present|tree|waiting|CONST
 MAY_SORT = {
     "boots_in_flight",
     "claims_with_token",
+    "done_effects_from",
+    "done_effects_of_scope_from",
     "done_effects_of_task",
     "effects_of_task",
     "effects_to_stop",
@@ -113,6 +115,8 @@ MAY_SORT = {
     "resumes_with_token",
     "resuming_of_boot",
     "runs_of_boot",
+    "steps_from",
+    "steps_of_scope_from",
     "steps_of_task",
     "steps_of_tasks",
 }
@@ -295,9 +299,10 @@ def test_a_hot_query_has_its_index(many: SqliteStore, name: str, index: str) -> 
     [
         ("delete_steps_of_scope", "task_id=? AND scope>? AND scope<?"),
         ("delete_scope_ops_of_scope", "task_id=? AND scope>? AND scope<?"),
-        ("delete_turns_below", "task_id=? AND loop>? AND loop<?"),
         ("delete_loops_below", "task_id=? AND loop>? AND loop<?"),
-        ("steps_below", "task_id=? AND loop>? AND loop<?"),
+        ("get_kept_steps", "task_id=? AND loop=? AND seq=?"),
+        ("page_of_turns", "task_id=? AND (loop,seq)>(?,?)"),
+        ("past_effects_of_scope", "task_id=? AND in_journal=? AND scope=?"),
         ("turns_of_loop", "task_id=? AND loop=? AND seq>?"),
     ],
 )

@@ -9,7 +9,7 @@ import click
 from holdfast.api.contract import EVERYTHING
 from holdfast.api.tasks import TaskAsked, read_detail
 from holdfast.cli.invocation import Invocation, shared_options, task_argument
-from holdfast.cli.output import Output, ago, brief, clock_time, counted
+from holdfast.cli.output import Output, ago, brief, clock_time, counted, step_place
 from holdfast.cli.task_list import shown_status
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.payloads import PayloadView
@@ -179,12 +179,6 @@ def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: date
     ]
     headers = ("ID", "STATUS", "KIND", "REASON", "SAVED", "RESUMED AS OR FAILURE")
     output.table(headers, rows, leave=("SAVED", "KIND", "REASON"))
-
-
-def step_place(scope: str, name: str, occurrence: str) -> str:
-    """A step's key in readable form: `main:12/fetch #2`."""
-    which = "" if occurrence == "1" else f" #{occurrence.removeprefix('id:')}"
-    return f"{scope}/{name}{which}".lstrip("/")
 
 
 def _some(view: TaskDetailView, noun: str, shown: int) -> str:

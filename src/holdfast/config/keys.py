@@ -80,6 +80,12 @@ KEYS: tuple[Key, ...] = (
         _RESTART,
         "A program and its arguments that prints the key of sealed values; without it, the key is in a file",
     ),
+    Key(
+        "store.keep_results",
+        _RESTART,
+        "Results of steps of finished turns stay up to this size in bytes, until the task's retention; "
+        "0 keeps only how each begins",
+    ),
     Key("tasks", _RESTART, "Python modules, or `module:task`, whose tasks the gateway runs"),
     Key("gateway.host", _UP, "The address to listen on"),
     Key("gateway.port", _UP, "The port to listen on; 0 lets the system choose"),

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NoReturn, TypeAlias
 import msgspec
 
 from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
+from holdfast.core.keep_limits import KEEP_RESULTS_BYTES, MAX_KEEP_RESULTS_BYTES
 from holdfast.core.secret import is_own_variable
 
 DEFAULT_PORT = 4653
@@ -364,6 +365,7 @@ class StoreSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     url: str | None = None
     seal: Literal["secrets", "all", "never"] = "secrets"
     key_command: list[str] = []
+    keep_results: Annotated[int, msgspec.Meta(ge=0, le=MAX_KEEP_RESULTS_BYTES)] = KEEP_RESULTS_BYTES
 
     def __post_init__(self) -> None:
         argv = self.key_command

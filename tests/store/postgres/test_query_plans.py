@@ -30,10 +30,13 @@ BY_INDEX = {
     "run_checkpoints_resuming": "resumes_with_token resuming_of_boot boots_in_flight",
     "ledger_events_feed": "feed newest_events oldest_event rebase_events",
     "ledger_events_by_task": "feed_of_task",
-    "steps_pkey": "get_step steps_of_task steps_of_tasks journal_heads last_steps delete_step"
+    "steps_pkey": "get_step steps_of_task steps_of_tasks steps_from steps_of_scope_from journal_heads"
+    " last_steps delete_step"
     " delete_steps_of_scope",
     "scope_ops_pkey": "ops_of_tasks delete_scope_ops_of_scope",
-    "turns_pkey": "get_turn turns_of_task turns_of_loop journal_heads last_steps delete_turns_below",
+    "turns_pkey": "get_turn turns_of_task turns_of_loop journal_heads last_steps"
+    " page_of_turns turns_below find_turn",
+    "kept_steps_pkey": "get_kept_steps",
     "loops_pkey": "loops_of_tasks delete_loops_below",
     "list_deltas_pkey": "get_delta deltas_of_tasks",
     "durable_values_pkey": "values_of_tasks",
@@ -42,7 +45,7 @@ BY_INDEX = {
     "effects_doubted": "get_effect find_effects review_effect",
     "effects_pkey": "find_effect settle_effect finish_effect effects_of_task unsettled_effects"
     " done_effects_of_task done_effects_of_tasks get_done_effect close_effects_of_scope journal_heads"
-    " last_steps",
+    " last_steps done_effects_from done_effects_of_scope_from past_effects_of_scope",
     "effects_past": "newest_effects_of_task",
     "effects_verifiable": "settled_keys",
     "effects_unknown": "effects_to_review",

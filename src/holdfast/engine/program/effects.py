@@ -26,7 +26,7 @@ from holdfast.core.step_declarations import EffectSpec
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.core.transport import is_transport_error
-from holdfast.engine.journal.codec import failure_of, preview_of
+from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.journal.scopes import Called, Key, TaskHistory, inside_step
 from holdfast.engine.program.effect_reviews import certain, doubt, failure_in, follow_review, is_certain
 from holdfast.engine.program.effect_settling import (
@@ -116,7 +116,7 @@ def effect_of(
     request = EffectRequest(
         boot=claim.boot_id,
         input_digest=stored_digest(doing, sealing).hex(),
-        shown=preview_of(doing.args, doing.kwargs, names=doing.names),
+        shown=doing.shown,
         returns=doing.codec.shown(),
     )
     return Effect(

@@ -14,6 +14,7 @@ from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS, ResumeReason
 from holdfast.core.claim import DEFAULT_LEASE, Claim
 from holdfast.core.clock import Clock
 from holdfast.core.errors import CheckpointNotSaved, HoldfastError, ResumesHeld
+from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.task import Task
 from holdfast.engine.aio.threads import StepThreads
 from holdfast.engine.aio.trouble_log import TroubleLog
@@ -78,10 +79,12 @@ class Worker:
         notary: RescueRecorder | None = None,
         family: Family | None = None,
         troubles: TroubleLog | None = None,
+        keep_bytes: int = KEEP_RESULTS_BYTES,
     ) -> None:
         """`unwind` is the time that programs have after the deadline of a drain to stop by themselves; by
         default the grace. Without `on_restart` every run that asks for a restart is refused. The notary
-        hears of everything that is rescued here; `troubles` is shared with other services of the process."""
+        hears of everything that is rescued here; `troubles` is shared with other services of the process. Of
+        the steps of finished turns, results up to `keep_bytes` stay."""
         self._store = store
         self._clock = clock
         self._life = life
@@ -93,6 +96,7 @@ class Worker:
             unwind_s=(grace if unwind is None else unwind).total_seconds(),
         )
         self._secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
+        self._keep_bytes = keep_bytes
         self._family = family
         self._troubles = TroubleLog() if troubles is None else troubles
         self._claims = Claims(
@@ -350,6 +354,7 @@ class Worker:
             digest_key=digest_key,
             newest=self._heartbeat.newest,
             sleep=getattr(self._clock, "sleep", asyncio.sleep),
+            keep_bytes=self._keep_bytes,
             secrets=self._secrets,
             ends=BatchedEnds(self._store, self._clock, is_crowded=lambda: len(self._in_flight) >= CROWD),
         )

@@ -62,7 +62,7 @@ def test_a_producer_records_its_work_from_the_start_to_the_end(house: House) -> 
     ]
     assert created["task"]["owner"] == OWNER
     assert other["task"]["status"] == "succeeded"
-    assert (other["progress_summary"], other["terminal_summary"]) == ("frame 1", "done")
+    assert (other["progressSummary"], other["terminalSummary"]) == ("frame 1", "done")
 
 
 def test_a_token_of_an_owner_does_not_find_the_work_of_another(house: House) -> None:
@@ -96,5 +96,5 @@ def test_a_cancel_says_what_became_of_running_recorded_work(house: House) -> Non
     assert ended["outcome"] == "cancelled"
     assert (wire["found"], wire["cancelled"]) == (True, True)
     assert (kept["outcome"], kept["reason"]) == ("not_supported", "it cannot be stopped")
-    assert kept["is_cancel_requested"]
+    assert kept["isCancelRequested"]
     assert (again["found"], again["cancelled"]) == (True, False)

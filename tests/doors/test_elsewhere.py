@@ -93,7 +93,7 @@ def test_checkpoints_and_restarts_are_those_of_the_gateway(run: Run, house: Hous
 
     assert [one["id"] for one in listed["checkpoints"]] == [checkpoint.id]
     assert run("checkpoints", "show", checkpoint.id, "--json").json["id"] == checkpoint.id
-    assert run("checkpoints", "prune", "--dry-run", "--json").json["is_dry_run"]
+    assert run("checkpoints", "prune", "--dry-run", "--json").json["isDryRun"]
     assert restart.id in run("gateway", "restarts").out
 
 
@@ -117,7 +117,7 @@ def test_one_screen_shows_that_gateway_and_its_ledger(run: Run, house: House, ou
     view = run("status", "--json").json
 
     assert (view["home"], view["gateway"]["status"]) == (house.url, "serving")
-    assert (view["open_reviews"], view["tasks"].get("queued", 0)) == (1, 0)
+    assert (view["openReviews"], view["tasks"].get("queued", 0)) == (1, 0)
     assert house.url in called.out
 
 
@@ -126,8 +126,8 @@ def test_a_detached_task_is_recorded_there(run: Run, house: House, ours: str) ->
 
     first, again = run(*arguments), run(*arguments)
 
-    assert (first.status, first.json["status"], first.json["is_new"]) == (0, "queued", True)
-    assert (again.json["id"], again.json["is_new"]) == (first.json["id"], False)
+    assert (first.status, first.json["status"], first.json["isNew"]) == (0, "queued", True)
+    assert (again.json["id"], again.json["isNew"]) == (first.json["id"], False)
     assert run("tasks", "show", first.json["id"]).status == 0
 
 
@@ -140,7 +140,7 @@ def test_events_are_those_of_the_gateway_and_are_followed(
     page = run("events", "--json").json
     of_task = run("events", "--task", theirs, "--json").json
 
-    assert {event["task_id"] for event in page["events"]} == {theirs}
+    assert {event["taskId"] for event in page["events"]} == {theirs}
     assert of_task["events"]
     monkeypatch.setattr(Invocation, "ask_patiently", interrupt)
     monkeypatch.setattr(events, "LOOK_ELSEWHERE_EVERY_S", 0.0)

@@ -51,7 +51,7 @@ def test_a_killed_worker_leaves_no_task_that_reads_as_running(
     in_words = run("tasks", "show", listed["id"], *where).out
 
     assert (alive["status"], alive["projection"]) == ("running", None)
-    assert (listed["status"], listed["projection"]["stored_status"]) == ("paused", "running")
+    assert (listed["status"], listed["projection"]["storedStatus"]) == ("paused", "running")
     assert (shown["task"]["status"], shown["runs"][0]["status"]) == ("paused", "paused_for_restart")
     assert "has ended" in in_words
     assert stored_status(home, where) is TaskStatus.RUNNING

@@ -32,13 +32,13 @@ def test_the_steps_of_finished_turns_come_before_the_steps_in_the_journal(run: R
     called = run("tasks", "steps", live.task_id, "--json")
 
     first, second = called.json["steps"]
-    assert (first["name"], first["scope"], first["result"], first["is_finished"]) == (
+    assert (first["name"], first["scope"], first["result"], first["isFinished"]) == (
         "fetch",
         "main:1",
         "tide",
         True,
     )
-    assert (second["name"], second["result"], second["is_finished"]) == ("think", {"sum": 3}, False)
+    assert (second["name"], second["result"], second["isFinished"]) == ("think", {"sum": 3}, False)
 
 
 def test_a_result_that_is_no_longer_whole_is_marked(run: Run, ledger: Opens) -> None:

@@ -272,7 +272,7 @@ def test_a_failure_is_shown_with_its_facts() -> None:
 def test_times_are_iso_and_utc() -> None:
     view = TaskView.of(a_task())
 
-    assert msgspec.to_builtins(view)["created_at"] == "2026-01-01T00:00:00Z"
+    assert msgspec.to_builtins(view)["createdAt"] == "2026-01-01T00:00:00Z"
 
 
 def test_a_very_long_goal_is_cut() -> None:

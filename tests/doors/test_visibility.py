@@ -181,7 +181,7 @@ def test_a_result_comes_over_rpc_as_it_was(house: House) -> None:
 
     found = house.post("ledger.result", {"taskId": ids["ended"]}).json()
 
-    assert (found["has_ended"], found["status"]) == (True, "succeeded")
+    assert (found["hasEnded"], found["status"]) == (True, "succeeded")
     assert found["result"] == {"password": "x", "said": f"use {SECRET} now"}
 
 

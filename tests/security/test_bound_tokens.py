@@ -261,7 +261,7 @@ def test_a_token_with_names_reaches_tasks_of_these_names(house: House) -> None:
     ids = {}
     for name in ("mine", "other"):
         made = house.post("ledger.create", {"name": name, "goal": "x", "key": name}).json()
-        ids[name] = made["task_id"]
+        ids[name] = made["taskId"]
 
     def tasks(method: str, **params: Any) -> list[str]:
         return [one["id"] for one in house.post(method, params, token=BOUND).json()["tasks"]]

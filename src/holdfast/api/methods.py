@@ -458,7 +458,7 @@ _TABLE = [
         task_changes.NotifyAsked,
         NotifyView,
         task_changes.setting_notify,
-        "Set of what the requester of a task is told: its end, its changes too, or nothing.",
+        "Choose which updates the requester of a task gets: of its end, of changes too, or none.",
     ),
     _writes_own(
         "ledger.retry",

@@ -1,4 +1,4 @@
-"""Changes of one task by an operator: cancel it, or set of what its requester is told."""
+"""Changes of one task by an operator: cancel it, or choose which updates its requester gets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _answer(outcome: str, task: Task, *, reason: str | None = None) -> CancelVie
 
 
 class NotifyAsked(Params, frozen=True, kw_only=True):
-    """Set of what the requester of a task is told."""
+    """Choose which updates the requester of a task gets."""
 
     task_id: TargetText
     notify: NotifyPolicy

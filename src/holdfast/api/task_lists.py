@@ -66,6 +66,13 @@ class TasksAsked(Params, frozen=True, kw_only=True):
         )
 
 
+def _has_text(view: TaskView, text: str) -> bool:
+    """Whether the text is in what is shown: a search must not find a secret that is redacted there."""
+    failure = "" if view.failure is None else f"{view.failure.kind}: {view.failure.message}"
+    places = (view.goal, view.name, view.key or "", view.session_key or "", failure)
+    return any(text.casefold() in place.casefold() for place in places)
+
+
 def _before(now: datetime, age_s: float | None) -> datetime | None:
     return None if age_s is None else now - timedelta(seconds=age_s)
 
@@ -91,8 +98,9 @@ def read_page(
         place = place_of("task", asked.page_token, lambda token: reach.resolve_id(tx, token))
     found = tx.tasks.find(asked.filter(now), reach=reach.filter, before=place, limit=asked.limit)
     shown = project_tasks(tx, found.tasks, projection)
+    views = [TaskView.of(task).shown_as(shown.get(task.id)) for task in found.tasks]
     return TaskPageView(
-        tasks=[TaskView.of(task).shown_as(shown.get(task.id)) for task in found.tasks],
+        tasks=[view for view in views if asked.text is None or _has_text(view, asked.text)],
         counts={} if reach.is_bound else tx.events.counts("task"),
         next_page_token=found.next_before,
     )

@@ -51,17 +51,17 @@ def _print_page(output: Output, view: AuditPageView) -> None:
         output.say("the audit log has no such entries")
         return
     headers = ("WHEN", "WHO", "FROM", "ACTION", "OUTCOME", "ABOUT")
-    output.table(headers, [_row(one) for one in view.entries], leave=("FROM", "OUTCOME", "WHO"))
+    output.table(headers, [_row(output, one) for one in view.entries], leave=("FROM", "OUTCOME", "WHO"))
     if view.next_page_token is not None:
         output.say_next(view.next_page_token)
 
 
-def _row(one: AuditEntryView) -> tuple[str, ...]:
+def _row(output: Output, one: AuditEntryView) -> tuple[str, ...]:
     times = f" ({one.times:,} times)" if one.times > 1 else ""
     place = one.door.value if one.address is None else f"{one.door.value} {one.address}"
     about = " ".join(part for part in (one.subject, one.why) if part)
     return (
-        f"{one.at:%Y-%m-%d %H:%M:%S}Z",
+        output.stamp(one.at),
         one.who,
         place,
         one.action,

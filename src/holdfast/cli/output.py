@@ -39,6 +39,8 @@ _STYLE_OF_STATUS = {
     "cancelled": "dim",
 }
 MAX_REMARK_CHARS = 2000
+# A terminal of this width has room for the year of a time.
+WIDE_ENOUGH = 100
 
 
 class Output:
@@ -95,10 +97,12 @@ class Output:
     def row(self, parts: Sequence[str], text: str) -> None:
         """One line of a stream: parts of a fixed width, and a text that is cut at the end of the line."""
         room = self._room()
+        clean_parts = [part if part.isascii() and part.isprintable() else one_line(part) for part in parts]
+        cells = [*clean_parts, one_line(text, MAX_REMARK_CHARS)]
         if room is None:
-            self.line("  ".join([*parts, text]).rstrip())
+            self.line("  ".join(cells).rstrip())
             return
-        (cells,) = shorten_ids([[*parts, text]])
+        (cells,) = shorten_ids([cells])
         self.line(cut("  ".join(cells).rstrip(), room))
 
     def fields(self, pairs: Sequence[tuple[str, str | None]]) -> None:
@@ -146,7 +150,13 @@ class Output:
         with bar(what, has_color=may_color(sys.stderr)) as tell:
             yield tell
 
-    # --- colours and widths
+    # --- times, colours and widths
+
+    def stamp(self, moment: datetime) -> str:
+        """A time in a line of a table or a stream, in UTC; on a narrow terminal without its year."""
+        room = self._room()
+        is_narrow = room is not None and room < WIDE_ENOUGH
+        return f"{moment:%m-%d %H:%M:%S}Z" if is_narrow else f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
     def paint(self, text: str, style: str) -> str:
         if style not in _STYLES or not may_color(sys.stdout):

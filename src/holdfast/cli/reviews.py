@@ -134,7 +134,7 @@ def _print(output: Output, view: ReviewDetailView) -> None:
     if view.evidence:
         output.heading("Events")
         rows = [
-            (f"{one.at:%Y-%m-%d %H:%M:%S}Z", one.kind, " ".join(f"{k}={v}" for k, v in one.facts.items()))
+            (output.stamp(one.at), one.kind, " ".join(f"{k}={v}" for k, v in one.facts.items()))
             for one in view.evidence
         ]
         output.table(("WHEN", "EVENT", "FACTS"), rows)

@@ -22,7 +22,7 @@ _WHOLE = 26
 _ID = re.compile(r"\b[a-z]{2,6}_[0-9a-hjkmnp-tv-z]{26}\b")
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class _Column(msgspec.Struct, frozen=True, kw_only=True):
     """One column as it is shown."""
 
     header: str
@@ -33,7 +33,7 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 class TableLayout(msgspec.Struct, frozen=True, kw_only=True):
     """A table that fits its width, and the headers of the columns that were left out."""
 
-    columns: list[Column]
+    columns: list[_Column]
     left_out: list[str]
 
     @property
@@ -49,7 +49,7 @@ def whole(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> TableLayout:
     columns = [[row[place] for row in rows] for place in range(len(headers))]
     return TableLayout(
         columns=[
-            Column(header=header, cells=cells, width=max(map(width_of, [header, *cells])))
+            _Column(header=header, cells=cells, width=max(map(width_of, [header, *cells])))
             for header, cells in zip(headers, columns, strict=True)
         ],
         left_out=[],
@@ -86,7 +86,7 @@ def lay_out(
     rest = room - (_total(widths) - widths[matters])
     widths[matters] = max(min(natural[matters], rest), min(natural[matters], _NARROW))
     return TableLayout(
-        columns=[Column(header=header, cells=cells[header], width=widths[header]) for header in widths],
+        columns=[_Column(header=header, cells=cells[header], width=widths[header]) for header in widths],
         left_out=[header for header in headers if header not in widths],
     )
 

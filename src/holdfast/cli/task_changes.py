@@ -73,13 +73,13 @@ def _print_cancelled(output: Output, view: CancelView) -> None:
 # --- notify
 
 
-@click.command("notify", short_help="Set of what the requester of a task is told.")
+@click.command("notify", short_help="Choose which updates the requester of a task gets.")
 @task_argument
 @click.argument("policy", type=click.Choice(POLICIES))
 @shared_options
 @click.pass_context
 def set_notify(context: click.Context, task_id: str, policy: str) -> None:
-    """Set of what the person or session that asked for a task is told.
+    """Choose which updates the person or session gets that asked for a task.
 
     \b
     done_only      that it has ended, and how

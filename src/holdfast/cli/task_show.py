@@ -61,6 +61,8 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             ("owner", task.owner),
             ("runtime", task.runtime),
             ("key", task.key),
+            ("session", task.session_key),
+            ("notifies", None if task.origin is None else task.notify),
             ("parent", task.parent_task_id),
             ("firing", _firing(view.firing)),
             ("waits", _waits(view.waits_for)),

@@ -12,7 +12,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "show": ("holdfast.cli.task_show:show_task", "One task in full."),
     "steps": ("holdfast.cli.steps:show_steps", "The steps of a task, also of finished turns."),
     "wait": ("holdfast.cli.task_wait:wait_for_task", "Wait until a task has ended."),
-    "notify": ("holdfast.cli.task_changes:set_notify", "Set of what the requester of a task is told."),
+    "notify": ("holdfast.cli.task_changes:set_notify", "Choose which updates the requester of a task gets."),
     "cancel": ("holdfast.cli.task_changes:cancel_task", "Cancel a task."),
     "retry": ("holdfast.cli.task_retry:retry_tasks", "Retry tasks that failed, timed out or are lost."),
     "fork": ("holdfast.cli.task_changes:fork_one", "Copy a task up to one of its turns."),

@@ -12,7 +12,7 @@ from holdfast.views.text import maybe_line, one_line
 MAX_WHY_CHARS = 500
 
 
-class AuditEntryView(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntryView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One audited action: the actor, the time, the entry point and the outcome."""
 
     id: str
@@ -42,7 +42,7 @@ class AuditEntryView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class AuditPageView(msgspec.Struct, frozen=True, kw_only=True):
+class AuditPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of the audit log, newest first."""
 
     entries: list[AuditEntryView] = []

@@ -11,7 +11,7 @@ from holdfast.views.payloads import FailureView, PayloadView
 from holdfast.views.text import maybe_line, one_line
 
 
-class LateReportView(msgspec.Struct, frozen=True, kw_only=True):
+class LateReportView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a producer reported after the record had ended otherwise. It changed nothing."""
 
     at: datetime
@@ -34,7 +34,7 @@ class LateReportView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class RecordedFactsView(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedFactsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The facts that only recorded work has."""
 
     # `session` or `system`.

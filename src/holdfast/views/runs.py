@@ -14,7 +14,7 @@ from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.text import maybe_line, one_line
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
+class RunView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One run of a task. The token of its claim is never shown."""
 
     id: str
@@ -72,7 +72,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class StepView(msgspec.Struct, frozen=True, kw_only=True):
+class StepView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One saved step: its run, its time, and a preview of its result or failure."""
 
     name: str

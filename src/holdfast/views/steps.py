@@ -15,7 +15,7 @@ from holdfast.views.text import bounded, one_line
 SEALED_TEXT = "[sealed]"
 
 
-class StepLineView(msgspec.Struct, frozen=True, kw_only=True):
+class StepLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One step of a task: of a finished turn, or in the journal."""
 
     # `main:12` for a step of a turn; empty for one outside turns.
@@ -127,7 +127,7 @@ def _failed(failure: FailureView) -> str:
     return f"failed: {failure.kind}: {failure.message}"
 
 
-class StepPageView(msgspec.Struct, frozen=True, kw_only=True):
+class StepPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of the steps of a task: those of finished turns by loop and turn, then those in the journal."""
 
     task_id: str

@@ -23,7 +23,7 @@ from holdfast.views.waits import WaitView
 MAX_GOAL_CHARS = 2000
 
 
-class OriginView(msgspec.Struct, frozen=True, kw_only=True):
+class OriginView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the request came from."""
 
     channel: str
@@ -43,7 +43,7 @@ class OriginView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The progress that a task reports."""
 
     done: int
@@ -63,7 +63,7 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class FiringView(msgspec.Struct, frozen=True, kw_only=True):
+class FiringView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The occurrence of a schedule that started a task."""
 
     id: str
@@ -84,14 +84,14 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ProjectionView(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why a task is not shown with the status that the ledger has: its worker is gone."""
 
     stored_status: str
     why: str
 
 
-class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+class TaskView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One task, in a list."""
 
     id: str
@@ -156,7 +156,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class TaskPageView(msgspec.Struct, frozen=True, kw_only=True):
+class TaskPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of tasks, newest first, with the number in each status."""
 
     tasks: list[TaskView] = []
@@ -165,7 +165,7 @@ class TaskPageView(msgspec.Struct, frozen=True, kw_only=True):
     next_page_token: str | None = None
 
 
-class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
+class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One task in full: its runs, its checkpoints, and the end of its journal."""
 
     task: TaskView
@@ -199,7 +199,7 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
-class WaitedView(msgspec.Struct, frozen=True, kw_only=True):
+class WaitedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The task when the wait was over: it had ended, or the wait timed out."""
 
     has_ended: bool
@@ -212,7 +212,7 @@ class WaitedView(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: WaitView | None = None
 
 
-class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
+class FollowedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A task that was started or followed here, with its full result if it has one."""
 
     id: str
@@ -244,7 +244,7 @@ class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ResultView(msgspec.Struct, frozen=True, kw_only=True):
+class ResultView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome of a task, for the program that waits for it, with its full result."""
 
     task_id: str
@@ -267,14 +267,14 @@ class ResultView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class CreatedView(msgspec.Struct, frozen=True, kw_only=True):
+class CreatedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A new task, or the one with the same key."""
 
     task_id: str
     is_new: bool
 
 
-class CancelView(msgspec.Struct, frozen=True, kw_only=True):
+class CancelView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome of a cancel, also for a task that cannot be cancelled."""
 
     # False if there is no such task.
@@ -288,8 +288,8 @@ class CancelView(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskView | None = None
 
 
-class NotifyView(msgspec.Struct, frozen=True, kw_only=True):
-    """Of what the requester of a task is told, after a change of it."""
+class NotifyView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which updates the requester of a task gets, after a change."""
 
     # True if the task has this policy now.
     is_set: bool
@@ -298,14 +298,14 @@ class NotifyView(msgspec.Struct, frozen=True, kw_only=True):
     task: TaskView
 
 
-class RetriedView(msgspec.Struct, frozen=True, kw_only=True):
+class RetriedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A retried task; it is queued or paused with this run."""
 
     task: TaskView
     run_id: str
 
 
-class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True):
+class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A task that was not retried, and why."""
 
     task_id: str
@@ -313,7 +313,7 @@ class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class RetriedPageView(msgspec.Struct, frozen=True, kw_only=True):
+class RetriedPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Several tasks, newest first: those that were retried, and those that were not."""
 
     count: int = 0
@@ -323,7 +323,7 @@ class RetriedPageView(msgspec.Struct, frozen=True, kw_only=True):
     next_page_token: str | None = None
 
 
-class ForkedView(msgspec.Struct, frozen=True, kw_only=True):
+class ForkedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A fork of another task: a new one, or the one with the same key."""
 
     task: TaskView

@@ -139,13 +139,13 @@ class TaskListed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     # `tasks` has no default, so an empty list is still sent.
 
 
-class TaskFound(msgspec.Struct, frozen=True, kw_only=True):
+class TaskFound(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One task."""
 
     task: TaskSummary
 
 
-class TaskCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """The outcome of a cancel."""
 
     found: bool
@@ -154,7 +154,7 @@ class TaskCancelled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     task: TaskSummary | None = None
 
 
-class TaskWaited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskWaited(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One task when it had ended, or when the wait timed out."""
 
     ended: bool
@@ -172,7 +172,7 @@ class TaskRetried(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     task: TaskSummary | None = None
 
 
-class TasksRetried(msgspec.Struct, frozen=True, kw_only=True):
+class TasksRetried(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome for each task."""
 
     results: list[TaskRetried]
@@ -187,13 +187,13 @@ class TaskDismissed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     task: TaskSummary | None = None
 
 
-class TasksDismissed(msgspec.Struct, frozen=True, kw_only=True):
+class TasksDismissed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome for each task."""
 
     results: list[TaskDismissed]
 
 
-class TaskEvent(msgspec.Struct, frozen=True, kw_only=True):
+class TaskEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The event `task`."""
 
     action: str

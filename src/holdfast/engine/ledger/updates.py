@@ -49,7 +49,7 @@ def may_be_told(task: Task) -> bool:
 
 
 def setting_policy(task_id: str, policy: NotifyPolicy, *, now: datetime) -> Write[Task]:
-    """The write that sets of what the requester is told.
+    """The write that sets which updates the requester gets.
 
     It holds the task, so the task ends before it or after it. The update of an end is owed in the write that
     ends the task, by the policy of that moment.

@@ -178,14 +178,14 @@ UPDATE tasks
 RETURNING id;
 
 -- name: set_notify
--- Of what the requester is told. The digest covers the policy, so a damaged row is left as it is.
+-- Which updates the requester gets. The digest covers the policy, so a damaged row is left as it is.
 UPDATE tasks
    SET notify = :notify, digest = :digest, updated_at = :now
  WHERE id = :id AND ended_at IS NULL AND digest = :from
 RETURNING id;
 
 -- name: get_notify
--- Of what the requester is told now: a worker has the task as it was when it claimed the run.
+-- Which updates the requester gets now: a worker has the task as it was when it claimed the run.
 SELECT notify FROM tasks WHERE id = :id;
 
 -- name: cancels_requested

@@ -126,7 +126,7 @@ def build_gateway(
             conversations,
             outbox,
             cron,
-            Pruner(store, clock, watch=watch),
+            Pruner(store, clock, watch=watch, limits=config.upkeep.limits),
             sweep,
             ReceiptPruner(store, machine, receipts, watch=watch),
             CommandEnder(store, clock, parts.life, receipts),

@@ -135,6 +135,14 @@ class Gateway:
             os.close(self._life)
         self._process = None
 
+    def memory_mib(self) -> float:
+        """What the process has in memory now."""
+        assert self._process is not None
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError("the gateway is gone")
+
     def until(self, is_so: Callable[[], bool]) -> None:
         give_up_at = time.monotonic() + PATIENCE_S
         while not is_so():

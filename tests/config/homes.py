@@ -46,7 +46,7 @@ EVERY_KEY: dict[str, Any] = {
             "resume_concurrency": 16,
         },
     },
-    "upkeep": {"sweep_every_s": 30.0, "lost_after_s": 600.0},
+    "upkeep": {"sweep_every_s": 30.0, "lost_after_s": 600.0, "keep_days": {"cron": 7.0}},
     "agents": {
         "main": {
             "command": ["claude", "-p"],

@@ -70,7 +70,7 @@ class Sessions:
         return Reattached() if work.task.name == "out of sight" else NotMine()
 
 
-class SweptLedger:
+class MaintainedLedger:
     """A ledger that needs maintenance: one record for each thing that a sweep does."""
 
     def __init__(self, store: Store, number: int = 0) -> None:
@@ -121,7 +121,7 @@ async def maintain(store: Store, clock: FakeClock) -> tuple[SweepPlan, Swept]:
 
 
 def test_run_maintenance(store: Store, clock: FakeClock) -> None:
-    scene = SweptLedger(store)
+    scene = MaintainedLedger(store)
     clock.advance(minutes=5)
 
     plan, swept = asyncio.run(maintain(store, clock))
@@ -139,7 +139,7 @@ def test_run_maintenance(store: Store, clock: FakeClock) -> None:
 
 
 def test_nothing_is_left_for_a_second_maintenance(store: Store, clock: FakeClock) -> None:
-    scene = SweptLedger(store)
+    scene = MaintainedLedger(store)
     clock.advance(minutes=5)
     asyncio.run(maintain(store, clock))
 
@@ -153,7 +153,7 @@ def test_nothing_is_left_for_a_second_maintenance(store: Store, clock: FakeClock
 def test_maintenance_may_die_at_each_point_of_its_writes(store: Store, clock: FakeClock) -> None:
     async def die_at(number: int, *plan: Failpoint) -> FailingStore:
         clock.set(START)
-        scene = SweptLedger(store, number)
+        scene = MaintainedLedger(store, number)
         clock.set(START + SILENCE)
         dying = FailingStore(store, plan)
         with contextlib.suppress(Crashed):
@@ -207,7 +207,7 @@ def run_alone(life: Callable[..., Coroutine[None, None, None]], place: Place, *a
 
 async def record_points(store: Store, clock: FakeClock, pipe: Pipe) -> None:
     """One point before, one inside and one after each write of a maintenance."""
-    SweptLedger(store)
+    MaintainedLedger(store)
     clock.advance(minutes=5)
     recording = FailingStore(store)
     await maintain(recording, clock)
@@ -221,7 +221,7 @@ async def be_killed(store: Store, clock: FakeClock, point: Failpoint, number: in
     if number > 1:
         await finish(store, clock, number - 1)
     clock.set(START)
-    SweptLedger(store, number)
+    MaintainedLedger(store, number)
     clock.advance(minutes=5)
     await maintain(FailingStore(store, [point], act=lambda: os.kill(os.getpid(), signal.SIGKILL)), clock)
 
@@ -249,7 +249,7 @@ def test_an_error_in_the_recovery_of_one_record_is_told_and_keeps_none_of_the_ot
                 raise OSError("its socket is gone")
             return NotMine()
 
-    scene = SweptLedger(store)
+    scene = MaintainedLedger(store)
     clock.advance(minutes=5)
     sweep = Sweep(store, clock, proofs=RuntimeProofs([Broken(), CronHistory(store)]))
 

@@ -128,7 +128,7 @@ def build_gateway(
             conversations,
             outbox,
             cron,
-            Pruner(store, clock, watch=watch),
+            Pruner(store, clock, watch=watch, limits=config.upkeep.limits),
             sweep,
             Stopper(store, clock, lambda: runtimes),
             ReceiptPruner(store, machine, receipts, watch=watch),

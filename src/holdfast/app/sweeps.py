@@ -49,6 +49,7 @@ def build_sweep(
         has_died=has_died,
         plugins=load_plugin_sweeps(),
         lost_after=timedelta(seconds=settings.lost_after_s),
+        limits=settings.limits,
         every_s=settings.sweep_every_s,
     )
 

@@ -163,6 +163,11 @@ KEYS: tuple[Key, ...] = (
         _RESTART,
         "How long work that another program executes may give no sign of life before it is lost",
     ),
+    Key(
+        "upkeep.keep_days",
+        _RESTART,
+        "For how many days ended tasks are kept, by runtime, or `lost` for lost ones; all others for 30 days",
+    ),
     Key("agents.*.callable", _RESTART, "A Python function or task, as `module:name`"),
     Key("agents.*.command", _RESTART, "A program and its arguments; it gets the message on its stdin"),
     Key("agents.*.stdin", _RESTART, "What a command reads: the message as `text`, or one `json` document"),

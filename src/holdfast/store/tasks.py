@@ -13,6 +13,7 @@ from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound, RowDamaged
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
+from holdfast.core.retention import LOST_KIND
 from holdfast.core.run import RunOutcome
 from holdfast.core.task import Failure, NotifyPolicy, Progress, RuntimeName, Task
 from holdfast.core.task_filter import TaskFilter
@@ -300,6 +301,36 @@ class TaskTable:
         """The ids of the same tasks, without locking them: for a preview."""
         params = {"now": to_micros(now), "limit": limit}
         return [row[0] for row in self._sql.all("tasks_past_retention", params)]
+
+    def past_limit(self, kind: str, *, before: datetime, limit: int) -> list[Task]:
+        """Tasks of a runtime, or lost ones, that ended before a moment; for a preview, too."""
+        params = {"before": to_micros(before), "limit": limit}
+        if kind == LOST_KIND:
+            found = self._sql.all("tasks_past_limit_lost", params)
+        else:
+            found = self._sql.all("tasks_past_limit_of_runtime", params | {"runtime": kind})
+        return [task_from_row(row, self._sealing) for row in found]
+
+    def lock_to_prune(self, seen: Sequence[Task]) -> list[tuple[str, TaskStatus, str]]:
+        """Those of these tasks that may be deleted, locked until this transaction ends: id, status, owner. A
+        task that was reopened and has ended again since it was read is left out."""
+        if not seen:
+            return []
+        ends = {task.id: to_micros(task.ended_at) for task in seen if task.ended_at is not None}
+        found = self._sql.all("lock_tasks_to_prune", {"ids": self._sql.pack(list(ends))})
+        return [(row[0], TaskStatus(row[1]), row[2]) for row in found if row[3] == ends[row[0]]]
+
+    def restamp(self, task: Task, *, cleanup_after: datetime) -> bool:
+        """Change when to clean up an ended task; False if it was changed since it was read."""
+        assert task.ended_at is not None
+        assert task.cleanup_after is not None
+        params = {
+            "id": task.id,
+            "ended_at": to_micros(task.ended_at),
+            "seen": to_micros(task.cleanup_after),
+            "cleanup_after": to_micros(cleanup_after),
+        }
+        return self._sql.one("restamp_task", params) is not None
 
     def unstamped(self, *, now: datetime, limit: int) -> list[Task]:
         """Ended tasks without a time to clean them up, first ended first."""

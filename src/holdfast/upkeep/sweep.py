@@ -21,13 +21,14 @@ from holdfast.core.errors import NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_id
 from holdfast.core.recorded import RecordedDetails, RecordedWork
+from holdfast.core.retention import RetentionLimits
 from holdfast.core.run import RunOutcome, RunRecord
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.aio.service import Service
 from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_task
-from holdfast.engine.ledger.retention import pruning_tasks
+from holdfast.engine.ledger.retention import NO_LIMITS, DueTasks, find_due, pruning_tasks
 from holdfast.engine.producers.contract import Alive, Dead, Ended, Reattached, Restarted, WorkLost
 from holdfast.engine.producers.writes import note_life
 from holdfast.store import Store, Tx, Write
@@ -73,6 +74,8 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
     sign_at: datetime | None = None
     outcome: RunOutcome | None = None
     cleanup_after: datetime | None = None
+    # A task whose stamp is over, and whose kind is kept for longer.
+    kept: Task | None = None
 
 
 class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +116,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     silent: list[SilentRun]
     unstamped: list[Task]
-    to_prune: list[str]
+    due: DueTasks = DueTasks()
     prune_at: datetime | None = None
 
 
@@ -131,6 +134,7 @@ class Sweep(Service):
         plugins: Sequence[PluginSweep] = (),
         lost_after: timedelta = LOST_AFTER,
         retention: timedelta = DEFAULT_RETENTION,
+        limits: RetentionLimits = NO_LIMITS,
         every_s: float = 60.0,
     ) -> None:
         """Without a watch the clock is trusted for deletions, even if it jumps."""
@@ -143,6 +147,7 @@ class Sweep(Service):
         self._plugins = plugins
         self._lost_after = lost_after
         self._retention = retention
+        self._limits = limits
         # Since when producers could report here: before that, their silence proves nothing.
         self._listening_since: datetime | None = None
         self._last_pass_at: datetime | None = None
@@ -183,9 +188,10 @@ class Sweep(Service):
                 lost_after=self._lost_after,
                 listening_since=self._listening_since,
                 has_died=self._has_died,
+                limits=self._limits,
             )
         )
-        return await make_plan(found, self._proofs, now=now, retention=self._retention)
+        return await make_plan(found, self._proofs, now=now, retention=self._retention, limits=self._limits)
 
     async def preview_plugins(self) -> list[PluginSwept]:
         """What the sweeps of plug-ins would change now."""
@@ -205,7 +211,9 @@ class Sweep(Service):
         pruned = [change.task_id for change in plan.changes if change.kind is ChangeKind.PRUNE]
         if pruned:
             prune_at = plan.now if plan.prune_at is None else plan.prune_at
-            counts[ChangeKind.PRUNE] = await self._store.write(_pruning(pruned, now=prune_at))
+            counts[ChangeKind.PRUNE] = await self._store.write(
+                _pruning(pruned, now=prune_at, limits=self._limits)
+            )
         return Swept(
             reconciled=counts[ChangeKind.RECONCILE],
             recovered=counts[_RECOVERED],
@@ -232,6 +240,8 @@ class Sweep(Service):
         return change.kind if await self._store.write(self._changing(change, plan)) else None
 
     def _changing(self, change: PlannedChange, plan: SweepPlan) -> Write[bool]:
+        if change.kept is not None:
+            return _stamping_again(change, change.kept, limits=self._limits, now=plan.now)
         if change.kind is ChangeKind.STAMP:
             return _stamping(change, now=plan.now)
         return _ending(change, plan=plan, retention=self._retention)
@@ -245,6 +255,7 @@ def find_candidates(
     lost_after: timedelta = LOST_AFTER,
     listening_since: datetime | None = None,
     has_died: Callable[[Boot], bool] = has_ended,
+    limits: RetentionLimits = NO_LIMITS,
 ) -> Candidates:
     """What one plan may change. Without `prune_at` nothing is to be deleted."""
     return Candidates(
@@ -252,7 +263,7 @@ def find_candidates(
             tx, now=now, lost_after=lost_after, listening_since=listening_since, has_died=has_died
         ),
         unstamped=tx.tasks.unstamped(now=now, limit=MOST_PLANNED),
-        to_prune=[] if prune_at is None else tx.tasks.past_retention(now=prune_at, limit=MOST_PLANNED),
+        due=DueTasks() if prune_at is None else find_due(tx, now=prune_at, limit=MOST_PLANNED, limits=limits),
         prune_at=prune_at,
     )
 
@@ -319,7 +330,12 @@ def _may_be_silent(run: RunRecord, details: RecordedDetails | None, now: datetim
 
 
 async def make_plan(
-    found: Candidates, proofs: Proofs, *, now: datetime, retention: timedelta = DEFAULT_RETENTION
+    found: Candidates,
+    proofs: Proofs,
+    *,
+    now: datetime,
+    retention: timedelta = DEFAULT_RETENTION,
+    limits: RetentionLimits = NO_LIMITS,
 ) -> SweepPlan:
     """Ask the runtimes about silent work, and say what is to be done about everything that was found."""
     changes: list[PlannedChange] = []
@@ -345,13 +361,21 @@ async def make_plan(
             kind=ChangeKind.STAMP,
             task_id=task.id,
             reason=f"{task.status.value} without a time to clean it up",
-            cleanup_after=(task.ended_at or now) + retention,
+            cleanup_after=limits.kept_until(task) or (task.ended_at or now) + retention,
         )
         for task in found.unstamped
     ]
     changes += [
+        PlannedChange(kind=ChangeKind.STAMP, task_id=task.id, reason=limits.why(task), kept=task)
+        for task in found.due.kept
+    ]
+    changes += [
         PlannedChange(kind=ChangeKind.PRUNE, task_id=task_id, reason="its retention is over")
-        for task_id in found.to_prune
+        for task_id in found.due.by_stamp
+    ]
+    changes += [
+        PlannedChange(kind=ChangeKind.PRUNE, task_id=task.id, reason=limits.why(task))
+        for task in found.due.by_limit
     ]
     return SweepPlan(id=new_id("swp", now), now=now, prune_at=found.prune_at, changes=changes, alive=alive)
 
@@ -432,12 +456,28 @@ def _stamping(change: PlannedChange, *, now: datetime) -> Write[bool]:
     return stamp
 
 
-def _pruning(task_ids: Collection[str], *, now: datetime) -> Write[int]:
+def _stamping_again(
+    change: PlannedChange, task: Task, *, limits: RetentionLimits, now: datetime
+) -> Write[bool]:
+    until = limits.kept_until(task)
+    assert until is not None
+
+    def stamp(tx: Tx) -> bool:
+        if tx.tasks.restamp(task, cleanup_after=until):
+            _tell(tx, change, now)
+            return True
+        found = tx.tasks.get_many([task.id]).get(task.id)
+        return found is not None and found.cleanup_after == until
+
+    return stamp
+
+
+def _pruning(task_ids: Collection[str], *, now: datetime, limits: RetentionLimits) -> Write[int]:
     """Retention itself, for these tasks only; how many of them are gone."""
     ids = list(task_ids)
 
     def prune(tx: Tx) -> int:
-        pruning_tasks(now=now, limit=MOST_PLANNED, only=frozenset(ids))(tx)
+        pruning_tasks(now=now, limit=MOST_PLANNED, only=frozenset(ids), limits=limits)(tx)
         return len(ids) - len(tx.tasks.get_many(ids))
 
     return prune

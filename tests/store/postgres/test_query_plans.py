@@ -20,7 +20,8 @@ BY_INDEX = {
     "runs_ready": "claim_ready_runs",
     "runs_later": "ready_due_runs",
     "runs_suspect": "suspects_waiting",
-    "runs_alive": "live_run_of_task",
+    "runs_alive": "live_run_of_task live_runs_of_tasks",
+    "runs_recorded": "recorded_runs",
     "runs_waiting": "waits_over",
     "runs_claimed": "claims_with_token runs_of_boot boot_carries_any boots_in_flight",
     "runs_alone": "boot_carries_suspect",
@@ -57,6 +58,14 @@ BY_INDEX = {
     "questions_by_task": "open_questions_of_task",
     "questions_open": "open_questions",
     "tasks_pkey": "hold_task",
+    "tasks_by_status": "page_of_tasks_in_status",
+    "tasks_by_owner": "page_of_tasks_of_owner",
+    "tasks_by_owner_status": "page_of_tasks_of_owner_in_status",
+    "tasks_by_end": "page_of_tasks_by_end",
+    "tasks_by_runtime_end": "tasks_past_limit_of_runtime",
+    "tasks_to_clean": "tasks_past_retention tasks_to_prune",
+    "tasks_unstamped": "unstamped_tasks",
+    "ledger_events_dropped": "newest_dropped_reports",
     "tasks_by_parent": "children_of_task children_of_task_alive",
 }
 
@@ -80,5 +89,6 @@ def test_plans_made_while_the_ledger_was_young_are_good_for_an_old_one(store: Po
 
     for query, index, plan in plans:
         assert re.search(rf"(?:using|Bitmap Index Scan on) {index}\b", plan), (query, plan)
-        assert not re.search(r"Seq Scan on \w+", plan), (query, plan)
+        # Boots are few, however long the history: a process leaves one, and retention takes it.
+        assert not re.search(r"Seq Scan on (?!boots\b)\w+", plan), (query, plan)
         assert not re.search(r"Filter: .*\bid = ", plan), (query, plan)

@@ -95,6 +95,6 @@ def test_a_cancel_says_what_became_of_running_recorded_work(house: House) -> Non
 
     assert ended["outcome"] == "cancelled"
     assert (wire["found"], wire["cancelled"]) == (True, True)
-    assert (kept["outcome"], kept["reason"]) == ("not_stopped", "it cannot be stopped")
+    assert (kept["outcome"], kept["reason"]) == ("not_supported", "it cannot be stopped")
     assert kept["isCancelRequested"]
     assert (again["found"], again["cancelled"]) == (True, False)

@@ -42,7 +42,7 @@ class Receiver:
         self.url = ""
 
     @contextmanager
-    def listening(self) -> Iterator[Receiver]:
+    def listening(self, port: int = 0) -> Iterator[Receiver]:
         receiver = self
 
         class Handle(BaseHTTPRequestHandler):
@@ -77,7 +77,7 @@ class Receiver:
             def handle_error(self, *_arguments: object) -> None:
                 pass  # a connection that was broken on purpose
 
-        server = Server(("127.0.0.1", 0), Handle)
+        server = Server(("127.0.0.1", port), Handle)
         self.url = f"http://127.0.0.1:{server.server_port}/hook?team=sea"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()

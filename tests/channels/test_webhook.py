@@ -16,7 +16,7 @@ import pytest
 from holdfast.channels.contract import CannotTell, Channel, ChannelSender, Closing, Undeliverable
 from holdfast.channels.webhook import SIGNATURE_HEADER, Webhook, read_inbound, sign, verify
 from holdfast.core.delivery import DeliveryText
-from holdfast.core.errors import BadInput, BadSignature, RetryAfter
+from holdfast.core.errors import BadInput, BadSignature, NotDone, RetryAfter
 from holdfast.core.task import Origin
 from holdfast.testing import FakeClock
 from tests.builders import START, later
@@ -268,7 +268,17 @@ async def test_a_refusal_is_for_good(receiver: Receiver, webhook: Webhook, statu
     assert len(receiver.requests) == 1
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 507])
+@pytest.mark.parametrize("status", [425, 429, 503])
+async def test_a_receiver_that_says_not_now_has_not_taken_it(
+    receiver: Receiver, webhook: Webhook, status: int
+) -> None:
+    receiver.answer = lambda _request: (status, {}, b"")
+
+    with pytest.raises(NotDone, match=str(status)):
+        await webhook.send("ada", "hello", key="k")
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 504, 507])
 async def test_trouble_at_the_other_end_leaves_it_in_doubt(
     receiver: Receiver, webhook: Webhook, status: int
 ) -> None:
@@ -304,12 +314,12 @@ async def test_who_is_asked_for_patience_has_some(
     "header",
     ["soon", "-1", "1.5", "²", "Thu, 01 Jan 99999999999 00:00:00 GMT", "Thu, 01 Jan 2026 00:00:00 +999999"],
 )
-async def test_a_patience_that_cannot_be_read_is_trouble_like_any_other(
+async def test_a_patience_that_cannot_be_read_is_a_plain_refusal_for_now(
     receiver: Receiver, webhook: Webhook, header: str
 ) -> None:
     receiver.answer = lambda _request: (503, {"Retry-After": header.encode().decode("latin-1")}, b"")
 
-    with pytest.raises(ConnectionError):
+    with pytest.raises(NotDone):
         await webhook.send("ada", "hello", key="k")
 
 
@@ -320,10 +330,10 @@ async def test_a_connection_that_breaks_leaves_it_in_doubt(receiver: Receiver, w
         await webhook.send("ada", "hello", key="k")
 
 
-async def test_a_closed_port_is_no_answer() -> None:
+async def test_a_closed_port_takes_nothing() -> None:
     webhook = Webhook("hook", "http://127.0.0.1:1/", SECRET, FakeClock(START), timeout_s=5)
 
-    with pytest.raises(ConnectionError):
+    with pytest.raises(NotDone):
         await webhook.send("ada", "hello", key="k")
 
 

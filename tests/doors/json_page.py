@@ -45,6 +45,7 @@ from holdfast.views.sessions import (
     SessionPageView,
 )
 from holdfast.views.status import StatusView
+from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
     CancelView,
     FollowedView,
@@ -52,7 +53,6 @@ from holdfast.views.tasks import (
     NotifyView,
     RetriedPageView,
     RetriedView,
-    StepPageView,
     TaskDetailView,
     TaskPageView,
     WaitedView,

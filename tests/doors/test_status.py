@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +315,31 @@ def test_what_the_gateway_holds_or_refused_is_shown_with_the_command_that_helps(
     assert "then release it (`holdfast gateway resume`)" in shown.out
     assert "No module named 'garden'; check them with `holdfast config check`" in shown.out
     assert "the disk is full" in shown.out
+
+
+# --- one line
+
+
+def test_one_line_says_what_tasks_do_and_which_ended_last(run: Run, ledger: Opens) -> None:
+    now = SystemClock().now()
+    owner = "agent:scholar:main"
+    with ledger() as store:
+        store.write_now(lambda tx: tx.sessions.create(a_session(key=owner, agent="scholar")))
+        for task in (
+            a_task(owner=owner, status=TaskStatus.RUNNING),
+            a_task(owner=owner, status=TaskStatus.QUEUED),
+            a_task(
+                owner=owner,
+                goal="render <b>the title</b>",
+                status=TaskStatus.FAILED,
+                ended_at=now - timedelta(minutes=3),
+            ),
+        ):
+            store.write_now(partial(put, task=task))
+
+    screen, session = run("status", "--json").json, run("sessions", "show", owner, "--json").json
+
+    shown = "1 running · 1 queued · last: “render ‹b›the title‹/b›” failed 3m ago"  # noqa: RUF001 - no tags
+    assert screen["line"] == session["line"] == shown
+    assert shown in run("status").out
+    assert shown in run("sessions", "show", owner).out

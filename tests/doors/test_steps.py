@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.api.tasks import StepsAsked, read_steps
+from holdfast.api.steps import StepsAsked, read_steps
 from holdfast.core.errors import BadInput
 from holdfast.core.program_records import TurnSummary
 from holdfast.core.run import RunRecord
@@ -49,7 +49,7 @@ def test_a_result_that_is_no_longer_whole_is_marked(run: Run, ledger: Opens) -> 
     short, full = run("tasks", "steps", live.task_id), run("tasks", "steps", live.task_id, "--full")
 
     assert "not kept whole" in short.out
-    assert "1 result cut" in short.err
+    assert "1 result not kept whole" in short.err
     assert "87.9 KiB; the rest is no longer kept" in full.out
 
 

@@ -65,7 +65,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Clients:
-    """The methods of a gateway, and the command line beside its ledger and through the gateway."""
+    """The ways in: the methods of a gateway, and the command line, also through that gateway."""
 
     def __init__(
         self, house: House, url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -87,8 +87,14 @@ def dismissing_delivery(
 
 
 def dismiss_delivery(tx: Tx, delivery: Delivery, *, now: datetime, by: str | None = None) -> None:
-    """Raises IllegalMove unless it is pending or has failed."""
+    """Raises IllegalMove if it was sent or is being sent. The agent of its session is not told, either."""
+    from holdfast.engine.conversation.transcripts import withdraw
+    from holdfast.engine.ledger.session_queue import queued_message
+
+    queued = queued_message(tx, delivery)
     tx.deliveries.move(delivery.id, DeliveryStatus.DISMISSED, now=now)
+    if queued is not None:
+        withdraw(tx, queued.id, now=now)
     tx.emit(
         EventKind.DELIVERY_DISMISSED,
         delivery.id,

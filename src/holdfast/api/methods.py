@@ -23,6 +23,7 @@ from holdfast.api import (
     reviews,
     sessions,
     settings,
+    steps,
     task_changes,
     task_lists,
     task_waits,
@@ -61,6 +62,7 @@ from holdfast.views.sessions import (
     TranscriptView,
 )
 from holdfast.views.status import OverviewView
+from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
     CancelView,
     CreatedView,
@@ -69,7 +71,6 @@ from holdfast.views.tasks import (
     ResultView,
     RetriedPageView,
     RetriedView,
-    StepPageView,
     TaskDetailView,
     TaskPageView,
     WaitedView,
@@ -413,10 +414,10 @@ _TABLE = [
     ),
     _reads_own(
         "ledger.steps",
-        tasks.StepsAsked,
+        steps.StepsAsked,
         StepPageView,
-        tasks.read_steps,
-        "The steps of a task, also of finished turns, with what is kept of their results.",
+        steps.read_steps,
+        "The steps of a task, also of finished turns: their arguments and what is kept of their results.",
     ),
     _calls(
         "ledger.overview",

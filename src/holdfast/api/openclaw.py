@@ -113,8 +113,8 @@ def cancelling_wire_task(
 ) -> Write[TaskCancelled]:
     """The write that cancels. For a missing task the protocol expects an answer, not an error; `cannot_stop`
     is why the runtime of recorded work cannot stop it."""
-    from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
-    from holdfast.engine.producers.stopping import requesting
+    from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested
+    from holdfast.engine.producers.stopping import ending_stopped, requesting
 
     def cancel(tx: Tx) -> TaskCancelled:
         try:
@@ -123,9 +123,11 @@ def cancelling_wire_task(
             return TaskCancelled(found=False, cancelled=False, reason="Task not found.")
         reason = asked.reason or "cancelled by an operator"
         if cannot_stop is not None:
-            kept = requesting(task_id, reason=reason, why=cannot_stop, now=now)(tx).task
-            return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=TaskSummary.of(kept))
-        match cancelling(task_id, reason=reason, owner=None, now=now)(tx):
+            kept = requesting(task_id, reason=reason, now=now)(tx)
+            if not kept.has_ended:
+                summary = TaskSummary.of(kept)
+                return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=summary)
+        match ending_stopped(task_id, reason=reason, now=now)(tx):
             case Cancelled(task=task):
                 return TaskCancelled(found=True, cancelled=True, task=TaskSummary.of(task))
             case CancelRequested(task=task):
@@ -267,11 +269,10 @@ def _own_by_age(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, 
 
 
 def _place_of(task: Task) -> tuple[int, str]:
-    """The sort key. The index of ended tasks is by clean-up time, so compare all tasks by that time."""
+    """The sort key: when it ended or, while it lives, when it last changed."""
     from holdfast.core.clock import to_micros
-    from holdfast.engine.ledger.ledger import DEFAULT_RETENTION
 
-    return to_micros(task.cleanup_after or task.updated_at + DEFAULT_RETENTION), task.id
+    return to_micros(task.ended_at or task.updated_at), task.id
 
 
 def _last_changed_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:

@@ -12,7 +12,8 @@ from holdfast.api.contract import Caller, GatewayDoor
 from holdfast.api.params import Nothing
 from holdfast.api.questions import read_page as read_questions
 from holdfast.core.errors import HoldfastError
-from holdfast.core.transitions import TaskStatus
+from holdfast.core.snapshot import OwnerSnapshot, status_counts, status_line
+from holdfast.core.transitions import TaskStatus, is_terminal
 from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
 from holdfast.views.gateway import RestartView
 from holdfast.views.status import OverviewView
@@ -29,6 +30,7 @@ COUNTED_AT_MOST = 100
 NAMED_AT_MOST = 10
 FAILED = (TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.LOST)
 A_DAY = timedelta(days=1)
+_ENDED = tuple(status for status in TaskStatus if is_terminal(status))
 
 
 async def overview(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> OverviewView:  # noqa: ARG001 - a method
@@ -40,8 +42,10 @@ def read_overview(tx: Tx, clock: Clock) -> OverviewView:
     newest = tx.restarts.page(1)
     busy = tx.sessions.busy(limit=COUNTED_AT_MOST)
     tasks = tx.tasks.get_many([one.task_id for one in busy if one.task_id is not None])
+    counts = tx.events.counts("task")
     return OverviewView(
-        tasks=tx.events.counts("task"),
+        line=_line(tx, counts, now),
+        tasks=counts,
         waiting=_waiting(tx, now),
         messages_wait_for=[
             one_line(name) for name in tx.sessions.waiting_agents(limit=COUNTED_AT_MOST)[:NAMED_AT_MOST]
@@ -57,6 +61,14 @@ def read_overview(tx: Tx, clock: Clock) -> OverviewView:
         tasks_failed_in_last_day=_failed_since(tx, now - A_DAY),
         last_restart=RestartView.of(newest[0]) if newest else None,
     )
+
+
+def _line(tx: Tx, counts: dict[str, int], now: datetime) -> str:
+    """All active tasks, and the one that ended last, among the newest."""
+    by_status = {status: counts.get(status.value, 0) for status in TaskStatus}
+    recent = OwnerSnapshot.of(tx.tasks.page(statuses=_ENDED, limit=COUNTED_AT_MOST), now)
+    last = next(iter((*recent.ended, *recent.failed)), None)
+    return status_line(status_counts(by_status), last, now)
 
 
 def _asked(tx: Tx) -> int:

@@ -14,7 +14,9 @@ from holdfast.api.params import KeyText, NameText, Nothing, PageSize, PageToken,
 from holdfast.core.errors import NotFound
 from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES
 from holdfast.core.session import agent_of, session_key
+from holdfast.core.snapshot import OwnerSnapshot
 from holdfast.core.task import Origin
+from holdfast.engine.ledger.recent import recent_tasks
 from holdfast.store.messages import LAST_POSITION
 from holdfast.store.sessions import page_token
 from holdfast.views.gateway import MAX_REASON_CHARS
@@ -134,7 +136,7 @@ async def page(gateway: GatewayDoor, asked: SessionsAsked, caller: Caller) -> Se
 
 async def get(gateway: GatewayDoor, asked: SessionAsked, caller: Caller) -> SessionDetailView:  # noqa: ARG001 - a method
     key = full_key(gateway.config, asked.session_key)
-    return await gateway.store.read(lambda tx: read_session(tx, key, asked.limit))
+    return await gateway.store.read(lambda tx: read_session(tx, key, asked.limit, now=gateway.clock.now()))
 
 
 async def agents(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> AgentPageView:  # noqa: ARG001 - a method
@@ -174,11 +176,13 @@ def read_page(
     )
 
 
-def read_session(tx: Tx, key: str, limit: int = SHOWN_MESSAGES) -> SessionDetailView:
+def read_session(tx: Tx, key: str, limit: int = SHOWN_MESSAGES, *, now: datetime) -> SessionDetailView:
     session = tx.sessions.of_key(key)
     found = tx.messages.before(key, limit=limit)
     return SessionDetailView(
-        session=SessionView.of(session), messages=[MessageView.of(message) for message in found]
+        session=SessionView.of(session),
+        messages=[MessageView.of(message) for message in found],
+        line=OwnerSnapshot.of(recent_tasks(tx, key), now).line,
     )
 
 

@@ -30,15 +30,16 @@ def cancelling_task(
     asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING, cannot_stop: str | None = None
 ) -> Write[CancelView]:
     """The write that cancels a task. `cannot_stop` is why the runtime of recorded work cannot stop it."""
-    from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
-    from holdfast.engine.producers.stopping import requesting
+    from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested
+    from holdfast.engine.producers.stopping import ending_stopped, requesting
 
     def cancel(tx: Tx) -> CancelView:
         task_id = reach.resolve(tx, asked.task_id)
         if cannot_stop is not None:
-            kept = requesting(task_id, reason=asked.reason, why=cannot_stop, now=now)(tx).task
-            return _answer("not_supported", kept, reason=cannot_stop)
-        match cancelling(task_id, reason=asked.reason, owner=None, now=now)(tx):
+            kept = requesting(task_id, reason=asked.reason, now=now)(tx)
+            if not kept.has_ended:
+                return _answer("not_supported", kept, reason=cannot_stop)
+        match ending_stopped(task_id, reason=asked.reason, now=now)(tx):
             case Cancelled(task=task):
                 return _answer("cancelled", task)
             case CancelRequested(task=task):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import msgspec
 
 from holdfast.api.contract import EVERYTHING, Caller, GatewayDoor, Reach
-from holdfast.api.pages import bad_token, place_of
-from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, TargetText
+from holdfast.api.pages import place_of
+from holdfast.api.params import NameText, PageSize, PageToken, Params, TargetText
 from holdfast.core.errors import BadInput, HoldfastError, KeyConflict, NotFound, RowDamaged, StoreUnavailable
 from holdfast.core.ids import new_run_id
 from holdfast.core.message import CRON_CHANNEL
@@ -22,6 +22,7 @@ from holdfast.views.effects import EffectView
 from holdfast.views.payloads import PayloadView
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
+from holdfast.views.recorded_facts import LateReportView, RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.tasks import (
     FiringView,
@@ -29,8 +30,6 @@ from holdfast.views.tasks import (
     NotRetriedView,
     RetriedPageView,
     RetriedView,
-    StepLineView,
-    StepPageView,
     TaskDetailView,
     TaskView,
 )
@@ -54,9 +53,6 @@ LATEST_STEPS = 10
 SHOWN_AT_MOST = 20
 # A wait without a due time is stored with one in the year 9999.
 NEVER_YEAR = 9999
-
-# The place, in a page token, of steps in the journal. No loop has this name: it has no `/` at its beginning.
-_JOURNAL = "/"
 
 
 async def show(gateway: GatewayDoor, asked: TaskAsked, caller: Caller) -> TaskDetailView:
@@ -94,6 +90,7 @@ def read_detail(
         checkpoints=[],
         steps_saved=0,
         latest_steps=[],
+        cleanup_after=task.cleanup_after,
         more=more,
         problems=problems,
     )
@@ -102,6 +99,20 @@ def read_detail(
         if len(found) > SHOWN_AT_MOST:
             more.append(what)
         return found[:SHOWN_AT_MOST][::-1]
+
+    def read_recorded() -> dict[str, object]:
+        details = tx.recorded.get(task_id)
+        if details is None:
+            return {}
+        late = details.late_report
+        if late is None:
+            return {"recorded": RecordedFactsView.of(details, None)}
+        result = None if late.result is None else _payload(tx, late.result, problems)
+        return {"recorded": RecordedFactsView.of(details, LateReportView.of(late, result))}
+
+    def read_delivery() -> dict[str, object]:
+        owed = tx.deliveries.of_task(task_id)
+        return {"delivery_status": owed[-1].status.value} if owed else {}
 
     def read_firing() -> dict[str, object]:
         if task.origin is None or task.origin.channel != CRON_CHANNEL:
@@ -153,6 +164,8 @@ def read_detail(
 
     for part in (
         lambda: {"waits_for": read_wait(tx, task, now, reach)},
+        read_recorded,
+        read_delivery,
         read_firing,
         read_runs,
         read_checkpoints,
@@ -207,41 +220,6 @@ def _payload(tx: Tx, stored: bytes, problems: list[str]) -> PayloadView | None:
         return None
 
 
-def read_steps(tx: Tx, asked: StepsAsked, *, reach: Reach = EVERYTHING) -> StepPageView:
-    """A page of steps. Its size counts turns, and steps in the journal: the steps of a turn stay together."""
-    task_id = reach.resolve(tx, asked.task_id)
-    place, number = _place_of_step(asked.page_token)
-    lines: list[StepLineView] = []
-    left = asked.limit
-    if place != _JOURNAL:
-        turns = tx.turns.page(task_id, after=(place, number), limit=left + 1)
-        for turn in turns[:left]:
-            lines += [StepLineView.of_summary(turn, step) for step in turn.steps]
-        if len(turns) > left:
-            last = turns[left - 1]
-            return StepPageView(task_id=task_id, steps=lines, next_page_token=f"{last.loop}:{last.seq}")
-        left, number = left - len(turns), -1
-    saved = [step for step in tx.journal.steps(task_id) if step.seq > number]
-    shown = saved[:left]
-    # Steps that share a number stay on one page, because the token is a number.
-    shown += [step for step in saved[left:] if shown and step.seq == shown[-1].seq]
-    lines += [StepLineView.of_step(step, tx.blobs.open(step.result)) for step in shown]
-    token = None
-    if len(shown) < len(saved):
-        token = f"{_JOURNAL}:{shown[-1].seq if shown else number}"
-    return StepPageView(task_id=task_id, steps=lines, next_page_token=token)
-
-
-def _place_of_step(token: str | None) -> tuple[str, int]:
-    if token is None:
-        return "", 0
-    place, _, number = token.rpartition(":")
-    try:
-        return place, int(number)
-    except ValueError:
-        raise bad_token(token) from None
-
-
 # --- parameters of methods and commands
 
 
@@ -249,16 +227,6 @@ class TaskAsked(Params, frozen=True, kw_only=True):
     """One task, by its id, a unique prefix of that, a run id, a key or a session key."""
 
     task_id: TargetText
-
-
-class StepsAsked(Params, frozen=True, kw_only=True):
-    """The steps of one task, in order."""
-
-    task_id: IdText
-    # Counts turns, and steps in the journal.
-    limit: PageSize = 100
-    # The `nextPageToken` of the previous page.
-    page_token: PageToken | None = None
 
 
 # --- retry

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.signals import StopRequest
     from holdfast.store.outer_keys import Given
+
+# A gateway on the same ledger may have runtimes that a script has not; it stops recorded work at once.
+_FOR_A_GATEWAY = timedelta(minutes=1)
 
 
 @contextlib.asynccontextmanager
@@ -64,8 +69,10 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     the key is HOLDFAST_KEY, what `store.key_command` prints, or a file beside the ledger, which is created
     with the first secret.
     """
+    from holdfast.app.runtimes import build_runtimes
     from holdfast.engine.aio.background import beside
     from holdfast.engine.client.handles import Holdfast
+    from holdfast.engine.producers.stopper import Stopper
     from holdfast.engine.program.definitions import by_name
     from holdfast.engine.program.restart_requests import calling
 
@@ -75,7 +82,10 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     limit = parse_duration("drain_timeout", drain_timeout)
     settings = _settings_of(url, home, seal)
     async with open_parts(settings, clock=clock, role=role, names=sorted(known), key=key) as parts:
-        holdfast = Holdfast(parts.store, parts.clock, known, owner=owner, boot_id=parts.life.id)
+        runtimes = functools.cache(lambda: build_runtimes(parts.store, parts.ledger))
+        holdfast = Holdfast(
+            parts.store, parts.clock, known, owner=owner, boot_id=parts.life.id, runtimes=runtimes
+        )
         if not known:
             yield holdfast
             return
@@ -90,7 +100,8 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
             family=family,
         )
         await worker.take_over()
-        async with beside(worker):
+        stopper = Stopper(parts.store, parts.clock, runtimes, patience=_FOR_A_GATEWAY)
+        async with beside(worker), beside(stopper):
             yield holdfast
 
 
@@ -113,8 +124,10 @@ async def serve(
     restart is wanted: `if asyncio.run(holdfast.serve(…)).wants_restart: …`. `secrets`, `seal` and `key` are
     as for `open`.
     """
+    from holdfast.app.runtimes import build_runtimes
     from holdfast.engine.aio.background import beside
     from holdfast.engine.clocks.jump_watch import ClockWatch
+    from holdfast.engine.producers.stopper import Stopper
     from holdfast.engine.program.definitions import by_name
     from holdfast.engine.program.restart_requests import calling
     from holdfast.gateway import serving
@@ -146,7 +159,10 @@ async def serve(
             machine = SystemClock() if clock is None else clock
             watch = ClockWatch(parts.store, parts.clock)
             ender = CommandEnder(parts.store, parts.clock, parts.life, receipts)
-            async with beside(ReceiptPruner(parts.store, machine, receipts, watch=watch)), beside(ender):
+            runtimes = functools.cache(lambda: build_runtimes(parts.store, parts.ledger))
+            stopper = Stopper(parts.store, parts.clock, runtimes, patience=_FOR_A_GATEWAY)
+            pruner = ReceiptPruner(parts.store, machine, receipts, watch=watch)
+            async with beside(pruner), beside(ender), beside(stopper):
                 return await serving.serve(worker, requests, parts.store, parts.clock)
 
 

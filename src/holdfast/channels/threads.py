@@ -8,13 +8,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from holdfast.core.errors import NotDone
+
 T = TypeVar("T")
 
 # How many messages one channel sends at once; threads start when they are needed.
 THREADS = 8
 
 
-class ThreadsBusy(Exception):
+class ThreadsBusy(NotDone):
     """All threads of the channel were busy until the call's timeout: nothing was done."""
 
 
@@ -33,8 +35,8 @@ class ChannelThreads:
     ) -> T:
         """Call `act` in a thread. Raises TimeoutError when it takes longer; the thread may go on.
 
-        Then, and when the caller is cancelled, `give_up` is called to end it. Raises NotBegun when `act` was
-        never called.
+        Then, and when the caller is cancelled, `give_up` is called to end it. Raises ThreadsBusy when `act`
+        was never called.
         """
         begin_by_s = self._monotonic() + timeout_s
 

@@ -24,7 +24,7 @@ from holdfast.channels.contract import CannotTell, Undeliverable
 from holdfast.channels.threads import ChannelThreads
 from holdfast.core.clock import Clock
 from holdfast.core.delivery import DeliveryText
-from holdfast.core.errors import BadInput, BadSignature, RetryAfter
+from holdfast.core.errors import BadInput, BadSignature, NotDone, RetryAfter
 from holdfast.core.payload import check_name
 from holdfast.core.redaction import redact_text
 from holdfast.core.session import session_key
@@ -42,8 +42,10 @@ _MAX_SIGNATURES = 8
 # A longer name is replaced by its digest: a session key has at most 200 characters, with the agent's name.
 _MAX_NAME_CHARS = 120
 _MAX_WAIT_S = 3600.0
-_LATER = frozenset({408, 425, 500, 502, 504})
+# The receiver says that it did not take the message; after other errors it may have taken it.
+_REFUSED_FOR_NOW = frozenset({425, 429, 503})
 _PATIENCE = frozenset({429, 503})
+_TIMED_OUT = 408
 
 
 # --- signatures
@@ -142,15 +144,20 @@ def read_inbound(channel: str, agent: str, body: bytes) -> InboundMessage:
         raise BadInput("body", f"{error}; send messageId and text, and where it came from") from error
     origin = Origin(channel=channel, peer=read.peer, account_id=read.account_id, thread=read.thread).checked()
     if read.session is None:
-        name = _session_name(origin)
+        key = own_session_key(agent, origin)
     else:
-        name = f"{channel}:{_escaped(check_name('session', read.session))}"
+        key = session_key(agent, f"{channel}:{_escaped(check_name('session', read.session))}")
     return InboundMessage(
-        session_key=session_key(agent, name),
+        session_key=key,
         text=read.text,
         origin=origin,
         channel_message_id=read.message_id,
     )
+
+
+def own_session_key(agent: str, origin: Origin) -> str:
+    """The key of the session that only this peer, group or thread has with the agent."""
+    return session_key(agent, _session_name(origin))
 
 
 def _session_name(origin: Origin) -> str:
@@ -246,7 +253,9 @@ class Webhook:
             return given or key
         if status in _PATIENCE and (seconds := self._patience(headers.get("Retry-After"))) is not None:
             raise RetryAfter(seconds, f"{self.name} answered {status}")
-        if status in _PATIENCE or status in _LATER or status >= 500:
+        if status in _REFUSED_FOR_NOW:
+            raise NotDone(f"{self.name} answered {status}")
+        if status == _TIMED_OUT or status >= 500:
             raise ConnectionError(f"{self.name} answered {status}")
         if 300 <= status < 400:
             raise Undeliverable(f"{self.name} answered {status}: it redirects; set the url where it ends")
@@ -290,7 +299,11 @@ class _Post:
             connection = http.client.HTTPConnection(host, port, timeout=self._timeout_s)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         try:
-            connection.sock = self._connected(host, connection.port, context)
+            try:
+                connection.sock = self._connected(host, connection.port, context)
+            except OSError as error:
+                # Nothing was written to the connection, so the receiver cannot have the message.
+                raise NotDone(f"no connection to the receiver: {type(error).__name__}: {error}") from error
             connection.request("POST", path, body=self._body, headers=self._headers)
             answer = connection.getresponse()
             return answer.status, answer.read(_MAX_ANSWER_BYTES), answer.msg

@@ -10,18 +10,21 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from holdfast.chat.board import active_tasks, read_board
+from holdfast.chat.board import read_board
+from holdfast.chat.permission import AllowedPeers, may_command
 from holdfast.core.errors import HoldfastError, StoreUnavailable
-from holdfast.core.message import Message
+from holdfast.core.message import Message, plain_line
 from holdfast.core.program_records import Question
-from holdfast.core.session import Session
+from holdfast.core.session import AGENT_PREFIX, Session
+from holdfast.core.snapshot import NO_TASKS, OwnerSnapshot
 from holdfast.core.task import Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.conversation.questions import answering, choice_in
 from holdfast.engine.conversation.transcripts import CommandAnswer, audit_entry, is_partner, name_of
 from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, cancelling
+from holdfast.engine.ledger.recent import active_tasks, recent_tasks
 from holdfast.store import Tx
-from holdfast.views.board import BoardEntryView, plain_line
+from holdfast.views.board import BoardEntryView
 
 # How many open questions an answer lists, and how many stopped tasks it names.
 MOST_LISTED = 5
@@ -41,16 +44,23 @@ _COMMAND = re.compile(r"\s*/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _QUESTION = re.compile(r"(ques_[a-z0-9]*)(?:\s+(.*))?", re.DOTALL)
 
 
-def run_command(tx: Tx, session: Session, message: Message) -> CommandAnswer | None:
-    """Carry out the message if it is a command; None for any other message, also with another `/word`."""
+def run_command(
+    tx: Tx, session: Session, message: Message, *, allowed: AllowedPeers | None = None
+) -> CommandAnswer | None:
+    """Carry out the message if it is a command; None for any other message, also with another `/word`.
+
+    `allowed` are the peers of each channel that may use commands there, as the settings say.
+    """
     found = _COMMAND.fullmatch(message.text)
     act = None if found is None else _COMMANDS.get(found[1].lower())
     if found is None or act is None:
         return None
-    if not is_partner(tx, session, message):
+    # A plain message of the person that is asked answers a question, too.
+    is_asked = act is _answer and is_partner(tx, session, message)
+    if not is_asked and not may_command(tx, session, message, allowed or {}):
         return CommandAnswer(
-            text=f"/{found[1].lower()} was not carried out: only the person that the agent talks to here, "
-            "or an operator at the console, may use commands.",
+            text=f"/{found[1].lower()} was not carried out: only the person who began this session, a peer "
+            "that the channel's `command_peers` names, or an operator at the console may use commands.",
             is_refused=True,
         )
     try:
@@ -73,11 +83,13 @@ def _tasks(tx: Tx, session: Session, message: Message, _rest: str) -> CommandAns
 
 
 def _status(tx: Tx, session: Session, message: Message, _rest: str) -> CommandAnswer:
-    now, tasks = message.created_at, active_tasks(tx, session.key)
+    now, recent = message.created_at, recent_tasks(tx, session.key)
+    tasks = [task for task in recent if not task.has_ended]
     sentences = [_what_it_does(session, tasks, now)]
-    others = sum(task.id != session.task_id for task in tasks)
-    if others:
-        sentences.append(f"{_count(others, 'more task')} of this session {_is(others)} active.")
+    # The answers themselves are in the chat: the line is about the other tasks.
+    others = [task for task in recent if not task.name.startswith(AGENT_PREFIX)]
+    if others and (line := OwnerSnapshot.of(others, now).line) != NO_TASKS:
+        sentences.append(f"Tasks of this session: {line}.")
     if session.queued:
         sentences.append(f"{_count(session.queued, 'message')} {_waits(session.queued)} for the agent.")
     questions = _open_questions(tx, tasks)
@@ -185,10 +197,6 @@ def _line(text: str) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _is(number: int) -> str:
-    return "is" if number == 1 else "are"
 
 
 def _waits(number: int) -> str:

@@ -212,6 +212,12 @@ def clock_time(moment: datetime | None) -> str | None:
     return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def step_place(scope: str, name: str, occurrence: str) -> str:
+    """A step's key in readable form: `main:12/fetch #2`."""
+    which = "" if occurrence == "1" else f" #{occurrence.removeprefix('id:')}"
+    return f"{scope}/{name}{which}".lstrip("/")
+
+
 def brief(payload: PayloadView) -> str:
     """A stored value in one line, with its size; a sealed one names the command that shows its key."""
     if payload.is_sealed:

@@ -26,8 +26,7 @@ from holdfast.cli.invocation import (
     shared_options,
     user_name,
 )
-from holdfast.cli.output import Output, ago, brief, clock_time
-from holdfast.cli.task_show import step_place
+from holdfast.cli.output import Output, ago, brief, clock_time, step_place
 from holdfast.core.transitions import EffectStatus
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.waits import DECISIONS

@@ -161,7 +161,7 @@ def show_session(call: Invocation, session: str, limit: int) -> None:
     view = call.look(
         "sessions.get",
         SessionAsked(session_key=key, limit=limit),
-        lambda tx: read_session(tx, key, limit),
+        lambda tx: read_session(tx, key, limit, now=call.clock.now()),
         SessionDetailView,
     )
     call.output.show(view, lambda: _print_session(call.output, view))
@@ -176,6 +176,7 @@ def _print_session(output: Output, view: SessionDetailView) -> None:
             ("status", one.status),
             ("agent", one.agent),
             ("parent", one.parent_key),
+            ("tasks", view.line),
             ("answers", one.task_id),
             ("queued", str(one.queued) if one.queued else None),
             ("from", None if origin is None else f"{origin.channel} {origin.peer or ''}".strip()),

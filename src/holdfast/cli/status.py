@@ -115,6 +115,7 @@ def _print(call: Invocation, view: StatusView, now: datetime) -> None:
             ("clock", view.clock_problem),
             ("held", held_in_words(call, view.holds)),
             ("sessions", _sessions(view) if view.is_counted else None),
+            ("now", view.line or None),
             ("tasks", _counts(view.tasks) if view.is_counted else None),
             ("waiting", _waiting(view)),
             ("messages", _messages(view)),

@@ -9,11 +9,12 @@ import click
 from holdfast.api.contract import EVERYTHING
 from holdfast.api.tasks import TaskAsked, read_detail
 from holdfast.cli.invocation import Invocation, shared_options, task_argument
-from holdfast.cli.output import Output, ago, brief, clock_time, counted
+from holdfast.cli.output import Output, ago, brief, clock_time, counted, step_place
 from holdfast.cli.task_list import shown_status
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.payloads import PayloadView
 from holdfast.views.programs import LoopView
+from holdfast.views.recorded_facts import RecordedFactsView
 from holdfast.views.runs import RunView
 from holdfast.views.tasks import FiringView, TaskDetailView, TaskView
 from holdfast.views.text import one_line
@@ -66,6 +67,7 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
             ("firing", _firing(view.firing)),
             ("waits", _waits(view.waits_for)),
             ("progress", _progress(task)),
+            *_recorded(view.recorded),
             ("plan", _plan(view.plan)),
             ("steps", _finished_steps(view)),
             ("turns", "\n".join(_loop(loop) for loop in view.loops)),
@@ -142,6 +144,29 @@ def print_detail(output: Output, view: TaskDetailView, now: datetime) -> None:
         output.say(f"fix the cause, then: holdfast tasks retry {task.id}")
 
 
+def _recorded(facts: RecordedFactsView | None) -> list[tuple[str, str | None]]:
+    """What the producer of recorded work said, and what it said too late."""
+    if facts is None:
+        return []
+    tool = facts.last_tool_name and f"{facts.last_tool_name} ({counted(facts.tool_use_count, 'use')})"
+    dropped = f"{counted(facts.dropped_reports, 'report')} of its producer did not reach the ledger"
+    late = facts.late_report
+    said = None
+    if late is not None:
+        what = late.summary or (late.failure and late.failure.message) or _brief(late.result) or ""
+        said = f"at {clock_time(late.at)} its producer reported {late.status}: {what}"
+    return [
+        ("agent", facts.agent_id),
+        ("session", facts.child_session_key),
+        ("source", facts.source_id),
+        ("tool", tool),
+        ("says", facts.progress_summary),
+        ("summary", facts.terminal_summary),
+        ("late", said),
+        ("dropped", dropped if facts.dropped_reports else None),
+    ]
+
+
 def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: datetime) -> None:
     rows = [
         (
@@ -156,12 +181,6 @@ def print_checkpoints(output: Output, lines: list[CheckpointLineView], now: date
     ]
     headers = ("ID", "STATUS", "KIND", "REASON", "SAVED", "RESUMED AS OR FAILURE")
     output.table(headers, rows, leave=("SAVED", "KIND", "REASON"))
-
-
-def step_place(scope: str, name: str, occurrence: str) -> str:
-    """A step's key in readable form: `main:12/fetch #2`."""
-    which = "" if occurrence == "1" else f" #{occurrence.removeprefix('id:')}"
-    return f"{scope}/{name}{which}".lstrip("/")
 
 
 def _some(view: TaskDetailView, noun: str, shown: int) -> str:

@@ -80,6 +80,12 @@ KEYS: tuple[Key, ...] = (
         _RESTART,
         "A program and its arguments that prints the key of sealed values; without it, the key is in a file",
     ),
+    Key(
+        "store.keep_results",
+        _RESTART,
+        "Results of steps of finished turns stay up to this size in bytes, until the task's retention; "
+        "0 keeps only how each begins",
+    ),
     Key("tasks", _RESTART, "Python modules, or `module:task`, whose tasks the gateway runs"),
     Key("gateway.host", _UP, "The address to listen on"),
     Key("gateway.port", _UP, "The port to listen on; 0 lets the system choose"),
@@ -157,6 +163,11 @@ KEYS: tuple[Key, ...] = (
         _RESTART,
         "How long work that another program executes may give no sign of life before it is lost",
     ),
+    Key(
+        "upkeep.keep_days",
+        _RESTART,
+        "For how many days ended tasks are kept, by runtime, or `lost` for lost ones; all others for 30 days",
+    ),
     Key("agents.*.callable", _RESTART, "A Python function or task, as `module:name`"),
     Key("agents.*.command", _RESTART, "A program and its arguments; it gets the message on its stdin"),
     Key("agents.*.stdin", _RESTART, "What a command reads: the message as `text`, or one `json` document"),
@@ -186,7 +197,13 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("channels.*.url", _RESTART, "Where a webhook's answers are posted", is_secret=True),
     Key("channels.*.agent", _RESTART, "Which agent answers incoming webhook messages"),
+    Key(
+        "channels.*.command_peers",
+        _RESTART,
+        "Which peers may use chat commands; `*` for all; default: the one who began the session",
+    ),
     Key("channels.*.urls", _RESTART, "Where apprise sends answers", is_secret=True),
+    Key("channels.*.timeout_s", _RESTART, "How long one send may take"),
     Key("tokens.*.token_env", _LIVE, "An API token: the environment variable that contains it"),
     Key("tokens.*.token_file", _LIVE, "An API token: the file that contains it; relative to the home"),
     Key(

@@ -63,6 +63,7 @@ def target_of(origin: Origin | None) -> str:
     return msgspec.json.encode((origin.channel, origin.account_id, origin.peer, origin.thread)).decode()
 
 
+_UPDATE = "task:"
 _TOLD_CHANGES = frozenset({TaskStatus.WAITING, TaskStatus.NEEDS_REVIEW})
 
 
@@ -82,4 +83,8 @@ def is_told(policy: NotifyPolicy, status: TaskStatus) -> bool:
 
 def update_key(task_id: str, status: TaskStatus) -> str:
     """The idempotency key of the update: a task is told of once for each status."""
-    return f"task:{task_id}:{status.value}"
+    return f"{_UPDATE}{task_id}:{status.value}"
+
+
+def is_update_key(key: str) -> bool:
+    return key.startswith(_UPDATE)

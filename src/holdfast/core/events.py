@@ -45,6 +45,7 @@ class EventKind(StrEnum):
     MESSAGE_FAILED = "message_failed"
     DELIVERY_SENT = "delivery_sent"
     DELIVERY_FAILED = "delivery_failed"
+    DELIVERY_QUEUED = "delivery_queued"
     DELIVERY_DISMISSED = "delivery_dismissed"
     DELIVERY_RETRIED = "delivery_retried"
     SCHEDULE_FIRED = "schedule_fired"

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.errors import BadInput, KeyLost, PayloadTooLarge
 from holdfast.core.ids import DeliveryId, MessageId, TaskId
-from holdfast.core.payload import check_words, decode_payload
+from holdfast.core.payload import check_words, clean_text, decode_payload
 from holdfast.core.task import Origin
 from holdfast.core.transitions import MessageStatus
 
@@ -25,6 +25,9 @@ CONSOLE_CHANNEL = "console"
 HASHED_ID = "sha256:"
 # The prefix of everything that the gateway itself says, and of nothing else.
 SYSTEM_MARK = "[System]"
+
+# In the id of a message that replaces an update that could not be sent.
+_QUEUED = "-queued-"
 
 # Every character that some program treats as a line break becomes "\n", so that a check at the start of a
 # line sees every line that a reader sees.
@@ -160,9 +163,19 @@ def _unposed(text: str) -> str:
     return re.sub(_SYSTEM_TAG, r"<\1not the system>", text)
 
 
-def without_tags(text: str) -> str:
-    """The text with other brackets instead of `<` and `>`, for places that may show it as HTML."""
-    return text.translate({ord("<"): "\u2039", ord(">"): "\u203a"})
+def without_markup(text: str) -> str:
+    """The text for places that may show it as HTML or Markdown: with other brackets instead of `<` and `>`,
+    and with no link or image that leads elsewhere than it says."""
+    return text.translate({ord("<"): "\u2039", ord(">"): "\u203a"}).replace("](", "] (")
+
+
+def plain_line(text: str, max_chars: int) -> str:
+    """One line that does no harm in a chat, a web page or a prompt: no escapes, secrets or markup, nothing
+    that turns the text around, and nothing that poses as the gateway."""
+    # Both before and after the lines are joined: what poses as the gateway may begin a line, or the text.
+    lines = clean_answer(re.sub(_UNSEEN, "", clean_text(text, max_chars=max_chars))) or ""
+    line = clean_answer(without_markup(" ".join(lines.split()))) or ""
+    return " ".join(line.split())[:max_chars]
 
 
 def clean_answer(text: str) -> str | None:
@@ -191,6 +204,16 @@ def notice_id(task_id: str) -> MessageId:
 def update_id(task_id: str, status: str) -> MessageId:
     """The id of the message that tells a session that a detached task has this status now."""
     return MessageId(f"msg_{task_id.removeprefix('task_')}-{status}")
+
+
+def queued_update_id(message_id: str, attempts: int) -> MessageId:
+    """The id of the message that gives an update to the session's agent, after so many attempts."""
+    return MessageId(f"{message_id}{_QUEUED}{attempts}")
+
+
+def queued_delivery_id(message_id: str) -> DeliveryId:
+    """The delivery that waits until the session's agent has heard this message."""
+    return delivery_id(message_id.partition(_QUEUED)[0])
 
 
 def command_answer_id(message_id: str) -> MessageId:

@@ -56,6 +56,12 @@ def agent_of(key: object) -> str:
     return agent
 
 
+def is_session_key(text: str) -> bool:
+    """Whether an owner is a session: then its updates go to the session."""
+    agent, _, name = text.removeprefix("agent:").partition(":")
+    return text.startswith("agent:") and bool(agent.strip()) and bool(name.strip())
+
+
 def agent_task(agent: str) -> str:
     """The name of the tasks that answer the messages of an agent."""
     return f"{AGENT_PREFIX}{agent}"

@@ -31,7 +31,7 @@ def mouths_of(
         if name in _RESERVED:
             raise SettingsError(f"channels.{name}: the name is taken by the gateway itself; choose another")
         if settings.kind == "apprise":
-            notify = Notify(name, settings.urls)
+            notify = Notify(name, settings.urls, timeout_s=settings.timeout_s)
             notify.check()
             mouths[name] = notify
             continue
@@ -39,7 +39,7 @@ def mouths_of(
         if settings.url is None:
             mouths[name] = console.Console()
         else:
-            mouths[name] = Webhook(name, settings.url, secrets[0], clock)
+            mouths[name] = Webhook(name, settings.url, secrets[0], clock, timeout_s=settings.timeout_s)
     return mouths
 
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 import msgspec
 
@@ -21,6 +22,7 @@ from holdfast.core.payload import clean_text
 from holdfast.core.task import Failure
 from holdfast.core.transitions import DeliveryStatus
 from holdfast.engine.aio.polling import PollingService
+from holdfast.engine.ledger.session_queue import queue_update, session_behind
 from holdfast.store import Store, Tx
 from holdfast.store.deliveries import PAGE, Due
 
@@ -39,6 +41,8 @@ MAX_PAUSE_S = 300.0
 MAX_PATIENCE_S = 3600.0
 PATIENT_FOR = timedelta(hours=24)
 _MAX_WHY_CHARS = 500
+# The kind of failure of a delivery that may have arrived.
+_IN_DOUBT = "in_doubt"
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,29 +231,34 @@ class Outbox(PollingService):
         if mouth is None:
             await self._without_channel(delivery, was_attempted)
             return
-        if was_attempted and await self._settle_doubt(delivery, mouth, "its sender died"):
-            return
+        if was_attempted:
+            found = await self._settle_doubt(delivery, mouth, "its sender died")
+            if found is _Doubt.SETTLED:
+                return
+            delivery = _with_doubt(delivery, found, "its sender died")
         if not self._has_lease(claimed):
             # Nothing was sent. If another gateway has claimed it, this changes nothing.
             await self._put_back(delivery, "the lease was nearly over before it could be sent")
             return
         try:
-            found = await self._deliver(delivery, mouth)
+            given = await self._deliver(delivery, mouth)
         except RetryAfter as error:
             await self._again(delivery, error, after_s=error.seconds)
         except Undeliverable as error:
-            await self._fail(delivery, "undeliverable", str(error))
+            await self._give_up(delivery, "undeliverable", str(error))
         except NotDone as error:
             await self._again(delivery, error)
         except Exception as error:  # noqa: BLE001 - a channel may raise anything, also after it sent the message
-            if not await self._settle_doubt(delivery, mouth, _words_of(error)):
-                await self._again(delivery, error)
+            why = _words_of(error)
+            found = await self._settle_doubt(delivery, mouth, why)
+            if found is not _Doubt.SETTLED:
+                await self._again(_with_doubt(delivery, found, why), error)
         else:
-            await self._sent(delivery, found)
+            await self._sent(delivery, given)
 
     async def _without_channel(self, delivery: Delivery, was_attempted: bool) -> None:
         if delivery.origin is None:
-            await self._fail(delivery, "no_channel", "it names no channel through which it could go")
+            await self._give_up(delivery, "no_channel", "it names no channel through which it could go")
         elif not was_attempted:
             await self._put_back(delivery, "its channel was removed here before it could be sent")
         # One that may have gone out is left to a gateway that has the channel and can ask it.
@@ -263,8 +272,8 @@ class Outbox(PollingService):
         async with asyncio.timeout(self._send_timeout_s):
             return await mouth.deliver(delivery.origin, delivery.letter, key=delivery.idempotency_key)
 
-    async def _settle_doubt(self, delivery: Delivery, mouth: ChannelSender, why: str) -> bool:
-        """Ask the channel whether the message went out. False when it is safe to send it (again)."""
+    async def _settle_doubt(self, delivery: Delivery, mouth: ChannelSender, why: str) -> _Doubt:
+        """Ask the channel whether the message went out. If it is not settled, it is safe to send it again."""
         try:
             async with asyncio.timeout(self._send_timeout_s):
                 found = await mouth.find_sent(delivery.idempotency_key)
@@ -272,12 +281,13 @@ class Outbox(PollingService):
             found = CannotTell(_words_of(error))
         if isinstance(found, str):
             await self._sent(delivery, found)
-            return True
-        if found is None or mouth.is_keyed:
-            return False
-        why = f"it may have gone out ({why}), and {found.why}"
-        await self._fail(delivery, "in_doubt", why)
-        return True
+            return _Doubt.SETTLED
+        if found is None:
+            return _Doubt.NOT_SENT
+        if mouth.is_keyed:
+            return _Doubt.MAY_BE_SENT
+        await self._fail(delivery, _IN_DOUBT, f"it may have gone out ({why}), and {found.why}")
+        return _Doubt.SETTLED
 
     # --- ends
 
@@ -298,14 +308,27 @@ class Outbox(PollingService):
 
         await self._store.write(settle)
 
-    async def _fail(self, delivery: Delivery, kind: str, why: str) -> None:
+    async def _give_up(self, delivery: Delivery, kind: str, why: str) -> None:
+        """It will not be sent. If no attempt can have arrived, the session behind it is told instead."""
+        if _is_in_doubt(delivery):
+            assert delivery.failure is not None
+            why = f"an earlier attempt may have arrived ({delivery.failure.message}); then: {why}"
+            await self._fail(delivery, _IN_DOUBT, why)
+        else:
+            await self._fail(delivery, kind, why, may_queue=True)
+
+    async def _fail(self, delivery: Delivery, kind: str, why: str, *, may_queue: bool = False) -> None:
         now = self._clock.now()
         failure = Failure(kind=kind, message=clean_text(why, max_chars=_MAX_WHY_CHARS))
         log.warning("%s to %s was given up: %s", delivery.id, delivery.channel, failure.message)
 
         def settle(tx: Tx) -> None:
-            settled = tx.deliveries.settle(delivery, DeliveryStatus.FAILED, failure=failure, now=now)
-            if settled is not None:
+            session = session_behind(tx, delivery) if may_queue else None
+            to = DeliveryStatus.FAILED if session is None else DeliveryStatus.SESSION_QUEUED
+            settled = tx.deliveries.settle(delivery, to, failure=failure, now=now)
+            if settled is not None and session is not None:
+                queue_update(tx, session, settled, failure.message, now=now)
+            elif settled is not None:
                 tx.emit(
                     EventKind.DELIVERY_FAILED,
                     delivery.id,
@@ -326,7 +349,7 @@ class Outbox(PollingService):
         now = self._clock.now()
         is_patient = after_s is not None and now - delivery.created_at < PATIENT_FOR
         if not is_patient and delivery.attempts >= self._max_attempts:
-            await self._fail(delivery, "gave_up", f"{delivery.attempts} attempts: {_words_of(error)}")
+            await self._give_up(delivery, "gave_up", f"{delivery.attempts} attempts: {_words_of(error)}")
             return
         # Bound the exponent: 2.0 to a large power overflows a float.
         doubled_s = 2.0 ** min(delivery.attempts - 1, 30)
@@ -341,12 +364,41 @@ class Outbox(PollingService):
         await self._settle_pending(delivery, why, now, now)
 
     async def _settle_pending(self, delivery: Delivery, why: str, now: datetime, due_at: datetime) -> None:
-        failure = Failure(kind="not_sent", message=clean_text(why, max_chars=_MAX_WHY_CHARS))
+        if _is_in_doubt(delivery):
+            # What may have arrived stays so, whatever later attempts say.
+            failure = delivery.failure
+        else:
+            failure = Failure(kind="not_sent", message=clean_text(why, max_chars=_MAX_WHY_CHARS))
 
         def settle(tx: Tx) -> None:
             tx.deliveries.settle(delivery, DeliveryStatus.PENDING, failure=failure, due_at=due_at, now=now)
 
         await self._store.write(settle)
+
+
+class _Doubt(StrEnum):
+    """What became of an attempt that may have gone out."""
+
+    # Its end is in the ledger.
+    SETTLED = "settled"
+    # The channel knows that it did not go out.
+    NOT_SENT = "not_sent"
+    # The channel cannot tell; the receiver's keys make another attempt safe.
+    MAY_BE_SENT = "may_be_sent"
+
+
+def _is_in_doubt(delivery: Delivery) -> bool:
+    return delivery.failure is not None and delivery.failure.kind == _IN_DOUBT
+
+
+def _with_doubt(delivery: Delivery, found: _Doubt, why: str) -> Delivery:
+    """The delivery with what is known now of all attempts with its key."""
+    if found is _Doubt.NOT_SENT:
+        return msgspec.structs.replace(delivery, failure=None)
+    if _is_in_doubt(delivery):
+        return delivery
+    failure = Failure(kind=_IN_DOUBT, message=clean_text(why, max_chars=_MAX_WHY_CHARS))
+    return msgspec.structs.replace(delivery, failure=failure)
 
 
 class _Claimed(msgspec.Struct, frozen=True):

@@ -183,7 +183,9 @@ class Gateway:
         self.config = config
         self.inbox = inbox
         self.runtimes = tuple(runtimes)
-        self.holdfast = Holdfast(store, clock, tasks, owner=config.gateway.owner)
+        self.holdfast = Holdfast(
+            store, clock, tasks, owner=config.gateway.owner, runtimes=lambda: self.runtimes
+        )
         self._life = life
         self._refusals = RefusalRecorder(store, clock)
         self._pulse = HealthProbe(store, clock)

@@ -121,6 +121,19 @@ class DeliveryTable(Prunable[Delivery]):
         row = self._sql.one("settle_delivery", params)
         return None if row is None else delivery_from_row(row, self._sealing)
 
+    def settle_queued(
+        self, delivery_id: str, to: DeliveryStatus, *, now: datetime, failure: Failure | None = None
+    ) -> Delivery | None:
+        """Record what became of an update in the queue of its session; None if it does not wait there."""
+        params = {
+            "id": delivery_id,
+            "to": to.value,
+            "failure": None if failure is None else _encode(failure),
+            "now": to_micros(now),
+        }
+        row = self._sql.one("settle_queued_delivery", params)
+        return None if row is None else delivery_from_row(row, self._sealing)
+
     def failed(self, limit: int = 50, after: str = "") -> list[Delivery]:
         """Failed deliveries, oldest first; the last id of a page is the page token of the next."""
         found = self._sql.all("failed_deliveries", {"after": after, "limit": limit})

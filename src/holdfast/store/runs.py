@@ -83,6 +83,10 @@ class RunTable:
         found = self._sql.all("recorded_runs", {"after": after, "limit": limit})
         return [run_from_row(row) for row in found]
 
+    def recorded_to_stop(self, *, limit: int) -> list[RunRecord]:
+        """Runs of recorded work that have not ended although their cancel was requested."""
+        return [run_from_row(row) for row in self._sql.all("recorded_runs_to_stop", {"limit": limit})]
+
     def beat(self, run_id: str, fence: int, *, now: datetime) -> bool:
         """Record a sign of life of recorded work that its runtime has proved."""
         params = {"id": run_id, "fence": fence, "now": to_micros(now)}

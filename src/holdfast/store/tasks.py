@@ -13,8 +13,9 @@ from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound, RowDamaged
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
+from holdfast.core.retention import LOST_KIND
 from holdfast.core.run import RunOutcome
-from holdfast.core.task import Failure, NotifyPolicy, Progress, Task
+from holdfast.core.task import Failure, NotifyPolicy, Progress, RuntimeName, Task
 from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
@@ -61,7 +62,7 @@ class TaskTable:
         if self._sql.one("insert_task", row_from_task(task, self._sealing)) is None:
             return self.get(task.id), False  # the write runs a second time after its own commit
         self._tx.blobs.keep(task.id, packed)
-        self._tx.count("task", task.status, 1)
+        self._count(task)
         return task, True
 
     def create_many(self, tasks: Sequence[Task]) -> None:
@@ -74,7 +75,11 @@ class TaskTable:
         self._sql.many("insert_task", [row_from_task(task, self._sealing) for task in stored])
         for task, one in zip(tasks, packed, strict=True):
             self._tx.blobs.keep(task.id, one)
-            self._tx.count("task", task.status, 1)
+            self._count(task)
+
+    def _count(self, task: Task) -> None:
+        self._tx.count("task", task.status, 1)
+        self._tx.count("runtime", task.runtime, 1)
 
     def get(self, task_id: str) -> Task:
         """Raises RowDamaged for a damaged task, KeyLost for one that no key opens."""
@@ -142,9 +147,9 @@ class TaskTable:
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
         """Ended tasks, last ended first, each with its page token; the last one gives the next page."""
-        params = {"cleanup_after": before[0], "before": before[1], "limit": limit}
+        params = {"ended_at": before[0], "before": before[1], "limit": limit}
         found = [task_from_row(row, self._sealing) for row in self._sql.all("page_of_tasks_by_end", params)]
-        return [(task, (to_micros(task.cleanup_after), task.id)) for task in found if task.cleanup_after]
+        return [(task, (to_micros(task.ended_at), task.id)) for task in found if task.ended_at]
 
     def move(self, task: Task, to: TaskStatus, *, now: datetime, waits_on: str | None = None) -> None:
         """Move the task as its run moved. The caller holds the task or its run, so the guard must match."""
@@ -297,6 +302,36 @@ class TaskTable:
         params = {"now": to_micros(now), "limit": limit}
         return [row[0] for row in self._sql.all("tasks_past_retention", params)]
 
+    def past_limit(self, kind: str, *, before: datetime, limit: int) -> list[Task]:
+        """Tasks of a runtime, or lost ones, that ended before a moment; for a preview, too."""
+        params = {"before": to_micros(before), "limit": limit}
+        if kind == LOST_KIND:
+            found = self._sql.all("tasks_past_limit_lost", params)
+        else:
+            found = self._sql.all("tasks_past_limit_of_runtime", params | {"runtime": kind})
+        return [task_from_row(row, self._sealing) for row in found]
+
+    def lock_to_prune(self, seen: Sequence[Task]) -> list[tuple[str, TaskStatus, str]]:
+        """Those of these tasks that may be deleted, locked until this transaction ends: id, status, owner. A
+        task that was reopened and has ended again since it was read is left out."""
+        if not seen:
+            return []
+        ends = {task.id: to_micros(task.ended_at) for task in seen if task.ended_at is not None}
+        found = self._sql.all("lock_tasks_to_prune", {"ids": self._sql.pack(list(ends))})
+        return [(row[0], TaskStatus(row[1]), row[2]) for row in found if row[3] == ends[row[0]]]
+
+    def restamp(self, task: Task, *, cleanup_after: datetime) -> bool:
+        """Change when to clean up an ended task; False if it was changed since it was read."""
+        assert task.ended_at is not None
+        assert task.cleanup_after is not None
+        params = {
+            "id": task.id,
+            "ended_at": to_micros(task.ended_at),
+            "seen": to_micros(task.cleanup_after),
+            "cleanup_after": to_micros(cleanup_after),
+        }
+        return self._sql.one("restamp_task", params) is not None
+
     def unstamped(self, *, now: datetime, limit: int) -> list[Task]:
         """Ended tasks without a time to clean them up, first ended first."""
         found = self._sql.all("unstamped_tasks", {"now": to_micros(now), "limit": limit})
@@ -317,6 +352,7 @@ class TaskTable:
         self._sql.run("delete_recorded_of_tasks", {"ids": ids})
         for row in self._sql.all("delete_tasks", {"ids": ids}):
             self._tx.count("task", TaskStatus(row[0]), -1)
+            self._tx.count("runtime", RuntimeName(row[1]), -1)
 
     def forget_keys(self, *, now: datetime) -> None:
         self._sql.run("delete_expired_keys", {"now": to_micros(now)})

@@ -9,18 +9,7 @@ from typing import Protocol
 from holdfast.core.recorded import RecordedDetails, RecordedWork
 from holdfast.core.run import RunRecord
 from holdfast.core.task import RuntimeName, Task
-from holdfast.engine.producers.contract import (
-    Alive,
-    Dead,
-    Ended,
-    LifeAnswer,
-    LifeUnknown,
-    NotMine,
-    Reattached,
-    Restarted,
-    Runtime,
-    WorkLost,
-)
+from holdfast.engine.producers.contract import LifeAnswer, LifeUnknown, NotMine, ReattachAnswer, Runtime
 
 LOST_AFTER = timedelta(minutes=5)
 # A subagent without a session of its own reports only at its end, so it may be silent for longer.
@@ -31,8 +20,12 @@ class Proofs(Protocol):
     """What the runtimes of a process know about recorded work."""
 
     async def is_alive(self, work: RecordedWork) -> LifeAnswer:
-        """Asked before the work is declared lost. If it raises, the work is left alone until the next
-        sweep."""
+        """Asked before the work is declared lost; it changes nothing. If it raises, the work is left alone
+        until the next sweep."""
+        ...
+
+    async def reattach(self, work: RecordedWork) -> ReattachAnswer:
+        """The last chance of the runtime: it may find the work again, or start it again."""
         ...
 
 
@@ -42,9 +35,12 @@ class NoProofs:
     async def is_alive(self, work: RecordedWork) -> LifeAnswer:  # noqa: ARG002 - the shape of proofs
         return LifeUnknown()
 
+    async def reattach(self, work: RecordedWork) -> ReattachAnswer:  # noqa: ARG002 - the shape of proofs
+        return NotMine()
+
 
 class RuntimeProofs:
-    """Asks each runtime in turn; the one that controls the work may find it again before it is lost."""
+    """Asks each runtime in turn, until one of them controls the work."""
 
     def __init__(self, runtimes: Sequence[Runtime]) -> None:
         self._runtimes = runtimes
@@ -52,25 +48,16 @@ class RuntimeProofs:
     async def is_alive(self, work: RecordedWork) -> LifeAnswer:
         for runtime in self._runtimes:
             answer = await runtime.is_alive(work)
-            match answer:
-                case NotMine():
-                    continue
-                case Alive() | Ended():
-                    return answer
-                case Dead() | LifeUnknown():
-                    return await self._found_again(runtime, work, answer)
+            if not isinstance(answer, NotMine):
+                return answer
         return NotMine()
 
-    async def _found_again(
-        self, runtime: Runtime, work: RecordedWork, answer: Dead | LifeUnknown
-    ) -> LifeAnswer:
-        match await runtime.reattach(work):
-            case Reattached() | Restarted():
-                return Alive()
-            case WorkLost(why=why):
-                return Dead(why=why)
-            case NotMine():
+    async def reattach(self, work: RecordedWork) -> ReattachAnswer:
+        for runtime in self._runtimes:
+            answer = await runtime.reattach(work)
+            if not isinstance(answer, NotMine):
                 return answer
+        return NotMine()
 
 
 def last_sign(task: Task, run: RunRecord, details: RecordedDetails | None) -> datetime:

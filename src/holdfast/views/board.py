@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
 from holdfast.core.durations import in_one_unit
-from holdfast.core.message import clean_answer, without_tags
+from holdfast.core.message import plain_line
+from holdfast.core.snapshot import MAX_TITLE_CHARS, OwnerSnapshot, title_of
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.views.text import one_line
 from holdfast.views.waits import brief_wait
 
 SHOWN = 5
-# How long a task that has ended stays on the board.
-ENDED_FOR = timedelta(minutes=5)
-MAX_TITLE_CHARS = 80
 MAX_DETAIL_CHARS = 120
 
 _ICONS = {
@@ -60,7 +58,7 @@ class BoardEntryView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         detail = plain_line(_detail_of(task), MAX_DETAIL_CHARS)
         return cls(
             task_id=one_line(task.id),
-            title=plain_line(task.goal, MAX_TITLE_CHARS) or one_line(task.name, MAX_TITLE_CHARS),
+            title=title_of(task, MAX_TITLE_CHARS),
             status=task.status.value,
             runtime=_RUNTIMES.get(task.runtime, task.runtime.value.capitalize()),
             icon=_ICONS[task.status],
@@ -121,16 +119,8 @@ class BoardView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def visible(tasks: Sequence[Task], now: datetime) -> list[Task]:
     """The active tasks, newest first, then those that have just ended, the last one first."""
-    active = sorted((task for task in tasks if not task.has_ended), key=lambda one: one.id, reverse=True)
-    ended = [task for task in tasks if task.ended_at is not None and now - task.ended_at <= ENDED_FOR]
-    return active + sorted(ended, key=lambda one: (one.ended_at, one.id), reverse=True)
-
-
-def plain_line(text: str, max_chars: int) -> str:
-    """One line that does no harm in a chat, a web page or a prompt: no escapes, secrets or tags, and nothing
-    that poses as the gateway."""
-    line = without_tags(one_line(text, max_chars))
-    return one_line(clean_answer(line) or "", max_chars)
+    snapshot = OwnerSnapshot.of(tasks, now)
+    return [*snapshot.active, *snapshot.ended]
 
 
 def _detail_of(task: Task) -> str:

@@ -108,6 +108,8 @@ class SessionDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
     session: SessionView
     messages: list[MessageView]
+    # What its tasks do now, in one line.
+    line: str
 
 
 class PostedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

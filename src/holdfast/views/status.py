@@ -10,6 +10,7 @@ from holdfast.views.gateway import GatewayView, HoldView, RestartView
 class OverviewView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Counts of what a person may have to look at; the fields are those of StatusView."""
 
+    line: str
     tasks: dict[str, int]
     waiting: dict[str, int]
     messages_wait_for: list[str]
@@ -34,6 +35,8 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Null if none answers; then `why_no_gateway` says why.
     gateway: GatewayView | None
     why_no_gateway: str | None
+    # What tasks do now, in one line; empty if nothing was counted.
+    line: str = ""
     tasks: dict[str, int] = {}
     # What tasks wait for, counted among the newest hundred in each status: an `answer`, a `review`, `mail`,
     # the end of a `sleep`, a `child`, `children` or a `boot`, a `resume`, the next attempt after a failure

@@ -7,16 +7,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.program_records import FinishedTurn, TurnSummary
 from holdfast.core.projection import ProjectedStatus
 from holdfast.core.schedule import Firing
-from holdfast.core.step import Step, shown_occurrence
 from holdfast.core.task import Origin, Progress, Task
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.effects import EffectView
-from holdfast.views.payloads import FailureView, PayloadView, failure_in
+from holdfast.views.payloads import FailureView, PayloadView
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
+from holdfast.views.recorded_facts import RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.text import bounded, maybe_line, one_line
 from holdfast.views.waits import WaitView
@@ -178,6 +177,12 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Includes steps of finished turns.
     steps_saved: int
     latest_steps: list[StepView]
+    # When retention may delete it; null until it has ended.
+    cleanup_after: datetime | None = None
+    # Of the last update that its requester is owed; `not_applicable` if none is.
+    delivery_status: str = "not_applicable"
+    # Null for a task that a worker executes.
+    recorded: RecordedFactsView | None = None
     # Null for a task that no schedule started.
     firing: FiringView | None = None
     # What it waits for, with the next command; null if it waits for nothing.
@@ -192,84 +197,6 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     more: list[str] = []
     # Damaged parts, one sentence each; empty if there are none.
     problems: list[str] = []
-
-
-class StepLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One step of a task: of a finished turn, or in the journal."""
-
-    # `main:12` for a step of a turn; empty for one outside turns.
-    scope: str
-    name: str
-    # Null for a step of a finished turn, which keeps no number.
-    occurrence: str | None
-    run_id: str
-    # For a step of a finished turn: when the turn ended.
-    ended_at: datetime
-    duration_ms: float
-    # Of the result.
-    size_bytes: int
-    # True if its turn has committed: then only the beginning of a long result is kept.
-    is_finished: bool
-    # How the result begins, or `failed: ...`.
-    preview: str
-    # False if the ledger no longer has the whole result.
-    is_kept: bool
-    # The result, redacted; null if it is not kept or too long to show.
-    result: Any = None
-    failure: FailureView | None = None
-
-    @classmethod
-    def of_step(cls, step: Step, result: bytes) -> StepLineView:
-        failure, payload = failure_in(result), PayloadView.of(result)
-        return cls(
-            scope=one_line(step.scope),
-            name=one_line(step.name),
-            occurrence=one_line(shown_occurrence(step.occurrence)),
-            run_id=one_line(step.run_id),
-            ended_at=step.ended_at,
-            duration_ms=(step.ended_us - step.started_us) / 1000,
-            size_bytes=len(result),
-            is_finished=False,
-            preview=_failed(failure) if failure else payload.preview,
-            is_kept=True,
-            result=None if failure else payload.value,
-            failure=failure,
-        )
-
-    @classmethod
-    def of_summary(cls, turn: FinishedTurn, step: TurnSummary) -> StepLineView:
-        """From what a finished turn keeps: the beginning of the result, redacted when it was stored."""
-        kept = step.preview.encode()
-        is_kept = len(kept) == step.size_bytes
-        failure = failure_in(kept) if is_kept else None
-        payload = PayloadView.of(kept)
-        return cls(
-            scope=one_line(f"{turn.loop}:{turn.turn}"),
-            name=one_line(step.name),
-            occurrence=None,
-            run_id=one_line(turn.run_id),
-            ended_at=turn.ended_at,
-            duration_ms=step.duration_us / 1000,
-            size_bytes=step.size_bytes,
-            is_finished=True,
-            preview=_failed(failure) if failure else bounded(step.preview),
-            is_kept=is_kept,
-            result=payload.value if is_kept and not failure else None,
-            failure=failure,
-        )
-
-
-def _failed(failure: FailureView) -> str:
-    return f"failed: {failure.kind}: {failure.message}"
-
-
-class StepPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A page of the steps of a task: those of finished turns by loop and turn, then those in the journal."""
-
-    task_id: str
-    steps: list[StepLineView] = []
-    # For `--page`: the next page; null at the end.
-    next_page_token: str | None = None
 
 
 class WaitedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

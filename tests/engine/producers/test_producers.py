@@ -14,7 +14,7 @@ from holdfast.core.payload import decode_payload
 from holdfast.core.recorded import RecordedWork, TerminalOutcome
 from holdfast.core.task import Failure, NotifyPolicy, Progress
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, Finished, cancelling
+from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, Finished
 from holdfast.engine.ledger.retention import pruning
 from holdfast.engine.producers.contract import (
     Alive,
@@ -27,7 +27,7 @@ from holdfast.engine.producers.contract import (
     WorkStopped,
 )
 from holdfast.engine.producers.producers import Producers
-from holdfast.engine.producers.stopping import NotStopped
+from holdfast.engine.producers.stopping import NotStopped, ending_stopped
 from holdfast.engine.producers.writes import NewRecord, Noted
 from holdfast.store import Store
 from holdfast.store.events import START
@@ -246,7 +246,7 @@ async def test_of_a_cancel_and_a_finish_the_first_counts_and_the_other_is_told(
     lost = await producers.create(a_record(), is_running=True)
     await producers.finish(won.run.id, "done")
     late_cancel = await producers.cancel(won.task.id, reason="too slow")
-    store.write_now(cancelling(lost.task.id, reason="too slow", owner=None, now=clock.now()))
+    store.write_now(ending_stopped(lost.task.id, reason="too slow", now=clock.now()))
     late_finish = await producers.finish(lost.run.id, "done")
 
     assert isinstance(late_cancel, AlreadyEnded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -48,10 +48,12 @@ class Life:
         locks: Path | None,
         role: str = "script",
         is_shared: bool = True,
+        names: Sequence[str] | None = None,
     ) -> Life:
         """Take the lock first and register second, so that no registered boot is ever without its lock.
 
-        `is_shared` says whether other machines may use the ledger: always, unless it is a file.
+        `is_shared` says whether other machines may use the ledger: always, unless it is a file. `names` are
+        the tasks that this process can run; None means any.
         """
         now = clock.now()
         if is_shared and kernel() is None:
@@ -59,7 +61,14 @@ class Life:
         if locks is not None:
             trust.make_private_directory(locks)
         host = place_of(locks, is_shared=is_shared)
-        boot = Boot(id=new_boot_id(now), host=host, pid=os.getpid(), role=role, started_at=now)
+        boot = Boot(
+            id=new_boot_id(now),
+            host=host,
+            pid=os.getpid(),
+            role=role,
+            started_at=now,
+            task_names=None if names is None else tuple(names),
+        )
         lock = None if locks is None else BootLock.take(locks, boot.id)
 
         def register(tx: Tx) -> None:

@@ -155,6 +155,9 @@ class DetachedTask:
         self.dropped += self._reports.qsize()
         if self.dropped > self._noted_drops:
             log.warning("the ledger misses %d reports about %s", self.dropped, self.run_id)
+            with contextlib.suppress(Exception):  # best effort: the warning has said it
+                async with asyncio.timeout(LAST_WORDS_S):
+                    await self._producers.note_dropped(self.run_id, self.dropped)
 
 
 class DetachedBeat(Service):

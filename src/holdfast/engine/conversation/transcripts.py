@@ -31,7 +31,7 @@ from holdfast.core.redaction import redact_json, redact_text
 from holdfast.core.schedule import Firing
 from holdfast.core.session import Session, agent_of
 from holdfast.core.task import Failure, Origin, Task
-from holdfast.core.transitions import FiringStatus, MessageStatus, TaskStatus
+from holdfast.core.transitions import DeliveryStatus, FiringStatus, MessageStatus, TaskStatus
 from holdfast.engine.conversation.questions import answering, choice_in
 from holdfast.engine.ledger.entries import (
     OWN_CHANNELS,
@@ -42,6 +42,7 @@ from holdfast.engine.ledger.entries import (
     owe,
 )
 from holdfast.engine.ledger.inputs import check_choice
+from holdfast.engine.ledger.session_queue import settle_update
 from holdfast.store import Tx
 
 # The ids, on the gateway's own channel, of its answers to chat commands. An agent hears neither these nor
@@ -364,6 +365,7 @@ def withdraw(tx: Tx, message_id: str, *, now: datetime) -> Message:
     tx.sessions.drop_queued(message.session_key, now=now)
     tx.firings.follow(message.id, FiringStatus.FAILED, task_id=None, now=now)
     _tell_failed(tx, message, None, "withdrawn", now)
+    settle_update(tx, message, DeliveryStatus.DISMISSED, now=now)
     return tx.messages.move(message.id, MessageStatus.NOTED, now=now)
 
 
@@ -434,6 +436,7 @@ def answer(
         return None
     tx.messages.move(message_id, MessageStatus.ANSWERED, now=now)
     tx.firings.follow(message_id, FiringStatus.DONE, task_id=task_id, now=now)
+    settle_update(tx, asked, DeliveryStatus.DELIVERED, now=now)
     if text is None:
         return None
     return _say(tx, asked, reply_id(task_id), Role.AGENT, text, task_id=task_id, now=now)
@@ -467,6 +470,8 @@ def fail(
     tx.messages.move(asked.id, MessageStatus.FAILED, now=now)
     tx.firings.follow(asked.id, FiringStatus.FAILED, task_id=task_id, now=now)
     _tell_failed(tx, asked, task_id, status.value, now)
+    why = f"the agent of its session was to hear it, and {task_id} ended as {status.value}"
+    settle_update(tx, asked, DeliveryStatus.FAILED, why=why, now=now)
     what = _SENTENCES.get(status, "could not be answered: the agent failed")
     if failure is not None and failure.kind in NOT_RESUMED_KINDS:
         why = " ".join(failure.message.split())[:_MOST_WHY]

@@ -17,7 +17,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.task import Task
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, tell_family
-from holdfast.engine.ledger.updates import tell_requester
+from holdfast.engine.ledger.updates import may_be_told, tell_requester
 from holdfast.store import Store, Tx, Write
 
 # The largest batch in one write.
@@ -133,7 +133,7 @@ def ending(
             tx.emit(EventKind.RUN_ENDED, one.claim.run_id, at=now, task_id=task.id, status=run_status)
             tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=task_status)
             tell_family(tx, task, now=now)
-            if task.origin is not None:
+            if may_be_told(task):
                 tell_requester(tx, task, TaskStatus.SUCCEEDED, now=now, result=one.result)
 
     return end_all

@@ -18,6 +18,9 @@ from holdfast.store import Tx
 SYSTEM_CHANNEL = "system"
 # Channels without a person at the other end.
 OWN_CHANNELS = frozenset({CRON_CHANNEL, SYSTEM_CHANNEL})
+# The origin of a message with which the gateway wakes an agent: tasks that the agent starts inherit it, and
+# their updates do not wake it again.
+WAKING = Origin(channel=SYSTEM_CHANNEL)
 
 
 def append(tx: Tx, message: Message, *, is_from_stranger: bool = False) -> Message:

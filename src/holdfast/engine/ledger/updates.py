@@ -10,20 +10,22 @@ from holdfast.core.delivery import Delivery, DeliveryText, is_told, update_key
 from holdfast.core.durations import in_one_unit
 from holdfast.core.errors import HoldfastError
 from holdfast.core.events import EventKind
+from holdfast.core.ids import MessageId
 from holdfast.core.message import (
     SYSTEM_MARK,
     Message,
     Role,
     clean_message,
     delivery_id,
+    plain_line,
     update_id,
-    without_tags,
 )
-from holdfast.core.payload import clean_text, decode_payload, encode_payload
-from holdfast.core.session import AGENT_PREFIX
+from holdfast.core.payload import decode_payload, encode_payload
+from holdfast.core.recorded import TerminalOutcome
+from holdfast.core.session import AGENT_PREFIX, is_session_key
 from holdfast.core.task import Failure, NotifyPolicy, Origin, Task
-from holdfast.core.transitions import MessageStatus, TaskStatus
-from holdfast.engine.ledger.entries import OWN_CHANNELS, SYSTEM_CHANNEL, append, owe
+from holdfast.core.transitions import DeliveryStatus, MessageStatus, TaskStatus
+from holdfast.engine.ledger.entries import OWN_CHANNELS, SYSTEM_CHANNEL, WAKING, append, owe
 from holdfast.store import Tx, Write
 
 _MOST_TITLE = 120
@@ -38,6 +40,12 @@ _WORDS = {
     TaskStatus.CANCELLED: "was cancelled",
     TaskStatus.LOST: "was lost: nothing proves that it still runs",
 }
+_BLOCKED = "is done, but something blocks what follows"
+
+
+def may_be_told(task: Task) -> bool:
+    """Whether an update of the task could reach a requester at all; a cheap check before `tell_requester`."""
+    return task.origin is not None or is_session_key(task.owner)
 
 
 def setting_policy(task_id: str, policy: NotifyPolicy, *, now: datetime) -> Write[Task]:
@@ -69,61 +77,107 @@ def tell_requester(
     """Owe the update, once for each status, and add it to the transcript of the task's session.
 
     A task that answers a message is not told of: its answer is. Nor is a child that its parent waits for.
+    Without a person to send it to, the update waits in the queue of the session and wakes its agent.
     """
+    if not may_be_told(task):
+        return
     # A worker has the task as it was when it claimed the run; the policy may have changed since.
     task = msgspec.structs.replace(task, notify=tx.tasks.notify_of(task.id) or task.notify)
-    if task.origin is None or task.notify is NotifyPolicy.SILENT or not is_told(task.notify, status):
+    if task.notify is NotifyPolicy.SILENT or not is_told(task.notify, status):
         return
     if task.parent_task_id is not None or task.name.startswith(AGENT_PREFIX):
         return
     text = clean_message(_sentence(tx, task, status, result, failure, now), Role.SYSTEM)
-    key, session_key = update_key(task.id, status), task.session_key or task.owner
+    update = _Update(task=task, key=update_key(task.id, status), text=text, now=now)
+    # Without an origin only the owner is told: another session may be named by any producer.
+    session_key = task.owner if task.origin is None else task.session_key or task.owner
     session = tx.sessions.hold(session_key)
-    # A schedule and the gateway have no address: tell the person who wrote last in the session.
-    origin: Origin | None = task.origin
-    if task.origin.channel in OWN_CHANNELS:
-        origin = None if session is None else session.origin
     if session is None:
-        if origin is not None:
-            _owe_alone(tx, task, status, text, origin, key=key, now=now)
+        _tell_without_session(tx, update, session_key)
         return
+    message_id = update_id(task.id, status.value)
+    # A schedule and the gateway have no address: tell the person who wrote last in the session.
+    origin = task.origin if _is_person(task.origin) else session.origin
+    # An agent that the gateway woke is not woken again by what it started then: that could go on for ever.
+    wakes = origin is None and task.origin is None
     said = Message(
-        id=update_id(task.id, status.value),
+        id=message_id,
         session_key=session_key,
         position=0,
         role=Role.SYSTEM,
         channel=SYSTEM_CHANNEL,
-        channel_message_id=key,
+        channel_message_id=update.key,
+        origin=WAKING if wakes else None,
         body=encode_payload("update", text),
         created_at=now,
-        status=MessageStatus.NOTED,
-        task_id=task.id,
+        status=MessageStatus.QUEUED if wakes else MessageStatus.NOTED,
+        task_id=None if wakes else task.id,
         updated_at=now,
     )
     if tx.messages.find(said) is not None:
         return
     placed = append(tx, said)
     if origin is not None:
-        owe(tx, placed, origin, key=key)
+        owe(tx, placed, origin, key=update.key)
+    elif wakes:
+        tx.hint("sessions")
+        _keep(tx, update, message_id, DeliveryStatus.SESSION_QUEUED, session_key=session_key)
 
 
-def _owe_alone(
-    tx: Tx, task: Task, status: TaskStatus, text: str, origin: Origin, *, key: str, now: datetime
+class _Update(msgspec.Struct, frozen=True, kw_only=True):
+    """One update of one task, in words."""
+
+    task: Task
+    key: str
+    text: str
+    now: datetime
+
+
+def _is_person(origin: Origin | None) -> bool:
+    return origin is not None and origin.channel not in OWN_CHANNELS
+
+
+def _tell_without_session(tx: Tx, update: _Update, session_key: str) -> None:
+    """There is no transcript to add it to: send it, or record that the session it was for is missing."""
+    task, message_id = update.task, update_id(update.task.id, update.key.rpartition(":")[2])
+    if _is_person(task.origin):
+        _keep(tx, update, message_id, DeliveryStatus.PENDING, origin=task.origin)
+        tx.hint("deliveries")
+    elif is_session_key(session_key):
+        missing = Failure(kind="parent_missing", message=f"there is no session {session_key} to tell")
+        _keep(tx, update, message_id, DeliveryStatus.PARENT_MISSING, failure=missing)
+
+
+def _keep(
+    tx: Tx,
+    update: _Update,
+    message_id: MessageId,
+    status: DeliveryStatus,
+    *,
+    origin: Origin | None = None,
+    session_key: str | None = None,
+    failure: Failure | None = None,
 ) -> None:
-    """For a task without a session: there is no transcript to add it to."""
+    """The delivery of an update that is not sent as an entry of a transcript."""
+    letter = DeliveryText(
+        text=update.text,
+        session_key=session_key,
+        message_id=None if session_key is None else message_id,
+    )
     tx.deliveries.create(
         Delivery(
-            id=delivery_id(update_id(task.id, status.value)),
-            task_id=task.id,
-            idempotency_key=key,
+            id=delivery_id(message_id),
+            task_id=update.task.id,
+            idempotency_key=update.key,
             origin=origin,
-            message=msgspec.json.encode(DeliveryText(text=text)),
-            created_at=now,
-            due_at=now,
-            updated_at=now,
+            message=msgspec.json.encode(letter),
+            created_at=update.now,
+            status=status,
+            due_at=update.now,
+            failure=failure,
+            updated_at=update.now,
         )
     )
-    tx.hint("deliveries")
 
 
 def _sentence(
@@ -131,9 +185,14 @@ def _sentence(
 ) -> str:
     """`[System] “count the beds” is done after 3m (task_…): 40 beds`."""
     took = "" if task.started_at is None else f" after {in_one_unit(now - task.started_at)}"
-    text = f"{SYSTEM_MARK} “{_line(task.goal, _MOST_TITLE)}” {_WORDS[status]}{took} ({task.id})"
-    detail = _said(tx, result) if failure is None else failure.message
-    return f"{text}: {_line(detail, _MOST_DETAIL)}" if detail.strip() else f"{text}."
+    details = None if task.runtime.is_executed_here else tx.recorded.get(task.id)
+    is_blocked = details is not None and details.terminal_outcome is TerminalOutcome.BLOCKED
+    words = _BLOCKED if is_blocked and status is TaskStatus.SUCCEEDED else _WORDS[status]
+    text = f"{SYSTEM_MARK} “{plain_line(task.goal, _MOST_TITLE)}” {words}{took} ({task.id})"
+    # A producer says in its summary what a person should read.
+    summary = None if details is None else details.terminal_summary
+    detail = summary or (_said(tx, result) if failure is None else failure.message)
+    return f"{text}: {plain_line(detail, _MOST_DETAIL)}" if detail.strip() else f"{text}."
 
 
 def _said(tx: Tx, result: bytes | None) -> str:
@@ -145,8 +204,3 @@ def _said(tx: Tx, result: bytes | None) -> str:
     except HoldfastError:  # a result that cannot be read must not keep its task from ending
         return ""
     return found if isinstance(found, str) else ""
-
-
-def _line(text: str, max_chars: int) -> str:
-    """On one line, without secrets, terminal colours and tags: a channel may show it as HTML."""
-    return without_tags(" ".join(clean_text(text, max_chars=max_chars).split()))

@@ -18,6 +18,7 @@ from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.store.contract import Row
 from holdfast.store.rows.reading import (
     Params,
+    encode,
     json_of,
     mend_with,
     micros_of,
@@ -30,6 +31,7 @@ from holdfast.store.sealing import CLOSED, MARK, Sealing
 
 _progress = msgspec.json.Decoder(Progress).decode
 _facts = msgspec.json.Decoder(dict[str, object]).decode
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 # Text to statuses: much faster than calling the enumeration, and rows are read all the time.
 _RUNTIMES = {one.value: one for one in RuntimeName}
@@ -253,6 +255,7 @@ def boot_from_row(row: Row) -> Boot:
         role=row[3],
         started_at=from_micros(row[4]),
         ended_at=moment_of(row[5]),
+        task_names=None if row[6] is None else _names(row[6]),
     )
 
 
@@ -263,6 +266,7 @@ def row_from_boot(boot: Boot) -> Params:
         "pid": boot.pid,
         "role": boot.role,
         "started_at": to_micros(boot.started_at),
+        "task_names": None if boot.task_names is None else encode(boot.task_names).decode(),
     }
 
 

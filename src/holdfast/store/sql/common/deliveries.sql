@@ -105,6 +105,14 @@ UPDATE deliveries
  WHERE id = :id AND status = 'attempting' AND attempts = :attempts
 RETURNING *;
 
+-- name: settle_queued_delivery
+-- Record what became of an update in the queue of its session.
+-- moves: delivery session_queued -> delivered|failed|dismissed
+UPDATE deliveries
+   SET status = :to, failure = :failure, updated_at = :now
+ WHERE id = :id AND status = 'session_queued'
+RETURNING *;
+
 -- name: failed_deliveries
 -- Failed deliveries, oldest first.
 SELECT * FROM deliveries WHERE status = 'failed' AND id > :after ORDER BY id LIMIT :limit;

@@ -39,6 +39,13 @@ SELECT * FROM runs
  WHERE queue = 'producer' AND ended_at IS NULL AND id > :after
  ORDER BY id LIMIT :limit;
 
+-- name: recorded_runs_to_stop
+-- Recorded work in flight whose cancel was requested, oldest first. The index tasks_to_stop holds few tasks.
+SELECT runs.* FROM tasks JOIN runs ON runs.task_id = tasks.id
+ WHERE tasks.cancel_requested_at IS NOT NULL AND tasks.ended_at IS NULL
+   AND runs.queue = 'producer' AND runs.ended_at IS NULL
+ ORDER BY runs.id LIMIT :limit;
+
 -- name: beat_run
 -- A runtime has proved that recorded work is alive; the guard is the fence.
 UPDATE runs SET beat_at = :now

@@ -89,10 +89,10 @@ SELECT * FROM tasks
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_by_end
--- Ended tasks, last ended first. All ends set cleanup_after by the same time span, so it sorts by end.
+-- Ended tasks, last ended first, through the index tasks_by_end; it has no tasks that a sweep has yet to stamp.
 SELECT * FROM tasks
- WHERE cleanup_after IS NOT NULL AND (cleanup_after, id) < (:cleanup_after, :before)
- ORDER BY cleanup_after DESC, id DESC LIMIT :limit;
+ WHERE cleanup_after IS NOT NULL AND (ended_at, id) < (:ended_at, :before)
+ ORDER BY ended_at DESC, id DESC LIMIT :limit;
 
 -- name: children_of_task
 -- The tasks that a task started.
@@ -221,6 +221,35 @@ SELECT id FROM tasks
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
  ORDER BY cleanup_after, id LIMIT :limit;
 
+-- name: tasks_past_limit_of_runtime
+-- Tasks of a runtime that ended long ago, first ended first, through the index tasks_by_runtime_end.
+-- Lost tasks are a kind of their own.
+SELECT * FROM tasks
+ WHERE runtime = :runtime AND cleanup_after IS NOT NULL AND ended_at <= :before AND status <> 'lost'
+ ORDER BY ended_at, id LIMIT :limit;
+
+-- name: tasks_past_limit_lost
+-- Lost tasks that ended long ago; lost tasks are few.
+SELECT * FROM tasks
+ WHERE status = 'lost' AND cleanup_after IS NOT NULL AND ended_at <= :before
+ ORDER BY id LIMIT :limit;
+
+-- name: lock_tasks_to_prune
+-- Those of these tasks that have ended, and of which no effect and no delivery is open.
+SELECT id, status, owner, ended_at FROM tasks
+ WHERE id IN :ids[] AND ended_at IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM effects
+                    WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
+   AND NOT EXISTS (SELECT 1 FROM deliveries
+                    WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+ ORDER BY id;
+
+-- name: restamp_task
+-- A new time to clean up an ended task, unless it was changed since it was read.
+UPDATE tasks SET cleanup_after = :cleanup_after
+ WHERE id = :id AND ended_at = :ended_at AND cleanup_after = :seen
+RETURNING id;
+
 -- name: unstamped_tasks
 -- Ended tasks without a time to clean them up, first ended first. The index tasks_unstamped holds only these.
 SELECT * FROM tasks
@@ -235,7 +264,7 @@ RETURNING id;
 
 -- name: delete_tasks
 -- Retention; the tombstones of their dedup keys stay.
-DELETE FROM tasks WHERE id IN :ids[] RETURNING status;
+DELETE FROM tasks WHERE id IN :ids[] RETURNING status, runtime;
 
 -- name: insert_key
 -- A dedup key for a new task; the first one stays.

@@ -56,6 +56,18 @@ SELECT id, status, owner FROM tasks
  ORDER BY cleanup_after, id LIMIT :limit
    FOR UPDATE SKIP LOCKED;
 
+-- name: lock_tasks_to_prune
+-- Those of these tasks that have ended, and of which no effect and no delivery is open.
+-- Differs: they are locked, so that none is reopened while it is being deleted; locked ones are skipped.
+SELECT id, status, owner, ended_at FROM tasks
+ WHERE id = ANY (CAST(:ids AS text[])) AND ended_at IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM effects
+                    WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
+   AND NOT EXISTS (SELECT 1 FROM deliveries
+                    WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+ ORDER BY id
+   FOR UPDATE SKIP LOCKED;
+
 -- name: insert_task_many
 -- Many new tasks; existing ids change nothing.
 -- Differs: one statement for all rows is five times as fast here as one statement for each.

@@ -65,5 +65,5 @@ def test_the_reasons_are_for_callers_that_may_read(house: House, token: str | No
     found = house.get("/readyz", token=token)
 
     assert (found.status_code, found.json()["settings"]) == (503, "refused")
-    assert ("ledger_problem" in found.json()) is is_told
+    assert ("ledgerProblem" in found.json()) is is_told
     assert ("private" in found.text) is is_told

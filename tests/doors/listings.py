@@ -40,8 +40,6 @@ LISTINGS: dict[str, tuple[str, ...]] = {
     "config explain": ("config", "explain"),
     "status": ("status",),
 }
-# Lists as lines of words, which a terminal parts; and what is a paragraph, not a table.
-IN_LINES = {"tasks audit", "tasks maintenance", "status"}
 
 
 def full_ledger(store: Store, text: str) -> tuple[str, str]:

@@ -143,7 +143,7 @@ def test_a_sound_ledger_is_accepted_through_the_gateway(run: Run, house: House) 
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [
-        (("tasks", "cancel", "task_none"), 4, "not_found"),
+        (("tasks", "notify", "task_none", "silent"), 4, "not_found"),
         (("reviews", "resolve", "eff_none", "done"), 4, "not_found"),
         (("questions", "answer", "ques_none", "x"), 4, "not_found"),
         (("sessions", "send", "agent:eve:main", "x"), 4, "not_found"),
@@ -202,7 +202,7 @@ def test_a_gateway_whose_home_is_not_here_is_asked_by_its_address_and_token(
 
     assert fares.json["status"] == "serving"
     assert (cancelled.status, cancelled.out) == (0, f"{task_id} is cancelled\n")
-    assert (missing.status, missing.error["code"]) == (4, "not_found")
+    assert (missing.status, missing.json["outcome"]) == (4, "not_found")
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_a_paused_task_as_json_says_so(home: Path, tally: Tally) -> None:
 
     assert status == 130
     assert '"status": "paused"' in out
-    assert '"waits_on": "resume"' in out
+    assert '"waitsOn": "resume"' in out
 
 
 def test_a_second_interrupt_leaves_at_once_and_the_effect_is_in_doubt(run: Run, home: Path) -> None:

@@ -105,6 +105,14 @@ class Output:
         (cells,) = shorten_ids([cells])
         self.line(cut("  ".join(cells).rstrip(), room))
 
+    def paragraph(self, text: str, *, indent: int = 4) -> None:
+        """A line of words. On a terminal it is parted between words, and what follows is indented; a command
+        stays in one line, to be copied."""
+        first, *more = self._parted(text, indent)
+        self.line(first)
+        for line in more:
+            self.line(f"{' ' * indent}{line}")
+
     def fields(self, pairs: Sequence[tuple[str, str | None]]) -> None:
         """Names and values, one per line; a name without a value is left out."""
         shown = [(name, value) for name, value in pairs if value]

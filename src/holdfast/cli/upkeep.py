@@ -68,7 +68,7 @@ def _read_report(call: Invocation, ledger: Reader) -> AuditReport:
 
 def _print_audit(output: Output, view: AuditView) -> None:
     for one in view.findings:
-        output.line(f"{output.paint_status(one.severity.value)}  {one.code.value}  {one.message}")
+        output.paragraph(f"{one.severity.value}  {one.code.value}  {one.message}")
         if one.repair is not None:
             output.line(f"    {output.paint('fix: ' + one.repair, 'bold')}")
     if view.displayed < view.filtered_count:
@@ -126,7 +126,7 @@ def _sweep(call: Invocation, store: Store) -> Sweep:
 
 def _print_maintenance(output: Output, view: MaintenanceView) -> None:
     for change in view.changes:
-        output.line(f"{change.kind.value}  {change.task_id}  {change.reason}")
+        output.paragraph(f"{change.kind.value}  {change.task_id}  {change.reason}")
     done, tasks = view.mode == "apply", view.maintenance.tasks
     verb = "were" if done else "would be"
     for plugin in view.maintenance.plugins:

@@ -108,7 +108,7 @@ def build_gateway(
     cron = Cron(store, clock, config.schedules, watch=watch)
     # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
     receipts = [place / "receipts" for place in {home, default_home(environ)}]
-    runtimes = build_runtimes(store, parts.ledger)
+    runtimes = build_runtimes(store, parts.ledger, home)
     sweep = Sweep(
         store,
         clock,

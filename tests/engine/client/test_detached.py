@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast as hf
 from holdfast.core.errors import StoreUnavailable, TaskFailed
 from holdfast.core.events import EventKind
 from holdfast.core.payload import decode_payload
@@ -150,3 +152,22 @@ async def test_best_effort_work_succeeds_although_the_ledger_never_answers(
 
     assert task.dropped == 3
     assert task.task_id is None
+
+
+# --- a program without a ledger of its own
+
+
+@pytest.mark.slow
+async def test_the_module_itself_records_a_block_in_the_ledger_that_the_settings_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:///{tmp_path / 'work.db'}")
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+
+    async with hf.detached("render", owner="ada", runtime="media") as task:
+        task.result = {"frames": 3}
+
+    async with hf.open(f"sqlite:///{tmp_path / 'work.db'}", home=tmp_path / "home") as opened:
+        ended = await Producers(opened.store, opened.store.clock).get(task.run_id)
+    assert (ended.task.owner, ended.task.status) == ("ada", TaskStatus.SUCCEEDED)
+    assert decode_payload(ended.task.result or b"") == {"frames": 3}

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.deliveries import dismiss_delivery, may_be_dismissed
 from holdfast.api.params import IdText, NameText, PageToken, Params, ShortText
+from holdfast.api.wire_details import summaries, summary
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
 from holdfast.core.transitions import (
     CheckpointStatus,
@@ -28,7 +29,6 @@ from holdfast.views.wire import (
     TaskRetried,
     TasksDismissed,
     TasksRetried,
-    TaskSummary,
     WireStatus,
     agent_of,
 )
@@ -91,18 +91,18 @@ class NoSuchTask(BadInput):
 
 
 def list_tasks(tx: Tx, asked: ListAsked, *, reach: Reach = EVERYTHING) -> TaskListed:
-    found: list[TaskSummary] = []
+    found: list[Task] = []
     statuses = _statuses(asked.status)
     for number, (task, token) in enumerate(_in_order(tx, asked, statuses, reach), 1):
         if _fits(task, asked, statuses):
-            found.append(TaskSummary.of(task))
+            found.append(task)
         if len(found) == asked.limit or number == LOOKED_AT:
-            return TaskListed(tasks=found, next_cursor=token)
-    return TaskListed(tasks=found)
+            return TaskListed(tasks=summaries(tx, found), next_cursor=token)
+    return TaskListed(tasks=summaries(tx, found))
 
 
 def get_task(tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING) -> TaskFound:
-    return TaskFound(task=TaskSummary.of(_find(tx, asked.task_id, reach)))
+    return TaskFound(task=summary(tx, _find(tx, asked.task_id, reach)))
 
 
 def cancelling_wire_task(
@@ -122,17 +122,17 @@ def cancelling_wire_task(
         if cannot_stop is not None:
             kept = requesting(task_id, reason=reason, now=now)(tx)
             if not kept.has_ended:
-                summary = TaskSummary.of(kept)
-                return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=summary)
+                shown = summary(tx, kept)
+                return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=shown)
         match ending_stopped(task_id, reason=reason, now=now)(tx):
             case Cancelled(task=task):
-                return TaskCancelled(found=True, cancelled=True, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=True, task=summary(tx, task))
             case CancelRequested(task=task):
                 why = "Cancel requested; its worker cancels it when the task next calls Holdfast."
-                return TaskCancelled(found=True, cancelled=True, reason=why, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=True, reason=why, task=summary(tx, task))
             case AlreadyEnded(task=task):
                 why = f"Task has already ended as {task.status.value}."
-                return TaskCancelled(found=True, cancelled=False, reason=why, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=False, reason=why, task=summary(tx, task))
 
     return cancel
 
@@ -157,7 +157,7 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTH
             retrying(checkpoint.id, now=now)(tx)
         except HoldfastError as error:
             return TaskRetried(task_id=task_id, ok=False, reason=str(error))
-        again = TaskSummary.of(tx.tasks.look(task.id))
+        again = summary(tx, tx.tasks.look(task.id))
         return TaskRetried(task_id=task_id, ok=True, duplicate_risk=False, task=again)
 
     def retry(tx: Tx) -> TasksRetried:
@@ -180,7 +180,7 @@ def dismissing_tasks(
             _dismiss(tx, task, now)
         except HoldfastError as error:
             return TaskDismissed(task_id=task_id, ok=False, reason=str(error))
-        return TaskDismissed(task_id=task_id, ok=True, task=TaskSummary.of(task))
+        return TaskDismissed(task_id=task_id, ok=True, task=summary(tx, task))
 
     def dismiss(tx: Tx) -> TasksDismissed:
         return TasksDismissed(results=[dismiss_one(tx, task_id) for task_id in dict.fromkeys(asked.task_ids)])

@@ -97,6 +97,11 @@ class RunTable:
             raise NotFound("run", f"of {task_id}")
         return run_from_row(row)
 
+    def last_ids_of_tasks(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """The id of the newest run of each task."""
+        found = self._sql.all("last_run_ids_of_tasks", {"ids": self._sql.pack(task_ids)})
+        return {row[0]: row[1] for row in found}
+
     def count_failed(self, task_id: str) -> int:
         """How many runs of a task have failed."""
         row = self._sql.one("count_failed_runs", {"task_id": task_id})

@@ -140,6 +140,11 @@ async def test_best_effort_work_goes_on_without_the_ledger_and_the_loss_is_recor
     events = store.read_now(lambda tx: tx.events.of_task(ended.task.id, START))
     noted = [event.facts for event in events if event.kind is EventKind.RECORDS_DROPPED]
     assert noted == [{"total": 2}]
+    assert ended.details.dropped_reports == 2
+    assert store.read_now(lambda tx: tx.events.counts("report")) == {"dropped": 2}
+    assert [one.task_id for one in store.read_now(lambda tx: tx.recorded.with_drops(limit=9))] == [
+        ended.task.id
+    ]
 
 
 async def test_best_effort_work_succeeds_although_the_ledger_never_answers(

@@ -56,6 +56,13 @@ SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;
 -- The newest run of a task.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1;
 
+-- name: last_run_ids_of_tasks
+-- The newest run of each of these tasks.
+SELECT runs.task_id, runs.id FROM runs
+ WHERE runs.task_id IN :ids[]
+   AND runs.number = (SELECT MAX(other.number) FROM runs AS other WHERE other.task_id = runs.task_id)
+ ORDER BY runs.task_id;
+
 -- name: count_failed_runs
 -- How many runs of the task have failed.
 SELECT COUNT(*) FROM runs WHERE task_id = :task_id AND status = 'failed';

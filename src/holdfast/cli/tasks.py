@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -534,8 +535,21 @@ _ENDED |= {"cancelled": "was cancelled", "lost": "is lost"}
 def cancel_task(call: Invocation, task_id: str, reason: str) -> None:
     """Cancel a task: at once if no worker runs it, else when the task next calls Holdfast."""
     asked = CancelAsked(task_id=task_id, reason=reason)
-    view = call.change("ledger.cancel", asked, cancelling_task, CancelView)
+    stop = partial(_stop_recorded, call, asked)
+    view = call.change("ledger.cancel", asked, cancelling_task, CancelView, before=stop)
     call.output.show(view, lambda: call.output.line(_cancelled(view)))
+
+
+def _stop_recorded(call: Invocation, asked: CancelAsked, store: Store) -> dict[str, object]:
+    """Ask the runtimes of this machine, as a gateway does, to stop work that others execute."""
+    from asyncio import run
+
+    from holdfast.api.producers import why_not_stopped
+    from holdfast.app.runtimes import build_runtimes
+    from holdfast.engine.ledger.ledger import Ledger
+
+    runtimes = build_runtimes(store, Ledger(store, call.clock), call.settings.home)
+    return {"cannot_stop": run(why_not_stopped(store, call.clock, runtimes, asked.task_id, asked.reason))}
 
 
 def _cancelled(view: CancelView) -> str:

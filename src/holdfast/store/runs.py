@@ -87,6 +87,11 @@ class RunTable:
         params = {"id": run_id, "fence": fence, "now": to_micros(now)}
         return self._sql.one("beat_run", params) is not None
 
+    def hand_over(self, run_id: str, fence: int, *, claimed_by: str) -> bool:
+        """Recorded work whose process is dead is held by its runtime from now on."""
+        params = {"id": run_id, "fence": fence, "claimed_by": claimed_by}
+        return self._sql.one("hand_over_run", params) is not None
+
     def of_task(self, task_id: str, *, limit: int = 1000) -> list[RunRecord]:
         found = self._sql.all("runs_of_task", {"task_id": task_id, "limit": limit})
         return [run_from_row(row) for row in found]

@@ -159,6 +159,42 @@ async def test_best_effort_work_succeeds_although_the_ledger_never_answers(
     assert task.task_id is None
 
 
+async def test_a_block_whose_record_was_lost_meanwhile_is_told_and_its_end_is_kept(
+    holdfast: Holdfast, store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", logger="holdfast"):
+        async with holdfast.detached("render") as task:
+            await Producers(store, clock).lose(task.run_id, why="its process was frozen")
+            task.result = {"frames": 3}
+
+    ended = await work_of(store, clock, task)
+    assert (ended.task.status, task.refused_as) == (TaskStatus.LOST, "lost")
+    assert ended.details is not None
+    assert ended.details.late_report is not None
+    assert decode_payload(ended.details.late_report.result or b"") == {"frames": 3}
+    assert "had ended as lost before this block did" in caplog.text
+
+
+async def test_a_block_that_was_cancelled_in_the_ledger_contradicts_nothing(
+    holdfast: Holdfast, store: Store, clock: FakeClock
+) -> None:
+    tasks: list[DetachedTask] = []
+
+    async def program() -> None:
+        async with holdfast.detached("render", beat_every=0.01) as task:
+            tasks.append(task)
+            assert task.task_id is not None
+            await holdfast.cancel(task.task_id, reason="too slow")
+            await asyncio.Event().wait()
+
+    with pytest.raises(TaskFailed):
+        await program()
+
+    details = (await work_of(store, clock, tasks[0])).details
+    assert details is not None
+    assert details.late_report is None
+
+
 # --- a program without a ledger of its own
 
 

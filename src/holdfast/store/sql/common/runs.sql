@@ -48,6 +48,12 @@ UPDATE runs SET beat_at = :now
  WHERE id = :id AND fence = :fence AND status = 'running' AND queue = 'producer'
 RETURNING id;
 
+-- name: hand_over_run
+-- The process that held recorded work is dead, and a runtime may find the work again; the guard is the fence.
+UPDATE runs SET claimed_by = :claimed_by
+ WHERE id = :id AND fence = :fence AND status = 'running' AND queue = 'producer'
+RETURNING id;
+
 -- name: runs_of_task
 -- The runs of a task, first to last.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;

@@ -26,9 +26,9 @@ import psycopg
 
 from bench.gateway import Gateway, environ_of, gateway
 from bench.measure import Report, timed
-from holdfast.api.contract import EVERYTHING
 from holdfast.api.openclaw import ListAsked, list_tasks
-from holdfast.api.tasks import TasksAsked, read_asked_page, read_detail
+from holdfast.api.task_lists import TasksAsked, read_page
+from holdfast.api.tasks import read_detail
 from holdfast.core.clock import SystemClock, to_micros
 from holdfast.core.ids import new_run_id, new_task_id
 from holdfast.core.payload import digest_of
@@ -213,8 +213,8 @@ def _asked(field: str, value: object) -> TasksAsked:
 
 def _page_of(asked: TasksAsked) -> Read:
     def read(tx: Tx) -> object:
-        projection = Projection(BootProofs(None, ""), SystemClock().now())
-        page = read_asked_page(tx, asked, reach=EVERYTHING, projection=projection)
+        now = SystemClock().now()
+        page = read_page(tx, asked, now=now, projection=Projection(BootProofs(None, ""), now))
         assert page.tasks, asked
         return page
 

@@ -184,7 +184,9 @@ def _cancels_own(
     async def call(gateway: GatewayDoor, asked: Any, caller: Caller) -> V:
         target = asked.run_id if isinstance(asked, producers.RunCancelAsked) else asked.task_id
         why = asked.reason or "cancelled by an operator"
-        cannot_stop = await producers.why_not_stopped(gateway, target, why, caller)
+        cannot_stop = await producers.why_not_stopped(
+            gateway.store, gateway.clock, gateway.runtimes, target, why, caller.reach
+        )
         return await _write(
             gateway, name, writing, asked, caller, reach=caller.reach, cannot_stop=cannot_stop
         )

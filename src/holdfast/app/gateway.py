@@ -74,6 +74,7 @@ def build_gateway(
     from holdfast.api.tls import CertificateWatch
     from holdfast.api.tokens import TokenWatch
     from holdfast.app.live_settings import LiveSettings
+    from holdfast.app.plugins import build_plugins
     from holdfast.app.runtimes import build_runtimes
     from holdfast.app.trial import try_next
     from holdfast.chat.commands import run_command
@@ -141,6 +142,7 @@ def build_gateway(
             sweep,
             ReceiptPruner(store, machine, receipts, watch=watch),
             CommandEnder(store, clock, parts.life, receipts),
+            *build_plugins(parts, config, runtimes),
         ],
         held=[conversations, cron],
         sweep=sweep,

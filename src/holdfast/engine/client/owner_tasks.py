@@ -46,6 +46,9 @@ class OwnerTasks:
         self._clock: Final = clock
         self._producers: Final = Producers(store, clock, runtimes=runtimes)
 
+    def __init_subclass__(cls) -> None:
+        raise TypeError("OwnerTasks cannot be changed by a subclass; call it instead")
+
     def __setattr__(self, name: str, value: object) -> None:
         if hasattr(self, name):
             raise AttributeError(

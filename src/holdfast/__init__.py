@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from holdfast.engine.claims.claims import Claims
     from holdfast.engine.client.detached import DetachedTask
     from holdfast.engine.client.handles import Handle, Holdfast
+    from holdfast.engine.client.owner_tasks import OwnerTasks
     from holdfast.engine.ledger.ledger import Ledger, NewTask
     from holdfast.engine.producers.producers import Producers
     from holdfast.engine.producers.writes import NewRecord
@@ -147,6 +148,7 @@ _WHERE = {
     "Holdfast": "holdfast.engine.client.handles",
     "Handle": "holdfast.engine.client.handles",
     "DetachedTask": "holdfast.engine.client.detached",
+    "OwnerTasks": "holdfast.engine.client.owner_tasks",
     "NewRecord": "holdfast.engine.producers.writes",
     "Producers": "holdfast.engine.producers.producers",
     "Decision": "holdfast.core.effect",
@@ -244,6 +246,7 @@ __all__ = [
     "NotYours",
     "OutcomeUnknown",
     "OwnerMissing",
+    "OwnerTasks",
     "PageDamaged",
     "ParentMissing",
     "Parts",

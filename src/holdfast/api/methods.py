@@ -61,6 +61,7 @@ from holdfast.views.sessions import (
     SessionPageView,
     TranscriptView,
 )
+from holdfast.views.snapshot import SnapshotView
 from holdfast.views.status import OverviewView
 from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
@@ -688,6 +689,15 @@ _TABLE = [
         SessionDetailView,
         sessions.get,
         "One session with its last messages.",
+    ),
+    _calls(
+        "sessions.tasks",
+        READ,
+        sessions.SessionTasksAsked,
+        SnapshotView,
+        sessions.tasks,
+        "What the tasks of a session do now, for an agent.",
+        is_owned=True,
     ),
     _calls("sessions.send", WRITE, sessions.ChatAsked, PostedView, sessions.send, "The same as chat.send."),
     _calls("agents.list", READ, Nothing, AgentPageView, sessions.agents, "The configured agents."),

@@ -189,8 +189,8 @@ class Invocation:
         is_audited: bool = True,
         before: Callable[[Store], dict[str, object]] | None = None,
     ) -> V:
-        """One write with its audit entry: here if no process holds the home, else through the gateway. `before`
-        is called here only; its answer goes to `writing`."""
+        """One write with its audit entry: here if no process holds the home, else through the gateway.
+        `before` is called here only; its answer goes to `writing`."""
         with self.writing_or_asking() as store:
             if store is not None:
                 from holdfast.api.audit import recorded

@@ -32,7 +32,7 @@ Report = Callable[[], Awaitable[object]]
 
 
 class UnrecordedNotes:
-    """Best-effort work of this process of which the ledger has no record; told to it when it answers again."""
+    """Best-effort work of this process that the ledger did not record; told to it when it answers again."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -141,7 +141,7 @@ class DetachedTask:
         await self.report(lambda: self._end(self._producers.stopped(self.run_id, reason=reason)))
 
     async def _end(self, ending: Awaitable[FinishOutcome]) -> None:
-        """A block that was frozen may end after its record: that end stays, and this one is kept beside it."""
+        """A block that was frozen may end after its record: that end stays, and this one is kept as well."""
         outcome = await ending
         if isinstance(outcome, AlreadyEnded) and outcome.task.status is not TaskStatus.CANCELLED:
             self.refused_as = outcome.task.status.value

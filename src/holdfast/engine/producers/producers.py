@@ -134,7 +134,7 @@ class Producers:
         await self._store.write(writes.noting_drops(target, total, now=self._clock.now()))
 
     async def note_unrecorded(self, name: str, run_id: str, count: int) -> None:
-        """Record that some work was executed of which the ledger has no record; this run was the last of it."""
+        """Record that some work was executed and not recorded; this run was the last of it."""
         await self._store.write(writes.noting_unrecorded(name, run_id, count, now=self._clock.now()))
 
     async def cancel(self, target: str, *, reason: str, owner: str | None = None) -> RecordedCancelOutcome:

@@ -53,6 +53,20 @@ class LateReport(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None
 
 
+# The name of the ledger's fact about work of which it never got a record.
+UNRECORDED_FACT = "unrecorded_work"
+
+
+class UnrecordedWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Best-effort work of which the ledger has no record, as its producers told afterwards."""
+
+    total: int
+    # Of the last one.
+    name: str
+    run_id: str
+    at: datetime
+
+
 class RecordedDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The facts that only recorded work has."""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from bench import gateway, history, hostile, programs, recovery, scanner, sealing, writes
+from bench import gateway, history, hostile, operators, programs, recovery, scanner, sealing, writes
 from bench.measure import Report
 from holdfast.core.clock import SystemClock
 from holdfast.store import Store
@@ -60,6 +60,7 @@ def main() -> int:
         gateway.bench_sqlite(
             report, directory, open_sqlite, size=size, runs=sizes[0], finished=min(finished, 100_000)
         )
+        operators.bench_sqlite(report, directory, open_sqlite, finished=finished)
         hostile.bench(report, directory, calls=20 if options.quick else 40)
         if options.only is None or "SQLite" not in options.only:
             with PostgresServer.start(directory / "postgres", durable=True) as server:
@@ -68,6 +69,9 @@ def main() -> int:
                 programs.bench_postgres(report, server.create_database, open_postgres, size=size, sizes=sizes)
                 gateway.bench_postgres(
                     report, directory, server.create_database, open_postgres, size=size, runs=sizes[0]
+                )
+                operators.bench_postgres(
+                    report, directory, server.create_database, open_postgres, finished=finished
                 )
         history.bench(report, directory, open_sqlite, finished=finished)
     if options.json:

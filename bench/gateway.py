@@ -36,9 +36,9 @@ _salts = itertools.count()
 # The same gateway, but each run is resumed and claimed in commits of its own.
 ONE_BY_ONE = """
 import sys
-from holdfast.engine.worker import worker as worker_module
+from holdfast.engine.worker import taking
 from holdfast.engine.recovery import resume
-worker_module.BATCH = 1
+taking.BATCH = 1
 resume.Resumer.resume_all.__kwdefaults__["batch"] = 1
 from holdfast.cli.main import main
 sys.exit(main())
@@ -134,6 +134,14 @@ class Gateway:
             self._process.wait()
             os.close(self._life)
         self._process = None
+
+    def memory_mib(self) -> float:
+        """What the process has in memory now."""
+        assert self._process is not None
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError("the gateway is gone")
 
     def until(self, is_so: Callable[[], bool]) -> None:
         give_up_at = time.monotonic() + PATIENCE_S

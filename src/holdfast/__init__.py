@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from holdfast.app import Parts, open, open_parts, open_store, serve  # noqa: A004 - `holdfast.open(…)`
+    from holdfast.app import (
+        Parts,
+        detached,
+        open,  # noqa: A004 - `holdfast.open(…)`
+        open_parts,
+        open_store,
+        serve,
+    )
     from holdfast.config import Settings, read_settings
     from holdfast.core.clock import Clock, SystemClock
     from holdfast.core.effect import Decision
@@ -151,6 +158,7 @@ _WHERE = {
     "PlanItem": "holdfast.core.plan",
     "Envelope": "holdfast.core.message",
     "open": "holdfast.app",
+    "detached": "holdfast.app",
     "serve": "holdfast.app",
     "StopRequest": "holdfast.gateway.signals",
     "Secret": "holdfast.core.secret",
@@ -278,6 +286,7 @@ __all__ = [
     "ask",
     "budget",
     "decompose",
+    "detached",
     "idempotency_key",
     "idempotent",
     "keyed",

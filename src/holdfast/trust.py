@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shlex
 import stat
 from collections.abc import Iterator
@@ -86,6 +87,44 @@ def make_private_directory(path: Path) -> None:
             if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
                 raise
             # The file system cannot sync directories, or this process may not read the parent.
+
+
+def create_private_file(path: Path, content: bytes) -> bool:
+    """Write the file atomically and durably, never over another file: False if there is one."""
+    made = path.with_name(f".{path.name.lstrip('.')}.{secrets.token_hex(8)}")
+    file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(file, 0o600)
+        os.write(file, content)
+        os.fsync(file)
+    finally:
+        os.close(file)
+    try:
+        os.link(made, path)
+        is_ours = True
+    except FileExistsError:
+        is_ours = False
+    finally:
+        made.unlink()
+    sync_directory(path.parent)
+    return is_ours
+
+
+def version_of(path: Path, *, follow_links: bool = True) -> tuple[int, ...] | None:
+    """What tells one version of a file from another; None if it is not there."""
+    try:
+        found = path.stat(follow_symlinks=follow_links)
+    except OSError:
+        return None
+    return (
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+        found.st_size,
+        found.st_dev,
+        found.st_ino,
+        found.st_mode,
+        found.st_uid,
+    )
 
 
 def sync_directory(path: Path) -> None:

@@ -27,16 +27,19 @@ from holdfast.core.errors import RestartBlocked
 from holdfast.core.hold import Hold
 from holdfast.core.manifest import Restart
 from holdfast.engine.aio.trouble_log import TroubleLog
+from holdfast.engine.client.end_watcher import EndWatcher
 from holdfast.engine.producers.contract import Runtime
 from holdfast.gateway.audit import AuditRecorder
 from holdfast.gateway.gateway import GatewayPhase, GatewayStatus, RestartAnswer, RestartRequest
 from holdfast.gateway.inbox import Inbox
 from holdfast.gateway.readiness import Readiness, interruptions
 from holdfast.store import Store, Tx
+from holdfast.store.boot_proofs import BootProofs
 from holdfast.store.locks import HomeLock
 from holdfast.store.outer_keys import FileKey
 from holdfast.store.sealing import Vault
 from holdfast.store.sqlite import SqliteStore
+from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import Sweep
 
 TOKEN = "hf_test_" + "a1" * 32
@@ -74,6 +77,7 @@ class StandIn:
         self.audit = AuditRecorder(self.store, self.clock)
         self.runtimes: list[Runtime] = []
         self.sweep = Sweep(self.store, self.clock)
+        self.ends = EndWatcher(self.store)
 
     def status(self) -> GatewayStatus:
         return GatewayStatus(
@@ -90,6 +94,9 @@ class StandIn:
 
     async def look(self, *, at_most_old_s: float = 0.0) -> GatewayStatus:  # noqa: ARG002 - it looks at nothing
         return self.status()
+
+    def projection(self) -> Projection:
+        return Projection(BootProofs(None, ""), self.clock.now())
 
     async def preflight(self) -> Readiness:
         def read(tx: Tx) -> Readiness:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.api.methods import METHODS
-from holdfast.api.tasks import CancelAsked
+from holdfast.api.task_changes import CancelAsked
 from holdfast.api.token_methods import TokenAsked, TokenCreateAsked
 from holdfast.cli.client import call as call_socket
 from holdfast.core.errors import StoreUnavailable

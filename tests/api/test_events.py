@@ -58,7 +58,7 @@ def test_what_happens_is_told_as_it_happens(house: House) -> None:
         found = next(events)
 
     assert response.headers["content-type"].startswith("text/event-stream")
-    assert found.view["task_id"] == task_id
+    assert found.view["taskId"] == task_id
     assert found.id == found.view["position"]
     assert found.kind == found.view["kind"]
 
@@ -108,7 +108,7 @@ def test_a_stream_of_one_task_tells_of_that_task_alone(house: House) -> None:
         cancel_one(house)
         house.post("ledger.cancel", {"taskId": wanted})
 
-    assert found.view["task_id"] == wanted
+    assert found.view["taskId"] == wanted
 
 
 def test_a_stream_of_a_task_that_is_not_there_is_not_found(house: House) -> None:

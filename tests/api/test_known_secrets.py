@@ -33,7 +33,7 @@ def cancel_many(house: House, token: str, reason: str) -> None:
 
     def cancel(number: int) -> int:
         made = house.post("ledger.create", {"name": "tides", "goal": f"number {number}"}, token=token)
-        task_id = made.json()["task_id"]
+        task_id = made.json()["taskId"]
         return house.post("ledger.cancel", {"taskId": task_id, "reason": reason}, token=token).status_code
 
     with ThreadPoolExecutor(8) as pool:

@@ -201,7 +201,7 @@ def test_a_long_webhook_is_cleaned_and_searched_beside_the_loop_and_searched_onc
     again = post(hooked, a_body(text=text))
 
     assert (first.status_code, again.status_code) == (202, 202)
-    assert again.json()["is_duplicate"] is True
+    assert again.json()["isDuplicate"] is True
     assert len(found) == 1
     # One that was there before is compared, and searched no more.
     assert searches.threads == found

@@ -140,7 +140,7 @@ def test_the_owner_touches_and_makes_tasks_of_their_own(house: House) -> None:
     cancelled = ask(house, "tasks.cancel", taskId=mine).json()
     told = ask(house, "events.list", taskId=mine).json()["events"]
 
-    assert ask(house, "tasks.get", taskId=made["task_id"]).json()["task"]["ownerKey"] == OWNER
+    assert ask(house, "tasks.get", taskId=made["taskId"]).json()["task"]["ownerKey"] == OWNER
     assert refused.status_code == 400
     assert cancelled["cancelled"]
     assert told

@@ -27,8 +27,8 @@ def test_a_ledger_that_is_away_is_not_ready_and_the_rest_is_answered(house: Hous
     metrics = house.get("/metrics")
 
     assert (found.status_code, found.json()["ledger"]) == (503, "away")
-    assert status.json()["ledger_problem"] == "PostgreSQL: it cannot be reached"
-    assert (status.json()["status"], status.json()["is_ready"]) == ("serving", False)
+    assert status.json()["ledgerProblem"] == "PostgreSQL: it cannot be reached"
+    assert (status.json()["status"], status.json()["isReady"]) == ("serving", False)
     assert not house.post("health").json()["ok"]
     assert house.get("/healthz", token=None).status_code == 200
     assert "holdfast_ledger_up 0.0" in metrics.text
@@ -44,11 +44,11 @@ def test_refused_settings_and_held_resumes_are_told_and_stop_nothing(house: Hous
 
     assert found.status_code == 200
     assert (found.json()["settings"], found.json()["resumes"]) == ("refused", "held")
-    assert found.json()["settings_refused"] == house.gateway.settings_refused
+    assert found.json()["settingsRefused"] == house.gateway.settings_refused
     assert found.json()["holds"] == [
         {"why": "the gateway crashed 5 times in a row", "remedy": "holdfast gateway resume"}
     ]
-    assert house.post("agents.list").json()["settings_refused"] == house.gateway.settings_refused
+    assert house.post("agents.list").json()["settingsRefused"] == house.gateway.settings_refused
     assert "holdfast_settings_refused 1.0" in house.get("/metrics").text
     assert "holdfast_resumes_held 1.0" in house.get("/metrics").text
 

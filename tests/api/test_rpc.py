@@ -233,8 +233,8 @@ def test_a_message_is_durable_before_it_is_acknowledged_and_posted_once(house: H
     again = house.post("chat.send", asked).json()
     told = house.post("chat.history", {"sessionKey": "ada"}).json()
 
-    assert (first["status"], first["is_duplicate"]) == ("queued", False)
-    assert (again["message_id"], again["is_duplicate"]) == (first["message_id"], True)
+    assert (first["status"], first["isDuplicate"]) == ("queued", False)
+    assert (again["messageId"], again["isDuplicate"]) == (first["messageId"], True)
     assert [message["text"] for message in told["messages"]] == ["hello"]
 
 
@@ -287,7 +287,7 @@ def test_a_history_waits_for_what_comes(house: House) -> None:
     house.post("chat.send", {"sessionKey": "ada", "message": "one"})
 
     more = house.post("chat.history", {"sessionKey": "ada", "after": 0, "waitMs": 5000}).json()
-    nothing = house.post("chat.history", {"sessionKey": "ada", "after": more["next_after"], "waitMs": 1})
+    nothing = house.post("chat.history", {"sessionKey": "ada", "after": more["nextAfter"], "waitMs": 1})
 
     assert [message["text"] for message in more["messages"]] == ["one"]
     assert nothing.json()["messages"] == []
@@ -313,9 +313,9 @@ def test_the_gate_refuses_with_the_list_and_force_passes(house: House) -> None:
     forced = house.post("gateway.restart", {"reason": "update", "force": True}).json()
     preflight = house.post("gateway.restart.preflight").json()
 
-    assert not refused["is_accepted"]
+    assert not refused["isAccepted"]
     assert len(refused["readiness"]["interruptions"]) == 1
-    assert forced["is_accepted"]
+    assert forced["isAccepted"]
     assert [wish.triggered_by for wish in house.gateway.wishes] == ["operator"]
     assert (preflight["safe"], preflight["counts"]["totalActive"]) == (False, 1)
     assert preflight["blockers"][0]["kind"] == "run"

@@ -12,7 +12,9 @@ from holdfast.api.openclaw import SeveralAsked, WireCancelAsked, cancelling_wire
 from holdfast.api.questions import AnswerAsked, answering_question
 from holdfast.api.reviews import ResolveAsked, resolving_effect
 from holdfast.api.sessions import ChatAsked, posting
-from holdfast.api.tasks import CancelAsked, RetryAsked, cancelling_task, retrying_one
+from holdfast.api.task_changes import CancelAsked, NotifyAsked, cancelling_task, setting_notify
+from holdfast.api.tasks import RetryAsked, retrying_one
+from holdfast.core.task import NotifyPolicy
 from holdfast.core.transitions import CheckpointStatus, RunStatus
 from holdfast.store import Store, Write
 from holdfast.testing.stores import RepeatingStore, memory_store
@@ -27,6 +29,11 @@ NOW: datetime = later(hours=1)
 
 def cancels(store: Store) -> Write[object]:
     return cancelling_task(CancelAsked(task_id=stored_run(store).task_id), now=NOW)
+
+
+def sets_what_is_told(store: Store) -> Write[object]:
+    asked = NotifyAsked(task_id=stored_run(store).task_id, notify=NotifyPolicy.SILENT)
+    return setting_notify(asked, now=NOW)
 
 
 def cancels_what_runs(store: Store) -> Write[object]:
@@ -77,6 +84,7 @@ def posts(store: Store) -> Write[object]:
     [
         cancels,
         cancels_what_runs,
+        sets_what_is_told,
         cancels_nothing,
         resolves,
         answers,

@@ -57,8 +57,8 @@ def test_a_signed_message_is_posted_once(hooked: House) -> None:
     first, again = post(hooked, a_body()), post(hooked, a_body())
 
     assert (first.status_code, again.status_code) == (202, 202)
-    assert (first.json()["is_duplicate"], again.json()["is_duplicate"]) == (False, True)
-    told = hooked.post("chat.history", {"sessionKey": first.json()["session_key"]}).json()
+    assert (first.json()["isDuplicate"], again.json()["isDuplicate"]) == (False, True)
+    told = hooked.post("chat.history", {"sessionKey": first.json()["sessionKey"]}).json()
     assert [message["text"] for message in told["messages"]] == ["hello"]
 
 

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
 from holdfast.cli.errors import exit_status
 from holdfast.cli.main import program
 from holdfast.core import errors
 from holdfast.core.errors import HoldfastError
-from holdfast.core.events import Event, EventKind
+from holdfast.core.events import EventKind
+from holdfast.views.events import EventView
 from tests.architecture.source import DOCS, ROOT, modules, tree_of
 
 OBSERVE = DOCS / "guides" / "observe.md"
@@ -77,7 +79,8 @@ def test_the_guide_lists_the_facts_that_are_emitted() -> None:
 def test_the_guide_lists_every_field_of_an_event() -> None:
     page = OBSERVE.read_text(encoding="utf-8").split("## What an event holds")[1].split("## Kinds")[0]
 
-    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == list(Event.__struct_fields__)
+    shown = [field.encode_name for field in msgspec.structs.fields(EventView)]
+    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) == shown
 
 
 # --- commands and errors

@@ -23,6 +23,8 @@ WHERE = {
     "a checkpoint becomes one follow-up run": ("engine/recovery/resume.py", "Resumer"),
     "work of a dead process is found": ("engine/recovery/rescue.py", "Rescuer"),
     "an operator retries a failed task": ("engine/recovery/operator_retry.py", "retrying_task"),
+    "a worker looks for runs and takes them": ("engine/worker/taking.py", "RunTaker"),
+    "a run without an end is put back": ("engine/worker/unfinished.py", "UnfinishedRuns"),
     "a drain stops runs before a restart": ("engine/worker/drain.py", "DrainTimeouts"),
     "a task is forked from a turn of another": ("engine/program/forks.py", "ForkSource"),
     "ended tasks are pruned": ("engine/ledger/retention.py", "Pruner"),

@@ -13,7 +13,12 @@ from holdfast.config.files import camel
 
 # Every key that may be set, each with a value that is not its default.
 EVERY_KEY: dict[str, Any] = {
-    "store": {"url": "sqlite:///other.db", "seal": "all", "key_command": ["kms", "decrypt", "holdfast"]},
+    "store": {
+        "url": "sqlite:///other.db",
+        "seal": "all",
+        "key_command": ["kms", "decrypt", "holdfast"],
+        "keep_results": 4096,
+    },
     "tasks": ["campaign.tasks", "research:study"],
     "gateway": {
         "host": "::1",
@@ -41,7 +46,7 @@ EVERY_KEY: dict[str, Any] = {
             "resume_concurrency": 16,
         },
     },
-    "upkeep": {"sweep_every_s": 30.0, "lost_after_s": 600.0},
+    "upkeep": {"sweep_every_s": 30.0, "lost_after_s": 600.0, "keep_days": {"cron": 7.0}},
     "agents": {
         "main": {
             "command": ["claude", "-p"],

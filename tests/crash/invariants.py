@@ -41,6 +41,7 @@ from holdfast.store.rows.journal import (
     question_from_row,
     turn_from_row,
 )
+from holdfast.store.rows.recorded import recorded_from_row
 from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.sealing import LedgerKey, Sealing
 from holdfast.store.verify import scan
@@ -72,6 +73,8 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     deltas: list[ListDelta]
     mail: list[Mail]
     questions: dict[str, Question]
+    # The recorded tasks whose last sign of life counts until some time.
+    signs_of_life: set[str]
     # Of the ledger; None when nothing in it is sealed.
     key: LedgerKey | None
 
@@ -116,6 +119,9 @@ def _read(tx: Tx) -> Contents:
             for delta in opened("list_deltas", 3, delta_from_row)
         ],
         mail=opened("mail", 2, mail_from_row),
+        signs_of_life={
+            one.task_id for one in opened("recorded_tasks", 1, recorded_from_row) if one.alive_until
+        },
         key=tx.sealing.vault.find(tx),
         questions={one.id: one for one in opened("questions", 1, question_from_row)},
     )
@@ -219,6 +225,9 @@ def assert_nothing_is_stuck(contents: Contents) -> None:
     """Every record that has not ended names a living owner, a due time or a waker."""
     for run in contents.runs.values():
         match run.status:
+            case RunStatus.RUNNING if (run.claimed_by or "").startswith("producer:"):
+                # No process of Holdfast carries it: after that time upkeep asks its runtime.
+                assert run.task_id in contents.signs_of_life, f"{run.id} may be silent for ever"
             case RunStatus.RUNNING:
                 assert run.claimed_by in contents.living_boots, (
                     f"{run.id} is carried by the dead {run.claimed_by}"

@@ -6,6 +6,7 @@ import logging
 import random
 import string
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,10 +14,10 @@ from pathlib import Path
 import pytest
 import zstandard
 
+import holdfast as hf
 from holdfast.core.checkpoint import CheckpointKind, ResumeReason
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import BadInput, HoldfastError, KeyConflict
-from holdfast.core.plan import Plan, PlanItem
 from holdfast.core.step import ArtifactKind
 from holdfast.core.task import Failure, Origin, Progress
 from holdfast.store import Store
@@ -24,6 +25,7 @@ from holdfast.store.sealing import MARK
 from tests.crash.places import Place
 from tests.engine.parts import Parts
 from tests.engine.tables import dump
+from tests.engine.workers import GateAndNotes, carrying, note_step, soon
 from tests.servers import PostgresServer
 
 pytestmark = pytest.mark.slow
@@ -36,6 +38,8 @@ SHAPES = (
     "Authorization: Bearer {}",
     "xoxb-{}",
 )
+# In the path of a scope, where no ':' and no '/' is allowed.
+PART_SHAPES = tuple(shape for shape in SHAPES if not set(shape) & set(":/"))
 
 
 def body_of(stored: bytes) -> bytes:
@@ -50,10 +54,14 @@ class Canaries:
         self.places: dict[str, str] = {}
         self._random = random.Random(seed)
 
-    def secret(self, place: str) -> str:
+    def secret(self, place: str, shapes: tuple[str, ...] = SHAPES) -> str:
         core = "".join(self._random.choices(string.ascii_letters + string.digits, k=34)) + "7Q"
         self.places[core] = place
-        return self._random.choice(SHAPES).format(core)
+        return self._random.choice(shapes).format(core)
+
+    def part(self, place: str) -> str:
+        """A name that can stand in the path of a scope."""
+        return f"look {self.secret(place, PART_SHAPES)} and go on"
 
     def text(self, place: str) -> str:
         return f"look: {self.secret(place)} and go on"
@@ -92,11 +100,8 @@ async def live(store: Store, place: Place, canaries: Canaries, directory: Path) 
             channel=text("channel"), peer=text("peer"), account_id=text("account"), thread=text("thread")
         ),
     )
-    # What programs say in words (ids, decisions, references) is in engine/program/test_nothing_readable.py.
     await parts.journal.save_step(first.claim, "small", value("step result"))
     await parts.journal.save_step(first.claim, "large", canaries.large("large step result"))
-    items = (PlanItem(id="1", title=text("title")), PlanItem(id="done", title="x", is_done=True))
-    await parts.journal.save_plan(first.claim, Plan(items=items))
     await parts.artifacts.record_output(first.claim, text("output name"), text("output content"))
     await parts.artifacts.record_output(first.claim, "diff", text("diff"), kind=ArtifactKind.DIFF)
     await parts.artifacts.record_file(
@@ -121,6 +126,69 @@ async def live(store: Store, place: Place, canaries: Canaries, directory: Path) 
     await parts.ledger.finish(third.claim, canaries.large("large result"))
     await provoke_errors(parts, canaries)
     await parts.life.end()
+    await speak(store, canaries)
+
+
+def speaking(canaries: Canaries, gate: GateAndNotes) -> hf.TaskDefinition[[], str]:
+    """A program with a secret in every name that it gives, and in everything that it says."""
+    text, part, note = canaries.text, canaries.part, note_step(gate)
+    # Made once: a replay must give the same names.
+    step_name, step_id, effect_id, wait_id = (
+        text(f"id of a {kind}") for kind in ("step", "id", "effect", "wait")
+    )
+    scope, plan_id, plan_text = part("scope"), part("plan id"), part("plan text")
+    title, decision, reference, tool = (text(place) for place in ("title", "decision", "reference", "tool"))
+    item, listed, kept, argument = (text(place) for place in ("item", "list", "value", "argument"))
+    list_name, value_name, question = (text(place) for place in ("list name", "value name", "question"))
+
+    @hf.opaque
+    async def send(_text: str) -> str:
+        gate.notes.append("sent")
+        return item
+
+    async def wait() -> None:
+        gate.entered.set()
+        await gate.open.wait()
+
+    @hf.task(name="speaks")
+    async def speaks(run: hf.Run) -> str:
+        await run.step(hf.step(note, name=step_name), "by name")
+        await run.step(hf.step(note, id=step_id), "by id")
+        await run.step(hf.step(send, id=effect_id), argument)
+        run.list(list_name).append(listed)
+        run.value(value_name, "").set(kept)
+        await run.decide(decision)
+        await run.refer(tool, reference)
+        async for turn in run.turns(scope, max=1):
+            await turn.step(note, "in a turn")
+        async for each in run.plan([hf.PlanItem(id=plan_id, title=title), plan_text]):
+            await each.step(note, "in the plan")
+        with suppress(hf.StepFailed):
+            await run.ask(question, timeout="1s", id=wait_id)
+        await run.step(wait)
+        return await run.step(hf.step(note, id="after"), "after")
+
+    return speaks
+
+
+async def speak(store: Store, canaries: Canaries) -> None:
+    """A program speaks, its process ends, and the next one replays it: by its hidden names."""
+    gate = GateAndNotes()
+    speaks = speaking(canaries, gate)
+    async with carrying(store, SystemClock(), speaks) as process:
+        handle = await process.holdfast.start(speaks())
+        await soon(gate.entered.wait())
+    gate.open.set()
+    async with carrying(store, SystemClock(), speaks) as process:
+        assert await soon(process.holdfast.handle(handle.id).result()) == "after"
+    assert Counter(gate.notes) == {
+        "by name": 1,
+        "by id": 1,
+        "sent": 1,
+        "in a turn": 1,
+        "in the plan": 2,
+        "after": 1,
+    }
 
 
 async def provoke_errors(parts: Parts, canaries: Canaries) -> None:
@@ -177,7 +245,7 @@ async def test_no_secret_is_found_in_any_file_log_or_output(
     }
     store.close()
 
-    assert len(canaries.places) >= 50
+    assert len(canaries.places) > 66
     assert len(blobs) >= 3
     assert canaries.found_in(repr(tables).encode()) == set()
     assert canaries.found_in(b"".join(blobs)) == set()

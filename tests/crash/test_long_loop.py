@@ -21,7 +21,7 @@ import pytest
 import holdfast as hf
 from holdfast.app import stores
 from holdfast.engine.journal import scopes
-from holdfast.engine.worker import worker as worker_module
+from holdfast.engine.worker import taking
 from holdfast.store.sqlite import SqliteStore
 from tests.crash.agents import be_killed_when_stuck
 from tests.crash.invariants import assert_ledger_is_whole
@@ -148,7 +148,7 @@ def go_on(place: Place, out: Pipe) -> None:
         loads.append(task_ids)
         return load_pasts(tx, task_ids)
 
-    vars(worker_module)["load_pasts"] = load
+    vars(taking)["load_pasts"] = load
     task = program_with(lambda turn, messages: turns.append((turn, len(messages))))
     result = asyncio.run(carry(place, lambda store: store, task))
     out.say(msgspec.json.encode([len(loads), turns[0], len(turns), result]).decode())

@@ -46,13 +46,14 @@ from holdfast.views.sessions import (
 )
 from holdfast.views.snapshot import SnapshotView
 from holdfast.views.status import StatusView
+from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
     CancelView,
     FollowedView,
     ForkedView,
+    NotifyView,
     RetriedPageView,
     RetriedView,
-    StepPageView,
     TaskDetailView,
     TaskPageView,
     WaitedView,
@@ -79,13 +80,14 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "agents list": AgentPageView,
     "run MODULE:TASK": FollowedView,
     "tasks list": TaskPageView,
-    "tasks show ID": TaskDetailView,
+    "tasks show TASK": TaskDetailView,
     "tasks steps ID": StepPageView,
-    "tasks wait ID": WaitedView,
-    "tasks cancel ID": CancelView,
-    "tasks retry ID": RetriedView,
+    "tasks wait TASK": WaitedView,
+    "tasks notify TASK POLICY": NotifyView,
+    "tasks cancel TASK": CancelView,
+    "tasks retry TASK": RetriedView,
     "tasks retry --status STATUS": RetriedPageView,
-    "tasks fork ID --at PLACE": ForkedView,
+    "tasks fork TASK --at PLACE": ForkedView,
     "tasks audit": AuditView,
     "tasks maintenance": MaintenanceView,
     "reviews list": ReviewPageView,

@@ -107,7 +107,7 @@ def test_a_failed_resume_is_retried_and_old_checkpoints_are_pruned_through_the_g
     pruned = run("checkpoints", "prune", "--older-than", "0s", "--json")
 
     assert retried.status in {0, 3}, retried.err
-    assert (pruned.status, pruned.json["is_dry_run"]) == (0, False)
+    assert (pruned.status, pruned.json["isDryRun"]) == (0, False)
 
 
 def test_a_detached_task_is_recorded_through_the_gateway_and_once_for_each_key(
@@ -118,7 +118,7 @@ def test_a_detached_task_is_recorded_through_the_gateway_and_once_for_each_key(
     first, again = run(*arguments), run(*arguments)
 
     assert (first.status, again.status) == (0, 0)
-    assert (first.json["status"], first.json["is_new"], again.json["is_new"]) == ("queued", True, False)
+    assert (first.json["status"], first.json["isNew"], again.json["isNew"]) == ("queued", True, False)
     assert first.json["id"] == again.json["id"]
 
 
@@ -383,7 +383,7 @@ def test_status_says_how_the_gateway_fares(run: Run, house: House) -> None:
     view = run("gateway", "status", "--json").json
 
     assert called.out.splitlines()[0].split() == ["gateway", "serving"]
-    assert (view["status"], view["is_ready"], view["last_restart"]) == ("serving", True, None)
+    assert (view["status"], view["isReady"], view["lastRestart"]) == ("serving", True, None)
 
 
 def test_a_refused_restart_ends_with_status_3_and_the_list(run: Run, house: House) -> None:
@@ -398,7 +398,7 @@ def test_a_refused_restart_ends_with_status_3_and_the_list(run: Run, house: Hous
     assert run_.task_id in plan.out
     assert run_.task_id in called.out
     assert "too many are in flight" in called.err
-    assert as_json.json["readiness"]["interruptions"][0]["task_id"] == run_.task_id
+    assert as_json.json["readiness"]["interruptions"][0]["taskId"] == run_.task_id
     assert as_json.error["code"] == "not_ready"
     assert "too many are in flight" in as_json.error["message"]
     assert "too many are in flight" in as_json.err
@@ -499,7 +499,7 @@ def test_a_message_is_sent_listed_and_shown(run: Run, house: House) -> None:
     shown = run("sessions", "show", "ada")
 
     assert sent.status == 0
-    assert again.json["is_duplicate"]
+    assert again.json["isDuplicate"]
     assert "agent:ada:main" in listed.out
     assert "user (queued): hello" in shown.out
 
@@ -606,7 +606,7 @@ def test_one_screen_shows_the_gateway_and_the_ledger(run: Run, house: House) -> 
     assert "serving" in called.out
     assert "holdfast reviews list" in called.out
     assert view["tasks"]["queued"] == 1
-    assert (view["open_reviews"], view["gateway"]["status"]) == (1, "serving")
+    assert (view["openReviews"], view["gateway"]["status"]) == (1, "serving")
 
 
 def test_one_screen_is_shown_without_a_gateway_and_without_a_ledger(run: Run, home: Path) -> None:

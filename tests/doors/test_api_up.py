@@ -139,8 +139,8 @@ def test_commands_speak_to_a_running_gateway_and_survive_its_restart(running: Up
 
     assert (answered.status, answered.out) == (0, "you said hello\n")
     assert restarted.status == 0, restarted.err
-    assert before["boot_id"] != after["boot_id"]
-    assert after["last_restart"]["reason"] == "a test"
+    assert before["bootId"] != after["bootId"]
+    assert after["lastRestart"]["reason"] == "a test"
     assert again.out == "you said still there?\n"
     assert [one["reason"] for one in told["restarts"]] == ["a test"]
     assert "serving" in screen.out
@@ -162,11 +162,11 @@ def test_an_agent_that_needs_a_restart_is_refused_or_gets_it(running: Up) -> Non
     why = f"the manifest {manifest} cannot be written (Is a directory)"
     assert (refused.status, refused.out) == (0, f"no: {why}\n")
     assert f"[System] The restart that this session asked for was refused: {why}" in transcript
-    assert (blocked["status"], blocked["why_blocked"], blocked["triggered_by"]) == ("blocked", why, key)
+    assert (blocked["status"], blocked["whyBlocked"], blocked["triggeredBy"]) == ("blocked", why, key)
     assert "not restarted" in screen
     assert why in screen
     assert (restarted.status, restarted.out) == (0, "restarted in run 2\n")
-    assert [(one["status"], one["reason"], one["triggered_by"]) for one in found] == [
+    assert [(one["status"], one["reason"], one["triggeredBy"]) for one in found] == [
         ("recovered", "a new driver", key),
         ("blocked", "a new driver", key),
     ]
@@ -191,7 +191,7 @@ def test_a_caller_that_talks_is_told_why_nothing_is_said(running: Up) -> None:
 def test_a_gateway_that_could_not_start_again_is_not_restarted(running: Up) -> None:
     home = running.home
     settings, agent = home / "holdfast.toml", home / "echo_agent.py"
-    before = run_process(home, "gateway", "status", "--json").json["boot_id"]
+    before = run_process(home, "gateway", "status", "--json").json["bootId"]
     whole = agent.read_text(encoding="utf-8")
 
     agent.write_text("def answer(:\n", encoding="utf-8")
@@ -204,11 +204,11 @@ def test_a_gateway_that_could_not_start_again_is_not_restarted(running: Up) -> N
     typo = run_process(home, "gateway", "restart", "--force")
     listed = run_process(home, "gateway", "restarts", "--json").json["restarts"]
     answered = run_process(home, "chat", "echo", "-m", "hello")
-    after = run_process(home, "gateway", "status", "--json").json["boot_id"]
+    after = run_process(home, "gateway", "status", "--json").json["bootId"]
 
     assert (broken.status, typo.status) == (3, 3)
     assert [one["status"] for one in listed] == ["blocked", "blocked"]
-    assert "the next gateway could not start: agents.asker.callable" in listed[1]["why_blocked"]
+    assert "the next gateway could not start: agents.asker.callable" in listed[1]["whyBlocked"]
     assert "the next gateway could not start: agents.asker.callable" in broken.err
     assert "agents.typo.callable is 'echo_agent:nothere': echo_agent has no 'nothere'" in typo.err
     assert answered.out == "you said hello\n"
@@ -235,10 +235,10 @@ def test_refused_settings_are_shown_everywhere_and_apply_when_their_cause_is_men
     home = running.home
     settings = home / "holdfast.toml"
     before = settings.read_text(encoding="utf-8")
-    boot = gateway_of(home)["boot_id"]
+    boot = gateway_of(home)["bootId"]
 
     settings.write_text(before + LATE, encoding="utf-8")
-    eventually(lambda: gateway_of(home)["settings_refused"] is not None)
+    eventually(lambda: gateway_of(home)["settingsRefused"] is not None)
 
     shown = run_process(home, "status")
     checked = run_process(home, "config", "check", "--json")
@@ -253,27 +253,27 @@ def test_refused_settings_are_shown_everywhere_and_apply_when_their_cause_is_men
     assert (checked.status, check["verdict"]) == (1, "fail")
     assert why in check["message"]
     assert [one["name"] for one in listed.json["agents"]] == ["asker", "echo", "silent", "upgrader"]
-    assert why in listed.json["settings_refused"]
+    assert why in listed.json["settingsRefused"]
     assert why in listed.err
     assert (ready.status_code, ready.json()["settings"]) == (200, "refused")
-    assert why in ready.json()["settings_refused"]
+    assert why in ready.json()["settingsRefused"]
 
     # Back to what holds: no run is interrupted for it.
     settings.write_text(before, encoding="utf-8")
-    eventually(lambda: gateway_of(home)["settings_refused"] is None)
+    eventually(lambda: gateway_of(home)["settingsRefused"] is None)
     assert "gateway" not in {
         one["name"] for one in failures_of(run_process(home, "config", "check", "--json"))
     }
-    assert gateway_of(home)["boot_id"] == boot
+    assert gateway_of(home)["bootId"] == boot
 
     # The module comes, and no person touches the settings.
     settings.write_text(before + LATE, encoding="utf-8")
-    eventually(lambda: gateway_of(home)["settings_refused"] is not None)
+    eventually(lambda: gateway_of(home)["settingsRefused"] is not None)
     (home / "late_agent.py").write_text(AGENT, encoding="utf-8")
-    eventually(lambda: gateway_of(home)["boot_id"] != boot)
+    eventually(lambda: gateway_of(home)["bootId"] != boot)
     answered = run_process(home, "chat", "late", "-m", "hello")
     assert (answered.status, answered.out) == (0, "you said hello\n")
-    assert gateway_of(home)["settings_refused"] is None
+    assert gateway_of(home)["settingsRefused"] is None
 
 
 def gateway_of(home: Path) -> Any:
@@ -296,12 +296,12 @@ def test_a_token_whose_file_comes_later_opens_the_doors_then(running: Up) -> Non
     settings, board = home / "holdfast.toml", "hf_" + "board" * 8
     text = '\n[tokens.board]\ntoken_file = "board"\n'
     settings.write_text(settings.read_text(encoding="utf-8") + text, encoding="utf-8")
-    eventually(lambda: "tokens.board" in (gateway_of(home)["settings_refused"] or ""))
+    eventually(lambda: "tokens.board" in (gateway_of(home)["settingsRefused"] or ""))
 
     (home / "board").touch(mode=0o600)
     (home / "board").write_text(board, encoding="utf-8")
 
-    eventually(lambda: gateway_of(home)["settings_refused"] is None)
+    eventually(lambda: gateway_of(home)["settingsRefused"] is None)
     with httpx.Client(timeout=60) as http:
         assert running.ask(http, "health", {}, board).status_code == 200
 
@@ -323,7 +323,7 @@ def test_a_token_is_there_when_the_address_is_said_and_more_come_and_go_with_the
 ) -> None:
     """Nothing is restarted for it: it is the same life that hears them and then does not."""
     home = running.home
-    boot = run_process(home, "gateway", "status", "--json").json["boot_id"]
+    boot = run_process(home, "gateway", "status", "--json").json["bootId"]
     board, plugin = "board-" + "x" * 40, "plugin-" + "y" * 40
     for name, token in (("board", board), ("plugin", plugin)):
         (home / name).write_text(token)
@@ -338,9 +338,9 @@ def test_a_token_is_there_when_the_address_is_said_and_more_come_and_go_with_the
         until(lambda: running.ask(http, "health", {}, board).status_code == 401)
 
     assert read_only.status_code == 403
-    assert owned.json()["is_new"]
+    assert owned.json()["isNew"]
     assert board not in shown.text
-    assert run_process(home, "gateway", "status", "--json").json["boot_id"] == boot
+    assert run_process(home, "gateway", "status", "--json").json["bootId"] == boot
     assert running.had_token
 
 

@@ -24,7 +24,7 @@ def test_a_command_without_a_gateway_is_recorded_with_the_user_and_shown(run: Ru
     assert "ledger.cancel" in text
     assert "ledger.retry" not in text
     first = run("audit", "log", "--limit", "1", "--json").json
-    older = run("audit", "log", "--before", first["next_page"], "--json").json
+    older = run("audit", "log", "--page", first["nextPageToken"], "--json").json
     assert [one["action"] for one in older["entries"]] == ["ledger.cancel"]
 
 

@@ -79,13 +79,13 @@ def test_pages_of_a_task_follow_each_other_though_they_are_filtered(run: Run, le
     arguments = ("checkpoints", "list", "--json", "--task", task_id, "--limit", "10")
 
     first = run(*arguments).json
-    second = run(*arguments, "--before", first["next_page_token"]).json
+    second = run(*arguments, "--page", first["nextPageToken"]).json
     filtered = run(*arguments, "--status", "paused_for_restart").json
 
     assert len(first["checkpoints"]) == len(second["checkpoints"]) == 10
     assert first["checkpoints"][-1]["id"] > second["checkpoints"][0]["id"]
     assert [one["id"] for one in filtered["checkpoints"]] == ["ckpt_0"]
-    assert filtered["next_page_token"] is None
+    assert filtered["nextPageToken"] is None
 
 
 def test_a_recorded_checkpoint_has_no_status_of_its_own(run: Run, ledger: Opens) -> None:
@@ -109,7 +109,7 @@ def test_what_is_shown_as_json_fits_the_published_schema(
     shown = validated(run("checkpoints", "show", checkpoint.id, "--json"))
 
     assert shown["status"] == status
-    assert shown["has_token"] is (status is CheckpointStatus.RESUMING)
+    assert shown["hasToken"] is (status is CheckpointStatus.RESUMING)
     assert shown["document"]["goal"] == "find out how tides work"
     assert shown["diagnostic"]["message"] == "it broke"
 
@@ -145,7 +145,7 @@ def test_a_retry_is_advised_only_where_it_helps_and_then_it_does(run: Run, ledge
     retried = run("checkpoints", "retry", failed_id, "--json").json["id"]
     after = validated(run("checkpoints", "show", failed_id, "--json"))
 
-    assert (before["can_retry"], after["can_retry"]) == (True, False)
+    assert (before["canRetry"], after["canRetry"]) == (True, False)
     assert before["advice"].endswith(f"holdfast checkpoints retry {failed_id}")
     assert after["advice"] == f"it was retried already: holdfast checkpoints show {retried}"
 
@@ -179,7 +179,7 @@ def test_where_a_retry_is_refused_another_command_is_advised_instead(
     shown = validated(run("checkpoints", "show", checkpoint.id, "--json"))
     said = run("checkpoints", "show", checkpoint.id).err
 
-    assert shown["can_retry"] is False
+    assert shown["canRetry"] is False
     assert advice.format(task=task.id) in shown["advice"]
     assert shown["advice"] in said
     assert "checkpoints retry" not in said
@@ -192,7 +192,7 @@ def test_a_checkpoint_that_has_not_failed_needs_no_advice(run: Run, ledger: Open
 
     shown = validated(run("checkpoints", "show", checkpoint.id, "--json"))
 
-    assert (shown["can_retry"], shown["advice"]) == (False, None)
+    assert (shown["canRetry"], shown["advice"]) == (False, None)
 
 
 @pytest.mark.parametrize("document", [b'{"cut', b"[]", b"\xff\xfe", b'{"version":99}'], ids=repr)
@@ -218,7 +218,7 @@ def test_a_damaged_checkpoint_says_so(run: Run, ledger: Opens, home: Path) -> No
 
     shown = validated(run("checkpoints", "show", checkpoint.id, "--json"))
 
-    assert shown["is_damaged"] is True
+    assert shown["isDamaged"] is True
     assert shown["problem"] == "its bytes do not match its digest"
 
 
@@ -288,7 +288,7 @@ def test_a_failed_resume_is_opened_again_by_a_new_checkpoint(run: Run, ledger: O
 
     retried = run("checkpoints", "retry", failed_id, "--json").json
 
-    assert retried["retry_of"] == failed_id
+    assert retried["retryOf"] == failed_id
     assert retried["status"] == "paused_for_restart"
     assert run("tasks", "list", "--json").json["counts"] == {"paused": 1}
 
@@ -330,7 +330,7 @@ def test_settled_checkpoints_of_ended_tasks_are_removed(run: Run, ledger: Opens)
 
     pruned = run("checkpoints", "prune", "--json").json
 
-    assert set(pruned["checkpoint_ids"]) == old
+    assert set(pruned["checkpointIds"]) == old
     assert pruned["count"] == 3
     left = run("checkpoints", "list", "--json").json["checkpoints"]
     assert [one["id"] for one in left] == [paused.id]

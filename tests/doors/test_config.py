@@ -279,6 +279,7 @@ def test_the_short_form_of_the_store_is_explained_with_what_belongs_to_it(run: R
         "store.url": "sqlite:///x.db",
         "store.seal": "secrets",
         "store.key_command": [],
+        "store.keep_results": 16384,
     }
     assert {one["applies"] for one in explained.values()} == {"restart"}
 

@@ -66,7 +66,7 @@ def test_a_list_as_json_has_all_that_is_known(run: Run, ledger: Opens) -> None:
         "deliveries": [
             {
                 "id": failed.id,
-                "task_id": "task_x",
+                "taskId": "task_x",
                 "status": "failed",
                 "channel": "hook",
                 "peer": "ada",
@@ -74,12 +74,12 @@ def test_a_list_as_json_has_all_that_is_known(run: Run, ledger: Opens) -> None:
                 "attempts": 20,
                 "why": "20 attempts: it answers 503",
                 "kind": "gave_up",
-                "created_at": "2026-01-01T00:00:00Z",
-                "updated_at": "2026-01-01T00:00:00Z",
-                "due_at": "2026-01-01T00:00:00Z",
+                "createdAt": "2026-01-01T00:00:00Z",
+                "updatedAt": "2026-01-01T00:00:00Z",
+                "dueAt": "2026-01-01T00:00:00Z",
             }
         ],
-        "next_page_token": None,
+        "nextPageToken": None,
         "problems": [],
     }
 
@@ -99,10 +99,10 @@ def test_pages_follow_each_other_without_a_gap(run: Run, ledger: Opens) -> None:
         ids = sorted(stored(store).id for _ in range(5))
 
     first = run("deliveries", "list", "--json", "--limit", "3").json
-    second = run("deliveries", "list", "--json", "--limit", "3", "--page", first["next_page_token"]).json
+    second = run("deliveries", "list", "--json", "--limit", "3", "--page", first["nextPageToken"]).json
 
     assert [one["id"] for one in first["deliveries"] + second["deliveries"]] == ids
-    assert second["next_page_token"] is None
+    assert second["nextPageToken"] is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_status_counts_them(run: Run, ledger: Opens) -> None:
         stored(store)
         stored(store)
 
-    assert run("status", "--json").json["failed_deliveries"] == 2
+    assert run("status", "--json").json["failedDeliveries"] == 2
     assert "2 messages: `holdfast deliveries list`" in run("status").out
 
 

@@ -41,7 +41,7 @@ def test_after_a_position_the_oldest_come_first(run: Run, ledger: Opens) -> None
         emit(store, 5)
 
     first = run("events", "--json", "--after", "0.0", "--limit", "2")
-    second = run("events", "--json", "--after", first.json["next_position"], "--limit", "9")
+    second = run("events", "--json", "--after", first.json["nextPosition"], "--limit", "9")
 
     assert places(first) == [0, 1]
     assert places(second) == [2, 3, 4]
@@ -50,11 +50,11 @@ def test_after_a_position_the_oldest_come_first(run: Run, ledger: Opens) -> None
 def test_the_end_of_the_feed_is_an_empty_page_at_the_same_position(run: Run, ledger: Opens) -> None:
     with ledger() as store:
         emit(store, 2)
-    end = run("events", "--json").json["next_position"]
+    end = run("events", "--json").json["nextPosition"]
 
     page = run("events", "--json", "--after", end).json
 
-    assert page == {"events": [], "next_position": end}
+    assert page == {"events": [], "nextPosition": end}
 
 
 def test_events_of_one_task_are_picked_out(run: Run, ledger: Opens) -> None:
@@ -113,7 +113,7 @@ def test_following_shows_what_happens_as_it_happens(
         process.stdout.close()
 
     if arguments:
-        shown = [msgspec.json.decode(line)["subject_id"] for line in (first, *then)]
+        shown = [msgspec.json.decode(line)["subjectId"] for line in (first, *then)]
     else:
         shown = [line.split()[3] for line in (first, *then)]
     assert shown == ["run_0", "run_0", "run_1"]

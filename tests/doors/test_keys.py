@@ -420,13 +420,13 @@ def test_a_lost_key_is_given_up_only_when_it_is_lost_and_said_so(
 
     called = run("store", "rekey", "--lost", "--yes", "--json")
 
-    assert (called.status, called.json["is_lost"]) == (0, True)
+    assert (called.status, called.json["isLost"]) == (0, True)
     with pytest.raises(hf.KeyLost, match="holdfast store key show"):
         result_of(url, task_id)
     assert result_of(url, store_secret(url)) == SECRET
     shown = run("tasks", "show", task_id)
     assert (shown.status, "[sealed]  (to find its key: `holdfast store key show`" in shown.out) == (0, True)
-    assert run("tasks", "show", task_id, "--json").json["result"]["is_sealed"]
+    assert run("tasks", "show", task_id, "--json").json["result"]["isSealed"]
 
 
 def test_a_key_is_not_given_up_while_a_process_may_know_it(
@@ -477,7 +477,7 @@ def test_a_key_is_carried_to_another_home_only_if_it_opens_the_ledger(
 
     assert refused.status == 2
     assert fingerprint(stranger) in refused.err
-    assert (taken.status, taken.json["was_compared"]) == (0, True)
+    assert (taken.status, taken.json["wasCompared"]) == (0, True)
     assert "(mode 0644); delete it" in taken.err
     assert key_in(home / "key") == right
     assert key_in(home / f"key.{fingerprint(wrong)}.old") == wrong
@@ -506,7 +506,7 @@ def test_a_key_may_be_brought_before_the_ledger_has_one(run: Run, home: Path, tm
 
     called = run("store", "key", "import", str(tmp_path / "key"), "--json")
 
-    assert called.json["was_compared"] is False
+    assert called.json["wasCompared"] is False
     assert key_in(home / "key") == key
 
 
@@ -525,7 +525,7 @@ def test_a_backup_with_its_key_opens_without_further_steps(
     shutil.rmtree(home)
 
     beside = tmp_path / "far" / ".copy.db.key"
-    assert (called.json["key_fingerprint"], called.json["key"]) == (name, str(beside))
+    assert (called.json["keyFingerprint"], called.json["key"]) == (name, str(beside))
     assert beside.stat().st_mode & 0o777 == 0o600
     assert result_of(f"sqlite:///{target}", task_id, home=tmp_path / "new home") == SECRET
     assert name in without.err

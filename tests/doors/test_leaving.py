@@ -72,7 +72,7 @@ def test_a_killed_task_goes_on_with_its_key_too(run: Run, home: Path, tally: Tal
     called = run_process(home, "run", *tally.arguments, "--key", "k", "--json")
 
     assert called.json["result"] == 15
-    assert called.json["is_new"] is False
+    assert called.json["isNew"] is False
     assert only_task(run)["status"] == "succeeded"
 
 

@@ -31,7 +31,7 @@ def test_a_database_without_a_ledger_is_empty_and_stays_so(run: Run, url: str, h
     assert run("tasks", "cancel", "task_0").status == 4
     assert run("doctor").status == 0
     assert not home.exists()
-    assert run("store", "migrate", "--json").json["is_new"] is True
+    assert run("store", "migrate", "--json").json["isNew"] is True
     assert run("store", "migrate", "--json").json["applied"] == []
     assert [one.name for one in home.iterdir()] == ["key"]
 
@@ -51,8 +51,8 @@ def test_every_door_opens(run: Run, url: str) -> None:
     events = run("events", "--json", "--task", task_id).json["events"]
     assert events[0]["kind"] == "task_created"
     assert run("events", "--after", events[0]["position"], "--json").status == 0
-    assert run("store", "verify", "--json").json["is_sound"] is True
-    assert run("store", "accept", "--json").json["was_held"] is False
+    assert run("store", "verify", "--json").json["isSound"] is True
+    assert run("store", "accept", "--json").json["wasHeld"] is False
     assert run("doctor", "--json").json["verdict"] == "ok"
     asyncio.run(Resumer(store, SystemClock(), BOOT).resume_all())
     assert run("checkpoints", "show", checkpoint.id, "--json").json["status"] == "resumed"
@@ -113,7 +113,7 @@ def test_what_commands_compare_has_the_time_of_the_server(run: Run, url: str, ho
     assert "found by its key" in run("run", "tests.doors.sample_tasks:gathers", "--key", "k").err
     run("run", "tests.doors.sample_tasks:nothing", "--detach")
     for task_id in [one["id"] for one in run("tasks", "list", "--json").json["tasks"]]:
-        created_at = run("tasks", "show", task_id, "--json").json["task"]["created_at"]
+        created_at = run("tasks", "show", task_id, "--json").json["task"]["createdAt"]
         apart = datetime.fromisoformat(created_at) - SystemClock.now() - timedelta(hours=hours)
         assert abs(apart) < timedelta(minutes=1)
     assert run("checkpoints", "prune", "--older-than", "10s", "--json").status == 0

@@ -130,7 +130,7 @@ def test_a_mistyped_command_is_answered_with_the_closest_one(
         (("nonsense",), 2),
         (("tasks", "list", "--status", "nonsense"), 2),
         (("tasks", "list", "--limit", "0"), 2),
-        (("tasks", "list", "--before", "no such id!"), 2),
+        (("tasks", "list", "--page", "no such id!"), 2),
         (("tasks", "show"), 2),
         (("checkpoints", "prune", "--older-than", "soon"), 2),
         (("events", "--after", "nonsense"), 2),

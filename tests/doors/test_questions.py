@@ -56,21 +56,21 @@ def test_a_list_as_json_has_the_whole_question(run: Run, ledger: Opens) -> None:
 
     listing = run("questions", "list", "--json").json
 
-    assert set(listing) == {"questions", "next_page_token", "problems"}
+    assert set(listing) == {"questions", "nextPageToken", "problems"}
     assert listing["questions"] == [
         {
             "id": question.id,
-            "task_id": question.task_id,
-            "task_name": "research",
-            "task_status": "waiting",
+            "taskId": question.task_id,
+            "taskName": "research",
+            "taskStatus": "waiting",
             "question": "Shall I send it?",
             "choices": ["yes", "no"],
-            "has_default": True,
+            "hasDefault": True,
             "default": "no",
-            "asked_at": "2026-01-01T00:00:00Z",
-            "due_at": "2026-01-01T01:00:00Z",
-            "answered_at": None,
-            "answered_by": None,
+            "askedAt": "2026-01-01T00:00:00Z",
+            "dueAt": "2026-01-01T01:00:00Z",
+            "answeredAt": None,
+            "answeredBy": None,
             "answer": None,
         }
     ]
@@ -92,11 +92,11 @@ def test_pages_follow_each_other_without_a_gap(run: Run, ledger: Opens) -> None:
         run("tasks", "cancel", ended.task_id)
 
     first = run("questions", "list", "--json", "--limit", "2").json
-    second = run("questions", "list", "--json", "--limit", "2", "--page", first["next_page_token"]).json
+    second = run("questions", "list", "--json", "--limit", "2", "--page", first["nextPageToken"]).json
 
     shown = [one["id"] for one in first["questions"] + second["questions"]]
     assert shown == [questions[place].id for place in (0, 4, 5, 6)]
-    assert second["next_page_token"] is None
+    assert second["nextPageToken"] is None
 
 
 def test_a_list_says_when_no_run_asks_anything(run: Run, ledger: Opens) -> None:
@@ -149,7 +149,7 @@ def test_an_answer_as_json_is_the_question_with_it(run: Run, ledger: Opens) -> N
 
     view = run("questions", "answer", question.id, "yes", "--by", "ada", "--json").json
 
-    assert (view["question"]["answer"], view["question"]["answered_by"]) == ("yes", "ada")
+    assert (view["question"]["answer"], view["question"]["answeredBy"]) == ("yes", "ada")
     assert question.task_id in view["next"]
 
 

@@ -12,12 +12,11 @@ import pytest
 
 import holdfast as hf
 from holdfast import app
-from holdfast.api import tasks as tasks_api
-from holdfast.cli import tasks as tasks_cli
+from holdfast.cli import task_retry
 from holdfast.core.clock import SystemClock
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.ledger.retention import pruning
-from holdfast.store import Store
+from holdfast.store import Store, task_pages
 from tests.api.stand_in import OWNER, OWNER_TOKEN, House, a_house
 from tests.builders import later, stored_run
 from tests.doors.calls import Opens, Run
@@ -51,7 +50,7 @@ def test_a_failed_task_goes_on(run: Run, ledger: Opens) -> None:
     assert (called.json["task"]["id"], called.json["task"]["status"]) == (task_id, "queued")
     runs = run("tasks", "show", task_id, "--json").json["runs"]
     assert [one["status"] for one in runs] == ["failed", "queued"]
-    assert runs[1]["id"] == called.json["run_id"]
+    assert runs[1]["id"] == called.json["runId"]
 
 
 def test_it_says_which_run_goes_on(run: Run, ledger: Opens) -> None:
@@ -137,9 +136,9 @@ def test_all_failed_tasks_of_a_name_go_on(run: Run, ledger: Opens) -> None:
     assert called.status == 0
     assert called.json == {
         "count": 3,
-        "task_ids": sorted(reports, reverse=True),
+        "taskIds": sorted(reports, reverse=True),
         "refused": [],
-        "next_page_token": None,
+        "nextPageToken": None,
     }
     assert statuses(run) == dict.fromkeys(reports, "queued") | {other: "failed", slow: "timed_out"}
 
@@ -151,7 +150,7 @@ def statuses(run: Run) -> dict[str, str]:
 def test_it_says_how_many_go_on_and_page_by_page_how_far_it_is(
     run: Run, ledger: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks_cli, "RETRIED_AT_ONCE", 2)
+    monkeypatch.setattr(task_retry, "RETRIED_AT_ONCE", 2)
     with ledger() as store:
         found = [failed_task(store) for _ in range(5)]
 
@@ -166,9 +165,9 @@ def test_a_limit_bounds_it_and_the_next_call_goes_on_there(run: Run, ledger: Ope
         found = sorted((failed_task(store) for _ in range(5)), reverse=True)
 
     first = run("tasks", "retry", "--status", "failed", "--limit", "3", "--json").json
-    second = run("tasks", "retry", "--status", "failed", "--before", first["next_page_token"], "--json").json
+    second = run("tasks", "retry", "--status", "failed", "--page", first["nextPageToken"], "--json").json
 
-    assert (first["task_ids"], second["task_ids"]) == (found[:3], found[3:])
+    assert (first["taskIds"], second["taskIds"]) == (found[:3], found[3:])
 
 
 def test_one_that_is_refused_stops_no_other_and_is_named(run: Run, ledger: Opens) -> None:
@@ -179,23 +178,23 @@ def test_one_that_is_refused_stops_no_other_and_is_named(run: Run, ledger: Opens
     called = run("tasks", "retry", "--status", "failed", "--json")
 
     assert called.status == 0
-    assert called.json["task_ids"] == [good]
+    assert called.json["taskIds"] == [good]
     (refused,) = called.json["refused"]
-    assert (refused["task_id"], refused["code"]) == (answer, "refused")
+    assert (refused["taskId"], refused["code"]) == (answer, "refused")
     assert run("tasks", "retry", "--status", "failed").status == 3
 
 
 def test_rare_names_are_found_page_after_page(
     run: Run, ledger: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks_api, "LOOKED_AT", 4)
-    monkeypatch.setattr(tasks_api, "_BATCH", 2)
+    monkeypatch.setattr(task_pages, "LOOKED_AT", 4)
+    monkeypatch.setattr(task_pages, "FEW", 0)
     with ledger() as store:
         rare = failed_task(store, name="rare")
         for _ in range(9):
             failed_task(store)
 
-    assert run("tasks", "retry", "--status", "failed", "--name", "rare", "--json").json["task_ids"] == [rare]
+    assert run("tasks", "retry", "--status", "failed", "--name", "rare", "--json").json["taskIds"] == [rare]
 
 
 def test_cancelled_ones_go_on_only_with_the_flag(run: Run, ledger: Opens) -> None:
@@ -227,7 +226,7 @@ def test_tasks_are_retried_through_the_gateway(run: Run, house: House) -> None:
     assert run("tasks", "retry", "task_none").status == 4
     several = run("tasks", "retry", "--status", "failed", "--name", "report", "--json").json
 
-    assert several["task_ids"] == sorted(others, reverse=True)
+    assert several["taskIds"] == sorted(others, reverse=True)
     tasks = store.read_now(lambda tx: tx.tasks.get_many([one, *others]))
     assert {task.status for task in tasks.values()} == {TaskStatus.QUEUED}
 
@@ -242,8 +241,8 @@ def test_a_token_bound_to_an_owner_retries_and_forks_only_its_own(house: House) 
     assert ask("ledger.retry", taskId=other).status_code == 404
     assert ask("ledger.fork", taskId=other, at="start").status_code == 404
     several = {"status": ["failed"], "owner": "somebody else"}
-    assert ask("ledger.retry_page", **several).json()["task_ids"] == []
-    assert ask("ledger.retry_page", status=["failed"]).json()["task_ids"] == [mine]
+    assert ask("ledger.retry_page", **several).json()["taskIds"] == []
+    assert ask("ledger.retry_page", status=["failed"]).json()["taskIds"] == [mine]
     assert store.read_now(lambda tx: tx.tasks.get(other)).status is TaskStatus.FAILED
     assert ask("ledger.fork", taskId=mine, at="start").json()["task"]["owner"] == OWNER
 
@@ -298,11 +297,11 @@ def test_a_task_is_forked_after_one_of_its_turns(run: Run, home: Path) -> None:
     second = run("tasks", "fork", task_id, "--at", "turn:2", "--key", "again", "--json").json
 
     assert called.status == 0
-    assert (called.json["source_task_id"], called.json["at"]) == (task_id, "turn:2")
-    assert (called.json["is_new"], second["is_new"]) == (True, False)
+    assert (called.json["sourceTaskId"], called.json["at"]) == (task_id, "turn:2")
+    assert (called.json["isNew"], second["isNew"]) == (True, False)
     assert called.json["task"]["id"] == second["task"]["id"]
     shown = run("tasks", "show", called.json["task"]["id"], "--json").json
-    assert shown["loops"][0]["turns_done"] == 2
+    assert shown["loops"][0]["turnsDone"] == 2
     assert run("tasks", "show", task_id, "--json").json["task"]["status"] == "succeeded"
 
 
@@ -349,7 +348,7 @@ def test_both_work_on_a_ledger_in_postgresql(
 
     assert run("tasks", "retry", failed).status == 0
     assert run("tasks", "retry", failed).status == 3
-    assert run("tasks", "retry", "--status", "failed", "--json").json["task_ids"] == sorted(
+    assert run("tasks", "retry", "--status", "failed", "--json").json["taskIds"] == sorted(
         others, reverse=True
     )
     assert run("tasks", "fork", task_id, "--at", "turn:2").status == 0

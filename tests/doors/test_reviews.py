@@ -65,24 +65,24 @@ def test_a_list_as_json_has_what_was_asked_and_by_whom(run: Run, ledger: Opens) 
 
     listing = run("reviews", "list", "--json").json
 
-    assert set(listing) == {"reviews", "next_page_token", "problems"}
+    assert set(listing) == {"reviews", "nextPageToken", "problems"}
     (review,) = listing["reviews"]
-    assert review["task_name"] == "research"
+    assert review["taskName"] == "research"
     assert review["asked"] == "to=ada, amount=3"
     assert review["why"] == "the line went dead"
     assert review["effect"] == {
         "id": effect.id,
-        "task_id": effect.task_id,
-        "run_id": effect.run_id,
+        "taskId": effect.task_id,
+        "runId": effect.run_id,
         "name": "send",
         "scope": "main:3",
         "occurrence": "2",
-        "effect_class": "keyed",
-        "idempotency_key": effect.idempotency_key,
+        "effectClass": "keyed",
+        "idempotencyKey": effect.idempotency_key,
         "generation": 1,
         "status": "unknown",
-        "begun_at": "2026-01-01T00:00:00Z",
-        "updated_at": "2026-01-01T00:00:00Z",
+        "begunAt": "2026-01-01T00:00:00Z",
+        "updatedAt": "2026-01-01T00:00:00Z",
         "decision": None,
     }
 
@@ -92,11 +92,11 @@ def test_pages_follow_each_other_without_a_gap(run: Run, ledger: Opens) -> None:
         ids = sorted(in_doubt(store).id for _ in range(5))
 
     first = run("reviews", "list", "--json", "--limit", "3").json
-    second = run("reviews", "list", "--json", "--limit", "3", "--page", first["next_page_token"]).json
+    second = run("reviews", "list", "--json", "--limit", "3", "--page", first["nextPageToken"]).json
 
     shown = [one["effect"]["id"] for one in first["reviews"] + second["reviews"]]
     assert shown == ids
-    assert second["next_page_token"] is None
+    assert second["nextPageToken"] is None
 
 
 def test_only_what_is_in_doubt_is_listed(run: Run, ledger: Opens) -> None:
@@ -239,7 +239,7 @@ def test_a_result_that_the_tool_cannot_have_returned_is_refused(run: Run, given:
         "pay returns str: give text as JSON (a string needs its own quotes: '\"5\"')"
         in called.error["message"]
     )
-    assert run("reviews", "show", effect_id, "--json").json["review"]["task_status"] == "needs_review"
+    assert run("reviews", "show", effect_id, "--json").json["review"]["taskStatus"] == "needs_review"
 
 
 def test_the_declared_type_of_the_result_is_shown(run: Run) -> None:
@@ -330,7 +330,7 @@ def test_a_decision_as_json_says_what_happens_next(run: Run) -> None:
 
     assert view["decision"] == "retry"
     assert view["review"]["effect"]["status"] == "failed"
-    assert view["review"]["task_status"] == "queued"
+    assert view["review"]["taskStatus"] == "queued"
     assert "performed again, with a new idempotency key" in view["next"]
 
 
@@ -343,7 +343,7 @@ def test_a_retry_is_done_again_with_a_new_key(run: Run) -> None:
     (again,) = run("reviews", "list", "--json").json["reviews"]
     assert again["effect"]["generation"] == 2
     first = run("reviews", "show", effect_id, "--json").json["review"]["effect"]
-    assert again["effect"]["idempotency_key"] != first["idempotency_key"]
+    assert again["effect"]["idempotencyKey"] != first["idempotencyKey"]
 
 
 def test_what_is_compensated_fails_its_step(run: Run) -> None:
@@ -396,7 +396,7 @@ def test_a_review_stays_open_when_its_task_is_cancelled(run: Run) -> None:
     (review,) = run("reviews", "list", "--json").json["reviews"]
     called = run("reviews", "resolve", effect_id, "done")
 
-    assert review["task_status"] == "cancelled"
+    assert review["taskStatus"] == "cancelled"
     assert called.status == 0
     assert "is cancelled, so nothing more happens" in called.out
 
@@ -440,5 +440,5 @@ def test_a_run_that_waits_for_something_else_is_left_alone(run: Run, ledger: Ope
 
     called = run("reviews", "resolve", effect.id, "done", "--json")
 
-    assert called.json["review"]["task_status"] == "waiting"
+    assert called.json["review"]["taskStatus"] == "waiting"
     assert f"task {other.task_id} is waiting" in called.json["next"]

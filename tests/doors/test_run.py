@@ -72,8 +72,8 @@ def test_with_json_the_task_is_one_document(run: Run) -> None:
         "name": "say",
         "goal": "the tide",
         "key": "k",
-        "waits_on": None,
-        "is_new": True,
+        "waitsOn": None,
+        "isNew": True,
     }
 
 
@@ -173,7 +173,7 @@ def test_the_same_key_finds_the_first_task_with_its_result(run: Run) -> None:
     first = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--json").json
     second = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--json")
 
-    assert second.json == first | {"is_new": False}
+    assert second.json == first | {"isNew": False}
     assert "found by its key" in second.err
 
 
@@ -208,7 +208,7 @@ def test_a_detached_task_is_only_recorded(run: Run) -> None:
 def test_a_detached_task_as_json_has_no_result_yet(run: Run) -> None:
     view = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--detach", "--json").json
 
-    assert (view["status"], view["result"], view["is_new"]) == ("queued", None, True)
+    assert (view["status"], view["result"], view["isNew"]) == ("queued", None, True)
 
 
 def test_a_detached_task_cannot_be_recorded_in_memory(run: Run) -> None:
@@ -248,7 +248,7 @@ def test_a_task_that_was_recorded_before_is_carried_when_its_key_is_named(run: R
 
     called = run("run", f"{SAMPLE_TASKS}:say", "--arg", "text=x", "--key", "k", "--json")
 
-    assert (called.json["id"], called.json["result"], called.json["is_new"]) == (first, "x", False)
+    assert (called.json["id"], called.json["result"], called.json["isNew"]) == (first, "x", False)
 
 
 def test_a_task_is_resumed_by_the_beginning_of_its_id(run: Run) -> None:

@@ -56,7 +56,7 @@ def test_a_question_of_a_task_that_was_cancelled_is_not_counted(run: Run, ledger
     view = run("status", "--json").json
     listed = run("questions", "list", "--json").json
 
-    assert view["open_questions"] == len(listed["questions"]) == 1
+    assert view["openQuestions"] == len(listed["questions"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_session_that_waits_for_a_person_is_told_from_a_busy_one(
         session = a_session(status=SessionStatus.PROCESSING, task_id=task_id)
         store.write_now(lambda tx: tx.sessions.create(session))
 
-    assert run("status", "--json").json["busy_sessions"] == 1
+    assert run("status", "--json").json["busySessions"] == 1
     assert ["sessions", *shown.split()] in [line.split() for line in run("status").out.splitlines()]
 
 
@@ -122,7 +122,7 @@ def test_tasks_that_failed_within_a_day_are_counted_with_where_to_look(run: Run,
 
     shown = run("status")
 
-    assert run("status", "--json").json["tasks_failed_in_last_day"] == 2
+    assert run("status", "--json").json["tasksFailedInLastDay"] == 2
     assert "2 tasks in the last day: `holdfast tasks list --status failed`" in shown.out
 
 
@@ -258,8 +258,8 @@ def test_a_ledger_that_cannot_be_read_is_said_on_the_screen_and_nothing_is_count
     view, shown = run("status", "--json"), run("status")
 
     assert (view.status, shown.status) == (1, 1)
-    assert "not a Holdfast database" in view.json["ledger_problem"]
-    assert not view.json["is_counted"]
+    assert "not a Holdfast database" in view.json["ledgerProblem"]
+    assert not view.json["isCounted"]
     assert "not a Holdfast database" in shown.out
     assert "not running; start it with `holdfast up`" in shown.out
     assert "tasks" not in shown.out

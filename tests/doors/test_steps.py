@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.api.tasks import StepsAsked, read_steps
+from holdfast.api.steps import StepsAsked, read_steps
 from holdfast.core.errors import BadInput
 from holdfast.core.program_records import TurnSummary
 from holdfast.core.run import RunRecord
@@ -32,13 +32,13 @@ def test_the_steps_of_finished_turns_come_before_the_steps_in_the_journal(run: R
     called = run("tasks", "steps", live.task_id, "--json")
 
     first, second = called.json["steps"]
-    assert (first["name"], first["scope"], first["result"], first["is_finished"]) == (
+    assert (first["name"], first["scope"], first["result"], first["isFinished"]) == (
         "fetch",
         "main:1",
         "tide",
         True,
     )
-    assert (second["name"], second["result"], second["is_finished"]) == ("think", {"sum": 3}, False)
+    assert (second["name"], second["result"], second["isFinished"]) == ("think", {"sum": 3}, False)
 
 
 def test_a_result_that_is_no_longer_whole_is_marked(run: Run, ledger: Opens) -> None:
@@ -49,7 +49,7 @@ def test_a_result_that_is_no_longer_whole_is_marked(run: Run, ledger: Opens) -> 
     short, full = run("tasks", "steps", live.task_id), run("tasks", "steps", live.task_id, "--full")
 
     assert "not kept whole" in short.out
-    assert "1 result cut" in short.err
+    assert "1 result not kept whole" in short.err
     assert "87.9 KiB; the rest is no longer kept" in full.out
 
 
@@ -61,7 +61,7 @@ def test_every_page_of_steps_begins_where_the_last_one_ended(ledger: Opens) -> N
         names: list[str] = []
         token = None
         while True:
-            asked = StepsAsked(task_id=live.task_id, limit=2, after=token)
+            asked = StepsAsked(task_id=live.task_id, limit=2, page_token=token)
             page = store.read_now(partial(read_steps, asked=asked))
             names += [step.name for step in page.steps]
             token = page.next_page_token
@@ -74,7 +74,7 @@ def test_every_page_of_steps_begins_where_the_last_one_ended(ledger: Opens) -> N
 def test_a_wrong_page_token_is_refused(ledger: Opens) -> None:
     with ledger() as store:
         live, _ = running_run(store)
-        asked = StepsAsked(task_id=live.task_id, after="main:x")
+        asked = StepsAsked(task_id=live.task_id, page_token="main:x")
 
         with pytest.raises(BadInput, match="page token"):
             store.read_now(lambda tx: read_steps(tx, asked))

@@ -117,10 +117,10 @@ def test_a_new_ledger_is_set_up_privately(run: Run, home: Path) -> None:
 
     assert called.json == {
         "store": f"sqlite:///{home}/ledger.db",
-        "is_new": True,
+        "isNew": True,
         "applied": [*range(1, NEWEST + 1)],
         "version": NEWEST,
-        "has_checksums": True,
+        "hasChecksums": True,
         "restored": [],
     }
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
@@ -153,7 +153,7 @@ def test_an_older_ledger_is_read_only_after_it_was_migrated(
     assert run("doctor", "--json").json["verdict"] == "fail"
 
     migrated = run("store", "migrate", "--json").json
-    assert (migrated["is_new"], migrated["applied"], migrated["version"]) == (False, [NEWEST + 1], NEWEST + 1)
+    assert (migrated["isNew"], migrated["applied"], migrated["version"]) == (False, [NEWEST + 1], NEWEST + 1)
     assert len(run("tasks", "list", "--json").json["tasks"]) == 1
 
 
@@ -185,8 +185,8 @@ def test_a_backup_is_a_whole_and_private_ledger(run: Run, ledger: Opens, tmp_pat
 
     assert called.json == {
         "target": str(target),
-        "size_bytes": target.stat().st_size,
-        "key_fingerprint": None,
+        "sizeBytes": target.stat().st_size,
+        "keyFingerprint": None,
         "key": None,
     }
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
@@ -274,7 +274,7 @@ def test_a_sound_ledger_is_said_to_be_sound(run: Run, ledger: Opens) -> None:
     called = run("store", "verify", "--json")
 
     assert called.status == 0
-    assert called.json == {"is_sound": True, "rows_read": 3, "problems": [], "restore": []}
+    assert called.json == {"isSound": True, "rowsRead": 3, "problems": [], "restore": []}
 
 
 def test_what_was_altered_is_named_and_the_status_is_1(run: Run, ledger: Opens, home: Path) -> None:
@@ -286,7 +286,7 @@ def test_what_was_altered_is_named_and_the_status_is_1(run: Run, ledger: Opens, 
     called = run("store", "verify", "--json")
 
     assert called.status == 1
-    assert called.json["is_sound"] is False
+    assert called.json["isSound"] is False
     assert any(task_id in problem for problem in called.json["problems"])
     assert any("counts" in problem for problem in called.json["problems"])
     words = run("store", "verify")
@@ -355,7 +355,7 @@ def test_what_is_damaged_is_listed_with_how_to_restore_a_backup(
 
     called, words = run("store", "verify", "--json"), run("store", "verify")
 
-    assert (called.status, called.json["is_sound"], words.status) == (1, False, 1)
+    assert (called.status, called.json["isSound"], words.status) == (1, False, 1)
     assert any(found in problem for problem in called.json["problems"])
     assert not any("store verify" in problem for problem in called.json["problems"])
     assert found in words.out
@@ -379,7 +379,7 @@ def test_a_backup_is_restored_by_the_steps_that_are_listed(run: Run, ledger: Ope
         subprocess.run(step.rpartition(": ")[2].strip("`"), shell=True, check=True)
 
     assert run("store", "verify").status == 0
-    assert run("store", "accept", "--json").json["was_held"]
+    assert run("store", "accept", "--json").json["wasHeld"]
     assert [task["id"] for task in run("tasks", "list", "--json").json["tasks"]] == [task_id]
 
 
@@ -438,10 +438,10 @@ def test_an_older_database_is_held_until_a_person_accepts_it(run: Run, ledger: O
     assert "holdfast store accept" in held["remedy"]
 
     accepted = run("store", "accept", "--json").json
-    assert accepted["was_held"] is True
+    assert accepted["wasHeld"] is True
     assert "older than its mark" in accepted["why"]
     assert run("events", "--json").json["events"][-1]["kind"] == "store_accepted"
-    assert run("store", "accept", "--json").json == {"was_held": False, "why": None}
+    assert run("store", "accept", "--json").json == {"wasHeld": False, "why": None}
 
 
 def test_looking_at_a_held_ledger_does_not_accept_it(run: Run, ledger: Opens, home: Path) -> None:

@@ -73,9 +73,9 @@ def test_a_list_as_json_holds_tasks_counts_and_the_next_page(run: Run, ledger: O
 
     listing = run("tasks", "list", "--json").json
 
-    assert set(listing) == {"tasks", "counts", "next_page_token"}
+    assert set(listing) == {"tasks", "counts", "nextPageToken"}
     assert listing["counts"] == {"queued": 1}
-    assert listing["next_page_token"] is None
+    assert listing["nextPageToken"] is None
     assert (
         listing["tasks"][0]
         | {
@@ -84,7 +84,7 @@ def test_a_list_as_json_holds_tasks_counts_and_the_next_page(run: Run, ledger: O
             "goal": "find out how tides work",
             "priority": DEFAULT_PRIORITY,
             "progress": {"done": 2, "total": 3, "failed": 0, "subtask": None},
-            "created_at": "2026-01-01T00:00:00Z",
+            "createdAt": "2026-01-01T00:00:00Z",
         }
         == listing["tasks"][0]
     )
@@ -95,10 +95,10 @@ def test_pages_follow_each_other_without_a_gap(run: Run, ledger: Opens) -> None:
         stored = {stored_run(store).task_id for _ in range(5)}
 
     first = run("tasks", "list", "--json", "--limit", "3").json
-    second = run("tasks", "list", "--json", "--limit", "3", "--before", first["next_page_token"]).json
+    second = run("tasks", "list", "--json", "--limit", "3", "--page", first["nextPageToken"]).json
 
     assert len(ids(first)) == 3
-    assert second["next_page_token"] is None
+    assert second["nextPageToken"] is None
     assert set(ids(first) + ids(second)) == stored
 
 
@@ -106,15 +106,15 @@ def test_a_page_may_begin_after_a_task_that_is_gone(run: Run, ledger: Opens) -> 
     with ledger() as store:
         task_id = stored_run(store).task_id
 
-    assert ids(run("tasks", "list", "--json", "--before", f"task_{'z' * 26}").json) == [task_id]
-    assert ids(run("tasks", "list", "--json", "--before", f"task_{'0' * 26}").json) == []
+    assert ids(run("tasks", "list", "--json", "--page", f"task_{'z' * 26}").json) == [task_id]
+    assert ids(run("tasks", "list", "--json", "--page", f"task_{'0' * 26}").json) == []
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("tasks", "list", "--before", "zzz"),
-        ("checkpoints", "list", "--before", "zzz"),
+        ("tasks", "list", "--page", "zzz"),
+        ("checkpoints", "list", "--page", "zzz"),
         ("reviews", "list", "--page", "zzz"),
         ("questions", "list", "--page", "zzz"),
     ],
@@ -157,7 +157,7 @@ def test_a_damaged_task_is_listed_as_such(run: Run, ledger: Opens, home: Path) -
     damage(home, "UPDATE tasks SET goal = 'something else'")
 
     assert "damaged" in run("tasks", "list").out
-    assert run("tasks", "list", "--json").json["tasks"][0]["is_damaged"] is True
+    assert run("tasks", "list", "--json").json["tasks"][0]["isDamaged"] is True
     shown = run("tasks", "show", task_id)
     assert shown.status == 0
     assert "does not match" in shown.err or "do not match" in shown.err
@@ -228,10 +228,10 @@ def test_an_unknown_id_ends_with_status_4(run: Run, ledger: Opens, command: tupl
 
 @pytest.mark.parametrize(
     "hostile",
-    ["\x1b[31mred", "task_\u202ex", "../../etc", "a" * 65, "TASK_A", "%", "task_'--", ""],
+    ["\x1b[31mred", "task_\u202ex", "a" * 201, ""],
     ids=ascii,
 )
-def test_what_cannot_be_an_id_is_refused_and_not_repeated(run: Run, ledger: Opens, hostile: str) -> None:
+def test_what_cannot_name_a_task_is_refused_and_not_repeated(run: Run, ledger: Opens, hostile: str) -> None:
     with ledger() as store:
         stored_run(store)
 
@@ -280,18 +280,18 @@ def test_a_task_is_shown_with_its_whole_lineage(run: Run, ledger: Opens) -> None
 
     assert detail["task"]["id"] == task_id
     assert [one["number"] for one in detail["runs"]] == [1, 2]
-    assert detail["runs"][1]["resumes_run_id"] == detail["runs"][0]["id"]
-    assert detail["checkpoints"][0]["run_id"] == detail["runs"][0]["id"]
+    assert detail["runs"][1]["resumesRunId"] == detail["runs"][0]["id"]
+    assert detail["checkpoints"][0]["runId"] == detail["runs"][0]["id"]
     assert detail["arguments"] == {
-        "size_bytes": 17,
-        "is_whole": True,
+        "sizeBytes": 17,
+        "isWhole": True,
         "value": {"topic": "tides"},
         "preview": '{"topic":"tides"}',
-        "is_sealed": False,
+        "isSealed": False,
     }
-    assert detail["plan"]["next_step"] == "write"
-    assert detail["steps_saved"] == 1
-    assert detail["latest_steps"][0]["preview"] == '"seen"'
+    assert detail["plan"]["nextStep"] == "write"
+    assert detail["stepsSaved"] == 1
+    assert detail["latestSteps"][0]["preview"] == '"seen"'
     assert detail["problems"] == []
 
 
@@ -331,9 +331,9 @@ def test_a_large_payload_is_shown_by_its_size_and_its_beginning(
 
     arguments = run("tasks", "show", task_id, "--json").json["arguments"]
 
-    assert arguments["is_whole"] is False
+    assert arguments["isWhole"] is False
     assert arguments["value"] is None
-    assert arguments["size_bytes"] > 300_000
+    assert arguments["sizeBytes"] > 300_000
     assert len(arguments["preview"]) <= 2000
 
 
@@ -345,7 +345,7 @@ def test_a_damaged_part_does_not_hide_the_others(run: Run, ledger: Opens, home: 
 
     detail = run("tasks", "show", task_id, "--json").json
 
-    assert [one["is_damaged"] for one in detail["runs"]] == [False, True]
+    assert [one["isDamaged"] for one in detail["runs"]] == [False, True]
     assert len(detail["checkpoints"]) == 1
     assert "is damaged" in detail["problems"][0]
 
@@ -376,15 +376,15 @@ def remembered(run: Run, home: Path) -> str:
 def test_what_a_program_left_is_shown(run: Run, remembered: str) -> None:
     detail = run("tasks", "show", remembered, "--json").json
 
-    assert detail["loops"] == [{"loop": "main", "turns_done": 2, "is_over": True}]
+    assert detail["loops"] == [{"loop": "main", "turnsDone": 2, "isOver": True}]
     assert detail["lists"] == [{"name": "words", "length": 3}]
     assert [(one["name"], one["value"]["value"]) for one in detail["values"]] == [("count", 2)]
-    assert [(one["name"], one["effect_class"], one["status"]) for one in detail["effects"]] == [
+    assert [(one["name"], one["effectClass"], one["status"]) for one in detail["effects"]] == [
         ("sent", "opaque", "done")
     ]
-    assert detail["waits_for"]["words"] == "waits for mail on 'post'"
+    assert detail["waitsFor"]["words"] == "waits for mail on 'post'"
     # Two steps in finished turns, one that failed, one that is an effect.
-    assert detail["steps_saved"] == 4
+    assert detail["stepsSaved"] == 4
     assert detail["more"] == []
     assert detail["problems"] == []
 
@@ -418,7 +418,7 @@ def test_a_task_that_waits_for_an_answer_shows_how_to_give_it(run: Run, ledger: 
 def test_a_failed_step_is_shown_as_a_failure(run: Run) -> None:
     task_id = run("run", f"{SAMPLE_TASKS}:broken", "--json").json["id"]
 
-    (step,) = run("tasks", "show", task_id, "--json").json["latest_steps"]
+    (step,) = run("tasks", "show", task_id, "--json").json["latestSteps"]
 
     assert step["preview"] == "failed: ValueError: no good"
     assert (step["failure"]["kind"], step["failure"]["message"]) == ("ValueError", "no good")
@@ -431,7 +431,7 @@ def test_calls_of_one_name_are_counted_as_people_count(run: Run) -> None:
     shown = run("tasks", "show", task_id).out
 
     assert [one["occurrence"] for one in detail["effects"]] == [str(number) for number in range(1, 12)]
-    steps = [(one["name"], one["occurrence"]) for one in detail["latest_steps"]]
+    steps = [(one["name"], one["occurrence"]) for one in detail["latestSteps"]]
     assert steps[-3:] == [("wait_then_knock", "10"), ("knock", "11"), ("wait_then_knock", "11")]
     assert ("wait_then_knock!10", "pause-1") in steps
     assert "knock #11" in shown
@@ -455,7 +455,7 @@ def test_children_are_shown_with_how_they_fare(run: Run) -> None:
 
     (child,) = detail["children"]
     assert (child["name"], child["status"]) == ("pays", "needs_review")
-    assert detail["waits_for"]["words"] == f"waits for its child {child['id']} (pays, needs_review)"
+    assert detail["waitsFor"]["words"] == f"waits for its child {child['id']} (pays, needs_review)"
     assert "1 child\n" in run("tasks", "show", task_id).out
 
 
@@ -485,7 +485,7 @@ def test_what_a_task_waits_for_is_said_in_words(
     with ledger() as store:
         task_id = waiting(store, waits_on, due_at=due_at)
 
-    assert run("tasks", "show", task_id, "--json").json["waits_for"]["words"].startswith(words)
+    assert run("tasks", "show", task_id, "--json").json["waitsFor"]["words"].startswith(words)
     assert words in run("tasks", "show", task_id).out
 
 
@@ -497,7 +497,7 @@ def test_an_open_question_is_shown_with_the_command_that_answers_it(run: Run, le
         asking = waiting(store, f"answer:{question.id}")
 
     detail = run("tasks", "show", held.task_id, "--json").json
-    waits_for = run("tasks", "show", asking, "--json").json["waits_for"]
+    waits_for = run("tasks", "show", asking, "--json").json["waitsFor"]
 
     assert [one["id"] for one in detail["questions"]] == [question.id]
     assert waits_for["words"] == "waits for an answer: Shall I send it?"
@@ -527,8 +527,8 @@ def test_of_what_is_endless_only_the_newest_is_read_and_it_says_so(run: Run, led
     assert detail["more"] == ["effects", "children"]
     assert [one["id"] for one in detail["effects"]] == sorted(effect.id for effect in effects)[-20:]
     assert [one["id"] for one in detail["children"]] == sorted(child.id for child in children)[-20:]
-    assert detail["steps_saved"] == 25
-    assert [one["name"] for one in detail["latest_steps"]] == [f"step {place}" for place in range(15, 25)]
+    assert detail["stepsSaved"] == 25
+    assert [one["name"] for one in detail["latestSteps"]] == [f"step {place}" for place in range(15, 25)]
     assert "the last 20 effects" in shown
     assert "the last children" in shown
     assert "25 steps saved; the last 10 of the journal" in shown
@@ -550,7 +550,7 @@ def test_waiting_as_json_gives_the_task_and_its_result(run: Run) -> None:
 
     view = run("tasks", "wait", task_id, "--json").json
 
-    assert view["has_ended"] is True
+    assert view["hasEnded"] is True
     assert view["task"]["status"] == "succeeded"
     assert view["result"]["value"] == "x"
 
@@ -583,12 +583,12 @@ def test_waiting_no_longer_than_told_is_status_3(run: Run, ledger: Opens) -> Non
 
     assert called.status == 3
     assert called.out == f"{task_id} is still waiting (waits for its time)\n"
-    assert run("tasks", "wait", task_id, "--timeout", "0s", "--json").json["has_ended"] is False
+    assert run("tasks", "wait", task_id, "--timeout", "0s", "--json").json["hasEnded"] is False
 
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [(("task_zzz",), 4), (("task_zzz", "--timeout", "soon"), 2), (("no such!",), 2)],
+    [(("task_zzz",), 4), (("task_zzz", "--timeout", "soon"), 2), (("no such!",), 4)],
     ids=str,
 )
 def test_waiting_for_nonsense_is_refused(
@@ -625,7 +625,7 @@ def test_a_task_that_no_worker_carries_is_cancelled_at_once(run: Run, ledger: Op
 
     assert called.status == 0
     assert called.json["outcome"] == "cancelled"
-    assert run("tasks", "show", task_id, "--json").json["task"]["cancel_reason"] == "not needed"
+    assert run("tasks", "show", task_id, "--json").json["task"]["cancelReason"] == "not needed"
 
 
 def test_a_task_that_is_carried_is_asked_to_stop(run: Run, ledger: Opens) -> None:
@@ -644,7 +644,7 @@ def test_cancelling_what_has_ended_changes_nothing_and_says_so(run: Run, ledger:
 
     called = run("tasks", "cancel", task_id)
 
-    assert called.status == 0
+    assert called.status == 3
     assert called.out == f"{task_id} has already ended as succeeded; nothing changed\n"
 
 

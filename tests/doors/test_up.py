@@ -212,7 +212,7 @@ def test_a_restart_is_recorded_with_the_signal_that_asked_for_it(
         up.send(number)
         restart = up.until_restarted(run)
 
-        assert (restart["reason"], restart["triggers"][0]["triggered_by"]) == (number.name, "signal")
+        assert (restart["reason"], restart["triggers"][0]["triggeredBy"]) == (number.name, "signal")
         assert restart["kind"] == "restart"
         # On its own it asks whatever started it to start it again.
         assert (up.end() if more else up.stop()) == (75 if more else 0)
@@ -240,7 +240,7 @@ def test_a_stop_ends_it_with_0_also_when_the_manifest_cannot_be_written(
 
         assert (refused.status, refused.error["code"]) == (3, "restart_blocked")
         assert [one["status"] for one in listed] == ["blocked"]
-        assert str(home / "restart-manifest.json") in listed[0]["why_blocked"]
+        assert str(home / "restart-manifest.json") in listed[0]["whyBlocked"]
         assert stopped.status == 0
         assert up.end() == 0
 

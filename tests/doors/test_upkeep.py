@@ -19,12 +19,15 @@ def minutes_ago(minutes: float) -> datetime:
     return SystemClock().now() - timedelta(minutes=minutes)
 
 
-def silent_run(store: Store, **task: object) -> RunRecord:
+def silent_run(
+    store: Store, runtime: RuntimeName = RuntimeName.MEDIA, reference: str | None = None, **task: object
+) -> RunRecord:
     """Recorded work that began an hour ago, and has been silent since."""
     hour_ago = minutes_ago(60)
     return recorded_run(
         store,
-        runtime=RuntimeName.MEDIA,
+        runtime=runtime,
+        details={"created_at": hour_ago, "last_event_at": hour_ago, "reference": reference},
         task={"created_at": hour_ago, "updated_at": hour_ago} | task,
         created_at=hour_ago,
         due_at=hour_ago,
@@ -101,6 +104,10 @@ def test_a_preview_changes_nothing_and_an_apply_makes_its_changes(run: Run, ledg
     assert (preview["auditBefore"]["errors"], preview["auditAfter"]) == (1, None)
     assert applied["auditAfter"]["errors"] == 0
     assert (applied["tasks"]["terminal"], applied["tasks"]["byStatus"]["lost"]) == (2, 1)
+    assert {runtime: count for runtime, count in applied["tasks"]["byRuntime"].items() if count} == {
+        "media": 1,
+        "python": 1,
+    }
     assert run("audit", "log", "--json").json["entries"][0]["action"] == "upkeep.maintenance"
 
 

@@ -272,11 +272,11 @@ def test_a_failure_is_shown_with_its_facts() -> None:
 def test_times_are_iso_and_utc() -> None:
     view = TaskView.of(a_task())
 
-    assert msgspec.to_builtins(view)["created_at"] == "2026-01-01T00:00:00Z"
+    assert msgspec.to_builtins(view)["createdAt"] == "2026-01-01T00:00:00Z"
 
 
 def test_a_very_long_goal_is_cut() -> None:
-    assert len(TaskView.of(a_task(goal="tides " * 10_000)).goal) == 2000
+    assert len(TaskView.of(a_task(goal="tides " * 10_000)).goal) <= 2000
 
 
 def test_an_event_and_a_boot_are_shown_clean() -> None:

@@ -128,7 +128,9 @@ def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
     both = [{"taskId": ids["ended"]}, {"taskId": ids["task"]}]
     return {
         "tasks.get": both,
+        "tasks.wait": [one | {"timeoutMs": 0} for one in both],
         "ledger.show": both,
+        "ledger.wait": [one | {"waitMs": 0} for one in both],
         "ledger.steps": both,
         "ledger.result": both,
         "reviews.show": [{"effectId": ids["effect"]}],
@@ -180,7 +182,7 @@ def test_a_result_comes_over_rpc_as_it_was(house: House) -> None:
 
     found = house.post("ledger.result", {"taskId": ids["ended"]}).json()
 
-    assert (found["has_ended"], found["status"]) == (True, "succeeded")
+    assert (found["hasEnded"], found["status"]) == (True, "succeeded")
     assert found["result"] == {"password": "x", "said": f"use {SECRET} now"}
 
 

@@ -226,7 +226,7 @@ def test_a_child(run: Run, row: Row, past: Past) -> None:
     task_id = past.begin(waiting_tasks.awaits(), TaskStatus.WAITING, questions=1)
     assert_shown(run, row)
     shown = run(*row.command("tasks show", ID=task_id), "--json").json
-    child = shown["waits_for"]["subject_id"]
+    child = shown["waitsFor"]["subjectId"]
     (question,) = run("tasks", "show", child, "--json").json["questions"]
 
     run("questions", "answer", question["id"], "blue")

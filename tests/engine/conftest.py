@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.worker import in_flight
-from holdfast.engine.worker import worker as worker_module
+from holdfast.engine.worker import carrying, in_flight
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.conftest import Ledger
@@ -80,4 +79,4 @@ def others(store: Store, clock: FakeClock) -> Parts:
 def quick_force(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that does not want to stop is interrupted more often than every second."""
     monkeypatch.setattr(in_flight, "FORCE_EVERY_S", 0.02)
-    monkeypatch.setattr(worker_module, "FORCE_EVERY_S", 0.02)
+    monkeypatch.setattr(carrying, "FORCE_EVERY_S", 0.02)

@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.core.checkpoint import ResumeReason
 from holdfast.core.effect import Effect
 from holdfast.core.events import Event, EventKind
+from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.run import RunRecord
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.aio.threads import StepThreads
@@ -50,6 +51,8 @@ class Stage:
         self.refusal: str | None = None
         # How long an effect may take to end that its own program has cancelled.
         self.landing_s = 30.0
+        # Up to this size, results of steps stay when their turn has committed.
+        self.keep_bytes = KEEP_RESULTS_BYTES
         # What steps get in place of `hf.secret`.
         self.secrets = Secrets()
         self._locks = locks
@@ -80,6 +83,7 @@ class Stage:
             newest=lambda claim: claim,
             sleep=self.clock.sleep,
             landing_s=self.landing_s,
+            keep_bytes=self.keep_bytes,
             secrets=self.secrets,
         )
         await record_attempts(self.store, {name: task.named_attempts for name, task in self._known.items()})

@@ -167,7 +167,7 @@ class Fleet:
         def is_ready() -> bool:
             nonlocal status
             status = self.ask("gateway.status")
-            return bool(status["is_ready"]) and status["boot_id"] != unless_boot
+            return bool(status["isReady"]) and status["bootId"] != unless_boot
 
         self.wait_for(is_ready, "it is not ready")
         return status
@@ -187,7 +187,7 @@ class Fleet:
 
     def restart_by_rpc(self) -> None:
         answer = self.call("gateway.restart", force=True, reason="the test wants it")
-        assert answer["is_accepted"], answer
+        assert answer["isAccepted"], answer
 
     def restart_by_signal(self) -> None:
         assert self.supervisor is not None

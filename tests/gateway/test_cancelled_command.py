@@ -48,7 +48,7 @@ def test_a_command_that_a_killed_gateway_left_ends_when_its_task_is_cancelled(
     tmp_path: Path, how: str
 ) -> None:
     with fleet(tmp_path / "home", settings=SETTINGS) as one:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         one.ask("chat.send", sessionKey="coder", message="mend it", idempotencyKey="1")
         one.wait_for(lambda: bool(one.world("pids")), "the command has not begun")
         *pids, witness = map(int, one.world("pids")[0].split())

@@ -131,7 +131,7 @@ def test_clients_at_a_steady_rate_notice_no_restart_and_no_crash(tmp_path: Path)
     print(f"HOLDFAST_SEED={seed}")
     order = random.Random(seed)
     with fleet(tmp_path / "home", settings=settings("echo")) as one:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         ways = [one.restart_by_rpc, one.restart_by_signal, one.restart_by_settings]
         plan = [ways[number % len(ways)] for number in range(RESTARTS)] + [one.kill_gateway] * CRASHES
         order.shuffle(plan)
@@ -143,7 +143,7 @@ def test_clients_at_a_steady_rate_notice_no_restart_and_no_crash(tmp_path: Path)
             for way in plan:
                 time.sleep(order.uniform(0.0, 0.5))  # when it strikes, not what we wait for
                 way()
-                boot = one.until_ready(unless_boot=boot)["boot_id"]
+                boot = one.until_ready(unless_boot=boot)["bootId"]
         one.wait_for(lambda: one.is_quiet(), "not everything was answered")
         assert one.stop() == 0
 
@@ -162,7 +162,7 @@ def test_clients_at_a_steady_rate_notice_no_restart_and_no_crash(tmp_path: Path)
 def test_messages_that_come_during_a_drain_are_kept_and_answered_in_order(tmp_path: Path) -> None:
     keys = [f"agent:echo:s{number}" for number in range(SESSIONS)]
     with fleet(tmp_path / "home", settings=settings("echo", "sends")) as one:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         one.ask("chat.send", sessionKey="agent:sends:main", message="hold", idempotencyKey="hold")
         one.wait_for(lambda: one.world("sent") == ["hold"], "no effect is in flight")
         posted: dict[str, list[str]] = defaultdict(list)
@@ -172,11 +172,11 @@ def test_messages_that_come_during_a_drain_are_kept_and_answered_in_order(tmp_pa
             post_all(one, keys, posted)
             took_s = time.monotonic() - began_at
             status = one.ask("gateway.status")
-            assert (status["status"], status["boot_id"]) == ("draining", boot)
+            assert (status["status"], status["bootId"]) == ("draining", boot)
             assert asked.answer is None
             one.open_door("send")
         assert asked.answer is not None
-        assert asked.answer["is_accepted"], asked.answer
+        assert asked.answer["isAccepted"], asked.answer
         one.until_ready(unless_boot=boot)
         began_at = time.monotonic()
         one.wait_for(

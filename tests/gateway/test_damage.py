@@ -136,7 +136,7 @@ async def test_what_is_not_carried_is_not_held_though_the_ledger_is_away(
 
     async with hosted(store, clock, tmp_path / "home", unfit) as one:
         worker = one.gateway._worker
-        monkeypatch.setattr(worker, "_begin", lambda *_: ValueError("unfit"))
+        monkeypatch.setattr(worker._carrier, "begin", lambda *_: ValueError("unfit"))
         monkeypatch.setattr(worker._ledger, "fail", away)
         taken: list[Claim] = []
         hold = worker._heartbeat.hold

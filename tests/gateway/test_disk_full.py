@@ -158,10 +158,10 @@ def busy_fleet(home: Path, store: str | None) -> Iterator[Fleet]:
 
 def refuse_before_the_drain(home: Path, trouble: Trouble, *, store: str | None = None) -> None:
     with busy_fleet(home, store) as one:
-        boot = one.ask("gateway.status")["boot_id"]
+        boot = one.ask("gateway.status")["bootId"]
         with trouble(one):
             answer = one.call("gateway.restart", force=True, reason="too early")
-            assert not answer["is_accepted"]
+            assert not answer["isAccepted"]
             assert answer["why"]
             assert_it_serves_reads(one, boot)
         check_the_rest(one, boot, "too early")
@@ -169,14 +169,14 @@ def refuse_before_the_drain(home: Path, trouble: Trouble, *, store: str | None =
 
 def refuse_in_the_drain(home: Path, trouble: Trouble, *, store: str | None = None) -> None:
     with busy_fleet(home, store) as one:
-        boot = one.ask("gateway.status")["boot_id"]
+        boot = one.ask("gateway.status")["bootId"]
         with contextlib.ExitStack() as troubled:
             with Asked(one) as asked:
                 one.wait_for(lambda: one.ask("gateway.status")["status"] == "draining", "it does not drain")
                 troubled.enter_context(trouble(one))
                 one.open_door("send")
             assert asked.answer is not None
-            assert not asked.answer["is_accepted"]
+            assert not asked.answer["isAccepted"]
             assert asked.answer["why"]
             assert_it_serves_reads(one, boot)
         check_the_rest(one, boot, "the test wants it")
@@ -184,7 +184,7 @@ def refuse_in_the_drain(home: Path, trouble: Trouble, *, store: str | None = Non
 
 def assert_it_serves_reads(one: Fleet, boot: str) -> None:
     status = one.call("gateway.status")
-    assert (status["status"], status["boot_id"]) == ("serving", boot)
+    assert (status["status"], status["bootId"]) == ("serving", boot)
     assert {session["key"] for session in one.call("sessions.list")["sessions"]} == {
         f"agent:{agent}:{text}" for text, agent in SAID.items()
     }
@@ -200,8 +200,8 @@ def assert_it_serves_reads(one: Fleet, boot: str) -> None:
 
 def assert_it_is_said(one: Fleet, status: Any) -> None:
     """A monitor that watches it knows that it cannot work, and why."""
-    assert not status["is_ready"]
-    assert status["ledger_problem"]
+    assert not status["isReady"]
+    assert status["ledgerProblem"]
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{one.url}/readyz")
     with refused.value as answer:
@@ -211,7 +211,7 @@ def assert_it_is_said(one: Fleet, status: Any) -> None:
     )
     assert shown.returncode == 1
     assert "serving" in shown.stdout
-    assert status["ledger_problem"].partition(" (")[0] in shown.stdout
+    assert status["ledgerProblem"].partition(" (")[0] in shown.stdout
 
 
 def check_the_rest(one: Fleet, boot: str, reason: str) -> None:
@@ -221,7 +221,7 @@ def check_the_rest(one: Fleet, boot: str, reason: str) -> None:
     say(one, "behaves", "late")
     one.open_door("send")
     answer = one.call("gateway.restart", force=True, reason="mended")
-    assert answer["is_accepted"], answer
+    assert answer["isAccepted"], answer
     one.until_ready(unless_boot=boot)
     one.open_door("mended")
     one.wait_for(lambda: one.is_quiet(), "not everything was answered")

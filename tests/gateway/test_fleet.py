@@ -184,7 +184,7 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
     secret.touch(mode=0o600)
     secret.write_bytes(SECRET)
     with WebhookReceiver() as receiver, fleet(home, settings=settings(receiver), store=store) as one:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         ways = [one.restart_by_rpc, one.restart_by_signal, one.restart_by_settings]
         ways += [one.kill_gateway, one.kill_both]
         crashes = 0
@@ -196,7 +196,7 @@ def interrupt(home: Path, store: str | None, restarts: int) -> None:
                 crashes = crashes + 1 if way == one.kill_gateway else 0
                 time.sleep(order.uniform(0.0, 0.6))  # when it strikes, not what we wait for
                 way()
-                boot = one.until_ready(unless_boot=boot)["boot_id"]
+                boot = one.until_ready(unless_boot=boot)["bootId"]
         # No schedule may fire between the moment at which all is quiet and the stop.
         one.settings["schedules"] = {}
         one.restart_by_settings()

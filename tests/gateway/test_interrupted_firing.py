@@ -48,7 +48,7 @@ def test_a_firing_that_a_restart_interrupted_is_shown_as_a_retry(tmp_path: Path,
     agents = {"behaves": {"callable": "tests.gateway.hostile_agents:behaves"}}
     settings = {"agents": agents, "schedules": schedule(SOON)}
     with fleet(tmp_path / "home", settings=settings) as one:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         wait_until_it_fires(one)
         if is_killed:
             one.kill_gateway()
@@ -62,10 +62,10 @@ def test_a_firing_that_a_restart_interrupted_is_shown_as_a_retry(tmp_path: Path,
         detail = shown(one, "tasks", "show", task["id"])
         firing = detail["firing"]
         assert [run["status"] for run in detail["runs"]] == ["resumed", "succeeded"]
-        assert (firing["schedule"], firing["status"], firing["is_retry"]) == ("night", "done", True)
+        assert (firing["schedule"], firing["status"], firing["isRetry"]) == ("night", "done", True)
         assert "retried after an interruption" in shown(one, "tasks", "show", task["id"], as_json=False)
         (restart,) = shown(one, "gateway", "restarts")["restarts"]
-        assert [(found["fate"], found["is_retry"]) for found in restart["interrupted"]] == [("resumed", True)]
+        assert [(found["fate"], found["isRetry"]) for found in restart["interrupted"]] == [("resumed", True)]
         assert "resumed, retry" in shown(one, "gateway", "restarts", as_json=False)
         (rpc,) = one.ask("gateway.restarts")["restarts"]
         assert rpc["interrupted"] == restart["interrupted"]

@@ -48,7 +48,7 @@ def posting(home: Path, agent: str) -> Iterator[Fleet]:
 
 def land(one: Fleet, agent: str) -> None:
     """It happens while the ledger cannot be written."""
-    one.wait_for(lambda: not one.call("gateway.status")["is_ready"], "it says that it is ready")
+    one.wait_for(lambda: not one.call("gateway.status")["isReady"], "it says that it is ready")
     one.open_door("post")
     if agent == "python":
         one.wait_for(lambda: "cannot write the outcome of an effect" in one.log(), "it keeps nothing")
@@ -61,13 +61,13 @@ def test_what_happened_while_the_disk_was_full_is_written_when_there_is_space(
     tmp_path: Path, agent: str
 ) -> None:
     with posting(tmp_path / "home", agent) as one:
-        boot = one.ask("gateway.status")["boot_id"]
+        boot = one.ask("gateway.status")["bootId"]
         with full_disk(one):
             land(one, agent)
         one.wait_for(lambda: answers(one, agent) == ["posted hello"], "it was not answered")
 
         assert one.ask("reviews.list")["reviews"] == []
-        assert one.ask("gateway.status")["boot_id"] == boot
+        assert one.ask("gateway.status")["bootId"] == boot
         assert one.stop() == 0
         assert one.world("posted") == ["hello"]
         with opened_ledger(one) as ledger:

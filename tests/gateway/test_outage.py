@@ -64,7 +64,7 @@ def test_a_server_that_is_away_is_told_at_every_door_and_in_a_handful_of_lines(
         proxy(postgres_server) as way,
         fleet(tmp_path / "home", settings=SETTINGS, store=way.url(url)) as one,
     ):
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         assert ready(one)[0] == 200
         before = one.log()
 
@@ -81,8 +81,8 @@ def test_a_server_that_is_away_is_told_at_every_door_and_in_a_handful_of_lines(
         lines = lines_since(one, before)
 
         assert (code, found["status"], found["ledger"]) == (503, "serving", "away")
-        assert (gateway["status"], gateway["is_ready"], gateway["boot_id"]) == ("serving", False, boot)
-        assert gateway["ledger_problem"]
+        assert (gateway["status"], gateway["isReady"], gateway["bootId"]) == ("serving", False, boot)
+        assert gateway["ledgerProblem"]
         assert shown.returncode == 1
         assert "PostgreSQL" in shown.stdout
         assert "serving, up for" in shown.stdout
@@ -102,7 +102,7 @@ def test_a_gateway_that_starts_without_its_server_says_so_less_and_less_often_an
         fleet(tmp_path / "home", settings=SETTINGS, store=way.url(url)) as one,
     ):
         found.prepare()
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         posted = post_gated(one, found, "sower")
         way.cut()
         one.kill_gateway()
@@ -117,7 +117,7 @@ def test_a_gateway_that_starts_without_its_server_says_so_less_and_less_often_an
 
         assert len(lines) <= 8, lines
         assert sum("the ledger is back, after" in line for line in lines) == 1
-        assert not status["holds_resumes"]
+        assert not status["holdsResumes"]
         until(lambda: found.unanswered() == [], "not everything was answered", one)
         assert one.stop() == 0
         check(found, merged(more=posted))

@@ -50,7 +50,7 @@ def test_only_those_who_kill_the_gateway_are_quarantined(tmp_path: Path, killers
         status = one.until_ready()
         assert one.stop() == 0
 
-    assert not status["holds_resumes"], status
+    assert not status["holdsResumes"], status
     assert one.log().count("crashed") == len(one.world("killed")) == IN_COMPANY + killers
     check(one, texts, killers)
 
@@ -66,7 +66,7 @@ def test_a_loop_that_no_run_is_found_to_blame_for_is_broken_until_a_person_has_l
         say(one, "creeps", "creeps")
         one.wait_for(lambda: len(one.world("killed")) == BROKEN_AFTER, "it was not killed")
         status = one.until_ready()
-        assert status["holds_resumes"], status
+        assert status["holdsResumes"], status
         # What is new is answered all the same.
         say(one, "kills", "new")
         one.wait_for(lambda: one.world("planted") == ["new"], "nothing new is done")

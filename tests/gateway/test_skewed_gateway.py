@@ -39,7 +39,7 @@ def test_a_gateway_with_another_clock_does_everything_once_and_says_so(
     move_clock(url, seconds=seconds)
 
     with fleet(tmp_path / "home", settings=SETTINGS, store=url) as one:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         for number in range(3):
             one.ask(
                 "chat.send", sessionKey=f"agent:gardener:s{number}", message="dig", idempotencyKey=f"{number}"

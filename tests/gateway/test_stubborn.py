@@ -42,7 +42,7 @@ def test_the_same_on_a_server(tmp_path: Path, postgres_server: PostgresServer) -
 def drain_with_hostile_agents(home: Path, store: str | None) -> None:
     agents = [*STUBBORN, "behaves", "sends"]
     with fleet(home, settings=settings(5.0, *agents), store=store) as one:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         texts = [say(one, name, name) for name in (*STUBBORN, "sends")]
         texts += [say(one, "behaves", f"behaves-{number}") for number in range(GOOD)]
         one.wait_for(lambda: set(one.world("begun")) == set(texts), "not all of them have begun")
@@ -54,7 +54,7 @@ def drain_with_hostile_agents(home: Path, store: str | None) -> None:
             assert asked.answer is None
             one.open_door("send")
         assert asked.answer is not None
-        assert asked.answer["is_accepted"], asked.answer
+        assert asked.answer["isAccepted"], asked.answer
         # Before the next life begins: a thread that looks too early never returns there, either.
         one.open_door("mended")
         one.until_ready(unless_boot=boot)

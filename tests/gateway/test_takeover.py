@@ -118,7 +118,7 @@ def test_a_killed_gateway_is_taken_over_from_and_everybody_is_told_once_whicheve
         a.ask("chat.send", sessionKey="agent:guardian:g", message="grow", idempotencyKey="g")
         until(lambda: is_busy(found), "they do not come to the gate", a)
         with opened(tmp_path / "b", receiver, url) as b:
-            boot = b.until_ready()["boot_id"]
+            boot = b.until_ready()["bootId"]
             kill_for_good(a)
             lost: dict[str, RunRecord] = {one.id: one for one in carried(found)}
             assert tasks_of(found, lost) >= {f"{WAITS}-{peer}" for peer in PEERS} | {CHILD}

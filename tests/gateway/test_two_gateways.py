@@ -90,7 +90,7 @@ def test_a_second_gateway_in_a_home_is_refused_with_the_pid_of_the_first(
 ) -> None:
     gate.touch()
     with fleet(tmp_path / "home", settings=settings()) as one:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         assert one.supervisor is not None
 
         second = refused(one, "up", "--json", "--port", "0", *more)
@@ -101,7 +101,7 @@ def test_a_second_gateway_in_a_home_is_refused_with_the_pid_of_the_first(
         assert f"process {one.supervisor.pid} holds {one.home}" in error["message"]
         assert f"process {one.supervisor.pid}" in second.stderr
         # The first has not noticed anything, and its way in is still its own.
-        assert one.call("gateway.status")["boot_id"] == boot
+        assert one.call("gateway.status")["bootId"] == boot
         assert one.stop() == 0
 
 
@@ -150,7 +150,7 @@ def test_a_second_child_is_refused_by_the_lock_of_the_home_with_the_pid_of_the_f
     """As if a supervisor had lost sight of its gateway and started another."""
     gate.touch()
     with fleet(tmp_path / "home", settings=settings()) as one, contextlib.ExitStack() as undo:
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         unix = undo.enter_context(socket.socket(socket.AF_UNIX))
         unix.bind(str(tmp_path / "other.sock"))
         unix.listen()
@@ -166,7 +166,7 @@ def test_a_second_child_is_refused_by_the_lock_of_the_home_with_the_pid_of_the_f
 
         assert second.returncode == 78
         assert f"process {one.pid_of_gateway()} holds {one.home}" in second.stderr
-        assert one.call("gateway.status")["boot_id"] == boot
+        assert one.call("gateway.status")["bootId"] == boot
         assert one.stop() == 0
 
 
@@ -386,7 +386,7 @@ def test_two_homes_may_share_one_file_and_each_goes_on_with_what_the_other_left(
                 Poster(a, "a") as to_a,
                 Poster(b, "b") as to_b,
             ):
-                boot = b.until_ready()["boot_id"]
+                boot = b.until_ready()["bootId"]
                 to_a.until_more(MANY)
                 to_b.until_more(MANY)
                 # Its lock proves its death to the other at once; no lease has to lapse.
@@ -453,7 +453,7 @@ def test_one_of_two_on_a_server_is_out_for_a_while_and_everything_is_done_once(
             a.until_ready()
             more = post_gated(a, found)
             with fleet(tmp_path / "b", settings=settings(), store=url, lease=LEASE) as b:
-                boot = b.until_ready()["boot_id"]
+                boot = b.until_ready()["bootId"]
                 with Poster(a, "a") as to_a, Poster(b, "b") as to_b:
                     to_a.until_more(MANY)
                     to_b.until_more(MANY)

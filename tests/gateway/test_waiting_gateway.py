@@ -86,7 +86,7 @@ def test_an_agent_that_asks(tmp_path: Path, row: Row) -> None:
 def test_settings_that_are_refused(tmp_path: Path, row: Row) -> None:
     with fleet(tmp_path / "home", settings={"agents": {"echo": ECHO}}) as one:
         run = Cli(one)
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         one.settings["agents"]["late"] = {"callable": "late_agent:answer"}
         one.save_settings()
         one.wait_for(lambda: row.value(run("status", "--json")), "they are not refused")
@@ -106,7 +106,7 @@ def test_settings_that_are_refused(tmp_path: Path, row: Row) -> None:
 def test_a_restart_that_was_refused(tmp_path: Path, row: Row) -> None:
     with fleet(tmp_path / "home", settings={"agents": {"echo": ECHO}}) as one:
         run = Cli(one)
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         with no_file_grows(one):
             assert run("gateway", "restart", "--force").status == 3
         one.wait_for(lambda: row.value(run("status", "--json")), "the restart is not blocked")
@@ -127,7 +127,7 @@ def test_a_gateway_that_drains(tmp_path: Path, row: Row) -> None:
     settings = {"agents": agents, "gateway": {"restart": {"drainTimeoutS": 600}}}
     with fleet(tmp_path / "home", settings=settings) as one:
         run = Cli(one)
-        boot = one.until_ready()["boot_id"]
+        boot = one.until_ready()["bootId"]
         one.ask("chat.send", sessionKey="agent:sends:main", message="hold", idempotencyKey="hold")
         one.wait_for(lambda: one.world("sent") == ["hold"], "no effect is in flight")
         with Asked(one):

@@ -43,12 +43,20 @@ FROZEN = {
         2: "b524d73fb305879994e6af095c850886d9760581b0fae3c55c5ecad1f5c053db",
         3: "890515ca27c7d85e185973696d3f60ee697dd8742b2bbdd07e1322dbfc7686ba",
         4: "371c6aa568b5cb663e25aa1bb275d82f075ecd49dcd9fdecba4258c1a4999774",
+        5: "79fb36e2a188052b1c8efa9c304f419384a1aeb497a1c209f478d379506e0bab",
+        6: "fec5b21845c263bd1ef3600fcdc21a233a441299626010f3c196c36c755eb72d",
+        7: "ccaa4fd8b6cc412b158881acf63575d7936a095943cc1d27f20861727dcfa7d2",
+        8: "a52b4d6a0960a786d0fcf82014885ebe7a3eda825fc5c38a3c08c1b379394bab",
     },
     "postgres": {
         1: "18a3c71cdf5cbbefab7cf326c24332638b40bfd844c2387045ceed5a59b5069f",
         2: "596ef6a8cb857a21e333fabdd41818bda0d81d5416f71e6189a229deb4e73ef0",
         3: "0a5851bd36c9affcdd494ce24b76aad3bdc102fcf3b5956cb9245e07a47f4543",
         4: "371c6aa568b5cb663e25aa1bb275d82f075ecd49dcd9fdecba4258c1a4999774",
+        5: "a8ca1e54b63af6133d710049afc5e6828d0e37f498ca12e12efa1a34a0fb299c",
+        6: "35f20e544386e973c830c47b33d59b5e4fc709717446b45198d39efaa4f6e343",
+        7: "7e0ca0feb5474023dd678c0b3561966e60f06e68bf69ab6c379efa735d970868",
+        8: "6f7575842be5fccf8197c697ad96fa56d8944967eb903d25243918673fa96aee",
     },
 }
 
@@ -480,6 +488,27 @@ def test_a_ledger_of_the_first_schema_is_brought_to_the_newest_also_after_a_kill
     assert database.migrate(released, may_upgrade=True) == released[1:]
     assert "audit_log" in database.tables()
     assert database.ask("SELECT name, value FROM ledger_facts ORDER BY name") == known
+
+
+@pytest.mark.slow
+def test_tasks_of_an_older_ledger_are_counted_by_their_runtimes(
+    database: Database, released: list[Migration]
+) -> None:
+    database.migrate([one for one in released if one.name != "upkeep_indexes"][:4])
+    values = "'ada', {}, 'n', 'g', {}, NULL, NULL, NULL, NULL, NULL, 'silent', 1, {}, 'queued'"
+    empty = "x''" if database.dialect == "sqlite" else "''"
+    for number, runtime in enumerate(["'python'", "'cron'", "'python'"]):
+        given = values.format(runtime, empty, empty)
+        database.ask(
+            "INSERT INTO tasks (id, owner, runtime, name, goal, arguments, origin, session_key, "
+            "parent_task_id, flow_id, dedup_key, notify, created_at, digest, status, priority, updated_at) "
+            f"VALUES ('task_{number}', {given}, 5, 1) RETURNING id"
+        )
+
+    database.migrate(released, may_upgrade=True)
+
+    found = database.ask("SELECT status, amount FROM counters WHERE noun = 'runtime' ORDER BY status")
+    assert found == [("cron", 1), ("python", 2)]
 
 
 # --- what is never changed again

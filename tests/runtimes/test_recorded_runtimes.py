@@ -13,8 +13,9 @@ import pytest
 from holdfast.core.errors import BadInput
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.ledger.ledger import Cancelled, Ledger
-from holdfast.engine.producers.contract import Alive, Dead, NotMine
+from holdfast.engine.producers.contract import Alive, Dead, NotMine, Runtime
 from holdfast.engine.producers.producers import Producers
+from holdfast.engine.producers.stopper import Stopper
 from holdfast.engine.producers.writes import NewRecord
 from holdfast.runtimes.cli import CliRuntime, pid_reference
 from holdfast.runtimes.subagent import SubagentRuntime
@@ -76,7 +77,8 @@ async def test_a_later_process_with_the_same_id_is_never_signalled() -> None:
 async def test_a_cancelled_subagent_takes_the_other_work_of_its_session_with_it() -> None:
     clock = FakeClock()
     store = memory_store(clock)
-    producers = Producers(store, clock, runtimes=[SubagentRuntime(store, Ledger(store, clock))])
+    runtimes: list[Runtime] = [CliRuntime(), SubagentRuntime(store, Ledger(store, clock))]
+    producers = Producers(store, clock, runtimes=runtimes)
     mine, other, theirs = [
         await producers.create(
             NewRecord(
@@ -97,6 +99,7 @@ async def test_a_cancelled_subagent_takes_the_other_work_of_its_session_with_it(
     ]
 
     await producers.cancel(mine.run.id, reason="enough")
+    await Stopper(store, clock, lambda: runtimes).run_once()
 
     found = [(await producers.get(one.run.id)).task.status for one in (mine, other, theirs)]
     assert found == [TaskStatus.CANCELLED, TaskStatus.CANCELLED, TaskStatus.RUNNING]

@@ -53,12 +53,23 @@ CALLERS = {
 # What is asked of each method with one id of a kind; a new method needs a line here.
 PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "tasks.list": [("task", {"cursor": "ID"}), ("session", {"sessionKey": "ID"}), ("", {"agentId": "ada"})],
-    "tasks.get": [("task", {"taskId": "ID"})],
+    "tasks.get": [("task", {"taskId": "ID"}), ("session", {"taskId": "ID"})],
+    "tasks.wait": [("task", {"taskId": "ID", "timeoutMs": 0})],
     "tasks.cancel": [("task", {"taskId": "ID"})],
     "tasks.retry": [("task", {"taskIds": ["ID"]})],
     "tasks.dismiss": [("task", {"taskIds": ["ID"]})],
-    "ledger.list": [("task", {"before": "ID"}), ("", {"owner": "victim"}), ("", {"status": ["failed"]})],
-    "ledger.show": [("task", {"taskId": "ID"})],
+    "ledger.list": [
+        ("task", {"pageToken": "ID"}),
+        ("", {"owner": "victim"}),
+        ("", {"status": ["failed"]}),
+        ("session", {"sessionKey": "ID"}),
+        ("", {"text": CANARY}),
+        ("", {"key": CANARY}),
+        ("", {"name": "theirs", "agentId": "ada"}),
+    ],
+    "ledger.show": [("task", {"taskId": "ID"}), ("session", {"taskId": "ID"})],
+    "ledger.wait": [("task", {"taskId": "ID", "waitMs": 0}), ("session", {"taskId": "ID", "waitMs": 0})],
+    "ledger.notify": [("task", {"taskId": "ID", "notify": "silent"})],
     "ledger.steps": [("task", {"taskId": "ID"})],
     "producer.create": [("", {"name": "theirs", "goal": "x", "runtime": "cli", "owner": "victim"})],
     "producer.start": [("task", {"runId": "ID"})],
@@ -74,23 +85,23 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "ledger.retry_page": [
         ("", {"status": ["failed"], "owner": "victim"}),
         ("", {"status": ["failed"]}),
-        ("task", {"status": ["failed"], "before": "ID"}),
+        ("task", {"status": ["failed"], "pageToken": "ID"}),
     ],
     "ledger.fork": [("task", {"taskId": "ID", "at": "start"})],
     "ledger.create": [
         ("", {"name": "mine", "goal": "x", "owner": "victim", "key": CANARY}),
         ("session", {"name": "agent.ada", "goal": "x", "arguments": {"session_key": "ID"}}),
     ],
-    "reviews.list": [("effect", {}), ("effect", {"after": "ID"})],
+    "reviews.list": [("effect", {}), ("effect", {"pageToken": "ID"})],
     "reviews.show": [("effect", {"effectId": "ID"})],
     "reviews.resolve": [("effect", {"effectId": "ID", "decision": "retry"})],
-    "questions.list": [("question", {}), ("question", {"after": "ID"})],
+    "questions.list": [("question", {}), ("question", {"pageToken": "ID"})],
     "questions.answer": [("question", {"questionId": "ID", "answer": "x"})],
-    "deliveries.list": [("delivery", {}), ("delivery", {"which": "owed", "after": "ID"})],
+    "deliveries.list": [("delivery", {}), ("delivery", {"which": "owed", "pageToken": "ID"})],
     "deliveries.retry": [("delivery", {"deliveryId": "ID"})],
     "deliveries.confirm": [("delivery", {"deliveryId": "ID"})],
     "deliveries.dismiss": [("delivery", {"deliveryId": "ID"})],
-    "checkpoints.list": [("task", {"taskId": "ID"}), ("checkpoint", {"before": "ID"})],
+    "checkpoints.list": [("task", {"taskId": "ID"}), ("checkpoint", {"pageToken": "ID"})],
     "checkpoints.show": [("checkpoint", {"checkpointId": "ID"})],
     "checkpoints.retry": [("checkpoint", {"checkpointId": "ID"})],
     "checkpoints.prune": [("", {"isDryRun": True, "olderThanS": 0})],
@@ -252,7 +263,7 @@ def test_a_token_with_names_reaches_tasks_of_these_names(house: House) -> None:
     ids = {}
     for name in ("mine", "other"):
         made = house.post("ledger.create", {"name": name, "goal": "x", "key": name}).json()
-        ids[name] = made["task_id"]
+        ids[name] = made["taskId"]
 
     def tasks(method: str, **params: Any) -> list[str]:
         return [one["id"] for one in house.post(method, params, token=BOUND).json()["tasks"]]

@@ -83,10 +83,10 @@ def test_a_gateway_goes_on_whatever_its_settings_become(tmp_path: Path, seed: in
                 (one.home / ".new").write_bytes(broken)
                 (one.home / ".new").chmod(0o600)
                 (one.home / ".new").rename(document)
-                one.wait_for(lambda: one.ask("gateway.status")["settings_refused"], "they were not refused")
+                one.wait_for(lambda: one.ask("gateway.status")["settingsRefused"], "they were not refused")
                 one.save_settings()
                 one.wait_for(
-                    lambda: not one.ask("gateway.status")["settings_refused"], "they are still refused"
+                    lambda: not one.ask("gateway.status")["settingsRefused"], "they are still refused"
                 )
 
         assert operator.problem is None, operator.problem

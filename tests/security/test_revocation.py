@@ -279,7 +279,7 @@ def test_an_answer_that_was_waited_for_is_not_given_to_a_token_that_changed_mean
     house: House, after: str
 ) -> None:
     house.tokens.replace(Tokens.of(TOKEN, {READ_TOKEN: Caller(who="board", scopes=frozenset({READ, WRITE}))}))
-    task_id = house.post("ledger.create", {"name": "buy", "goal": "x"}).json()["task_id"]
+    task_id = house.post("ledger.create", {"name": "buy", "goal": "x"}).json()["taskId"]
     found: list[Any] = []
     with house.websocket() as client:
         client.connect(READ_TOKEN)

@@ -63,7 +63,7 @@ def test_a_write_token_gets_no_variable_of_the_gateway_sent_anywhere(tmp_path: P
 
     def ended(gateway: RunningGateway, task_id: str) -> dict[str, str]:
         found = gateway.post("ledger.result", {"taskId": task_id, "waitMs": 5000}, token=WRITER).json()
-        return found if found["has_ended"] else {}
+        return found if found["hasEnded"] else {}
 
     with recorder() as (url, sent), RunningGateway(home, **environ) as gateway:
         for name in ("HOLDFAST_TOKEN", "WRITER_TOKEN", "SHOP_KEY", "SHOP", "OTHER", "PATH"):
@@ -74,7 +74,7 @@ def test_a_write_token_gets_no_variable_of_the_gateway_sent_anywhere(tmp_path: P
         failed = {}
         for name in ("HOLDFAST_TOKEN", "OTHER", "SHOP"):
             asked = {"name": "steal", "goal": "x", "arguments": {"url": url, "name": name}}
-            task_id = gateway.post("ledger.create", asked, token=WRITER).json()["task_id"]
+            task_id = gateway.post("ledger.create", asked, token=WRITER).json()["taskId"]
             failed[name] = str(eventually(partial(ended, gateway, task_id)))
         assert sent == []
 

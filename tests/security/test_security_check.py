@@ -131,7 +131,7 @@ def test_the_command_ends_with_1_and_says_what_why_and_the_remedy(
     assert (status, with_json) == (1, 1)
     assert text.startswith(f"home_open: {home} is open to others (mode 0755)\n  why: ")
     assert f"  do:  chmod 700 {shlex.quote(str(home))}\n" in text
-    assert (view["is_clean"], view["home"]) == (False, str(home))
+    assert (view["isClean"], view["home"]) == (False, str(home))
     assert [set(one) for one in view["findings"]] == [{"code", "what", "why", "remedy"}]
 
 

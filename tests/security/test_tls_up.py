@@ -42,7 +42,7 @@ def presented(one: RunningGateway, authority: Authority) -> str:
 
 
 def settings_said(home: Path) -> str | None:
-    found: str | None = run_process(home, "gateway", "status", "--json").json["settings_refused"]
+    found: str | None = run_process(home, "gateway", "status", "--json").json["settingsRefused"]
     return found
 
 
@@ -99,12 +99,12 @@ def test_https_to_a_gateway_without_a_certificate_says_so(home: Path) -> None:
 def test_a_renewed_certificate_is_used_without_a_restart(home: Path, authority: Authority) -> None:
     with RunningGateway(home) as one:
         before = presented(one, authority)
-        boot = run_process(home, "gateway", "status", "--json").json["boot_id"]
+        boot = run_process(home, "gateway", "status", "--json").json["bootId"]
         write_pair(home, authority.issue())
         after = eventually(lambda: (found := presented(one, authority)) != before and found)
 
         assert ssl.PEM_cert_to_DER_cert(after) == ssl.PEM_cert_to_DER_cert((home / "cert.pem").read_text())
-        assert run_process(home, "gateway", "status", "--json").json["boot_id"] == boot
+        assert run_process(home, "gateway", "status", "--json").json["bootId"] == boot
 
 
 def test_a_wrong_change_is_refused_in_sight_and_the_right_one_counts(

@@ -47,10 +47,10 @@ def test_a_token_is_made_with_its_limits_and_shown_once(run: Run, home: Path) ->
     (shop,) = [one for one in listed.json["tokens"] if one["name"] == "shop"]
     assert (shop["source"], shop["scopes"], shop["owner"]) == ("issued", ["operator.write"], "ada")
     assert (shop["tasks"], shop["methods"]) == (["buy"], ["ledger.create"])
-    assert datetime.fromisoformat(shop["expires_at"]) - datetime.fromisoformat(
-        shop["created_at"]
-    ) > timedelta(days=29)
-    assert shop["last_used_at"] is None
+    assert datetime.fromisoformat(shop["expiresAt"]) - datetime.fromisoformat(shop["createdAt"]) > timedelta(
+        days=29
+    )
+    assert shop["lastUsedAt"] is None
     assert text not in listed.out + listed.err
     assert text not in (home / "tokens.json").read_text()
     assert (home / "tokens.json").stat().st_mode & 0o777 == 0o600
@@ -223,7 +223,7 @@ def test_a_gateway_that_runs_makes_lists_and_revokes_tokens(tmp_path: Path) -> N
 
         def last_use() -> object:
             found = run_process(where, "tokens", "list", "--json").json["tokens"]
-            return next(one["last_used_at"] for one in found if one["name"] == "board")
+            return next(one["lastUsedAt"] for one in found if one["name"] == "board")
 
         assert eventually(last_use)
         operator = run_process(where, "tokens", "rotate", "operator", "--json").json["text"]

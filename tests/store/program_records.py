@@ -7,9 +7,18 @@ from typing import Any
 import msgspec
 
 from holdfast.core.ids import new_question_id
-from holdfast.core.program_records import FinishedTurn, ListDelta, Question, StoredValue, TurnSummary
+from holdfast.core.program_records import (
+    FinishedTurn,
+    KeptStep,
+    KeptSteps,
+    ListDelta,
+    Question,
+    StoredValue,
+    TurnSummary,
+)
 from holdfast.core.run import RunRecord
 from holdfast.store import Store, Tx
+from holdfast.store.kept_steps import pack_kept
 from tests.builders import START, later, unique
 from tests.engine.tables import execute, literal, query
 
@@ -37,6 +46,12 @@ def a_turn(run: RunRecord, seq: int = 1, **changes: Any) -> FinishedTurn:
         "ended_at": later(seconds=seq),
     }
     return FinishedTurn(**turn | changes)
+
+
+def kept_of(*results: bytes | None, is_secret: bool = False) -> KeptSteps:
+    """What a turn keeps of its steps: these results."""
+    body = pack_kept([KeptStep(result) for result in results])
+    return KeptSteps(body=body, is_secret=is_secret)
 
 
 def a_delta(run: RunRecord, start: int = 0, **changes: Any) -> ListDelta:
@@ -79,7 +94,7 @@ def send(tx: Tx, task_id: str, topic: str = "hints", body: bytes = b'"hello"', *
 
 def leave_everything(tx: Tx, run: RunRecord) -> None:
     """One record of each kind that belongs to the task of a run."""
-    tx.turns.commit(a_turn(run), "main:1", is_over=False)
+    tx.turns.commit(a_turn(run), "main:1", is_over=False, kept=kept_of(b'"tide"', None))
     tx.lists.append(a_delta(run))
     tx.lists.set_value(a_value(run))
     tx.lists.set_ops(run.task_id, "", b"[2]")

@@ -230,6 +230,7 @@ def step_of(effect: Effect, **changes: Any) -> Step:
         "result": b'"sent"',
         "started_us": to_micros(START),
         "ended_us": to_micros(later(seconds=1)),
+        "is_effect": True,
     }
     return Step(**step | changes)
 
@@ -365,7 +366,7 @@ def test_an_effect_that_was_settled_otherwise_is_not_simply_finished(
 
 def test_a_step_that_is_saved_under_its_key_comes_before_the_effect(store: Store) -> None:
     effect, claim = begun(store)
-    first = step_of(effect, result=b'"first"')
+    first = step_of(effect, result=b'"first"', is_effect=False)
     store.write_now(saving_step(first, claim.fence, CLOSED))
 
     assert store.write_now(finishing(effect, claim))

@@ -188,7 +188,7 @@ def test_counts_follow_every_move_of_a_random_walk(store: Store, clock: FakeCloc
         store.write_now(lambda tx: step(tx, chance, clock))
         clock.advance(seconds=1)
 
-    for noun in ("task", "run", "checkpoint"):
+    for noun in ("task", "runtime", "run", "checkpoint"):
         assert kept_counts(store, noun) == scanned_counts(store, noun)
     assert store.verify() == []
 

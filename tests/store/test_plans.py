@@ -11,7 +11,8 @@ import pytest
 from holdfast.core.events import EventKind
 from holdfast.core.ids import RunId, TaskId
 from holdfast.core.run import Queue
-from holdfast.core.task import Origin
+from holdfast.core.task import Origin, RuntimeName
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
@@ -57,7 +58,7 @@ QUERIES = load_queries("sqlite")
 
 # To be scanned on purpose: they read everything back, or check the file.
 VERIFICATION = re.compile(
-    r"scan_\w+|count_(tasks|runs|checkpoints)|integrity_check|applied_migrations|schema_\w+"
+    r"scan_\w+|count_(tasks|runtimes|runs|checkpoints)|integrity_check|applied_migrations|schema_\w+"
 )
 
 # These hold only what is in flight or ready, so that walking through them does not depend on history.
@@ -66,6 +67,7 @@ PARTIAL = {
     "deliveries_attempting",
     "deliveries_due",
     "firings_open",
+    "ledger_events_dropped",
     "restarts_open",
     "run_checkpoints_paused",
     "run_checkpoints_resuming",
@@ -93,6 +95,8 @@ GATHERED = re.compile(r"all_parts|first_due|owed|past|present|tree|waiting|CONST
 MAY_SORT = {
     "boots_in_flight",
     "claims_with_token",
+    "done_effects_from",
+    "done_effects_of_scope_from",
     "done_effects_of_task",
     "effects_of_task",
     "effects_to_stop",
@@ -112,6 +116,8 @@ MAY_SORT = {
     "resumes_with_token",
     "resuming_of_boot",
     "runs_of_boot",
+    "steps_from",
+    "steps_of_scope_from",
     "steps_of_task",
     "steps_of_tasks",
 }
@@ -233,6 +239,9 @@ def test_no_query_sorts_what_an_index_could_give_in_order(many: SqliteStore, nam
     [
         ("page_of_tasks", "sqlite_autoindex_tasks_1"),
         ("page_of_tasks_in_status", "tasks_by_status"),
+        ("page_of_tasks_by_end", "tasks_by_end"),
+        ("tasks_past_limit_of_runtime", "tasks_by_runtime_end"),
+        ("tasks_past_limit_lost", "tasks_by_status"),
         ("page_of_tasks_of_owner", "tasks_by_owner"),
         ("page_of_tasks_of_owner_in_status", "tasks_by_owner_status"),
         ("claim_ready_runs", "runs_ready"),
@@ -294,9 +303,10 @@ def test_a_hot_query_has_its_index(many: SqliteStore, name: str, index: str) -> 
     [
         ("delete_steps_of_scope", "task_id=? AND scope>? AND scope<?"),
         ("delete_scope_ops_of_scope", "task_id=? AND scope>? AND scope<?"),
-        ("delete_turns_below", "task_id=? AND loop>? AND loop<?"),
         ("delete_loops_below", "task_id=? AND loop>? AND loop<?"),
-        ("steps_below", "task_id=? AND loop>? AND loop<?"),
+        ("get_kept_steps", "task_id=? AND loop=? AND seq=?"),
+        ("page_of_turns", "task_id=? AND (loop,seq)>(?,?)"),
+        ("past_effects_of_scope", "task_id=? AND in_journal=? AND scope=?"),
         ("turns_of_loop", "task_id=? AND loop=? AND seq>?"),
     ],
 )
@@ -316,6 +326,12 @@ ACTS: dict[str, Callable[[Tx], object]] = {
     ),
     "a page of an owner": lambda tx: tx.tasks.page(owner="owner 3", limit=20),
     "a page of checkpoints": lambda tx: tx.checkpoints.page(status=CheckpointStatus.FAILED_RESUME),
+    "a page of a name": lambda tx: tx.tasks.find(TaskFilter(names=frozenset({"research"})), limit=20),
+    "a page of a runtime": lambda tx: tx.tasks.find(TaskFilter(runtime=RuntimeName.PYTHON), limit=20),
+    "a page of an agent": lambda tx: tx.tasks.find(TaskFilter(agent="scholar"), limit=20),
+    "a page of a session": lambda tx: tx.tasks.find(TaskFilter(session_key="agent:scholar:7"), limit=20),
+    "a page of a key": lambda tx: tx.tasks.find(TaskFilter(key="7"), limit=20),
+    "a page of the last hour": lambda tx: tx.tasks.find(TaskFilter(created_after=START), limit=20),
     "counts": lambda tx: tx.events.counts("task"),
     "a prefix": lambda tx: tx.tasks.resolve("task_000500"),
     "the end of the feed": lambda tx: tx.events.newest(limit=20),

@@ -143,7 +143,7 @@ def test_a_turn_may_have_any_name_and_takes_only_its_own(store: Store, turn: str
     assert {step.scope for step in steps} == {"plan:50x", "plan:axb", "plan:its"}
 
 
-def test_the_loops_inside_a_turn_go_with_it_and_its_neighbours_stay(store: Store) -> None:
+def test_the_loops_inside_a_turn_go_with_it_but_their_turns_stay_for_people(store: Store) -> None:
     run, _ = running_run(store)
     neighbours = ["main", "main:1.5/inner", "main:10/inner", "main:2/inner", "main:1"]
 
@@ -156,7 +156,7 @@ def test_the_loops_inside_a_turn_go_with_it_and_its_neighbours_stay(store: Store
 
     assert set(loops_of(store, run)) == set(neighbours)
     finished = store.read_now(lambda tx: tx.turns.finished(run.task_id))
-    assert {turn.loop for turn in finished} == set(neighbours)
+    assert {turn.loop for turn in finished} == {"main:1/inner", "main:1/inner:1/deep", *neighbours}
 
 
 def test_another_task_keeps_what_has_the_same_scope(store: Store) -> None:

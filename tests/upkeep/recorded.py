@@ -5,25 +5,31 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from holdfast.core.recorded import RecordedWork
+from holdfast.core.recorded import RecordedDetails, RecordedWork, ScopeKind
 from holdfast.core.run import Queue, RunRecord
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import RunStatus, TaskStatus
-from holdfast.engine.producers.contract import LifeAnswer
+from holdfast.engine.producers.contract import LifeAnswer, NotMine, ReattachAnswer
 from holdfast.store import Store
-from tests.builders import stored_run
+from tests.builders import START, stored_run, write
 
 
 class FixedAnswer:
     """A runtime that gives one answer, and remembers about which tasks it was asked."""
 
-    def __init__(self, proof: LifeAnswer) -> None:
+    def __init__(self, proof: LifeAnswer, recovery: ReattachAnswer | None = None) -> None:
         self._proof = proof
+        self._recovery = recovery or NotMine()
         self.asked: list[str] = []
+        self.recovered: list[str] = []
 
     async def is_alive(self, work: RecordedWork) -> LifeAnswer:
         self.asked.append(work.task.id)
         return self._proof
+
+    async def reattach(self, work: RecordedWork) -> ReattachAnswer:
+        self.recovered.append(work.task.id)
+        return self._recovery
 
 
 class BrokenRuntime:
@@ -32,6 +38,9 @@ class BrokenRuntime:
     async def is_alive(self, work: RecordedWork) -> LifeAnswer:  # noqa: ARG002 - the shape of proofs
         raise OSError("the socket of the runtime is gone")
 
+    async def reattach(self, work: RecordedWork) -> ReattachAnswer:
+        raise AssertionError(f"{work.task.id} is not to be lost")
+
 
 def recorded_run(
     store: Store,
@@ -39,12 +48,22 @@ def recorded_run(
     *,
     runtime: RuntimeName = RuntimeName.ACP,
     task: dict[str, Any] | None = None,
+    details: dict[str, Any] | None = None,
     **changes: Any,
 ) -> RunRecord:
-    """Work that another program executes, as it was recorded at the start of the test."""
-    return stored_run(
-        store, status, task={"runtime": runtime} | (task or {}), queue=Queue.PRODUCER, **changes
-    )
+    """Work that another program executes, as it was recorded at the start of the test; with the facts of its
+    producer, if any are given."""
+    given = {"runtime": runtime, "session_key": "agent:main:main"} if details is not None else {}
+    given |= {"runtime": runtime} | (task or {})
+    run = stored_run(store, status, task=given, queue=Queue.PRODUCER, **changes)
+    if details is not None:
+        facts: dict[str, Any] = {
+            "scope": ScopeKind.SYSTEM,
+            "created_at": START,
+            "last_event_at": START,
+        } | details
+        write(store, lambda tx: tx.recorded.create(RecordedDetails(task_id=run.task_id, **facts)))
+    return run
 
 
 def task_of(store: Store, run: RunRecord) -> Task:

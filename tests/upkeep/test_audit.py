@@ -9,17 +9,24 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.clock import SystemClock, to_micros
+from holdfast.core.events import EventKind
 from holdfast.core.finding import Finding, FindingCode, Severity
 from holdfast.core.program_records import Question
 from holdfast.core.run import Queue
+from holdfast.core.task import NotifyPolicy, RuntimeName
 from holdfast.core.transitions import DeliveryStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
+from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.store import Store, Tx
+from holdfast.store.clock import LedgerClock
+from holdfast.testing import FakeClock
 from holdfast.upkeep import audit as audit_module
 from holdfast.upkeep.audit import Audit
 from tests.builders import (
     BOOT,
     FAILURE,
+    OTHER_BOOT,
     START,
     a_boot,
     a_delivery,
@@ -33,6 +40,8 @@ from tests.upkeep.recorded import recorded_run
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "operate.md"
 MINUTE = timedelta(minutes=1)
+# What a producer of an ACP session should tell.
+KNOWN = {"child_session_key": "agent:main:child"}
 
 
 def findings(store: Store, now: datetime = START, **given: Any) -> list[Finding]:
@@ -83,7 +92,7 @@ def test_a_paused_task_that_no_worker_resumes_is_stale_too(store: Store) -> None
 
 
 def test_running_work_without_a_sign_of_life_is_stale_after_half_an_hour(store: Store) -> None:
-    run = recorded_run(store)
+    run = recorded_run(store, details=KNOWN)
 
     before, after = (found(store, later(minutes=minutes)) for minutes in (29, 30))
 
@@ -92,7 +101,7 @@ def test_running_work_without_a_sign_of_life_is_stale_after_half_an_hour(store: 
 
 
 def test_a_beat_is_a_sign_of_life(store: Store) -> None:
-    recorded_run(store, beat_at=later(minutes=20))
+    recorded_run(store, beat_at=later(minutes=20), details=KNOWN)
 
     assert found(store, later(minutes=40)) == []
 
@@ -126,6 +135,140 @@ def test_a_task_without_a_live_run_has_no_owner(store: Store) -> None:
     write(store, lambda tx: tx.tasks.create(task))
 
     assert found(store) == [(FindingCode.NO_OWNER, Severity.ERROR, task.id)]
+
+
+def test_recorded_work_whose_process_died_has_no_owner_and_a_sweep_ends_it(store: Store) -> None:
+    write(store, lambda tx: tx.boots.begin(a_boot()))
+    run = recorded_run(store, details=KNOWN)
+
+    (one,) = findings(store, has_died=lambda _boot: True)
+
+    assert (one.code, one.record_ids[0]) == (FindingCode.NO_OWNER, run.task_id)
+    assert one.repair == "holdfast tasks maintenance --apply"
+
+
+# --- what no worker can run
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_task_that_no_living_worker_knows_is_a_finding_after_a_minute(store: Store, paused: bool) -> None:
+    write(store, lambda tx: tx.boots.begin(a_boot(task_names=("translate", "render"))))
+    task_id = stored_checkpoint(store).task_id if paused else stored_run(store).task_id
+
+    before, after = found(store), findings(store, later(minutes=1))
+
+    assert before == []
+    assert [(one.code, one.severity, one.record_ids[0]) for one in after] == [
+        (FindingCode.UNKNOWN_TASK, Severity.WARNING, task_id)
+    ]
+    assert after[0].evidence["known"] == "render, translate"
+    assert after[0].repair == f"holdfast run --resume {task_id} MODULE:research"
+
+
+@pytest.mark.parametrize(
+    "boots",
+    [
+        # Without a worker the task is only queued; with one that can run any task, or did not tell, too.
+        [],
+        [{"task_names": ()}],
+        [{"task_names": ("translate",)}, {"id": OTHER_BOOT, "task_names": None}],
+        [{"task_names": ("translate",)}, {"id": OTHER_BOOT, "task_names": ("research",)}],
+    ],
+)
+def test_a_task_that_a_worker_may_know_is_no_finding(store: Store, boots: list[dict[str, Any]]) -> None:
+    write(store, lambda tx: [tx.boots.begin(a_boot(**one)) for one in boots])
+    stored_run(store)
+
+    assert findings(store, later(minutes=9)) == []
+
+
+# --- what producers tell
+
+
+@pytest.mark.parametrize(
+    ("runtime", "details", "lacks"),
+    [
+        (RuntimeName.ACP, None, "producer.create"),
+        (RuntimeName.ACP, {}, "childSessionKey"),
+        (RuntimeName.SUBAGENT, {}, "childSessionKey"),
+        (RuntimeName.CLI, {}, "reference"),
+        (RuntimeName.CRON, {}, "sourceId"),
+        (RuntimeName.ACP, KNOWN, None),
+        (RuntimeName.CLI, {"reference": "pid:1:2@3"}, None),
+        (RuntimeName.CRON, {"source_id": "nightly"}, None),
+        (RuntimeName.MEDIA, {}, None),
+    ],
+)
+def test_recorded_work_that_cannot_be_found_again_is_a_finding(
+    store: Store, runtime: RuntimeName, details: dict[str, Any] | None, lacks: str | None
+) -> None:
+    run = recorded_run(store, runtime=runtime, details=details, task={"session_key": "agent:main:main"})
+
+    found = findings(store)
+
+    assert [(one.code, one.record_ids[0], one.evidence["lacks"]) for one in found] == (
+        [] if lacks is None else [(FindingCode.WEAK_METADATA, run.task_id, lacks)]
+    )
+
+
+def test_updates_that_are_promised_without_a_place_for_them_are_a_finding(store: Store) -> None:
+    promised = {"session_key": None, "notify": NotifyPolicy.DONE_ONLY}
+    recorded_run(store, details=KNOWN, task=promised)
+    recorded_run(store, details=KNOWN, task=promised | {"notify": NotifyPolicy.SILENT})
+
+    (one,) = findings(store)
+
+    assert (one.code, one.evidence["lacks"]) == (FindingCode.WEAK_METADATA, "origin")
+
+
+def test_dropped_reports_are_a_finding_for_a_week_with_the_last_count_of_each_record(store: Store) -> None:
+    run = recorded_run(store, details=KNOWN, beat_at=later(days=6))
+
+    def drop(tx: Tx) -> None:
+        for total in (2, 5):
+            tx.emit(EventKind.RECORDS_DROPPED, run.id, at=START, task_id=run.task_id, total=total)
+
+    write(store, drop)
+
+    (one,), after = findings(store, later(days=6)), found(store, later(days=7, minutes=-1))
+
+    assert (one.code, one.severity, one.evidence["total"]) == (
+        FindingCode.RECORDS_DROPPED,
+        Severity.WARNING,
+        5,
+    )
+    assert one.record_ids == (run.task_id, run.id)
+    assert FindingCode.RECORDS_DROPPED in {code for code, _, _ in after}
+    assert FindingCode.RECORDS_DROPPED not in {code for code, _, _ in found(store, later(days=7))}
+
+
+# --- clocks
+
+
+def test_a_clock_that_differs_from_the_clock_of_the_database_is_a_finding(store: Store) -> None:
+    passed = [0]
+    clock = LedgerClock(passed=lambda: passed[0])
+    clock.learn(0, to_micros(SystemClock().now() + timedelta(minutes=10)))
+
+    (one,) = findings(store, clock=clock)
+
+    assert (one.code, one.severity) == (FindingCode.CLOCK_SKEW, Severity.WARNING)
+    assert abs(float(one.evidence["seconds"] or 0)) == pytest.approx(600, abs=60)
+    assert "NTP" in (one.repair or "")
+
+
+async def test_a_clock_that_jumped_is_a_finding_until_the_new_time_is_trusted(
+    store: Store, clock: FakeClock
+) -> None:
+    await ClockWatch(store, clock).deletion_time()
+    before = findings(store, clock=clock)
+
+    clock.advance(days=1)
+    (one,) = findings(store, clock=clock)
+
+    assert before == []
+    assert one.code is FindingCode.CLOCK_SKEW
+    assert "jumped 1 day, 0:00:00 ahead" in one.message
 
 
 # --- nothing waits for what can never come

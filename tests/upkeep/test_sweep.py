@@ -9,19 +9,33 @@ from typing import Any
 import pytest
 
 from holdfast.core.claim import Claim
-from holdfast.core.errors import HoldfastError
 from holdfast.core.events import EventKind
+from holdfast.core.recorded import RecordedWork
 from holdfast.core.run import RunOutcome
 from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, AlreadyEnded, Ledger
-from holdfast.engine.producers.contract import Alive, Dead, Ended, LifeAnswer, LifeUnknown, NotMine
+from holdfast.engine.producers.contract import (
+    Alive,
+    Dead,
+    Ended,
+    LifeAnswer,
+    LifeUnknown,
+    NotMine,
+    ReattachAnswer,
+    Reattached,
+    Restarted,
+    WorkLost,
+)
+from holdfast.engine.producers.producers import Producers
+from holdfast.engine.recovery.operator_retry import retrying_task
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from holdfast.testing.stores import RepeatingStore
 from holdfast.upkeep.sweep import ChangeKind, Sweep, Swept
-from tests.builders import START, a_task, claim_of, later, stored_run, write
+from tests.builders import START, a_boot, a_run, a_task, claim_of, later, stored_run, write
+from tests.engine.tables import dump
 from tests.upkeep.recorded import BrokenRuntime, FixedAnswer, beats, recorded_run, status_of, task_of
 
 # --- recorded work
@@ -325,22 +339,123 @@ async def test_a_write_of_the_sweep_that_runs_again_after_its_commit_gives_the_s
     assert swept == Swept(reconciled=1, stamped=1, pruned=1)
 
 
-# --- plug-ins
+# --- the last chance of a runtime
 
 
-async def test_the_sweep_of_a_plug_in_runs_in_each_pass_and_its_error_stops_nothing(
+@pytest.mark.parametrize(
+    ("recovery", "becomes", "swept"),
+    [
+        (Reattached(), TaskStatus.RUNNING, Swept(recovered=1)),
+        (Restarted(), TaskStatus.RUNNING, Swept(recovered=1)),
+        (WorkLost(why="its session is gone"), TaskStatus.LOST, Swept(reconciled=1)),
+        (NotMine(), TaskStatus.LOST, Swept(reconciled=1)),
+    ],
+)
+async def test_a_runtime_may_recover_its_work_before_it_is_lost_and_a_preview_does_not_ask_it_to(
+    store: Store, clock: FakeClock, recovery: ReattachAnswer, becomes: TaskStatus, swept: Swept
+) -> None:
+    run = recorded_run(store)
+    proofs = FixedAnswer(LifeUnknown(), recovery)
+    sweep = Sweep(store, clock, proofs=proofs)
+    clock.advance(minutes=5)
+
+    plan = await sweep.plan()
+    asked = list(proofs.recovered)
+    done = await sweep.apply(plan)
+
+    assert (asked, proofs.recovered) == ([], [run.task_id])
+    assert (done, status_of(store, run)) == (swept, becomes)
+
+
+async def test_the_reason_of_a_loss_is_that_of_the_runtime(store: Store, clock: FakeClock) -> None:
+    run = recorded_run(store)
+    sweep = Sweep(store, clock, proofs=FixedAnswer(LifeUnknown(), WorkLost(why="its session is gone")))
+    clock.advance(minutes=5)
+
+    await sweep.apply(await sweep.plan())
+
+    failure = task_of(store, run).failure
+    assert failure is not None
+    assert "its session is gone" in failure.message
+
+
+async def test_work_is_left_alone_while_its_runtime_cannot_recover_it(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    swept: list[str] = []
+    class Away(FixedAnswer):
+        async def reattach(self, work: RecordedWork) -> ReattachAnswer:
+            raise OSError(f"the socket of the runtime of {work.task.id} is gone")
 
-    async def broken() -> None:
-        raise HoldfastError("its file is gone")
-
-    async def sound() -> None:
-        swept.append("sound")
+    run = recorded_run(store)
+    sweep = Sweep(store, clock, proofs=Away(LifeUnknown()))
+    clock.advance(minutes=5)
 
     with caplog.at_level(logging.WARNING, "holdfast"):
-        await Sweep(store, clock, plugins=[broken, sound]).run_once()
+        swept = await sweep.apply(await sweep.plan())
 
-    assert swept == ["sound"]
-    assert "its file is gone" in caplog.text
+    assert (swept, status_of(store, run)) == (Swept(), TaskStatus.RUNNING)
+    assert "could not recover it" in caplog.text
+
+
+async def test_recorded_work_of_a_process_that_died_is_lost_without_grace(
+    store: Store, clock: FakeClock
+) -> None:
+    write(store, lambda tx: tx.boots.begin(a_boot()))
+    run = recorded_run(store, details={"alive_until": later(hours=1)})
+
+    alive = await Sweep(store, clock, has_died=lambda _boot: False).run_once()
+    dead = await Sweep(store, clock, has_died=lambda _boot: True).run_once()
+
+    assert (alive, dead) == (Swept(), Swept(reconciled=1))
+    failure = task_of(store, run).failure
+    assert failure is not None
+    assert "its process 1 on here has ended" in failure.message
+
+
+# --- a sweeper that was frozen, and applies its plan late
+
+
+async def test_a_late_plan_takes_nothing_from_work_that_went_on_meanwhile(
+    store: Store, clock: FakeClock
+) -> None:
+    """Beaten, finished, retried and stamped by others: each of its changes comes too late."""
+    beaten, finished = recorded_run(store), recorded_run(store)
+    ended, stamped = (
+        a_task(status=TaskStatus.FAILED, cleanup_after=later(minutes=1)),
+        a_task(status=TaskStatus.FAILED),
+    )
+    write(store, lambda tx: [tx.tasks.create(one) for one in (ended, stamped)])
+    write(store, lambda tx: tx.runs.create(a_run(ended, status=RunStatus.FAILED)))
+    sweep = Sweep(store, clock)
+    clock.advance(minutes=5)
+    plan = await sweep.plan()
+    clock.advance(hours=3)
+    write(store, lambda tx: tx.runs.beat(beaten.id, beaten.fence, now=clock.now()))
+    await Ledger(store, clock).finish(claim_of(finished), "tides")
+    store.write_now(retrying_task(ended.id, now=clock.now()))
+    write(store, lambda tx: tx.tasks.stamp(stamped.id, cleanup_after=later(days=2)))
+    before = dump(store)
+
+    swept = await sweep.apply(plan)
+
+    assert len(plan.changes) == 4
+    assert swept == Swept()
+    assert dump(store) == before
+
+
+async def test_a_late_proof_of_life_does_not_hide_a_newer_sign(store: Store, clock: FakeClock) -> None:
+    run = recorded_run(store, details={"alive_until": START})
+    sweep = Sweep(store, clock, proofs=FixedAnswer(Alive()))
+    clock.advance(minutes=5)
+    plan = await sweep.plan()
+    clock.advance(minutes=5)
+    newer = clock.now()
+    await Producers(store, clock).beat(run.id)
+    clock.advance(hours=1)
+
+    await sweep.apply(plan)
+
+    details = store.read_now(lambda tx: tx.recorded.get(run.task_id))
+    assert details is not None
+    assert details.last_event_at == newer
+    assert details.alive_until == newer + timedelta(seconds=300)

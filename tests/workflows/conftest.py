@@ -1,9 +1,11 @@
-"""Fixtures of the workflows: a test that is a coroutine gets a loop of its own."""
+"""Fixtures of the workflows: a loop for each coroutine, and a ledger that several processes can open."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.crash.conftest import place as place
+from tests.engine.conftest import parts as parts
 from tests.engine.coroutine_tests import run_coroutine_test
 
 

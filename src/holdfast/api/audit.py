@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.api.params import IdText, NameText, PageSize, Params
+from holdfast.api.pages import bad_token
+from holdfast.api.params import NameText, PageSize, PageToken, Params
 from holdfast.core.audit import AuditOutcome, subject_line
 from holdfast.core.errors import BadInput
 from holdfast.store.tasks import LAST
@@ -32,8 +33,9 @@ class AuditAsked(Params, frozen=True, kw_only=True):
     who: NameText | None = None
     action: NameText | None = None
     subject: NameText | None = None
-    before: IdText | None = None
     limit: PageSize = 50
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 def read_page(tx: Tx, asked: AuditAsked) -> AuditPageView:
@@ -43,12 +45,14 @@ def read_page(tx: Tx, asked: AuditAsked) -> AuditPageView:
     if len(given) > 1:
         names = " and ".join(column for column, _ in given)
         raise BadInput(given[1][0], f"{names} cannot be combined; give only one of them")
+    if asked.page_token is not None and not asked.page_token.startswith("aud_"):
+        raise bad_token(asked.page_token)
     column, value = given[0] if given else (None, "")
-    found = tx.audit.page(asked.limit + 1, asked.before or LAST, column=column, value=value)
+    found = tx.audit.page(asked.limit + 1, asked.page_token or LAST, column=column, value=value)
     shown = found[: asked.limit]
     return AuditPageView(
         entries=[AuditEntryView.of(entry) for entry in shown],
-        next_page=shown[-1].id if len(found) > len(shown) else None,
+        next_page_token=shown[-1].id if len(found) > len(shown) else None,
     )
 
 

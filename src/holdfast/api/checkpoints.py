@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from holdfast.api.params import IdText, PageSize, Params
-from holdfast.api.tasks import place_of
+from holdfast.api.pages import place_of
+from holdfast.api.params import IdText, PageSize, PageToken, Params
 from holdfast.core.clock import EPOCH
 from holdfast.core.errors import HoldfastError
 from holdfast.core.transitions import CheckpointStatus, TaskStatus
@@ -33,8 +33,8 @@ class CheckpointsAsked(Params, frozen=True, kw_only=True):
     status: CheckpointStatus | None = None
     task_id: IdText | None = None
     limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    before: IdText | None = None
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 class CheckpointAsked(Params, frozen=True, kw_only=True):

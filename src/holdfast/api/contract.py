@@ -11,6 +11,7 @@ import msgspec
 from holdfast.core.audit import Actor, Door
 from holdfast.core.errors import HoldfastError, KeyConflict, NotFound, Refused
 from holdfast.core.ids import TaskId, check_id
+from holdfast.core.task_filter import TaskFilter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from holdfast.core.task import Task
     from holdfast.core.transitions import TaskStatus
     from holdfast.engine.aio.trouble_log import TroubleLog
+    from holdfast.engine.client.end_watcher import EndWatcher
     from holdfast.engine.producers.contract import Runtime
     from holdfast.gateway.audit import AuditRecorder
     from holdfast.gateway.gateway import RestartAnswer, RestartRequest
     from holdfast.gateway.inbox import Inbox
     from holdfast.gateway.readiness import Readiness
     from holdfast.store import Store, Tx
+    from holdfast.upkeep.projection import Projection
     from holdfast.upkeep.sweep import Sweep
     from holdfast.views.gateway import Status
 
@@ -95,7 +98,18 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     def covers(self, owner: str, name: str) -> bool:
         return self.owner in (None, owner) and (self.names is None or name in self.names)
 
-    def resolve(self, tx: Tx, prefix: str) -> TaskId:
+    @property
+    def filter(self) -> TaskFilter:
+        """The same, for a page of tasks."""
+        return TaskFilter(owner=self.owner, names=self.names)
+
+    def resolve(self, tx: Tx, target: str) -> TaskId:
+        """The one task that is meant, by its id, run id, key or session key. Raises NotFound, AmbiguousId."""
+        from holdfast.api.targets import find_target
+
+        return find_target(tx, target, self)
+
+    def resolve_id(self, tx: Tx, prefix: str) -> TaskId:
         """The one id with this prefix. A caller limited to names needs the full id, because a prefix could
         match hidden tasks. Raises NotFound."""
         if self.names is None:
@@ -164,6 +178,15 @@ class GatewayDoor(Protocol):
 
     @property
     def sweep(self) -> Sweep: ...
+
+    def projection(self) -> Projection:
+        """How tasks are shown now: those whose worker is gone do not read as running."""
+        ...
+
+    @property
+    def ends(self) -> EndWatcher:
+        """Waits for the ends of tasks, for all callers together."""
+        ...
 
     async def preflight(self) -> Readiness: ...
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.api.pages import read_sound
-from holdfast.api.params import IdText, PageSize, Params
-from holdfast.api.tasks import place_of
+from holdfast.api.pages import place_of, read_sound
+from holdfast.api.params import IdText, PageSize, PageToken, Params
 from holdfast.core.errors import IllegalMove
 from holdfast.core.events import EventKind
 from holdfast.core.transitions import DeliveryStatus, sources_of
@@ -25,8 +24,8 @@ class DeliveriesAsked(Params, frozen=True, kw_only=True):
 
     which: Literal["failed", "owed"] = "failed"
     limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    after: IdText | None = None
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 class DeliveryAsked(Params, frozen=True, kw_only=True):

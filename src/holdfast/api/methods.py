@@ -23,6 +23,10 @@ from holdfast.api import (
     reviews,
     sessions,
     settings,
+    steps,
+    task_changes,
+    task_lists,
+    task_waits,
     tasks,
     token_methods,
     upkeep,
@@ -59,20 +63,22 @@ from holdfast.views.sessions import (
 )
 from holdfast.views.snapshot import SnapshotView
 from holdfast.views.status import OverviewView
+from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
     CancelView,
     CreatedView,
     ForkedView,
+    NotifyView,
     ResultView,
     RetriedPageView,
     RetriedView,
-    StepPageView,
     TaskDetailView,
     TaskPageView,
+    WaitedView,
 )
 from holdfast.views.tokens import TokenMadeView, TokenPageView, TokenRevokedView
 from holdfast.views.upkeep import AuditView, MaintenanceView
-from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksDismissed, TasksRetried
+from holdfast.views.wire import TaskCancelled, TaskFound, TaskListed, TasksDismissed, TasksRetried, TaskWaited
 
 if TYPE_CHECKING:
     from holdfast.store.contract import Write
@@ -134,6 +140,18 @@ def _reads_own(name: str, params: type[P], answer: type[V], read: Callable[..., 
     )
 
 
+def _shows_own(name: str, params: type[P], answer: type[V], read: Callable[..., V], summary: str) -> Method:
+    """The same for tasks that are shown with a projected status."""
+
+    async def call(gateway: GatewayDoor, asked: P, caller: Caller) -> V:
+        projection = gateway.projection()
+        return await gateway.store.read(lambda tx: read(tx, asked, reach=caller.reach, projection=projection))
+
+    return Method(
+        name=name, scope=READ, params=params, answer=answer, call=call, summary=summary, is_owned=True
+    )
+
+
 def _writes_own(
     name: str, params: type[P], answer: type[V], writing: Callable[..., Write[V]], summary: str
 ) -> Method:
@@ -167,7 +185,9 @@ def _cancels_own(
     async def call(gateway: GatewayDoor, asked: Any, caller: Caller) -> V:
         target = asked.run_id if isinstance(asked, producers.RunCancelAsked) else asked.task_id
         why = asked.reason or "cancelled by an operator"
-        cannot_stop = await producers.why_not_stopped(gateway, target, why, caller)
+        cannot_stop = await producers.why_not_stopped(
+            gateway.store, gateway.clock, gateway.runtimes, target, why, caller.reach
+        )
         return await _write(
             gateway, name, writing, asked, caller, reach=caller.reach, cannot_stop=cannot_stop
         )
@@ -332,14 +352,14 @@ def describe(method: Method) -> MethodView:
 
 _TABLE = [
     # Tasks in the format of OpenClaw's protocol.
-    _reads_own(
+    _shows_own(
         "tasks.list",
         openclaw.ListAsked,
         TaskListed,
         openclaw.list_tasks,
         "A page of tasks in OpenClaw's format; by creation, last change or end, newest first.",
     ),
-    _reads_own(
+    _shows_own(
         "tasks.get",
         openclaw.GetAsked,
         TaskFound,
@@ -352,6 +372,15 @@ _TABLE = [
         TaskCancelled,
         openclaw.cancelling_wire_task,
         "Cancel a task; for a missing task the answer says so, without an error.",
+    ),
+    _calls(
+        "tasks.wait",
+        READ,
+        task_waits.WireWaitAsked,
+        TaskWaited,
+        task_waits.wire_wait,
+        "Wait until a task has ended, for a bounded time.",
+        is_owned=True,
     ),
     _writes_own(
         "tasks.retry",
@@ -368,12 +397,14 @@ _TABLE = [
         "Drop the pending and failed deliveries of these tasks.",
     ),
     # The ledger, as the CLI prints it.
-    _reads_own(
+    _calls(
         "ledger.list",
-        tasks.TasksAsked,
+        READ,
+        task_lists.TasksAsked,
         TaskPageView,
-        tasks.read_asked_page,
-        "A page of tasks, newest first, with the number of tasks in each status.",
+        task_lists.list_tasks,
+        "A page of tasks by any filter, newest first, with the number of tasks in each status.",
+        is_owned=True,
     ),
     Method(
         name="ledger.show",
@@ -386,10 +417,10 @@ _TABLE = [
     ),
     _reads_own(
         "ledger.steps",
-        tasks.StepsAsked,
+        steps.StepsAsked,
         StepPageView,
-        tasks.read_steps,
-        "The steps of a task, also of finished turns, with what is kept of their results.",
+        steps.read_steps,
+        "The steps of a task, also of finished turns: their arguments and what is kept of their results.",
     ),
     _calls(
         "ledger.overview",
@@ -403,13 +434,35 @@ _TABLE = [
         "ledger.result",
         # Needs the write scope: readers get the redacted values of `ledger.show`.
         WRITE,
-        tasks.ResultAsked,
+        task_waits.ResultAsked,
         ResultView,
-        tasks.result,
+        task_waits.result,
         "The outcome of a task with its full result; can wait for the end.",
         is_owned=True,
     ),
-    _cancels_own("ledger.cancel", tasks.CancelAsked, CancelView, tasks.cancelling_task, "Cancel a task."),
+    _calls(
+        "ledger.wait",
+        READ,
+        task_waits.WaitAsked,
+        WaitedView,
+        task_waits.wait,
+        "Wait until a task has ended, for a bounded time; if it has not, what it waits for.",
+        is_owned=True,
+    ),
+    _cancels_own(
+        "ledger.cancel",
+        task_changes.CancelAsked,
+        CancelView,
+        task_changes.cancelling_task,
+        "Cancel a task; the answer says whether it is cancelled, and why not.",
+    ),
+    _writes_own(
+        "ledger.notify",
+        task_changes.NotifyAsked,
+        NotifyView,
+        task_changes.setting_notify,
+        "Choose which updates the requester of a task gets: of its end, of changes too, or none.",
+    ),
     _writes_own(
         "ledger.retry",
         tasks.RetryAsked,
@@ -496,7 +549,7 @@ _TABLE = [
         "reviews.list",
         reviews.ReviewsAsked,
         ReviewPageView,
-        lambda tx, asked: reviews.read_page(tx, after=asked.after or "", limit=asked.limit),
+        lambda tx, asked: reviews.read_page(tx, after=asked.page_token or "", limit=asked.limit),
         "Effects whose outcome is unknown, oldest first.",
     ),
     _reads(
@@ -517,7 +570,7 @@ _TABLE = [
         "questions.list",
         questions.QuestionsAsked,
         QuestionPageView,
-        lambda tx, asked: questions.read_page(tx, after=asked.after or "", limit=asked.limit),
+        lambda tx, asked: questions.read_page(tx, after=asked.page_token or "", limit=asked.limit),
         "Open questions that tasks ask a person, oldest first.",
     ),
     _audited(
@@ -532,7 +585,7 @@ _TABLE = [
         deliveries.DeliveriesAsked,
         DeliveryPageView,
         lambda tx, asked: deliveries.read_page(
-            tx, which=asked.which, after=asked.after or "", limit=asked.limit
+            tx, which=asked.which, after=asked.page_token or "", limit=asked.limit
         ),
         "Failed deliveries, oldest first; or those still to be sent.",
     ),
@@ -562,7 +615,7 @@ _TABLE = [
         checkpoints.CheckpointsAsked,
         CheckpointPageView,
         lambda tx, asked: checkpoints.read_page(
-            tx, status=asked.status, task_id=asked.task_id, before=asked.before, limit=asked.limit
+            tx, status=asked.status, task_id=asked.task_id, before=asked.page_token, limit=asked.limit
         ),
         "Checkpoints, newest first.",
     ),

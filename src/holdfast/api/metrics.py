@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from holdfast.api.contract import GatewayDoor
+from holdfast.core.recorded import ReportProblem
 from holdfast.store.clock import skew_of, uncertainty_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,11 +31,12 @@ class Metrics:
 
     async def text(self, gateway: GatewayDoor) -> bytes:
         status = await gateway.look()
-        self._ledger.counts = {}
+        self._ledger.counts, self._ledger.reports = {}, None
         if status.ledger_problem is None:  # without the ledger, only the gateway's own metrics
             self._ledger.counts = await gateway.store.read(
                 lambda tx: {noun: tx.events.counts(noun) for noun in NOUNS}
             )
+            self._ledger.reports = await gateway.store.read(lambda tx: tx.events.counts("report"))
         self._ledger.gateway = {
             "holdfast_ready": float(status.is_ready),
             "holdfast_ledger_up": float(status.ledger_problem is None),
@@ -52,8 +54,11 @@ class _LedgerCounts(Collector):
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
         self.gateway: dict[str, float] = {}
+        self.reports: dict[str, int] | None = None
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        if self.reports is not None:
+            yield _reports(self.reports)
         for noun, by_status in self.counts.items():
             family = GaugeMetricFamily(
                 f"holdfast_{noun}s", f"Number of {noun}s by status.", labels=["status"]
@@ -63,3 +68,14 @@ class _LedgerCounts(Collector):
             yield family
         for name, value in self.gateway.items():
             yield GaugeMetricFamily(name, "Status of the gateway.", value=value)
+
+
+def _reports(counts: dict[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(
+        "holdfast_producer_reports",
+        "Reports of producers that are not part of their records.",
+        labels=["problem"],
+    )
+    for problem in ReportProblem:
+        family.add_metric([problem.value], counts.get(problem.value, 0))
+    return family

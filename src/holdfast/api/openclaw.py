@@ -11,14 +11,16 @@ import msgspec
 from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.deliveries import dismiss_delivery, may_be_dismissed
 from holdfast.api.params import IdText, NameText, PageToken, Params, ShortText
+from holdfast.api.wire_details import summaries, summary
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import (
     CheckpointStatus,
     DeliveryStatus,
     TaskStatus,
     is_terminal,
 )
-from holdfast.store.tasks import LAST
+from holdfast.store.task_pages import LAST, LOOKED_AT, fits
 from holdfast.views.wire import (
     WIRE_STATUS,
     TaskCancelled,
@@ -28,9 +30,7 @@ from holdfast.views.wire import (
     TaskRetried,
     TasksDismissed,
     TasksRetried,
-    TaskSummary,
     WireStatus,
-    agent_of,
 )
 
 if TYPE_CHECKING:
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from holdfast.core.task import Task
     from holdfast.store.contract import Write
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
-# One call reads at most this many tasks, even if few match; its page token continues from there.
-LOOKED_AT = 5000
 # The limits of the protocol.
 MAX_WIRE_PAGE = 500
 _BATCH = 500
@@ -90,19 +89,19 @@ class NoSuchTask(BadInput):
         self.args = (f"task not found: {task_id}",)
 
 
-def list_tasks(tx: Tx, asked: ListAsked, *, reach: Reach = EVERYTHING) -> TaskListed:
-    found: list[TaskSummary] = []
-    statuses = _statuses(asked.status)
-    for number, (task, token) in enumerate(_in_order(tx, asked, statuses, reach), 1):
-        if _fits(task, asked, statuses):
-            found.append(TaskSummary.of(task))
-        if len(found) == asked.limit or number == LOOKED_AT:
-            return TaskListed(tasks=found, next_cursor=token)
-    return TaskListed(tasks=found)
+def list_tasks(
+    tx: Tx, asked: ListAsked, *, reach: Reach = EVERYTHING, projection: Projection | None = None
+) -> TaskListed:
+    wanted = TaskFilter(statuses=_statuses(asked.status), agent=asked.agent_id, session_key=asked.session_key)
+    listed = _newest_first if asked.sort_by is None else _by_age
+    found, token = listed(tx, asked, wanted, reach)
+    return TaskListed(tasks=summaries(tx, found, projection), next_cursor=token)
 
 
-def get_task(tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING) -> TaskFound:
-    return TaskFound(task=TaskSummary.of(_find(tx, asked.task_id, reach)))
+def get_task(
+    tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING, projection: Projection | None = None
+) -> TaskFound:
+    return TaskFound(task=summary(tx, find_wire_task(tx, asked.task_id, reach), projection))
 
 
 def cancelling_wire_task(
@@ -110,27 +109,29 @@ def cancelling_wire_task(
 ) -> Write[TaskCancelled]:
     """The write that cancels. For a missing task the protocol expects an answer, not an error; `cannot_stop`
     is why the runtime of recorded work cannot stop it."""
-    from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested, cancelling
-    from holdfast.engine.producers.stopping import requesting
+    from holdfast.engine.ledger.ledger import AlreadyEnded, Cancelled, CancelRequested
+    from holdfast.engine.producers.stopping import ending_stopped, requesting
 
     def cancel(tx: Tx) -> TaskCancelled:
         try:
-            task_id = _find(tx, asked.task_id, reach).id
+            task_id = find_wire_task(tx, asked.task_id, reach).id
         except BadInput:
             return TaskCancelled(found=False, cancelled=False, reason="Task not found.")
         reason = asked.reason or "cancelled by an operator"
         if cannot_stop is not None:
-            kept = requesting(task_id, reason=reason, why=cannot_stop, now=now)(tx).task
-            return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=TaskSummary.of(kept))
-        match cancelling(task_id, reason=reason, owner=None, now=now)(tx):
+            kept = requesting(task_id, reason=reason, now=now)(tx)
+            if not kept.has_ended:
+                shown = summary(tx, kept)
+                return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=shown)
+        match ending_stopped(task_id, reason=reason, now=now)(tx):
             case Cancelled(task=task):
-                return TaskCancelled(found=True, cancelled=True, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=True, task=summary(tx, task))
             case CancelRequested(task=task):
                 why = "Cancel requested; its worker cancels it when the task next calls Holdfast."
-                return TaskCancelled(found=True, cancelled=True, reason=why, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=True, reason=why, task=summary(tx, task))
             case AlreadyEnded(task=task):
                 why = f"Task has already ended as {task.status.value}."
-                return TaskCancelled(found=True, cancelled=False, reason=why, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=False, reason=why, task=summary(tx, task))
 
     return cancel
 
@@ -141,7 +142,7 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTH
 
     def retry_one(tx: Tx, task_id: str) -> TaskRetried:
         try:
-            task = _find(tx, task_id, reach)
+            task = find_wire_task(tx, task_id, reach)
             checkpoint = next(
                 (
                     one
@@ -155,7 +156,7 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTH
             retrying(checkpoint.id, now=now)(tx)
         except HoldfastError as error:
             return TaskRetried(task_id=task_id, ok=False, reason=str(error))
-        again = TaskSummary.of(tx.tasks.look(task.id))
+        again = summary(tx, tx.tasks.look(task.id))
         return TaskRetried(task_id=task_id, ok=True, duplicate_risk=False, task=again)
 
     def retry(tx: Tx) -> TasksRetried:
@@ -174,11 +175,11 @@ def dismissing_tasks(
 
     def dismiss_one(tx: Tx, task_id: str) -> TaskDismissed:
         try:
-            task = _find(tx, task_id, reach)
+            task = find_wire_task(tx, task_id, reach)
             _dismiss(tx, task, now)
         except HoldfastError as error:
             return TaskDismissed(task_id=task_id, ok=False, reason=str(error))
-        return TaskDismissed(task_id=task_id, ok=True, task=TaskSummary.of(task))
+        return TaskDismissed(task_id=task_id, ok=True, task=summary(tx, task))
 
     def dismiss(tx: Tx) -> TasksDismissed:
         return TasksDismissed(results=[dismiss_one(tx, task_id) for task_id in dict.fromkeys(asked.task_ids)])
@@ -197,57 +198,49 @@ def _dismiss(tx: Tx, task: Task, now: datetime) -> None:
     raise IllegalMove("delivery", found[-1].id if found else task.id, status, DeliveryStatus.DISMISSED.value)
 
 
-def _find(tx: Tx, task_id: str, reach: Reach) -> Task:
+def find_wire_task(tx: Tx, task_id: str, reach: Reach) -> Task:
+    """The task, or the error that the protocol expects for a missing one."""
     try:
         return tx.tasks.look(reach.resolve(tx, task_id))
     except NotFound as error:
         raise NoSuchTask(task_id) from error
 
 
-def _statuses(asked: str | list[WireStatus] | None) -> frozenset[TaskStatus]:
+def _statuses(asked: str | list[WireStatus] | None) -> tuple[TaskStatus, ...]:
+    """Our statuses for those of the protocol; empty for all."""
     if asked is None:
-        return frozenset(TaskStatus)
+        return ()
     wanted = {asked} if isinstance(asked, str) else set(asked)
-    return frozenset(ours for ours, theirs in WIRE_STATUS.items() if theirs in wanted)
-
-
-def _fits(task: Task, asked: ListAsked, statuses: frozenset[TaskStatus]) -> bool:
-    return (
-        task.status in statuses
-        and (asked.agent_id is None or agent_of(task) == asked.agent_id)
-        and (asked.session_key is None or task.session_key == asked.session_key)
-    )
-
-
-def _in_order(
-    tx: Tx, asked: ListAsked, statuses: frozenset[TaskStatus], reach: Reach
-) -> Iterator[tuple[Task, str]]:
-    """Each task with the page token that continues after it."""
-    if reach.is_bound and asked.sort_by is not None:
-        yield from _own_by_age(tx, asked, reach)
-        return
-    match asked.sort_by:
-        case None:
-            yield from _newest_first(tx, asked.cursor, statuses, reach)
-        case "endedAt":
-            yield from _last_ended_first(tx, asked.cursor)
-        case "updatedAt":
-            yield from _last_changed_first(tx, asked.cursor)
+    return tuple(ours for ours, theirs in WIRE_STATUS.items() if theirs in wanted)
 
 
 def _newest_first(
-    tx: Tx, token: str | None, statuses: frozenset[TaskStatus], reach: Reach
-) -> Iterator[tuple[Task, str]]:
-    before = LAST if token is None else token
-    if token is not None and not _ID_TOKEN.fullmatch(token):
+    tx: Tx, asked: ListAsked, wanted: TaskFilter, reach: Reach
+) -> tuple[list[Task], str | None]:
+    if asked.cursor is not None and not _ID_TOKEN.fullmatch(asked.cursor):
         raise _bad_token()
-    wanted = () if len(statuses) == len(TaskStatus) else tuple(statuses)
-    while page := reach.page(tx, statuses=wanted, before=before, limit=_BATCH):
-        for task in page:
-            before = task.id
-            yield task, before
-        if len(page) < _BATCH:
-            return
+    found = tx.tasks.find(wanted, reach=reach.filter, before=asked.cursor or LAST, limit=asked.limit)
+    return found.tasks, found.next_before
+
+
+def _by_age(tx: Tx, asked: ListAsked, wanted: TaskFilter, reach: Reach) -> tuple[list[Task], str | None]:
+    """By end or by last change, and the page token that goes on."""
+    found: list[Task] = []
+    for number, (task, token) in enumerate(_in_order(tx, asked, reach), 1):
+        if fits(tx, wanted, task):
+            found.append(task)
+        if len(found) == asked.limit or number == LOOKED_AT:
+            return found, token
+    return found, None
+
+
+def _in_order(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, str]]:
+    """Each task with the page token that continues after it."""
+    if reach.is_bound:
+        return _own_by_age(tx, asked, reach)
+    if asked.sort_by == "endedAt":
+        return _last_ended_first(tx, asked.cursor)
+    return _last_changed_first(tx, asked.cursor)
 
 
 def _last_ended_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:
@@ -272,11 +265,10 @@ def _own_by_age(tx: Tx, asked: ListAsked, reach: Reach) -> Iterator[tuple[Task, 
 
 
 def _place_of(task: Task) -> tuple[int, str]:
-    """The sort key. The index of ended tasks is by clean-up time, so compare all tasks by that time."""
+    """The sort key: when it ended or, while it lives, when it last changed."""
     from holdfast.core.clock import to_micros
-    from holdfast.engine.ledger.ledger import DEFAULT_RETENTION
 
-    return to_micros(task.cleanup_after or task.updated_at + DEFAULT_RETENTION), task.id
+    return to_micros(task.ended_at or task.updated_at), task.id
 
 
 def _last_changed_first(tx: Tx, token: str | None) -> Iterator[tuple[Task, str]]:

@@ -1,11 +1,12 @@
-"""Reads a page of records, and reports damaged ones without hiding the others."""
+"""Reads a page of records from the place of its token, and reports damaged ones without hiding the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from holdfast.core.errors import RowDamaged
+from holdfast.core.errors import BadInput, NotFound, RowDamaged
+from holdfast.core.ids import is_whole_id
 from holdfast.views.text import one_line
 
 
@@ -15,6 +16,24 @@ class _HasId(Protocol):
 
 
 R = TypeVar("R", bound=_HasId)
+
+
+def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
+    """Where a page begins. The last record of the previous page may have been pruned meanwhile.
+
+    Raises BadInput for a token that is no id: otherwise it would silently show the first or the last page.
+    """
+    try:
+        return resolve(token)
+    except (NotFound, BadInput):
+        if is_whole_id(prefix, token):
+            return token
+        raise bad_token(token) from None
+
+
+def bad_token(token: str) -> BadInput:
+    why = f"{token!r:.80} is not a page token of this list; copy the one printed under the previous page"
+    return BadInput("page token", why)
 
 
 def read_sound(

@@ -14,6 +14,8 @@ _MAX_NAMED_CHARS = 100
 
 # A full id or a unique prefix.
 IdText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[a-z0-9_-]{1,64}$", max_length=64)]
+# A task: by its id, a unique prefix of that, a run id, a key or a session key.
+TargetText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 NameText: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 KeyText: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[ -~]+$", min_length=1, max_length=128)]
 ShortText: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_CHARS)]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.api.contract import EVERYTHING, Caller, GatewayDoor, Reach
+from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.params import IdText, NameText, Params, ShortText
 from holdfast.core.errors import BadInput, NotFound, Refused
 from holdfast.core.payload import MAX_GOAL_BYTES, encode_payload
@@ -17,11 +17,14 @@ from holdfast.core.transitions import RunStatus
 from holdfast.views.recorded import RecordedView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast.engine.ledger.ledger import FinishOutcome
+    from holdfast.core.clock import Clock
+    from holdfast.engine.ledger.ledger import CancelOutcome, FinishOutcome
+    from holdfast.engine.producers.contract import Runtime
     from holdfast.engine.producers.writes import NoteOutcome
-    from holdfast.store.contract import Write
+    from holdfast.store.contract import Store, Write
     from holdfast.store.transaction import Tx
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -181,41 +184,48 @@ def cancelling_work(
     asked: RunCancelAsked, *, now: datetime, reach: Reach = EVERYTHING, cannot_stop: str | None = None
 ) -> Write[RecordedView]:
     """The write that ends the record, after the runtime was asked. `cannot_stop` is the runtime's reason."""
-    from holdfast.engine.ledger.ledger import cancelling
-    from holdfast.engine.producers.stopping import requesting
+    from holdfast.engine.producers.stopping import ending_stopped, requesting
 
     def cancel(tx: Tx) -> RecordedView:
         task_id = _find(tx, asked.run_id, reach).task.id
-        if cannot_stop is not None:
-            requesting(task_id, reason=asked.reason, why=cannot_stop, now=now)(tx)
-            return RecordedView.of(_find(tx, asked.run_id, reach), "not_stopped", reason=cannot_stop)
-        outcome = cancelling(task_id, reason=asked.reason, owner=None, now=now)(tx)
-        return RecordedView.of(_find(tx, asked.run_id, reach), _OUTCOMES[type(outcome).__name__])
+        if cannot_stop is not None and not requesting(task_id, reason=asked.reason, now=now)(tx).has_ended:
+            return RecordedView.of(_find(tx, asked.run_id, reach), "not_supported", reason=cannot_stop)
+        outcome = ending_stopped(task_id, reason=asked.reason, now=now)(tx)
+        return _noted(tx, asked.run_id, outcome)
 
     return cancel
 
 
-async def why_not_stopped(gateway: GatewayDoor, asked_id: str, reason: str, caller: Caller) -> str | None:
-    """Ask the runtimes to stop recorded work before its record ends; the reason if they cannot.
+async def why_not_stopped(
+    store: Store,
+    clock: Clock,
+    runtimes: Sequence[Runtime],
+    asked_id: str,
+    reason: str,
+    reach: Reach = EVERYTHING,
+) -> str | None:
+    """Ask the runtimes to stop recorded work before its record ends; the reason if they cannot. The request
+    is written first, so that a gateway that dies meanwhile leaves it to the next one.
 
     None for everything else: for missing tasks, for tasks of workers, and for work that has ended.
     """
     from holdfast.engine.producers.contract import Unsupported
-    from holdfast.engine.producers.stopping import stop
+    from holdfast.engine.producers.stopping import requesting, stop
 
-    if not gateway.runtimes:
+    if not runtimes:
         return None
 
     def read(tx: Tx) -> RecordedWork | None:
         try:
-            return _find(tx, asked_id, caller.reach)
+            return _find(tx, asked_id, reach)
         except (NotFound, BadInput):
             return None
 
-    work = await gateway.store.read(read)
+    work = await store.read(read)
     if work is None or work.task.has_ended:
         return None
-    answer = await stop(gateway.runtimes, work, reason)
+    await store.write(requesting(work.task.id, reason=reason, now=clock.now()))
+    answer = await stop(runtimes, work, reason)
     return answer.reason if isinstance(answer, Unsupported) else None
 
 
@@ -245,5 +255,13 @@ def _reached(tx: Tx, target: str, reach: Reach) -> str:
     return _find(tx, target, reach).run.id
 
 
-def _noted(tx: Tx, run_id: str, outcome: NoteOutcome | FinishOutcome) -> RecordedView:
-    return RecordedView.of(_find(tx, run_id, EVERYTHING), _OUTCOMES[type(outcome).__name__])
+def _noted(tx: Tx, run_id: str, outcome: NoteOutcome | FinishOutcome | CancelOutcome) -> RecordedView:
+    from holdfast.engine.ledger.ledger import AlreadyEnded
+
+    reason = None
+    if isinstance(outcome, AlreadyEnded):
+        reason = f"The record has already ended as {outcome.task.status.value}; this call did not change it."
+    work = _find(tx, run_id, EVERYTHING)
+    if reason is not None and work.details is not None and work.details.late_report is not None:
+        reason += " The first report that disagrees with it is kept: `holdfast tasks show` shows it."
+    return RecordedView.of(work, _OUTCOMES[type(outcome).__name__], reason=reason)

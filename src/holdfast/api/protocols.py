@@ -217,7 +217,7 @@ class PatientWebSocket(WebSocketsSansIOProtocol):
 
     def shutdown(self) -> None:
         if self.conn.close_rcvd is not None:
-            # The client closed first, and TLS or a full buffer delays the end. A second close frame would raise.
+            # The client closed first, and TLS or a full buffer delays the end. A second close would raise.
             self.transport.close()
         else:
             super().shutdown()

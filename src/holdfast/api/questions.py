@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.api.pages import read_sound
-from holdfast.api.params import IdText, NameText, PageSize, Params, credited
-from holdfast.api.tasks import place_of
+from holdfast.api.pages import place_of, read_sound
+from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, credited
 from holdfast.core.errors import IllegalMove, NotFound
 from holdfast.core.secret import refuse_references
 from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
@@ -24,8 +23,8 @@ class QuestionsAsked(Params, frozen=True, kw_only=True):
     """Open questions of tasks that have not ended, oldest first."""
 
     limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    after: IdText | None = None
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 class AnswerAsked(Params, frozen=True, kw_only=True):

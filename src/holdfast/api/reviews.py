@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from holdfast.api.pages import read_sound
-from holdfast.api.params import IdText, NameText, PageSize, Params, ShortText, credited
-from holdfast.api.tasks import SHOWN_AT_MOST, place_of
+from holdfast.api.pages import place_of, read_sound
+from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, ShortText, credited
+from holdfast.api.tasks import SHOWN_AT_MOST
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.secret import refuse_references
@@ -45,8 +45,8 @@ class ReviewsAsked(Params, frozen=True, kw_only=True):
     """Effects that wait for a decision, oldest first."""
 
     limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    after: IdText | None = None
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 class ReviewAsked(Params, frozen=True, kw_only=True):

@@ -74,8 +74,8 @@ class SessionsAsked(Params, frozen=True, kw_only=True):
     agent_id: NameText | None = None
     active_minutes: Annotated[float, msgspec.Meta(ge=0, le=MAX_ACTIVE_MINUTES)] | None = None
     limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    before: PageToken | None = None
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 class SessionAsked(Params, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ async def page(gateway: GatewayDoor, asked: SessionsAsked, caller: Caller) -> Se
             tx,
             agent=asked.agent_id,
             active_since=None if since is None else now - since,
-            before=asked.before,
+            before=asked.page_token,
             limit=asked.limit,
         )
     )

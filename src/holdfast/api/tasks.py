@@ -1,42 +1,37 @@
-"""Tasks for the API and the CLI: list, show, cancel, retry and fork."""
+"""Tasks for the API and the CLI: show, retry and fork; lists, changes and waits have files of their own."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import msgspec
 
 from holdfast.api.contract import EVERYTHING, Caller, GatewayDoor, Reach
-from holdfast.api.params import IdText, NameText, PageSize, PageToken, Params, ShortText
+from holdfast.api.pages import place_of
+from holdfast.api.params import NameText, PageSize, PageToken, Params, TargetText
 from holdfast.core.errors import BadInput, HoldfastError, KeyConflict, NotFound, RowDamaged, StoreUnavailable
-from holdfast.core.ids import is_whole_id, new_run_id
+from holdfast.core.ids import new_run_id
 from holdfast.core.message import CRON_CHANNEL
 from holdfast.core.task import Task as TaskRecord
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus
 from holdfast.store.tasks import LAST
+from holdfast.upkeep.projection import project_tasks
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.effects import EffectView
 from holdfast.views.payloads import PayloadView
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
+from holdfast.views.recorded_facts import LateReportView, RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.tasks import (
-    CancelView,
     FiringView,
     ForkedView,
     NotRetriedView,
-    ResultView,
     RetriedPageView,
     RetriedView,
-    StepLineView,
-    StepPageView,
     TaskDetailView,
-    TaskPageView,
     TaskView,
-    WaitedView,
 )
 from holdfast.views.text import one_line
 from holdfast.views.waits import WaitView, kind_of, queued_wait
@@ -49,98 +44,31 @@ if TYPE_CHECKING:
     from holdfast.core.task import Task
     from holdfast.store.contract import Store, Write
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
 T = TypeVar("T")
 
 LATEST_STEPS = 10
 # At most this many runs, steps, children and so on are shown of one task.
 SHOWN_AT_MOST = 20
-MAX_WAIT_MS = 25_000
-# One call of a retry reads at most this many tasks, even if few match.
-LOOKED_AT = 5000
-_BATCH = 500
-_LOOK_EVERY_S = 1.0
 # A wait without a due time is stored with one in the year 9999.
 NEVER_YEAR = 9999
 
-# The place, in a page token, of steps in the journal. No loop has this name: it has no `/` at its beginning.
-_JOURNAL = "/"
 
-_OUTCOMES = {
-    "Cancelled": "cancelled",
-    "CancelRequested": "cancel_requested",
-    "AlreadyEnded": "already_ended",
-}
-
-
-class ResultAsked(Params, frozen=True, kw_only=True):
-    """The outcome of one task; can wait for its end."""
-
-    task_id: IdText
-    wait_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_MS)] = 0
-
-
-async def result(gateway: GatewayDoor, asked: ResultAsked, caller: Caller) -> ResultView:
-    """The result, for callers that may write. Raises RowDamaged if the stored result is damaged."""
-    from holdfast.engine.ledger.ledger import opened
-
-    task_id = await gateway.store.read(lambda tx: caller.reach.resolve(tx, asked.task_id))
-    give_up_at = time.monotonic() + asked.wait_ms / 1000
-    while True:
-        view = await gateway.store.read(lambda tx: ResultView.of(opened(tx, tx.tasks.get(task_id))))
-        left = give_up_at - time.monotonic()
-        if view.has_ended or left <= 0:
-            return view
-        await gateway.store.wait_for("events", min(left, _LOOK_EVERY_S))
-
-
-def read_page(
-    tx: Tx,
-    *,
-    statuses: tuple[TaskStatus, ...],
-    reach: Reach = EVERYTHING,
-    before: str | None,
-    limit: int,
-) -> TaskPageView:
-    end = LAST if before is None else place_of("task", before, partial(reach.resolve, tx))
-    found = reach.page(tx, statuses=statuses, before=end, limit=limit + 1)
-    return TaskPageView(
-        tasks=[TaskView.of(task) for task in found[:limit]],
-        counts=tx.events.counts("task"),
-        next_page_token=found[limit - 1].id if len(found) > limit else None,
+async def show(gateway: GatewayDoor, asked: TaskAsked, caller: Caller) -> TaskDetailView:
+    now, reach, projection = gateway.clock.now(), caller.reach, gateway.projection()
+    return await gateway.store.read(
+        lambda tx: read_detail(tx, reach.resolve(tx, asked.task_id), now, reach, projection)
     )
 
 
-def read_asked_page(tx: Tx, asked: TasksAsked, *, reach: Reach) -> TaskPageView:
-    """A page of tasks; a limited caller sees only tasks that it may reach."""
-    if reach.owner is not None and asked.owner not in (None, reach.owner):
-        return TaskPageView(tasks=[], counts={}, next_page_token=None)
-    wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
-    page = read_page(tx, statuses=asked.status, reach=wanted, before=asked.before, limit=asked.limit)
-    # Do not show a limited caller how many other tasks there are.
-    return msgspec.structs.replace(page, counts={}) if reach.is_bound else page
-
-
-def place_of(prefix: str, token: str, resolve: Callable[[str], str]) -> str:
-    """Where a page begins. The last record of the previous page may have been pruned meanwhile.
-
-    Raises BadInput for a token that is no id: otherwise it would silently show the first or the last page.
-    """
-    try:
-        return resolve(token)
-    except NotFound:
-        if is_whole_id(prefix, token):
-            return token
-        why = f"{token!r:.80} is not a page token of this list; copy the one printed under the previous page"
-        raise BadInput("page token", why) from None
-
-
-async def show(gateway: GatewayDoor, asked: TaskAsked, caller: Caller) -> TaskDetailView:
-    now, reach = gateway.clock.now(), caller.reach
-    return await gateway.store.read(lambda tx: read_detail(tx, reach.resolve(tx, asked.task_id), now, reach))
-
-
-def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) -> TaskDetailView:
+def read_detail(
+    tx: Tx,
+    task_id: str,
+    now: datetime,
+    reach: Reach = EVERYTHING,
+    projection: Projection | None = None,
+) -> TaskDetailView:
     """Everything about a task; a damaged part is reported without hiding the others.
 
     Of long lists only the newest entries are read, and `more` names those lists.
@@ -152,8 +80,9 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
         task.checked()
     except RowDamaged as damage:
         problems.append(str(damage))
+    shown = project_tasks(tx, [task], projection).get(task_id)
     view = TaskDetailView(
-        task=TaskView.of(task),
+        task=TaskView.of(task).shown_as(shown),
         arguments=_payload(tx, task.arguments, problems),
         result=None if task.result is None else _payload(tx, task.result, problems),
         plan=None,
@@ -161,6 +90,7 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
         checkpoints=[],
         steps_saved=0,
         latest_steps=[],
+        cleanup_after=task.cleanup_after,
         more=more,
         problems=problems,
     )
@@ -170,6 +100,20 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
             more.append(what)
         return found[:SHOWN_AT_MOST][::-1]
 
+    def read_recorded() -> dict[str, object]:
+        details = tx.recorded.get(task_id)
+        if details is None:
+            return {}
+        late = details.late_report
+        if late is None:
+            return {"recorded": RecordedFactsView.of(details, None)}
+        result = None if late.result is None else _payload(tx, late.result, problems)
+        return {"recorded": RecordedFactsView.of(details, LateReportView.of(late, result))}
+
+    def read_delivery() -> dict[str, object]:
+        owed = tx.deliveries.of_task(task_id)
+        return {"delivery_status": owed[-1].status.value} if owed else {}
+
     def read_firing() -> dict[str, object]:
         if task.origin is None or task.origin.channel != CRON_CHANNEL:
             return {}
@@ -177,7 +121,7 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
         return {"firing": None if firing is None else FiringView.of(firing)}
 
     def read_runs() -> dict[str, object]:
-        return {"runs": [RunView.of(run) for run in tx.runs.of_task(task_id)]}
+        return {"runs": [RunView.of(run).shown_as(shown) for run in tx.runs.of_task(task_id)]}
 
     def read_checkpoints() -> dict[str, object]:
         found = tx.checkpoints.page(task_id=task_id, limit=100)
@@ -220,6 +164,8 @@ def read_detail(tx: Tx, task_id: str, now: datetime, reach: Reach = EVERYTHING) 
 
     for part in (
         lambda: {"waits_for": read_wait(tx, task, now, reach)},
+        read_recorded,
+        read_delivery,
         read_firing,
         read_runs,
         read_checkpoints,
@@ -274,100 +220,13 @@ def _payload(tx: Tx, stored: bytes, problems: list[str]) -> PayloadView | None:
         return None
 
 
-def read_steps(tx: Tx, asked: StepsAsked, *, reach: Reach = EVERYTHING) -> StepPageView:
-    """A page of steps. Its size counts turns, and steps in the journal: the steps of a turn stay together."""
-    task_id = reach.resolve(tx, asked.task_id)
-    place, number = _place_of_step(asked.after)
-    lines: list[StepLineView] = []
-    left = asked.limit
-    if place != _JOURNAL:
-        turns = tx.turns.page(task_id, after=(place, number), limit=left + 1)
-        for turn in turns[:left]:
-            lines += [StepLineView.of_summary(turn, step) for step in turn.steps]
-        if len(turns) > left:
-            last = turns[left - 1]
-            return StepPageView(task_id=task_id, steps=lines, next_page_token=f"{last.loop}:{last.seq}")
-        left, number = left - len(turns), -1
-    saved = [step for step in tx.journal.steps(task_id) if step.seq > number]
-    shown = saved[:left]
-    # Steps that share a number stay on one page, because the token is a number.
-    shown += [step for step in saved[left:] if shown and step.seq == shown[-1].seq]
-    lines += [StepLineView.of_step(step, tx.blobs.open(step.result)) for step in shown]
-    token = None
-    if len(shown) < len(saved):
-        token = f"{_JOURNAL}:{shown[-1].seq if shown else number}"
-    return StepPageView(task_id=task_id, steps=lines, next_page_token=token)
-
-
-def _place_of_step(token: str | None) -> tuple[str, int]:
-    if token is None:
-        return "", 0
-    place, _, number = token.rpartition(":")
-    try:
-        return place, int(number)
-    except ValueError:
-        why = f"{token!r:.80} is not a page token of this list; copy the one printed under the previous page"
-        raise BadInput("page token", why) from None
-
-
-def look_at(tx: Tx, task_id: str) -> WaitedView:
-    task = tx.tasks.look(task_id)
-    result = None if task.result is None else PayloadView.of(tx.blobs.open(task.result))
-    return WaitedView(has_ended=task.has_ended, task=TaskView.of(task), result=result)
-
-
 # --- parameters of methods and commands
 
 
-class TasksAsked(Params, frozen=True, kw_only=True):
-    """Which tasks, newest first."""
-
-    status: tuple[TaskStatus, ...] = ()
-    owner: NameText | None = None
-    limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    before: IdText | None = None
-
-
 class TaskAsked(Params, frozen=True, kw_only=True):
-    """One task, by its id or a unique prefix."""
+    """One task, by its id, a unique prefix of that, a run id, a key or a session key."""
 
-    task_id: IdText
-
-
-class StepsAsked(Params, frozen=True, kw_only=True):
-    """The steps of one task, in order."""
-
-    task_id: IdText
-    # Counts turns, and steps in the journal.
-    limit: PageSize = 100
-    # The `next_page_token` of the previous page.
-    after: PageToken | None = None
-
-
-class CancelAsked(Params, frozen=True, kw_only=True):
-    """Cancel one task, with a reason."""
-
-    task_id: IdText
-    reason: ShortText = "cancelled by an operator"
-
-
-def cancelling_task(
-    asked: CancelAsked, *, now: datetime, reach: Reach = EVERYTHING, cannot_stop: str | None = None
-) -> Write[CancelView]:
-    """The write that cancels a task. `cannot_stop` is why the runtime of recorded work cannot stop it."""
-    from holdfast.engine.ledger.ledger import cancelling
-    from holdfast.engine.producers.stopping import requesting
-
-    def cancel(tx: Tx) -> CancelView:
-        task_id = reach.resolve(tx, asked.task_id)
-        if cannot_stop is not None:
-            kept = requesting(task_id, reason=asked.reason, why=cannot_stop, now=now)(tx)
-            return CancelView(outcome="cancel_requested", task=TaskView.of(kept.task))
-        outcome = cancelling(task_id, reason=asked.reason, owner=None, now=now)(tx)
-        return CancelView(outcome=_OUTCOMES[type(outcome).__name__], task=TaskView.of(outcome.task))
-
-    return cancel
+    task_id: TargetText
 
 
 # --- retry
@@ -376,7 +235,7 @@ def cancelling_task(
 class RetryAsked(Params, frozen=True, kw_only=True):
     """Retry a task that ended without success; a cancelled one only with `cancelled`."""
 
-    task_id: IdText
+    task_id: TargetText
     cancelled: bool = False
 
 
@@ -390,8 +249,8 @@ class RetryPageAsked(Params, frozen=True, kw_only=True):
     owner: NameText | None = None
     cancelled: bool = False
     limit: PageSize = 50
-    # The `next_page_token` of the previous page.
-    before: IdText | None = None
+    # The `nextPageToken` of the previous page.
+    page_token: PageToken | None = None
 
 
 def retrying_one(asked: RetryAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RetriedView]:
@@ -436,24 +295,17 @@ def retry_page(store: Store, asked: RetryPageAsked, *, reach: Reach = EVERYTHING
 
 
 def _to_retry(tx: Tx, asked: RetryPageAsked, reach: Reach) -> tuple[list[str], str | None]:
-    """The ids of a page, and where the next one begins. There is no index by name, so tasks are scanned."""
-    if reach.owner is not None and asked.owner not in (None, reach.owner):
-        return [], None
-    wanted = reach if asked.owner is None else msgspec.structs.replace(reach, owner=asked.owner)
-    statuses = tuple(TaskStatus(status) for status in asked.status)
-    before = LAST if asked.before is None else place_of("task", asked.before, partial(reach.resolve, tx))
-    found: list[str] = []
-    for _ in range(LOOKED_AT // _BATCH):
-        page = wanted.page(tx, statuses=statuses, before=before, limit=_BATCH)
-        for task in page:
-            before = task.id
-            if asked.name in (None, task.name):
-                found.append(task.id)
-            if len(found) == asked.limit:
-                return found, before
-        if len(page) < _BATCH:
-            return found, None
-    return found, before
+    """The ids of a page, and where the next one begins."""
+    wanted = TaskFilter(
+        statuses=tuple(TaskStatus(status) for status in asked.status),
+        names=None if asked.name is None else frozenset({asked.name}),
+        owner=asked.owner,
+    )
+    place = LAST
+    if asked.page_token is not None:
+        place = place_of("task", asked.page_token, lambda token: reach.resolve_id(tx, token))
+    found = tx.tasks.find(wanted, reach=reach.filter, before=place, limit=asked.limit)
+    return [task.id for task in found.tasks], found.next_before
 
 
 # --- fork
@@ -462,7 +314,7 @@ def _to_retry(tx: Tx, asked: RetryPageAsked, reach: Reach) -> tuple[list[str], s
 class ForkAsked(Params, frozen=True, kw_only=True):
     """A new task with the history of this one, up to the end of a turn."""
 
-    task_id: IdText
+    task_id: TargetText
     # `turn:12`, `<loop>:<turn>`, or `start`.
     at: NameText
     # Only a program can undo effects, so there is no "compensate" here.

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from holdfast import trust
 from holdfast.api.anonymous_limits import RefusalLog, WaitingRoom
 from holdfast.api.connection_limits import ConnectionLimits
 from holdfast.api.peers import peer_of
 from holdfast.api.protocols import STRANGER_READ_BYTES, PatientHttp
-from holdfast.config.tls import Certificate, look_at, paths_of, read_certificate
+from holdfast.config.tls import Certificate, paths_of, read_certificate
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.errors import SettingsError
 from holdfast.engine.aio.service import Service
@@ -84,7 +85,7 @@ class Certificates:
         return self._now is not None and self._clock.now() >= self._now.expires_at
 
     def _look(self, settings: TlsSettings) -> _Looks:
-        return tuple(look_at(path) for path in paths_of(settings, self._home) or ())
+        return tuple(trust.version_of(path) for path in paths_of(settings, self._home) or ())
 
     def _may_be_racy(self, looks: _Looks) -> bool:
         now_ns = int(self._clock.now().timestamp() * 1e9)

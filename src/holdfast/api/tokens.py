@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from holdfast import trust
 from holdfast.api.contract import ALL_SCOPES, Caller
 from holdfast.config.token import TOKEN_NAME, TOKEN_VARIABLE, read_named_token, read_token, token_path
 from holdfast.config.token_file import ISSUED_NAME, OPERATOR, read_issued, read_uses, write_uses
@@ -65,7 +66,7 @@ class _Source:
         if self._path is None and self._has_read:
             return False
         # Take the stamp before reading, so that a later write counts as a change.
-        look = None if self._path is None else _look_at(self._path)
+        look = None if self._path is None else trust.version_of(self._path, follow_links=False)
         if self._has_read and look == self._look and not _may_be_racy(look, now_us):
             return False
         before = self.known, self.problem
@@ -314,22 +315,6 @@ def unknown_method_in(methods: Iterable[str]) -> str | None:
             fix = f"did you mean {near[0]}?" if near else "the method rpc.describe lists them"
             return f"{name!r:.80} is not a method; {fix}"
     return None
-
-
-def _look_at(path: Path) -> _Look:
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return (
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_size,
-        found.st_dev,
-        found.st_ino,
-        found.st_mode,
-        found.st_uid,
-    )
 
 
 def _may_be_racy(look: _Look, now_us: int) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.api.params import PageSize, Params
 from holdfast.core.errors import Refused
 from holdfast.core.finding import FindingCode, Severity
+from holdfast.upkeep.audit import TaskCounts
 from holdfast.views.upkeep import AuditFiltersView, AuditView, MaintenanceView
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ async def maintain(sweep: Sweep, store: Store, *, is_dry_run: bool) -> Maintenan
     """Make a plan, and apply exactly this plan unless it is a dry run. Raises Refused if resumes are held."""
     before, plan = await sweep.audit(), await sweep.plan()
     if is_dry_run:
-        return MaintenanceView.preview(plan, await store.read(lambda tx: tx.events.counts("task")), before)
+        plugins = await sweep.preview_plugins()
+        return MaintenanceView.preview(plan, plugins, await store.read(TaskCounts.of), before)
     held = await asyncio.to_thread(store.held_why)
     if held is not None:
         raise Refused(
@@ -54,5 +56,5 @@ async def maintain(sweep: Sweep, store: Store, *, is_dry_run: bool) -> Maintenan
             "run `holdfast store accept`"
         )
     swept = await sweep.apply(plan)
-    counts = await store.read(lambda tx: tx.events.counts("task"))
+    counts = await store.read(TaskCounts.of)
     return MaintenanceView.applied(plan, swept, counts, before, await sweep.audit())

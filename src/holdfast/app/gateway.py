@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -76,6 +75,7 @@ def build_gateway(
     from holdfast.app.live_settings import LiveSettings
     from holdfast.app.plugins import build_plugins
     from holdfast.app.runtimes import build_runtimes
+    from holdfast.app.sweeps import build_sweep
     from holdfast.app.trial import try_next
     from holdfast.chat.commands import run_command
     from holdfast.config import default_home
@@ -83,6 +83,7 @@ def build_gateway(
     from holdfast.delivery.outbox import Outbox
     from holdfast.engine.clocks.jump_watch import ClockWatch
     from holdfast.engine.ledger.retention import Pruner
+    from holdfast.engine.producers.stopper import Stopper
     from holdfast.engine.program.secrets import Secrets
     from holdfast.gateway.conversations import Conversations
     from holdfast.gateway.gateway import Gateway
@@ -92,8 +93,6 @@ def build_gateway(
     from holdfast.schedule.cron import Cron
     from holdfast.tools.command_cancel import CommandEnder
     from holdfast.tools.receipt_cleanup import ReceiptPruner
-    from holdfast.upkeep.proofs import RuntimeProofs
-    from holdfast.upkeep.sweep import Sweep
 
     store, clock, config = parts.store, parts.clock, startup.config
     home, environ, tokens = startup.settings.home, startup.environ, startup.tokens
@@ -109,16 +108,8 @@ def build_gateway(
     cron = Cron(store, clock, config.schedules, watch=watch)
     # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
     receipts = [place / "receipts" for place in {home, default_home(environ)}]
-    runtimes = build_runtimes(parts)
-    sweep = Sweep(
-        store,
-        clock,
-        proofs=RuntimeProofs(runtimes),
-        watch=watch,
-        has_died=parts.life.has_died,
-        lost_after=timedelta(seconds=config.upkeep.lost_after_s),
-        every_s=config.upkeep.sweep_every_s,
-    )
+    runtimes = build_runtimes(store, parts.ledger, home)
+    sweep = build_sweep(store, clock, runtimes, config.upkeep, has_died=parts.life.has_died, watch=watch)
     secrets = Secrets(
         environment=environ,
         declared=declared_secrets(config),
@@ -138,8 +129,9 @@ def build_gateway(
             conversations,
             outbox,
             cron,
-            Pruner(store, clock, watch=watch),
+            Pruner(store, clock, watch=watch, limits=config.upkeep.limits),
             sweep,
+            Stopper(store, clock, lambda: runtimes),
             ReceiptPruner(store, machine, receipts, watch=watch),
             CommandEnder(store, clock, parts.life, receipts),
             *build_plugins(parts, config, runtimes),

@@ -13,6 +13,7 @@ from holdfast.app.vaults import vault_of
 from holdfast.config import Settings
 from holdfast.core.clock import Clock, SystemClock
 from holdfast.core.errors import StoreUnavailable
+from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 
 if TYPE_CHECKING:
     from holdfast.engine.claims.boots import Life
@@ -36,6 +37,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: Checkpoints
     rescuer: Rescuer
     resumer: Resumer
+    # Up to this size, in bytes, results of steps stay when their turn has committed.
+    keep_results: int = KEEP_RESULTS_BYTES
 
 
 @contextlib.asynccontextmanager
@@ -69,9 +72,11 @@ async def open_parts(
             locks=homes.locks_of(settings),
             role=role,
             is_shared=stores.is_shared(settings),
+            names=names,
         )
         try:
-            yield wire(store, store.clock, life, names=names)
+            parts = wire(store, store.clock, life, names=names)
+            yield msgspec.structs.replace(parts, keep_results=settings.keep_results)
         finally:
             # If the store is away, the boot stays open; its lock proves to other processes that it is dead.
             with contextlib.suppress(StoreUnavailable):

@@ -44,7 +44,7 @@ def build_worker(parts: Parts, tasks: Tasks, **options: Unpack[WorkerOptions]) -
     """A worker that runs these tasks for the boot of `parts`; it claims nothing before its `run`."""
     from holdfast.engine.worker.worker import Worker
 
-    return Worker(parts.store, parts.clock, parts.life, tasks, **options)
+    return Worker(parts.store, parts.clock, parts.life, tasks, keep_bytes=parts.keep_results, **options)
 
 
 def gateway_worker(

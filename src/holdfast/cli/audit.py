@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.api.audit import AuditAsked, read_page
-from holdfast.cli.invocation import Invocation, shared_options
+from holdfast.cli.invocation import Invocation, page_option, shared_options
 from holdfast.cli.output import Output
 from holdfast.views.audit import AuditEntryView, AuditPageView
 
@@ -22,7 +22,7 @@ def audit() -> None:
 )
 @click.option("--action", metavar="ACTION", help="Only this action, such as ledger.cancel or token.wrong.")
 @click.option("--subject", metavar="ID", help="Only actions on this record; give its full id.")
-@click.option("--before", metavar="ID", help="Show the next page: entries older than this one.")
+@page_option
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
@@ -34,14 +34,14 @@ def log(
     who: str | None,
     action: str | None,
     subject: str | None,
-    before: str | None,
+    page: str | None,
     limit: int,
 ) -> None:
     """Recorded actions, newest first: creates, cancels, retries, decisions, answers, restarts, refusals.
 
     Give at most one of --who, --action and --subject. Entries are kept for a year.
     """
-    asked = AuditAsked(who=who, action=action, subject=subject, before=before, limit=limit)
+    asked = AuditAsked(who=who, action=action, subject=subject, page_token=page, limit=limit)
     view = call.look_at_list("audit.list", asked, lambda tx: read_page(tx, asked), AuditPageView())
     call.output.show(view, lambda: _print_page(call.output, view))
 
@@ -50,17 +50,18 @@ def _print_page(output: Output, view: AuditPageView) -> None:
     if not view.entries:
         output.say("the audit log has no such entries")
         return
-    output.table(("WHEN", "WHO", "FROM", "ACTION", "OUTCOME", "ABOUT"), [_row(one) for one in view.entries])
-    if view.next_page is not None:
-        output.say(f"for the next page, add --before {view.next_page}")
+    headers = ("WHEN", "WHO", "FROM", "ACTION", "OUTCOME", "ABOUT")
+    output.table(headers, [_row(output, one) for one in view.entries], leave=("FROM", "OUTCOME", "WHO"))
+    if view.next_page_token is not None:
+        output.say_next(view.next_page_token)
 
 
-def _row(one: AuditEntryView) -> tuple[str, ...]:
+def _row(output: Output, one: AuditEntryView) -> tuple[str, ...]:
     times = f" ({one.times:,} times)" if one.times > 1 else ""
     place = one.door.value if one.address is None else f"{one.door.value} {one.address}"
     about = " ".join(part for part in (one.subject, one.why) if part)
     return (
-        f"{one.at:%Y-%m-%d %H:%M:%S}Z",
+        output.stamp(one.at),
         one.who,
         place,
         one.action,

@@ -18,15 +18,18 @@ from holdfast.api.checkpoints import (
     read_page,
     retrying_checkpoint,
 )
+from holdfast.cli.groups import ListGroup
 from holdfast.cli.invocation import (
     Invocation,
     checkpoint_prefix,
+    page_option,
     read_duration,
     shared_options,
     task_prefix,
 )
 from holdfast.cli.output import Output, clock_time, counted
-from holdfast.cli.tasks import print_checkpoints, say_counts
+from holdfast.cli.task_list import say_counts
+from holdfast.cli.task_show import print_checkpoints
 from holdfast.core.errors import NoLedger
 from holdfast.core.transitions import CheckpointStatus
 from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, CheckpointView, PrunedView
@@ -34,7 +37,7 @@ from holdfast.views.checkpoints import CheckpointLineView, CheckpointPageView, C
 STATUSES = [status.value for status in CheckpointStatus]
 
 
-@click.group("checkpoints")
+@click.group("checkpoints", cls=ListGroup)
 @shared_options
 def checkpoints() -> None:
     """Saved points from which interrupted work resumes."""
@@ -49,23 +52,18 @@ def checkpoints() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option(
-    "--before",
-    callback=checkpoint_prefix,
-    metavar="ID",
-    help="Show the next page: checkpoints older than this one.",
-)
+@page_option
 @shared_options
 @click.pass_obj
 def list_checkpoints(
-    call: Invocation, status: str | None, task_id: str | None, limit: int, before: str | None
+    call: Invocation, status: str | None, task_id: str | None, limit: int, page: str | None
 ) -> None:
     """Checkpoints, newest first, a page at a time."""
     wanted = None if status is None else CheckpointStatus(status)
     view = call.look_at_list(
         "checkpoints.list",
-        CheckpointsAsked(status=wanted, task_id=task_id, before=before, limit=limit),
-        lambda tx: read_page(tx, status=wanted, task_id=task_id, before=before, limit=limit),
+        CheckpointsAsked(status=wanted, task_id=task_id, page_token=page, limit=limit),
+        lambda tx: read_page(tx, status=wanted, task_id=task_id, before=page, limit=limit),
         CheckpointPageView(),
     )
     call.output.show(view, lambda: _print_page(call.output, view, call.clock.now()))
@@ -76,7 +74,7 @@ def _print_page(output: Output, view: CheckpointPageView, now: datetime) -> None
         print_checkpoints(output, view.checkpoints, now)
     say_counts(output, "checkpoint", view.counts, shown=len(view.checkpoints))
     if view.next_page_token is not None:
-        output.say(f"for the next page, add --before {view.next_page_token}")
+        output.say_next(view.next_page_token)
 
 
 # --- show

@@ -324,7 +324,8 @@ def _matching(settings: list[SettingView], wanted: str) -> list[SettingView]:
 def _print_explained(output: Output, settings: list[SettingView]) -> None:
     if len(settings) > 1:
         rows = [[one.key, _in_words(one.value), one.applies.value, one.source] for one in settings]
-        output.table(["KEY", "VALUE", "CHANGE", "SOURCE"], rows)
+        headers = ["KEY", "VALUE", "CHANGE", "SOURCE"]
+        output.table(headers, rows, leave=("CHANGE", "SOURCE"), matters="VALUE")
         return
     (one,) = settings
     output.fields(

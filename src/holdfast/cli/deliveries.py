@@ -16,13 +16,14 @@ from holdfast.api.deliveries import (
     read_page,
     retrying_delivery,
 )
-from holdfast.cli.invocation import Invocation, delivery_prefix, shared_options, user_name
+from holdfast.cli.groups import ListGroup
+from holdfast.cli.invocation import Invocation, delivery_prefix, page_option, shared_options, user_name
 from holdfast.cli.output import Output, ago
 from holdfast.core.delivery import IN_DOUBT
 from holdfast.views.deliveries import DeliveryChangedView, DeliveryPageView, DeliveryView
 
 
-@click.group("deliveries")
+@click.group("deliveries", cls=ListGroup)
 @shared_options
 def deliveries() -> None:
     """Outgoing answers and notices: failed ones, and those still to be sent."""
@@ -36,9 +37,7 @@ def deliveries() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option(
-    "--page", callback=delivery_prefix, metavar="ID", help="Show the next page: records newer than this one."
-)
+@page_option
 @shared_options
 @click.pass_obj
 def list_deliveries(call: Invocation, limit: int, page: str | None, *, owed: bool) -> None:
@@ -46,7 +45,7 @@ def list_deliveries(call: Invocation, limit: int, page: str | None, *, owed: boo
     which: Literal["owed", "failed"] = "owed" if owed else "failed"
     view = call.look_at_list(
         "deliveries.list",
-        DeliveriesAsked(which=which, limit=limit, after=page),
+        DeliveriesAsked(which=which, limit=limit, page_token=page),
         lambda tx: read_page(tx, which=which, after=page or "", limit=limit),
         DeliveryPageView(),
     )
@@ -59,7 +58,8 @@ def _print_page(output: Output, view: DeliveryPageView, now: datetime, *, owed: 
             (one.id, _to(one), str(one.attempts), ago(one.created_at, now), one.why or "-", one.text)
             for one in view.deliveries
         ]
-        output.table(("ID", "TO", "TRIED", "SINCE", "WHY NOT", "TEXT"), rows)
+        headers = ("ID", "TO", "TRIED", "SINCE", "WHY NOT", "TEXT")
+        output.table(headers, rows, leave=("TRIED", "SINCE", "TEXT", "TO"), matters="WHY NOT")
         if not owed:
             first = view.deliveries[0].id
             retry, drop = f"holdfast deliveries retry {first}", f"holdfast deliveries dismiss {first}"
@@ -72,7 +72,7 @@ def _print_page(output: Output, view: DeliveryPageView, now: datetime, *, owed: 
     for problem in view.problems:
         output.say(f"damaged: {problem}")
     if view.next_page_token is not None:
-        output.say(f"for the next page, add --page {view.next_page_token}")
+        output.say_next(view.next_page_token)
 
 
 def _to(one: DeliveryView) -> str:

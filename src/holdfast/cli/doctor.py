@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast import app, trust
+from holdfast import trust
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted, size
 from holdfast.config import SqlitePlace
 from holdfast.core.errors import HoldfastError, NoLedger, SettingsError
 from holdfast.store.clock import MOST_SKEW, SET_BY_NTP, LedgerClock, skew_in_words
-from holdfast.store.locks import holder_of, is_held
+from holdfast.store.locks import holder_of
 from holdfast.views.health import BootView, CheckStatus, CheckView, DoctorView
 from holdfast.views.text import one_line
 
@@ -300,21 +300,11 @@ def _boots(call: Invocation, ledger: Reader) -> Iterator[CheckView]:
 
 def read_boots(call: Invocation, ledger: Reader) -> list[BootView]:
     """Boots that the ledger shows as running, and whether this host can prove that they are alive."""
-    from holdfast.engine.claims.boots import place_of
-
-    locks = app.locks_of(call.settings)
-    here = place_of(locks, is_shared=app.is_shared(call.settings))
+    proofs = call.boot_proofs
     return [
-        BootView.of(boot, is_alive=_is_alive(locks, boot.id) if boot.host == here else None)
+        BootView.of(boot, is_alive=proofs.is_held(boot))
         for boot in ledger.read_now(lambda tx: tx.boots.alive())
     ]
-
-
-def _is_alive(locks: Path | None, boot_id: str) -> bool | None:
-    try:
-        return None if locks is None else is_held(locks, boot_id)
-    except HoldfastError:
-        return None
 
 
 def _owners(call: Invocation, ledger: Reader) -> Iterator[CheckView]:

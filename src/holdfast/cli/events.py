@@ -97,8 +97,7 @@ def _print_page(output: Output, view: EventPageView) -> None:
 
 def _print(output: Output, view: EventView) -> None:
     facts = " ".join(f"{name}={_value(value)}" for name, value in view.facts.items())
-    kind = output.paint(f"{view.kind:<21}", "bold")
-    output.line(f"{view.at:%Y-%m-%d %H:%M:%S}Z  {kind}  {view.subject_id}  {facts}".rstrip())
+    output.row((output.stamp(view.at), f"{view.kind:<21}", view.subject_id), facts)
 
 
 def _value(value: object) -> str:

@@ -129,7 +129,8 @@ def _print_readiness(output: Output, view: ReadinessView) -> None:
 def _print_interruptions(output: Output, found: list[InterruptionView]) -> None:
     if found:
         rows = [(one.kind, one.task_id, one.status, one.session_key or "-", one.title) for one in found]
-        output.table(("KIND", "TASK", "STATUS", "SESSION", "TITLE"), rows)
+        headers = ("KIND", "TASK", "STATUS", "SESSION", "TITLE")
+        output.table(headers, rows, leave=("SESSION", "KIND"))
 
 
 def _wait_until_idle(call: Invocation) -> None:
@@ -303,7 +304,8 @@ def _print_restarts(output: Output, view: RestartPageView) -> None:
                 (found.kind, found.task_id, _became(found), found.run_id or "-", found.why or found.title)
                 for found in one.interrupted
             ]
-            output.table(("KIND", "TASK", "OUTCOME", "RUN", "REASON OR TITLE"), rows)
+            headers = ("KIND", "TASK", "OUTCOME", "RUN", "REASON OR TITLE")
+            output.table(headers, rows, leave=("RUN", "KIND"))
 
 
 def _became(found: FateView) -> str:

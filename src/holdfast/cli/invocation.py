@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     from holdfast.app import Settings
     from holdfast.core.audit import Actor
+    from holdfast.store.boot_proofs import BootProofs
     from holdfast.store.contract import Reader, Store, Write
     from holdfast.store.transaction import Tx
+    from holdfast.upkeep.projection import Projection
 
 F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V", bound="msgspec.Struct")
@@ -36,6 +38,7 @@ _ASK_AGAIN_S = 0.5
 # At most five digits: a longer duration would overflow the calendar.
 _DURATION = re.compile(r"(\d{1,5})([smhdw])")
 _ID = re.compile(r"[a-z0-9_-]{1,64}")
+MAX_TARGET_CHARS = 200
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -46,6 +49,7 @@ class Invocation:
         self.home: str | None = None
         self.store: str | None = None
         self.as_json = False
+        self.is_wide = False
         # The ledger's clock once it is open, because stored times are compared with it.
         self.clock: Clock = SystemClock()
 
@@ -55,7 +59,20 @@ class Invocation:
 
     @cached_property
     def output(self) -> Output:
-        return Output(as_json=self.as_json)
+        return Output(as_json=self.as_json, is_wide=self.is_wide)
+
+    @cached_property
+    def boot_proofs(self) -> BootProofs:
+        """What this process can prove about the workers of its ledger."""
+        from holdfast.store.boot_proofs import BootProofs
+
+        return BootProofs.beside(app.locks_of(self.settings), is_shared=app.is_shared(self.settings))
+
+    def projection(self) -> Projection:
+        """How tasks are shown now: those whose worker is gone do not read as running."""
+        from holdfast.upkeep.projection import Projection
+
+        return Projection(self.boot_proofs, self.clock.now())
 
     @property
     def gateway_url(self) -> str | None:
@@ -187,14 +204,16 @@ class Invocation:
         answer: type[V],
         *,
         is_audited: bool = True,
+        before: Callable[[Store], dict[str, object]] | None = None,
     ) -> V:
-        """One write with its audit entry: here if no process holds the home, else through the gateway."""
+        """One write with its audit entry: here if no process holds the home, else through the gateway.
+        `before` is called here only; its answer goes to `writing`."""
         with self.writing_or_asking() as store:
             if store is not None:
                 from holdfast.api.audit import recorded
 
                 now = self.clock.now()
-                write = writing(asked, now=now)
+                write = writing(asked, now=now, **({} if before is None else before(store)))
                 return store.write_now(
                     recorded(write, self.actor, method, asked, now=now) if is_audited else write
                 )
@@ -272,7 +291,7 @@ def _remember(context: click.Context, parameter: click.Parameter, value: object)
 
 
 def shared_options(command: F) -> F:
-    """Add --home, --store and --json, which work before and after every subcommand."""
+    """Add --home, --store, --json and --wide, which work before and after every subcommand."""
     options = [
         click.option(
             "--home",
@@ -295,6 +314,14 @@ def shared_options(command: F) -> F:
             expose_value=False,
             callback=_remember,
             help="Print JSON on stdout.",
+        ),
+        click.option(
+            "--wide",
+            "is_wide",
+            is_flag=True,
+            expose_value=False,
+            callback=_remember,
+            help="Do not fit tables to the terminal: whole ids, every column.",
         ),
     ]
     for option in reversed(options):
@@ -344,6 +371,28 @@ def user_name(name: str | None) -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
+
+
+def task_target(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """What names a task: its id or a prefix, a run id, a key or a session key. The ledger finds it."""
+    if value is None:
+        return None
+    if not 0 < len(value) <= MAX_TARGET_CHARS or not value.isprintable():
+        why = f"a task is named by 1 to {MAX_TARGET_CHARS} printable characters"
+        raise click.BadParameter(why, context, parameter)
+    return value
+
+
+def task_argument(command: F) -> F:
+    """Add the argument TASK: an id, a unique prefix of it, a run id, a key or a session key."""
+    return click.argument("task_id", metavar="TASK", callback=task_target)(command)
+
+
+def page_option(command: F) -> F:
+    """Add --page, the one way to the next page of a list."""
+    return click.option(
+        "--page", metavar="TOKEN", help="Show the next page: the token printed under this one."
+    )(command)
 
 
 def task_prefix(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
 from holdfast import __version__
 from holdfast.cli.errors import DONE, INTERRUPTED, PIPE_CLOSED, report
+from holdfast.cli.groups import LazyGroup
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.core.errors import HoldfastError
 
@@ -29,7 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("holdfast.cli.run:run", "Start a task from a Python program and follow it to its end."),
     "tasks": (
         "holdfast.cli.tasks:tasks",
-        "Tasks: list, show, wait, cancel, retry, fork, audit, maintenance.",
+        "Tasks: list, show, steps, wait, notify, cancel, retry, fork, audit, maintenance.",
     ),
     "reviews": (
         "holdfast.cli.reviews:reviews",
@@ -76,40 +75,6 @@ GATEWAY: dict[str, tuple[str, str]] = {
     "unit": ("holdfast.cli.units:unit", "Print a systemd unit, or a launchd plist for macOS."),
     "child": ("holdfast.cli.child:child", ""),
 }
-
-
-class LazyGroup(click.Group):
-    """A group that imports a command only when it is used; a command without a help line is hidden."""
-
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._table = table
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
-        return [name for name, (_, line) in self._table.items() if line]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in self._table:
-            return None
-        module, _, name = self._table[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest the closest name: click itself knows only commands that are imported."""
-        name = args[0]
-        if name not in self._table and not name.startswith("-") and not ctx.resilient_parsing:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self.list_commands(ctx), n=1)
-            ctx.fail(f"No such command '{name}'." + (f" Did you mean '{near[0]}'?" if near else ""))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._table.items() if line])
 
 
 @click.group("gateway", cls=LazyGroup, table=GATEWAY)

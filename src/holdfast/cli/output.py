@@ -11,6 +11,7 @@ from typing import TextIO
 
 import msgspec
 
+from holdfast.cli.tables import ENOUGH, GAP, cut, lay_out, shorten_ids, whole, wrapped
 from holdfast.core.durations import in_one_unit
 from holdfast.views.payloads import PayloadView
 from holdfast.views.text import one_line
@@ -37,15 +38,17 @@ _STYLE_OF_STATUS = {
     "fail": "red",
     "cancelled": "dim",
 }
-NARROWEST = 20
 MAX_REMARK_CHARS = 2000
+# A terminal of this width has room for the year of a time.
+WIDE_ENOUGH = 100
 
 
 class Output:
     """The output of one command. Coloured only on a terminal, and never when NO_COLOR is set."""
 
-    def __init__(self, *, as_json: bool) -> None:
+    def __init__(self, *, as_json: bool, is_wide: bool = False) -> None:
         self.as_json = as_json
+        self.is_wide = is_wide
 
     # --- results, on stdout
 
@@ -67,30 +70,58 @@ class Output:
     def line(self, text: str = "") -> None:
         _write(f"{text}\n")
 
-    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Aligned columns; on a terminal the last column is cut at the line's end."""
+    def table(
+        self,
+        headers: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        leave: Sequence[str] = (),
+        matters: str | None = None,
+    ) -> None:
+        """Aligned columns. On a terminal they fit its width, unless --wide is given: ids are short, and the
+        first columns of `leave` are left out, so that the one that matters has room."""
         cells = [[one_line(cell) for cell in row] for row in rows]
-        widths = [
-            max(_width(header), *(_width(row[place]) for row in cells)) if cells else _width(header)
-            for place, header in enumerate(headers)
-        ]
-        room = self._room() - sum(widths[:-1]) - 2 * (len(widths) - 1)
-        widths[-1] = min(widths[-1], max(NARROWEST, room))
-        self.line(self.paint("  ".join(map(_pad, headers, widths)).rstrip(), "bold"))
-        for row in cells:
-            padded = list(map(_pad, row, widths))
-            painted = [self.paint(text, _STYLE_OF_STATUS.get(text.strip(), "")) for text in padded]
-            self.line("  ".join(painted).rstrip())
+        room = self._room()
+        shown = whole(headers, cells)
+        if room is not None:
+            shown = lay_out(headers, cells, room, leave=leave, matters=matters)
+        for number, line in enumerate(shown.lines):
+            if number:
+                line = [self.paint(text, _STYLE_OF_STATUS.get(text.strip(), "")) for text in line]
+                self.line("  ".join(line).rstrip())
+            else:
+                self.line(self.paint("  ".join(line).rstrip(), "bold"))
+        if shown.left_out:
+            self.say(f"without {', '.join(shown.left_out)}; to show everything, add --wide")
+
+    def row(self, parts: Sequence[str], text: str) -> None:
+        """One line of a stream: parts of a fixed width, and a text that is cut at the end of the line."""
+        room = self._room()
+        clean_parts = [part if part.isascii() and part.isprintable() else one_line(part) for part in parts]
+        cells = [*clean_parts, one_line(text, MAX_REMARK_CHARS)]
+        if room is None:
+            self.line("  ".join(cells).rstrip())
+            return
+        (cells,) = shorten_ids([cells])
+        self.line(cut("  ".join(cells).rstrip(), room))
 
     def fields(self, pairs: Sequence[tuple[str, str | None]]) -> None:
         """Names and values, one per line; a name without a value is left out."""
         shown = [(name, value) for name, value in pairs if value]
         width = max((len(name) for name, _ in shown), default=0)
         for name, value in shown:
-            first, *more = value.split("\n")
+            first, *more = self._parted(value, width + GAP)
             self.line(f"{self.paint(name.ljust(width), 'dim')}  {self.paint_status(first)}".rstrip())
             for line in more:
                 self.line(f"{' ' * width}  {line}".rstrip())
+
+    def _parted(self, value: str, indent: int) -> list[str]:
+        """The lines of a value, parted between words on a terminal; a command stays in one, to be copied."""
+        room = self._room()
+        lines = value.split("\n")
+        if room is None or "holdfast " in value:
+            return lines
+        return [part for line in lines for part in wrapped(line, max(ENOUGH, room - indent))]
 
     def heading(self, text: str) -> None:
         self.line()
@@ -104,6 +135,10 @@ class Output:
             sys.stderr.write(f"{one_line(text, MAX_REMARK_CHARS)}\n")
             sys.stderr.flush()
 
+    def say_next(self, token: str) -> None:
+        """How to get the next page of a list."""
+        self.say(f"for the next page, add --page {token}")
+
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Callable[[int, int | None], None]]:
         """A progress bar on stderr during long work; only on a terminal."""
@@ -115,7 +150,13 @@ class Output:
         with bar(what, has_color=may_color(sys.stderr)) as tell:
             yield tell
 
-    # --- colours and widths
+    # --- times, colours and widths
+
+    def stamp(self, moment: datetime) -> str:
+        """A time in a line of a table or a stream, in UTC; on a narrow terminal without its year."""
+        room = self._room()
+        is_narrow = room is not None and room < WIDE_ENOUGH
+        return f"{moment:%m-%d %H:%M:%S}Z" if is_narrow else f"{moment:%Y-%m-%d %H:%M:%S}Z"
 
     def paint(self, text: str, style: str) -> str:
         if style not in _STYLES or not may_color(sys.stdout):
@@ -125,9 +166,10 @@ class Output:
     def paint_status(self, text: str) -> str:
         return self.paint(text, _STYLE_OF_STATUS.get(text, ""))
 
-    def _room(self) -> int:
-        if not is_terminal(sys.stdout):
-            return 10_000
+    def _room(self) -> int | None:
+        """The width of the terminal; None if nothing is to be fitted."""
+        if self.is_wide or not is_terminal(sys.stdout):
+            return None
         import shutil
 
         return shutil.get_terminal_size().columns
@@ -158,26 +200,6 @@ def _write(text: str | bytes) -> None:
         stream.write(text.decode())
 
 
-def _width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    import unicodedata
-
-    return sum(
-        0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1
-        for sign in text
-    )
-
-
-def _pad(text: str, width: int) -> str:
-    """Pad or cut the text to exactly this width."""
-    if _width(text) > width:
-        while text and _width(text) > width - 1:
-            text = text[:-1]
-        text += "…"
-    return text + " " * (width - _width(text))
-
-
 def ago(moment: datetime | None, now: datetime) -> str:
     """The time since then, in one unit: `3m`."""
     if moment is None:
@@ -188,6 +210,12 @@ def ago(moment: datetime | None, now: datetime) -> str:
 def clock_time(moment: datetime | None) -> str | None:
     """A time for people to read; always UTC."""
     return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def step_place(scope: str, name: str, occurrence: str) -> str:
+    """A step's key in readable form: `main:12/fetch #2`."""
+    which = "" if occurrence == "1" else f" #{occurrence.removeprefix('id:')}"
+    return f"{scope}/{name}{which}".lstrip("/")
 
 
 def brief(payload: PayloadView) -> str:

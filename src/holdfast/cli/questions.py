@@ -8,12 +8,20 @@ from functools import partial
 import click
 
 from holdfast.api.questions import AnswerAsked, QuestionsAsked, answering_question, read_page
-from holdfast.cli.invocation import Invocation, question_prefix, read_json, shared_options, user_name
+from holdfast.cli.groups import ListGroup
+from holdfast.cli.invocation import (
+    Invocation,
+    page_option,
+    question_prefix,
+    read_json,
+    shared_options,
+    user_name,
+)
 from holdfast.cli.output import Output, ago
 from holdfast.views.questions import AnsweredView, QuestionPageView, QuestionView
 
 
-@click.group("questions")
+@click.group("questions", cls=ListGroup)
 @shared_options
 def questions() -> None:
     """Questions that tasks ask a person."""
@@ -26,16 +34,14 @@ def questions() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option(
-    "--page", callback=question_prefix, metavar="ID", help="Show the next page: records newer than this one."
-)
+@page_option
 @shared_options
 @click.pass_obj
 def list_questions(call: Invocation, limit: int, page: str | None) -> None:
     """Open questions of tasks that have not ended, oldest first, a page at a time."""
     view = call.look_at_list(
         "questions.list",
-        QuestionsAsked(limit=limit, after=page),
+        QuestionsAsked(limit=limit, page_token=page),
         lambda tx: read_page(tx, after=page or "", limit=limit),
         QuestionPageView(),
     )
@@ -48,14 +54,14 @@ def _print_page(output: Output, view: QuestionPageView, now: datetime) -> None:
             (one.id, one.task_name or "-", ago(one.asked_at, now), left(one, now), _asked(one))
             for one in view.questions
         ]
-        output.table(("ID", "TASK", "ASKED", "LEFT", "QUESTION"), rows)
+        output.table(("ID", "TASK", "ASKED", "LEFT", "QUESTION"), rows, leave=("ASKED", "TASK", "LEFT"))
         output.say(f"to answer: holdfast questions answer {view.questions[0].id} ANSWER")
     else:
         output.say("there are no open questions")
     for problem in view.problems:
         output.say(f"damaged: {problem}")
     if view.next_page_token is not None:
-        output.say(f"for the next page, add --page {view.next_page_token}")
+        output.say_next(view.next_page_token)
 
 
 def left(question: QuestionView, now: datetime) -> str:

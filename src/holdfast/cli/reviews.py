@@ -17,15 +17,22 @@ from holdfast.api.reviews import (
     read_page,
     resolving_effect,
 )
-from holdfast.cli.invocation import Invocation, effect_prefix, read_json, shared_options, user_name
-from holdfast.cli.output import Output, ago, brief, clock_time
-from holdfast.cli.tasks import step_place
+from holdfast.cli.groups import ListGroup
+from holdfast.cli.invocation import (
+    Invocation,
+    effect_prefix,
+    page_option,
+    read_json,
+    shared_options,
+    user_name,
+)
+from holdfast.cli.output import Output, ago, brief, clock_time, step_place
 from holdfast.core.transitions import EffectStatus
 from holdfast.views.effects import ResolvedView, ReviewDetailView, ReviewPageView
 from holdfast.views.waits import DECISIONS
 
 
-@click.group("reviews")
+@click.group("reviews", cls=ListGroup)
 @shared_options
 def reviews() -> None:
     """Effects whose outcome is unknown: check each one, and decide."""
@@ -38,16 +45,14 @@ def reviews() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option(
-    "--page", callback=effect_prefix, metavar="ID", help="Show the next page: records newer than this one."
-)
+@page_option
 @shared_options
 @click.pass_obj
 def list_reviews(call: Invocation, limit: int, page: str | None) -> None:
     """Effects that wait for a decision, oldest first, a page at a time."""
     view = call.look_at_list(
         "reviews.list",
-        ReviewsAsked(limit=limit, after=page),
+        ReviewsAsked(limit=limit, page_token=page),
         lambda tx: read_page(tx, after=page or "", limit=limit),
         ReviewPageView(),
     )
@@ -68,13 +73,14 @@ def _print_page(output: Output, view: ReviewPageView, now: datetime) -> None:
             )
             for one in view.reviews
         ]
-        output.table(("ID", "TASK", "CLASS", "BEGUN", "STEP", "WHY IN DOUBT"), rows)
+        headers = ("ID", "TASK", "CLASS", "BEGUN", "STEP", "WHY IN DOUBT")
+        output.table(headers, rows, leave=("BEGUN", "CLASS", "TASK", "STEP"))
     else:
         output.say("no effects wait for a review")
     for problem in view.problems:
         output.say(f"damaged: {problem}")
     if view.next_page_token is not None:
-        output.say(f"for the next page, add --page {view.next_page_token}")
+        output.say_next(view.next_page_token)
     if view.reviews:
         first = view.reviews[0].effect.id
         output.say(
@@ -128,7 +134,7 @@ def _print(output: Output, view: ReviewDetailView) -> None:
     if view.evidence:
         output.heading("Events")
         rows = [
-            (f"{one.at:%Y-%m-%d %H:%M:%S}Z", one.kind, " ".join(f"{k}={v}" for k, v in one.facts.items()))
+            (output.stamp(one.at), one.kind, " ".join(f"{k}={v}" for k, v in one.facts.items()))
             for one in view.evidence
         ]
         output.table(("WHEN", "EVENT", "FACTS"), rows)

@@ -224,7 +224,8 @@ def _creation(asked: RunArguments) -> CreateAsked:
 
 def _record_elsewhere(call: Invocation, asked: RunArguments) -> FollowedView:
     """Queue the task through the gateway at HOLDFAST_URL."""
-    from holdfast.api.tasks import ResultAsked, TaskAsked
+    from holdfast.api.task_waits import ResultAsked
+    from holdfast.api.tasks import TaskAsked
     from holdfast.views.tasks import CreatedView, ResultView, TaskDetailView
 
     made = call.ask("ledger.create", _creation(asked), CreatedView)

@@ -27,7 +27,8 @@ from holdfast.api.sessions import (
 )
 from holdfast.api.tasks import TaskAsked
 from holdfast.cli.errors import FAILED
-from holdfast.cli.invocation import Invocation, maybe_minutes, shared_options, user_name
+from holdfast.cli.groups import ListGroup
+from holdfast.cli.invocation import Invocation, maybe_minutes, page_option, shared_options, user_name
 from holdfast.cli.output import Output, ago, clock_time, is_terminal
 from holdfast.core.errors import HoldfastError, NotFound, SettingsError
 from holdfast.core.ids import new_token
@@ -87,7 +88,7 @@ def _key(call: Invocation, session: str, *, must_be_known: bool = False) -> str:
     return key
 
 
-@click.group("sessions")
+@click.group("sessions", cls=ListGroup)
 @shared_options
 def sessions() -> None:
     """Conversations with agents."""
@@ -108,7 +109,7 @@ def sessions() -> None:
 @click.option(
     "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number to show."
 )
-@click.option("--before", metavar="TOKEN", help="Show the next page; the previous one printed TOKEN.")
+@page_option
 @shared_options
 @click.pass_obj
 def list_sessions(
@@ -116,7 +117,7 @@ def list_sessions(
     agent: str | None,
     active: timedelta | None,
     limit: int,
-    before: str | None,
+    page: str | None,
     *,
     all_agents: bool,
 ) -> None:
@@ -127,11 +128,11 @@ def list_sessions(
 
     def read(tx: Tx) -> SessionPageView:
         since = None if active is None else call.clock.now() - active
-        return read_page(tx, agent=agent, active_since=since, before=before, limit=limit)
+        return read_page(tx, agent=agent, active_since=since, before=page, limit=limit)
 
     view = call.look_at_list(
         "sessions.list",
-        SessionsAsked(agent_id=agent, active_minutes=minutes, before=before, limit=limit),
+        SessionsAsked(agent_id=agent, active_minutes=minutes, page_token=page, limit=limit),
         read,
         SessionPageView(),
     )
@@ -144,11 +145,12 @@ def _print_page(output: Output, view: SessionPageView, now: datetime) -> None:
             (one.key, one.status, str(one.queued), str(one.messages), ago(one.updated_at, now))
             for one in view.sessions
         ]
-        output.table(("SESSION", "STATUS", "QUEUED", "MESSAGES", "CHANGED"), rows)
+        headers = ("SESSION", "STATUS", "QUEUED", "MESSAGES", "CHANGED")
+        output.table(headers, rows, leave=("MESSAGES", "QUEUED", "CHANGED"), matters="SESSION")
     else:
         output.say("no sessions to show")
     if view.next_page_token is not None:
-        output.say(f"for the next page, add --before {view.next_page_token}")
+        output.say_next(view.next_page_token)
 
 
 @sessions.command("show", short_help="One session with its last messages.")
@@ -380,7 +382,7 @@ def _waits(call: Invocation, task_id: str | None) -> str:
 # --- agents
 
 
-@click.group("agents")
+@click.group("agents", cls=ListGroup)
 @shared_options
 def agents() -> None:
     """Configured agents."""
@@ -419,4 +421,5 @@ def _print_agents(output: Output, view: AgentPageView) -> None:
         output.say("no agents are configured; add [agents.NAME] to holdfast.toml")
         return
     rows = [(one.name, one.runtime, one.main_session, one_line(one.target)) for one in view.agents]
-    output.table(("NAME", "RUNTIME", "MAIN SESSION", "COMMAND OR MODULE"), rows)
+    headers = ("NAME", "RUNTIME", "MAIN SESSION", "COMMAND OR MODULE")
+    output.table(headers, rows, leave=("RUNTIME", "MAIN SESSION"))

@@ -21,6 +21,7 @@ from holdfast.api.token_methods import (
     revoke_token,
     rotate_token,
 )
+from holdfast.cli.groups import ListGroup
 from holdfast.cli.invocation import Invocation, maybe_duration, shared_options
 from holdfast.cli.output import Output, ago, clock_time
 from holdfast.core.errors import BadInput, HoldfastError, NoLedger
@@ -34,7 +35,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 _SCOPES = {"read": "operator.read", "write": "operator.write", "admin": "operator.admin"}
 
 
-@click.group("tokens")
+@click.group("tokens", cls=ListGroup)
 @shared_options
 def tokens() -> None:
     """API tokens of the gateway, each with a name, scopes and an expiry."""
@@ -65,7 +66,8 @@ def _print_page(output: Output, view: TokenPageView, now: datetime) -> None:
         )
         for one in view.tokens
     ]
-    output.table(("NAME", "FROM", "SCOPES", "LIMITS", "EXPIRES", "LAST USED"), rows)
+    headers = ("NAME", "FROM", "SCOPES", "LIMITS", "EXPIRES", "LAST USED")
+    output.table(headers, rows, leave=("FROM", "LAST USED", "EXPIRES"), matters="LIMITS")
 
 
 def _limits(one: TokenView) -> str:

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from holdfast import app
 from holdfast.api.upkeep import FindingsAsked, MaintenanceAsked, maintain
+from holdfast.app.runtimes import build_runtimes
+from holdfast.app.sweeps import ReadingStore, build_sweep
 from holdfast.cli.client import is_listening
 from holdfast.cli.errors import FAILED
 from holdfast.cli.invocation import Invocation, shared_options
 from holdfast.cli.output import Output, counted
-from holdfast.core.errors import HoldfastError
+from holdfast.config.files import load
 from holdfast.core.finding import FindingCode, Severity
-from holdfast.engine.claims.boots import place_of
-from holdfast.store.locks import is_held
+from holdfast.engine.ledger.ledger import Ledger
 from holdfast.upkeep.audit import Audit, AuditReport
-from holdfast.upkeep.proofs import NoProofs
-from holdfast.upkeep.sweep import Candidates, Sweep, find_candidates, make_plan
+from holdfast.upkeep.sweep import Sweep
 from holdfast.views.upkeep import AuditView, MaintenanceView
 
 if TYPE_CHECKING:
-    from holdfast.core.claim import Boot
-    from holdfast.store.contract import Reader
-    from holdfast.store.transaction import Tx
+    from holdfast.store.contract import Reader, Store
 
 
 # --- audit
@@ -65,26 +62,8 @@ def audit(context: click.Context, code: str | None, severity: str | None, limit:
 
 
 def _read_report(call: Invocation, ledger: Reader) -> AuditReport:
-    now, has_died = call.clock.now(), _tester(call)
+    now, has_died = call.clock.now(), call.boot_proofs.has_died
     return ledger.read_now(lambda tx: Audit(tx, now=now, clock=ledger.clock, has_died=has_died).report())
-
-
-def _tester(call: Invocation) -> Callable[[Boot], bool]:
-    """Whether a boot is proved dead: its end is recorded, or its lock on this machine can be taken."""
-    locks = app.locks_of(call.settings)
-    here = place_of(locks, is_shared=app.is_shared(call.settings))
-
-    def has_died(boot: Boot) -> bool:
-        if boot.ended_at is not None:
-            return True
-        if locks is None or boot.host != here:
-            return False
-        try:
-            return is_held(locks, boot.id) is False
-        except HoldfastError:
-            return False
-
-    return has_died
 
 
 def _print_audit(output: Output, view: AuditView) -> None:
@@ -121,18 +100,12 @@ def maintenance(call: Invocation, *, is_applied: bool) -> None:
 
 def _preview(call: Invocation) -> MaintenanceView:
     asked = MaintenanceAsked(is_dry_run=True)
-    # A gateway can ask its runtimes whether silent work is alive.
+    # A gateway has runtimes that this process has not: it can tell more of silent work.
     if call.gateway_url is not None or is_listening(call.settings.home):
         return call.ask("upkeep.maintenance", asked, MaintenanceView)
     with call.reading() as ledger:
-        now, has_died = call.clock.now(), _tester(call)
-
-        def read(tx: Tx) -> tuple[Candidates, AuditReport, dict[str, int]]:
-            report = Audit(tx, now=now, clock=ledger.clock, has_died=has_died).report()
-            return find_candidates(tx, now=now, prune_at=now), report, tx.events.counts("task")
-
-        found, before, counts = ledger.read_now(read)
-    return MaintenanceView.preview(asyncio.run(make_plan(found, NoProofs(), now=now)), counts, before)
+        store = cast("Store", ReadingStore(ledger))
+        return asyncio.run(maintain(_sweep(call, store), store, is_dry_run=True))
 
 
 def _apply(call: Invocation) -> MaintenanceView:
@@ -141,8 +114,14 @@ def _apply(call: Invocation) -> MaintenanceView:
         if store is None:
             return call.ask("upkeep.maintenance", asked, MaintenanceView)
         call.record(store, "upkeep.maintenance", asked)
-        sweep = Sweep(store, call.clock, has_died=_tester(call))
-        return asyncio.run(maintain(sweep, store, is_dry_run=False))
+        return asyncio.run(maintain(_sweep(call, store), store, is_dry_run=False))
+
+
+def _sweep(call: Invocation, store: Store) -> Sweep:
+    """The sweep of a process without a gateway, with the same settings and the same runtimes."""
+    settings = load(call.settings.home, os.environ, {"store": call.store}).config.upkeep
+    runtimes = build_runtimes(store, Ledger(store, call.clock), call.settings.home)
+    return build_sweep(store, call.clock, runtimes, settings, has_died=call.boot_proofs.has_died)
 
 
 def _print_maintenance(output: Output, view: MaintenanceView) -> None:
@@ -150,9 +129,14 @@ def _print_maintenance(output: Output, view: MaintenanceView) -> None:
         output.line(f"{change.kind.value}  {change.task_id}  {change.reason}")
     done, tasks = view.mode == "apply", view.maintenance.tasks
     verb = "were" if done else "would be"
+    for plugin in view.maintenance.plugins:
+        for line in plugin.changes:
+            output.line(f"plugin  {plugin.name}  {line}")
+        if plugin.problem is not None:
+            output.say(f"the sweep of the plug-in {plugin.name} failed: {plugin.problem}")
     output.say(
-        f"{counted(tasks.reconciled, 'task')} {verb} lost, {tasks.recovered} {verb} ended as their runtime "
-        f"knows, {tasks.cleanup_stamped} {verb} stamped, {tasks.pruned} {verb} deleted"
+        f"{counted(tasks.reconciled, 'task')} {verb} lost, {tasks.recovered} {verb} recovered, "
+        f"{tasks.cleanup_stamped} {verb} stamped, {tasks.pruned} {verb} deleted"
     )
     if not done and view.changes:
         output.say("to make these changes, add --apply")

@@ -82,6 +82,12 @@ KEYS: tuple[Key, ...] = (
         _RESTART,
         "A program and its arguments that prints the key of sealed values; without it, the key is in a file",
     ),
+    Key(
+        "store.keep_results",
+        _RESTART,
+        "Results of steps of finished turns stay up to this size in bytes, until the task's retention; "
+        "0 keeps only how each begins",
+    ),
     Key("tasks", _RESTART, "Python modules, or `module:task`, whose tasks the gateway runs"),
     Key("gateway.host", _UP, "The address to listen on"),
     Key("gateway.port", _UP, "The port to listen on; 0 lets the system choose"),
@@ -158,6 +164,11 @@ KEYS: tuple[Key, ...] = (
         "upkeep.lost_after_s",
         _RESTART,
         "How long work that another program executes may give no sign of life before it is lost",
+    ),
+    Key(
+        "upkeep.keep_days",
+        _RESTART,
+        "For how many days ended tasks are kept, by runtime, or `lost` for lost ones; all others for 30 days",
     ),
     Key("agents.*.callable", _RESTART, "A Python function or task, as `module:name`"),
     Key("agents.*.command", _RESTART, "A program and its arguments; it gets the message on its stdin"),

@@ -13,6 +13,7 @@ import msgspec
 from holdfast import trust
 from holdfast.config import documents
 from holdfast.core.errors import HomeUnusable, SettingsError
+from holdfast.core.keep_limits import KEEP_RESULTS_BYTES, MAX_KEEP_RESULTS_BYTES
 from holdfast.core.redaction import redact_text
 from holdfast.core.seal_mode import SealMode
 
@@ -73,6 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # Which values are sealed, and the command that prints their key.
     seal: SealMode = SealMode.SECRETS
     key_command: tuple[str, ...] = ()
+    # Up to this size, in bytes, results of steps stay when their turn has committed.
+    keep_results: int = KEEP_RESULTS_BYTES
     # Why the home's settings file could not be read, if the ledger was named elsewhere. A command that only
     # reads does not need the file; one that writes must know what to seal.
     unread: str | None = None
@@ -84,6 +87,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     seal: SealMode = SealMode.SECRETS
     key_command: tuple[str, ...] = ()
+    keep_results: int = KEEP_RESULTS_BYTES
 
 
 def read_settings(
@@ -117,7 +121,14 @@ def read_settings(
     seal = section.seal
     if environ.get(SEAL_VARIABLE):
         seal = read_seal(environ[SEAL_VARIABLE], SEAL_VARIABLE)
-    return Settings(home=at, store=place, seal=seal, key_command=section.key_command, unread=unread)
+    return Settings(
+        home=at,
+        store=place,
+        seal=seal,
+        key_command=section.key_command,
+        keep_results=section.keep_results,
+        unread=unread,
+    )
 
 
 def read_seal(value: object, key: str) -> SealMode:
@@ -143,7 +154,18 @@ def _read_section(found: object, document: Path) -> _Section:
         raise SettingsError(
             f"store.key_command in {document} is not a list of strings: start with the program"
         )
-    return _Section(url=url, seal=read_seal(seal, f"store.seal in {document}"), key_command=tuple(command))
+    keep = found.get("keep_results", found.get("keepResults", KEEP_RESULTS_BYTES))
+    if type(keep) is not int or not 0 <= keep <= MAX_KEEP_RESULTS_BYTES:
+        raise SettingsError(
+            f"store.keep_results in {document} is {str(keep)[:40]!r}: write a number of bytes from 0 to "
+            f"{MAX_KEEP_RESULTS_BYTES}"
+        )
+    return _Section(
+        url=url,
+        seal=read_seal(seal, f"store.seal in {document}"),
+        key_command=tuple(command),
+        keep_results=keep,
+    )
 
 
 def read_home(environ: Mapping[str, str], *, home: str | None = None) -> Path:

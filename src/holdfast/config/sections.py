@@ -5,17 +5,21 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn, TypeAlias
 
 import msgspec
 
 from holdfast.core.checkpoint import DEFAULT_MAX_IDLE_ATTEMPTS
+from holdfast.core.keep_limits import KEEP_RESULTS_BYTES, MAX_KEEP_RESULTS_BYTES
+from holdfast.core.retention import KINDS, RetentionLimits
 from holdfast.core.secret import is_own_variable
 
 DEFAULT_PORT = 4653
 MAX_SEND_S = 25.0  # less than the claim of a delivery allows
+# Up to ten years.
+MIN_KEEP_DAYS, MAX_KEEP_DAYS = 1, 3653
 MAX_TIMEOUT_S = 10 * 366 * 86_400.0  # ten years: more is likely a wrong unit
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -170,9 +174,20 @@ class UpkeepSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields
 
     sweep_every_s: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
     lost_after_s: Annotated[float, msgspec.Meta(ge=60, le=MAX_TIMEOUT_S)] = 300.0
+    # By the names of runtimes, and `lost`.
+    keep_days: dict[str, Annotated[float, msgspec.Meta(ge=MIN_KEEP_DAYS, le=MAX_KEEP_DAYS)]] = {}
 
     def __post_init__(self) -> None:
         self._check_finite("sweep_every_s", "lost_after_s")
+        for kind, days in self.keep_days.items():
+            if kind not in KINDS:
+                self._refuse(f"keep_days.{kind}", f"name one of {', '.join(KINDS)}")
+            if not MIN_KEEP_DAYS <= days <= MAX_KEEP_DAYS:
+                self._refuse(f"keep_days.{kind}", f"write a number from {MIN_KEEP_DAYS} to {MAX_KEEP_DAYS}")
+
+    @property
+    def limits(self) -> RetentionLimits:
+        return RetentionLimits(kinds={kind: timedelta(days=days) for kind, days in self.keep_days.items()})
 
 
 class AgentSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -364,6 +379,7 @@ class StoreSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
     url: str | None = None
     seal: Literal["secrets", "all", "never"] = "secrets"
     key_command: list[str] = []
+    keep_results: Annotated[int, msgspec.Meta(ge=0, le=MAX_KEEP_RESULTS_BYTES)] = KEEP_RESULTS_BYTES
 
     def __post_init__(self) -> None:
         argv = self.key_command

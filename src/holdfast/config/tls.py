@@ -65,24 +65,7 @@ def read_certificate(settings: TlsSettings, home: Path, *, now: datetime) -> Cer
 
 
 def _looks(paths: tuple[Path, Path]) -> list[tuple[int, ...] | None]:
-    return [look_at(path) for path in paths]
-
-
-def look_at(path: Path) -> tuple[int, ...] | None:
-    """What tells one version of a file from another; None if it is not there."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return (
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_size,
-        found.st_dev,
-        found.st_ino,
-        found.st_mode,
-        found.st_uid,
-    )
+    return [trust.version_of(path) for path in paths]
 
 
 def _read(cert: Path, key: Path, *, now: datetime) -> Certificate:

@@ -136,23 +136,9 @@ def _check_token(text: str, where: str, fix: str) -> str:
 
 
 def _make(path: Path) -> None:
-    """Create the file atomically, and never replace an existing one."""
-    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    """Create the file, unless another process created it first; then both use that one."""
     try:
-        file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(file, 0o600)
-            os.write(file, f"{new_token()}\n".encode())
-            os.fsync(file)
-        finally:
-            os.close(file)
-        try:
-            os.link(made, path)
-        except FileExistsError:
-            pass  # another process created it first; both use that one
-        finally:
-            made.unlink()
-        trust.sync_directory(path.parent)
+        trust.create_private_file(path, f"{new_token()}\n".encode())
     except OSError as error:
         raise SettingsError(
             f"{path} cannot be written, {str(error.strerror).lower()}: check the home"

@@ -35,6 +35,8 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     started_at: datetime
     ended_at: datetime | None = None
+    # The tasks that it can run; None for any, or if it did not tell.
+    task_names: tuple[str, ...] | None = None
 
     @property
     def node(self) -> str:

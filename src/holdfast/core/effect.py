@@ -94,7 +94,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
         Raises ValueError when Holdfast did not write its request.
         """
-        digest = decode_request(self.request).input_digest
+        request = decode_request(self.request)
+        digest = request.input_digest
         return Step(
             task_id=self.task_id,
             scope=self.scope,
@@ -106,6 +107,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             result=b"null" if self.outcome is None else self.outcome,
             started_us=self.created_us,
             ended_us=self.updated_us,
+            arguments=request.shown,
+            is_effect=True,
         )
 
 

@@ -130,7 +130,9 @@ class AmbiguousId(HoldfastError):
         self.prefix = prefix
         self.matches = matches
         found = ", ".join(matches)
-        super().__init__(f"{prefix!r} matches several {noun}s ({found}, …); give more characters")
+        is_prefix = all(one.startswith((prefix, f"{noun}_{prefix}")) for one in matches)
+        fix = "give more characters" if is_prefix else "give the id of one of them"
+        super().__init__(f"{prefix!r} matches several {noun}s ({found}, …); {fix}")
 
 
 class BadInput(HoldfastError):

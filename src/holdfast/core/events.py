@@ -13,6 +13,7 @@ class EventKind(StrEnum):
 
     TASK_CREATED = "task_created"
     TASK_CANCEL_REQUESTED = "task_cancel_requested"
+    TASK_NOTIFY_CHANGED = "task_notify_changed"
     TASK_ENDED = "task_ended"
     TASK_REOPENED = "task_reopened"
     TASK_FORKED = "task_forked"

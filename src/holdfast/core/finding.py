@@ -24,6 +24,12 @@ class FindingCode(StrEnum):
     NO_OWNER = "no_owner"
     # A task that waits for something that can never happen.
     NO_WAKER = "no_waker"
+    # A task that none of the living workers can run.
+    UNKNOWN_TASK = "unknown_task"
+    # Reports of a producer that the ledger did not get.
+    RECORDS_DROPPED = "records_dropped"
+    # Recorded work without the facts by which it can be found again, proved alive or reported.
+    WEAK_METADATA = "weak_metadata"
     CLOCK_SKEW = "clock_skew"
 
 

@@ -11,13 +11,36 @@ from holdfast.core.plan import PlanItem
 
 
 class TurnSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of a step after the turn it belonged to has committed."""
+    """What always stays of a step after the turn it belonged to has committed."""
 
     name: str
     digest: str
     size_bytes: int
     duration_us: int
+    # How its result and its arguments begin, redacted; empty if they are sealed, in what the turn has kept.
     preview: str = ""
+    arguments: str = ""
+    occurrence: str = "1"
+    # The scope of the step inside its turn; empty for the turn itself.
+    inside: str = ""
+    # Its effect record, which stays, holds the whole result; or the turn has kept it.
+    is_effect: bool = False
+    is_kept: bool = False
+
+
+class KeptStep(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True, gc=False):
+    """What else stays of a step of a finished turn: its result if it is short enough, and what is sealed."""
+
+    result: bytes | None = None
+    preview: str = ""
+    arguments: str = ""
+
+
+class KeptSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """What else stays of the steps of a finished turn, in their order, packed for the ledger."""
+
+    body: bytes
+    is_secret: bool = False
 
 
 class TurnMarks(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, array_like=True):
@@ -50,6 +73,8 @@ class FinishedTurn(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: datetime
     # None if the turn committed with the end of its run: nothing comes after it.
     marks: TurnMarks | None = None
+    # How many of its steps cannot be shown: a turn of an older release was sealed whole, and there is no key.
+    sealed_steps: int = 0
 
 
 class LoopPosition(msgspec.Struct, frozen=True, kw_only=True):

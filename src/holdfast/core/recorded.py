@@ -7,9 +7,10 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.core.ids import TaskId
+from holdfast.core.ids import RunId, TaskId
 from holdfast.core.run import RunRecord
-from holdfast.core.task import Task
+from holdfast.core.task import Failure, Task
+from holdfast.core.transitions import RunStatus
 
 # Without a sign of life for this time, nothing proves that the work goes on.
 DEFAULT_BEAT_TIMEOUT_S = 300
@@ -28,6 +29,28 @@ class TerminalOutcome(StrEnum):
 
     SUCCEEDED = "succeeded"
     BLOCKED = "blocked"
+
+
+class ReportProblem(StrEnum):
+    """Why a report of a producer is not part of its record. The ledger counts them."""
+
+    # It never reached the ledger.
+    DROPPED = "dropped"
+    # It came after the end, and says something else.
+    LATE = "late"
+
+
+class LateReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a producer said of work whose record had ended otherwise. It changes nothing, and is kept as
+    evidence: work that was declared lost may have been done."""
+
+    at: datetime
+    run_id: RunId
+    status: RunStatus
+    summary: str | None = None
+    failure: Failure | None = None
+    # As it is stored: the JSON itself, or a reference to a large one.
+    result: bytes | None = None
 
 
 class RecordedDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +76,10 @@ class RecordedDetails(msgspec.Struct, frozen=True, kw_only=True):
     last_event_at: datetime
     # Until when the last sign of life counts. None before the start and after the end.
     alive_until: datetime | None = None
+    # The first report after the end that disagrees with it.
+    late_report: LateReport | None = None
+    # How many reports of best-effort work the ledger did not get.
+    dropped_reports: int = 0
 
 
 class RecordedWork(msgspec.Struct, frozen=True, kw_only=True):

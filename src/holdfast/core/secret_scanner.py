@@ -11,10 +11,12 @@ import functools
 import re
 
 from holdfast.core.known_secrets import PIECE, holds_known, search_pieces
-from holdfast.core.secret_shapes import CURL_FLAG, OF_A_KIND
+from holdfast.core.secret_shapes import CURL_FLAG, OF_A_KIND, OWN_ID
 
 # No hint is longer than this.
 _LONGEST_HINT = 1024
+_OWN_ID = OWN_ID.encode()
+_ZEROS = b"0" * 26
 
 
 def holds_secret(encoded: bytes) -> bool:
@@ -22,13 +24,24 @@ def holds_secret(encoded: bytes) -> bool:
 
     Large input is searched in pieces, so that other threads can run between two of them.
     """
-    if len(encoded) <= PIECE:  # the fast path: most values are small, and every step has one
-        return _hint().search(encoded) is not None or holds_known(encoded)
+    if (
+        len(encoded) <= PIECE and _hint().search(encoded) is None
+    ):  # every step has a value, and most are clean
+        return holds_known(encoded)
     return has_hint(encoded) or holds_known(encoded)
 
 
 def has_hint(encoded: bytes) -> bool:
     """Whether the bytes of a text or of its JSON hold a hint: every secret has one, and some other text."""
+    if not _finds_hint(encoded):
+        return False
+    # One id in some thousands reads `pwd` by chance. If such a value were sealed, a ledger without secrets
+    # would need a key. Zeros keep the shape of what is around the id.
+    without_ids, ids = re.subn(_OWN_ID, _ZEROS, encoded)
+    return ids == 0 or _finds_hint(without_ids)
+
+
+def _finds_hint(encoded: bytes) -> bool:
     if len(encoded) <= PIECE:
         return _hint().search(encoded) is not None
     return search_pieces(_hint().search, encoded, overlap=_LONGEST_HINT)

@@ -27,6 +27,8 @@ def _behind(words: str, look: str, length: int) -> list[str]:
     return [f"(?{look}(?i:{word}){sign}.{{{length}}})" for word in words.split() for sign in ("", "[-_. ]")]
 
 
+# What follows the prefix of one of Holdfast's own ids (`core/ids.py`): a word in it is there by chance.
+OWN_ID = "(?<=[a-z]_)[0-7][0-9a-hjkmnp-tv-z]{25}(?![0-9A-Za-z])"
 # In the text itself, in JSON, and in JSON up to four times inside the strings of other JSON.
 _QUOTE = r"""\\{0,15}["'`]"""
 # After `key`: a lookbehind for the words that make it a secret.
@@ -104,8 +106,10 @@ def _compiled(source: str, flags: int = 0) -> re.Pattern[str]:
 def key_name(key: str) -> re.Match[str] | None:
     """A match if the value of this key is a secret; the group `token` is set if it is a token."""
     found = _compiled(_KEY_NAME, re.ASCII | re.VERBOSE).search(key[-40:])
+    if found is None or _compiled(rf"{OWN_ID}\Z").search(key[-40:]) is not None:
+        return None
     # A boarding pass is not a password.
-    return None if found and found["bare"] is not None and len(found[0]) != len(key) else found
+    return None if found["bare"] is not None and len(found[0]) != len(key) else found
 
 
 def is_plain(value: str) -> bool:

@@ -20,6 +20,10 @@ def failed_payload(failure: Failure) -> bytes:
     return _FAILED + msgspec.json.encode(failure)
 
 
+def is_failure(payload: bytes) -> bool:
+    return payload.startswith(_FAILED)
+
+
 def failure_in_payload(payload: bytes) -> Failure | None:
     """The failure that is stored instead of a result; None for a result. Raises DecodeError if damaged."""
     if not payload.startswith(_FAILED):
@@ -55,6 +59,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     # Times as stored. Every step has two and they are rarely read, so they are converted on demand.
     started_us: int
     ended_us: int
+    # How its arguments begin, redacted, for people.
+    arguments: str = ""
+    # Whether an effect record holds its result, too; that record stays when the step is deleted.
+    is_effect: bool = False
 
     @property
     def started_at(self) -> datetime:

@@ -39,7 +39,7 @@ class DemoProgress(Protocol):
         ...
 
 
-class DemoView(msgspec.Struct, frozen=True, kw_only=True):
+class DemoView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The whole demo, and whether the ledger proves it."""
 
     holds: bool

@@ -22,7 +22,7 @@ from holdfast.store.transaction import Tx
 PAGE = 500
 
 
-class ProofLine(msgspec.Struct, frozen=True, kw_only=True):
+class ProofLine(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One count, and what it must be. A line without an expected number is for information only."""
 
     what: str
@@ -33,7 +33,7 @@ class ProofLine(msgspec.Struct, frozen=True, kw_only=True):
     holds: bool
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class Proof(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Every line of the proof."""
 
     lines: list[ProofLine]
@@ -45,7 +45,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         return all(line.holds for line in self.lines)
 
 
-class Evidence(msgspec.Struct, kw_only=True):
+class Evidence(msgspec.Struct, kw_only=True, rename="camel"):
     """What was counted in the ledger."""
 
     tasks: Counter[str] = msgspec.field(default_factory=Counter)

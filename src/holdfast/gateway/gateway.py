@@ -31,6 +31,7 @@ from holdfast.engine.aio.background import beside
 from holdfast.engine.aio.service import Service
 from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.engine.claims.boots import Life
+from holdfast.engine.client.end_watcher import EndWatcher
 from holdfast.engine.client.handles import Holdfast
 from holdfast.engine.producers.contract import Runtime
 from holdfast.engine.program.definitions import TaskDefinition
@@ -50,6 +51,7 @@ from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
 from holdfast.tools.restart import RestartAsked, restarting_through
 from holdfast.tools.tasks import stopping_through
+from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import Sweep
 
 log = logging.getLogger("holdfast")
@@ -182,13 +184,16 @@ class Gateway:
         self.config = config
         self.inbox = inbox
         self.runtimes = tuple(runtimes)
-        self.holdfast = Holdfast(store, clock, tasks, owner=config.gateway.owner)
+        self.holdfast = Holdfast(
+            store, clock, tasks, owner=config.gateway.owner, runtimes=lambda: self.runtimes
+        )
         self._life = life
         self._refusals = RefusalRecorder(store, clock)
         self._pulse = HealthProbe(store, clock)
         self.audit = AuditRecorder(store, clock)
         # For the doors; as a service it is one of `services`.
         self.sweep = Sweep(store, clock, has_died=life.has_died) if sweep is None else sweep
+        self.ends = EndWatcher(store)
         # Shared, so that all services together log once that the ledger is away.
         self.troubles = TroubleLog()
         self._services: list[Service] = []
@@ -253,6 +258,9 @@ class Gateway:
             yield Hold(why=self._why_held, remedy=RESUME)
         if self._pulse.held is not None:
             yield Hold(why=self._pulse.held, remedy=ACCEPT)
+
+    def projection(self) -> Projection:
+        return Projection(self._life.proofs, self.clock.now())
 
     async def preflight(self, asker: Asker = NO_ASKER) -> Readiness:
         """What a restart would interrupt now, without the agent that asks."""

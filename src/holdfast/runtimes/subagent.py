@@ -22,7 +22,8 @@ _LIMIT = 1000
 
 
 class SubagentRuntime:
-    """Kills a child session: the other recorded work that runs in it is cancelled with it."""
+    """Kills a child session: the cancel of the other recorded work that runs in it is requested, too, and the
+    runtimes of that work stop it."""
 
     name = "subagent"
 

@@ -228,6 +228,11 @@ class EffectTable:
             for row in self._sql.all("effects_of_task", {"task_id": task_id})
         ]
 
+    def past_of_scope(self, task_id: str, scope: str) -> list[Effect]:
+        """The finished effects of a committed turn; the newest generation of each last."""
+        found = self._sql.all("past_effects_of_scope", {"task_id": task_id, "scope": scope})
+        return [effect_from_row(row, self._sealing) for row in found]
+
     def newest_of_task(self, task_id: str, *, limit: int) -> list[Effect]:
         """Newest first, for displaying a task that may have very many."""
         found = self._sql.all("newest_effects_of_task", {"task_id": task_id, "limit": limit})

@@ -7,8 +7,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from holdfast.core.plan import Plan
-from holdfast.core.program_records import LoopPosition
+from holdfast.core.program_records import FinishedTurn, LoopPosition
 from holdfast.core.step import Artifact, Note
+from holdfast.store.contract import Row
 from holdfast.store.rows.journal import (
     row_from_artifact,
     row_from_loop,
@@ -17,6 +18,8 @@ from holdfast.store.rows.journal import (
     turn_from_row,
     turn_row_of,
 )
+from holdfast.store.rows.kept_steps import kept_row_of
+from holdfast.store.rows.reading import Params
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
@@ -33,15 +36,35 @@ class ForkHistory:
 
     def copy_turns(self, source_id: str, task_id: str, loop: str, *, up_to: int) -> None:
         """Copy the finished turns of a loop unchanged. Raises RowDamaged."""
+        names: set[str] = set()
         after = 0
-        params = {"task_id": source_id, "loop": loop, "limit": _PAGE}
-        while found := self._sql.all("turns_of_loop", params | {"after": after}):
+        params: Params = {"task_id": source_id, "loop": loop, "limit": _PAGE}
+        while after < up_to and (found := self._sql.all("turns_of_loop", params | {"after": after})):
             for row in found:
                 turn = turn_from_row(row, self._sealing)
-                if turn.seq > up_to:
-                    return
-                self._sql.run("insert_turn", turn_row_of(row, task_id, self._sealing))
+                if turn.seq <= up_to:
+                    self._copy(row, turn, task_id)
+                    names.add(turn.turn)
                 after = turn.seq
+        self._copy_inner(params, names, task_id)
+
+    def _copy_inner(self, params: Params, names: set[str], task_id: str) -> None:
+        """The turns of loops inside these turns, which only people look at."""
+        loop = str(params["loop"])
+        place: Params = {"low": f"{loop}:", "high": f"{loop};", "loop": "", "after": 0}
+        while found := self._sql.all("turns_below", params | place):
+            for row in found:
+                turn = turn_from_row(row, self._sealing)
+                if turn.loop[len(loop) + 1 :].partition("/")[0] in names:
+                    self._copy(row, turn, task_id)
+                place |= {"loop": turn.loop, "after": turn.seq}
+
+    def _copy(self, row: Row, turn: FinishedTurn, task_id: str) -> None:
+        self._sql.run("insert_turn", turn_row_of(row, task_id, self._sealing))
+        key = {"task_id": turn.task_id, "loop": turn.loop, "seq": turn.seq}
+        kept = self._sql.one("get_kept_steps", key)
+        if kept is not None:
+            self._sql.run("insert_kept_steps", kept_row_of(kept, task_id, self._sealing))
 
     def put_loop(self, task_id: str, loop: LoopPosition, now: datetime) -> None:
         self._sql.run("save_loop", row_from_loop(task_id, loop, now))

@@ -40,6 +40,7 @@ _OF_TASKS = (
     "notes",
     "loops",
     "turns",
+    "kept_steps",
     "list_deltas",
     "durable_values",
     "scope_ops",
@@ -84,7 +85,7 @@ class SaveStep(msgspec.Struct, frozen=True, gc=False):
             raise ClaimLost(params["run_id"], params["fence"])
         step = step_from_row(found, tx.sealing)
         # The same digest means the same write: it ran before, in a commit whose answer was lost.
-        return None if found[-1] == params["digest"] else step
+        return None if found[10] == params["digest"] else step
 
     @staticmethod
     def together(tx: Tx, writes: Sequence[SaveStep]) -> Sequence[Step | ClaimLost | None]:
@@ -160,6 +161,19 @@ class JournalTable:
         params = {"task_id": task_id, "limit": limit}
         steps = self._merged(
             self._sql.all("steps_of_task", params), self._sql.all("done_effects_of_task", params)
+        )
+        return sorted(steps, key=_place)[:limit]
+
+    def steps_from(self, task_id: str, seq: int, *, scope: str | None = None, limit: int) -> list[Step]:
+        """A page of the journal, with results as stored: from this number on. With a scope, only its steps
+        and those of the scopes inside it."""
+        params: dict[str, object] = {"task_id": task_id, "seq": seq, "limit": limit}
+        which = "from"
+        if scope is not None:
+            params |= {"scope": scope, "low": f"{scope}/", "high": f"{scope}0"}
+            which = "of_scope_from"
+        steps = self._merged(
+            self._sql.all(f"steps_{which}", params), self._sql.all(f"done_effects_{which}", params)
         )
         return sorted(steps, key=_place)[:limit]
 

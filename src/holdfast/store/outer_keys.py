@@ -329,32 +329,16 @@ def _check_directory(path: Path) -> None:
 
 def write_key_file(path: Path, key: bytes) -> bool:
     """Write the file atomically and durably, never over another file: False if there is one."""
-    made = path.with_name(f".{path.name.lstrip('.')}.{secrets.token_hex(8)}")
     try:
         # The home of a script on PostgreSQL may not exist yet.
         trust.make_private_directory(path.parent)
         _check_directory(path.parent)
-        file = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(file, 0o600)
-            os.write(file, f"{text_of(key)}\n".encode())
-            os.fsync(file)
-        finally:
-            os.close(file)
-        try:
-            os.link(made, path)
-            is_ours = True
-        except FileExistsError:
-            is_ours = False
-        finally:
-            made.unlink()
-        trust.sync_directory(path.parent)
+        return trust.create_private_file(path, f"{text_of(key)}\n".encode())
     except OSError as error:
         raise KeyProblem(
             f"the key file {path} cannot be written: {_why(error)}; check its directory, or set "
             f"{KEY_VARIABLE}"
         ) from error
-    return is_ours
 
 
 def _named(path: Path, name: str) -> Path:

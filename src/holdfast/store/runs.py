@@ -60,6 +60,11 @@ class RunTable:
         found = self._sql.all("get_runs", {"ids": self._sql.pack(run_ids)})
         return {row[0]: run_from_row(row) for row in found}
 
+    def with_prefix(self, prefix: str) -> list[tuple[str, str]]:
+        """The id and the task of the first runs whose ids begin with a prefix; at most three."""
+        found = self._sql.all("find_runs", {"low": prefix, "high": f"{prefix}~"})
+        return [(str(row[0]), str(row[1])) for row in found]
+
     def lock(self, run_id: str) -> RunRecord:
         """The run, damaged or not, locked until this transaction ends."""
         return self._one("lock_run", run_id)
@@ -78,10 +83,19 @@ class RunTable:
         found = self._sql.all("recorded_runs", {"after": after, "limit": limit})
         return [run_from_row(row) for row in found]
 
+    def recorded_to_stop(self, *, limit: int) -> list[RunRecord]:
+        """Runs of recorded work that have not ended although their cancel was requested."""
+        return [run_from_row(row) for row in self._sql.all("recorded_runs_to_stop", {"limit": limit})]
+
     def beat(self, run_id: str, fence: int, *, now: datetime) -> bool:
         """Record a sign of life of recorded work that its runtime has proved."""
         params = {"id": run_id, "fence": fence, "now": to_micros(now)}
         return self._sql.one("beat_run", params) is not None
+
+    def hand_over(self, run_id: str, fence: int, *, claimed_by: str) -> bool:
+        """Recorded work whose process is dead is held by its runtime from now on."""
+        params = {"id": run_id, "fence": fence, "claimed_by": claimed_by}
+        return self._sql.one("hand_over_run", params) is not None
 
     def of_task(self, task_id: str, *, limit: int = 1000) -> list[RunRecord]:
         found = self._sql.all("runs_of_task", {"task_id": task_id, "limit": limit})
@@ -92,6 +106,11 @@ class RunTable:
         if row is None:
             raise NotFound("run", f"of {task_id}")
         return run_from_row(row)
+
+    def last_ids_of_tasks(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """The id of the newest run of each task."""
+        found = self._sql.all("last_run_ids_of_tasks", {"ids": self._sql.pack(task_ids)})
+        return {row[0]: row[1] for row in found}
 
     def count_failed(self, task_id: str) -> int:
         """How many runs of a task have failed."""

@@ -315,6 +315,14 @@ class Sealing:
             return plain
         return self._key().seal(plain, place)
 
+    def seal_known(self, plain: bytes, *place: str, is_secret: bool) -> bytes:
+        """The same for a value that was scanned or redacted before: it is not scanned again."""
+        return self._key().seal(plain, place) if self.would_seal(is_secret=is_secret) else plain
+
+    def would_seal(self, *, is_secret: bool) -> bool:
+        """Whether a value is sealed, given whether it holds a secret."""
+        return self._is_all or (is_secret and not self._is_never)
+
     def seal_beside(self, plain: bytes, *place: str) -> bytes:
         """The same for information about sealed values, such as digests of several of them.
 

@@ -244,7 +244,10 @@ class SqliteStatements:
         """In one statement: between two, this thread would have to wait for the GIL."""
         text = _encode(
             [
-                (*row[:6], digest and digest.hex(), result.hex(), *row[8:10], row[10].hex(), row[11])
+                (
+                    *(*row[:6], digest and digest.hex(), result.hex(), *row[8:10]),
+                    *(row[10].hex(), row[11] and row[11].hex(), row[12]),
+                )
                 for row in rows
                 for digest, result in (row[6:8],)
             ]

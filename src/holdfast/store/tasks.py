@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.core.clock import to_micros
-from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound
+from holdfast.core.errors import AmbiguousId, KeyConflict, NotFound, RowDamaged
 from holdfast.core.ids import TaskId, check_id
 from holdfast.core.payload import digest_of
 from holdfast.core.redaction import hide_name, redact_json, redact_name, redact_text
+from holdfast.core.retention import LOST_KIND
 from holdfast.core.run import RunOutcome
-from holdfast.core.task import Failure, Progress, Task
+from holdfast.core.task import Failure, NotifyPolicy, Progress, RuntimeName, Task
+from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import TaskStatus, sources_of
 from holdfast.store.blobs import pack, reference_to
 from holdfast.store.contract import Row
-from holdfast.store.rows.work import row_from_task, task_from_row
+from holdfast.store.rows.work import notify_digest, row_from_task, task_from_row
 from holdfast.store.sealing import has_lost_key
+from holdfast.store.task_pages import LAST as LAST
+from holdfast.store.task_pages import FoundTasks, find_tasks, page_of_tasks
 
 if TYPE_CHECKING:
     from holdfast.store.transaction import Tx
 
-# Sorts after every id.
-LAST = "~"
 TOMBSTONE_DAYS = 90
 # The length of the digest of the arguments. The digest of the goal follows it, except in older rows.
 _DIGEST_BYTES = 8
@@ -61,7 +62,7 @@ class TaskTable:
         if self._sql.one("insert_task", row_from_task(task, self._sealing)) is None:
             return self.get(task.id), False  # the write runs a second time after its own commit
         self._tx.blobs.keep(task.id, packed)
-        self._tx.count("task", task.status, 1)
+        self._count(task)
         return task, True
 
     def create_many(self, tasks: Sequence[Task]) -> None:
@@ -74,7 +75,11 @@ class TaskTable:
         self._sql.many("insert_task", [row_from_task(task, self._sealing) for task in stored])
         for task, one in zip(tasks, packed, strict=True):
             self._tx.blobs.keep(task.id, one)
-            self._tx.count("task", task.status, 1)
+            self._count(task)
+
+    def _count(self, task: Task) -> None:
+        self._tx.count("task", task.status, 1)
+        self._tx.count("runtime", task.runtime, 1)
 
     def get(self, task_id: str) -> Task:
         """Raises RowDamaged for a damaged task, KeyLost for one that no key opens."""
@@ -129,35 +134,22 @@ class TaskTable:
     ) -> list[Task]:
         """Newest first; the last id of a page is the page token of the next. Optionally only of an owner and
         with one of these names."""
-        name = "page_of_tasks" if owner is None else "page_of_tasks_of_owner"
-        # The stored forms: a name that was redacted when it was stored must be found.
-        params: dict[str, object] = {
-            "owner": None if owner is None else redact_name(owner),
-            "before": before,
-            "limit": limit,
-        }
-        found: Iterable[Row]
-        if names is not None:
-            params |= {"names": self._sql.pack(sorted(names))}
-            wanted: list[str | None] = [status.value for status in dict.fromkeys(statuses)]
-            wanted = wanted or [None]
-            pages = [self._sql.all("page_of_named_tasks", params | {"status": one}) for one in wanted]
-            found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
-        elif not statuses:
-            found = self._sql.all(name, params)
-        else:
-            pages = [
-                self._sql.all(f"{name}_in_status", params | {"status": status.value})
-                for status in dict.fromkeys(statuses)
-            ]
-            found = heapq.merge(*pages, key=lambda row: str(row[0]), reverse=True)
-        return [task_from_row(row, self._sealing) for row, _ in zip(found, range(limit), strict=False)]
+        wanted = TaskFilter(
+            statuses=tuple(statuses), owner=owner, names=None if names is None else frozenset(names)
+        )
+        return page_of_tasks(self._tx, wanted, before=before, limit=limit)
+
+    def find(
+        self, wanted: TaskFilter, *, reach: TaskFilter | None = None, before: str = LAST, limit: int = 50
+    ) -> FoundTasks:
+        """A page of tasks by any filter; see task_pages.py for what it costs."""
+        return find_tasks(self._tx, wanted, reach=reach, before=before, limit=limit)
 
     def page_by_end(self, *, before: tuple[int, str], limit: int) -> list[tuple[Task, tuple[int, str]]]:
         """Ended tasks, last ended first, each with its page token; the last one gives the next page."""
-        params = {"cleanup_after": before[0], "before": before[1], "limit": limit}
+        params = {"ended_at": before[0], "before": before[1], "limit": limit}
         found = [task_from_row(row, self._sealing) for row in self._sql.all("page_of_tasks_by_end", params)]
-        return [(task, (to_micros(task.cleanup_after), task.id)) for task in found if task.cleanup_after]
+        return [(task, (to_micros(task.ended_at), task.id)) for task in found if task.ended_at]
 
     def move(self, task: Task, to: TaskStatus, *, now: datetime, waits_on: str | None = None) -> None:
         """Move the task as its run moved. The caller holds the task or its run, so the guard must match."""
@@ -259,6 +251,31 @@ class TaskTable:
         params = {"id": task_id, "reason": reason, "now": to_micros(now)}
         return self._sql.one("request_cancel", params) is not None
 
+    def set_notify(self, task_id: str, policy: NotifyPolicy, *, now: datetime) -> Task:
+        """The task with this policy; unchanged if it has ended. Raises NotFound, RowDamaged."""
+        row = self._sql.one("lock_task", {"id": task_id})
+        if row is None:
+            raise NotFound("task", task_id)
+        task = task_from_row(row, self._sealing)
+        if task.has_ended or task.notify is policy:
+            return task
+        if task.is_damaged:
+            raise RowDamaged("task", task_id)
+        params = {
+            "id": task_id,
+            "notify": policy.value,
+            "digest": notify_digest(row, policy),
+            "from": row[13],
+            "now": to_micros(now),
+        }
+        self._sql.one("set_notify", params)
+        return self.look(task_id)
+
+    def notify_of(self, task_id: str) -> NotifyPolicy | None:
+        """The policy that the task has now."""
+        row = self._sql.one("get_notify", {"id": task_id})
+        return None if row is None else NotifyPolicy(row[0])
+
     def cancels_requested(self, task_ids: Sequence[str]) -> set[str]:
         """Which of these have a request to cancel."""
         return {row[0] for row in self._sql.all("cancels_requested", {"ids": self._sql.pack(task_ids)})}
@@ -285,6 +302,36 @@ class TaskTable:
         params = {"now": to_micros(now), "limit": limit}
         return [row[0] for row in self._sql.all("tasks_past_retention", params)]
 
+    def past_limit(self, kind: str, *, before: datetime, limit: int) -> list[Task]:
+        """Tasks of a runtime, or lost ones, that ended before a moment; for a preview, too."""
+        params = {"before": to_micros(before), "limit": limit}
+        if kind == LOST_KIND:
+            found = self._sql.all("tasks_past_limit_lost", params)
+        else:
+            found = self._sql.all("tasks_past_limit_of_runtime", params | {"runtime": kind})
+        return [task_from_row(row, self._sealing) for row in found]
+
+    def lock_to_prune(self, seen: Sequence[Task]) -> list[tuple[str, TaskStatus, str]]:
+        """Those of these tasks that may be deleted, locked until this transaction ends: id, status, owner. A
+        task that was reopened and has ended again since it was read is left out."""
+        if not seen:
+            return []
+        ends = {task.id: to_micros(task.ended_at) for task in seen if task.ended_at is not None}
+        found = self._sql.all("lock_tasks_to_prune", {"ids": self._sql.pack(list(ends))})
+        return [(row[0], TaskStatus(row[1]), row[2]) for row in found if row[3] == ends[row[0]]]
+
+    def restamp(self, task: Task, *, cleanup_after: datetime) -> bool:
+        """Change when to clean up an ended task; False if it was changed since it was read."""
+        assert task.ended_at is not None
+        assert task.cleanup_after is not None
+        params = {
+            "id": task.id,
+            "ended_at": to_micros(task.ended_at),
+            "seen": to_micros(task.cleanup_after),
+            "cleanup_after": to_micros(cleanup_after),
+        }
+        return self._sql.one("restamp_task", params) is not None
+
     def unstamped(self, *, now: datetime, limit: int) -> list[Task]:
         """Ended tasks without a time to clean them up, first ended first."""
         found = self._sql.all("unstamped_tasks", {"now": to_micros(now), "limit": limit})
@@ -305,6 +352,7 @@ class TaskTable:
         self._sql.run("delete_recorded_of_tasks", {"ids": ids})
         for row in self._sql.all("delete_tasks", {"ids": ids}):
             self._tx.count("task", TaskStatus(row[0]), -1)
+            self._tx.count("runtime", RuntimeName(row[1]), -1)
 
     def forget_keys(self, *, now: datetime) -> None:
         self._sql.run("delete_expired_keys", {"now": to_micros(now)})

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.store.audit import AuditTable
     from holdfast.store.deliveries import DeliveryTable
     from holdfast.store.flows import FlowTable
+    from holdfast.store.kept_steps import KeptStepTable
     from holdfast.store.manifests import RestartTable
     from holdfast.store.messages import MessageTable
     from holdfast.store.recorded import RecordedTable
@@ -69,7 +70,13 @@ class Tx:
         self.effects = EffectTable(self)
         self.fork_history = ForkHistory(self)
 
-    # --- nouns of a gateway, imported lazily: a script that uses none of them starts faster
+    # --- nouns that not every script uses, imported lazily: a script that uses none of them starts faster
+
+    @cached_property
+    def kept_steps(self) -> KeptStepTable:
+        from holdfast.store.kept_steps import KeptStepTable
+
+        return KeptStepTable(self)
 
     @cached_property
     def deliveries(self) -> DeliveryTable:

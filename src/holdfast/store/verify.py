@@ -37,6 +37,7 @@ from holdfast.store.rows.journal import (
     turn_from_row,
     value_from_row,
 )
+from holdfast.store.rows.kept_steps import kept_from_row
 from holdfast.store.rows.recorded import recorded_from_row
 from holdfast.store.rows.work import checkpoint_from_row, run_from_row, task_from_row
 from holdfast.store.transaction import Tx
@@ -54,6 +55,7 @@ _NOUNS: tuple[tuple[str, int, Callable[..., object]], ...] = (
     ("notes", 2, note_from_row),
     ("loops", 2, loop_from_row),
     ("turns", 3, turn_from_row),
+    ("kept_steps", 3, kept_from_row),
     ("list_deltas", 3, delta_from_row),
     ("values", 2, value_from_row),
     ("scope_ops", 2, ops_from_row),
@@ -85,11 +87,17 @@ _CLEAR = frozenset(
         "wakes",
         "restarts",
         "audit_log",
-        "recorded_tasks",
     }
 )
 # The columns of a key that are numbers; all others are text.
-_NUMBERED = {"notes": {1}, "turns": {2}, "list_deltas": {2}, "mail": {1}, "effects": {1, 5}}
+_NUMBERED = {
+    "notes": {1},
+    "turns": {2},
+    "kept_steps": {2},
+    "list_deltas": {2},
+    "mail": {1},
+    "effects": {1, 5},
+}
 # The columns of a key in a row, unless they are the first ones.
 _PLACES = {"effects": (1, 20, 3, 4, 5, 8)}
 
@@ -138,7 +146,7 @@ def _parts(on_rows: Callable[[int], None]) -> Iterator[Part]:
         yield noun, partial(_problems_of_records, on_rows, noun, width, read)
     yield "blobs", partial(_problems_of_blobs, on_rows)
     yield "events", partial(_problems_of_events, on_rows)
-    for noun in ("task", "run", "checkpoint"):
+    for noun in ("task", "runtime", "run", "checkpoint"):
         yield f"counts of {noun}s", partial(_problems_of_counts, noun)
 
 

@@ -368,6 +368,7 @@ _KEY_WIDTHS = {
     "notes": 2,
     "loops": 2,
     "turns": 3,
+    "kept_steps": 3,
     "list_deltas": 3,
     "values": 2,
     "scope_ops": 2,

@@ -6,7 +6,7 @@ that holds only what it looks for, or a bounded page.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -15,8 +15,10 @@ from holdfast.core.claim import Boot
 from holdfast.core.clock import Clock
 from holdfast.core.errors import NotFound, RowDamaged
 from holdfast.core.finding import Fact, Finding, FindingCode, Severity
+from holdfast.core.projection import NOT_RESCUED, why_not_carried
+from holdfast.core.recorded import RecordedDetails
 from holdfast.core.run import Queue, RunRecord
-from holdfast.core.task import RuntimeName, Task
+from holdfast.core.task import NotifyPolicy, RuntimeName, Task
 from holdfast.core.transitions import EffectStatus, RunStatus, TaskStatus
 from holdfast.engine.claims.claims import NEVER
 from holdfast.engine.clocks.jump_facts import FACT, jump_in_words, jumped_by
@@ -27,12 +29,14 @@ from holdfast.upkeep.proofs import last_sign
 
 STALE_QUEUED = timedelta(minutes=10)
 STALE_RUNNING = timedelta(minutes=30)
-# A lease that lapsed a moment ago: a worker rescues its run within seconds.
-NOT_RESCUED = timedelta(minutes=1)
 PAGE = 500
 # How many live tasks one audit looks at, and how many ended or failed records of each kind.
 MOST_LIVE = 10_000
 MOST_ENDED = 1000
+# How long a dropped report is a finding; the feed keeps it for longer.
+DROPS_SHOWN = timedelta(days=7)
+# How many names of tasks that workers can run are in the evidence.
+SHOWN_NAMES = 20
 # Sorts before the end of every task: the first page of ended tasks, last ended first.
 _FROM_LAST = (2**62, LAST)
 _LIVE = (
@@ -43,6 +47,18 @@ _LIVE = (
     TaskStatus.PAUSED,
 )
 _WARNING, _ERROR = Severity.WARNING, Severity.ERROR
+_SWEEPS = "holdfast tasks maintenance --apply"
+
+
+class TaskCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks there are, as every write has kept it."""
+
+    by_status: dict[str, int]
+    by_runtime: dict[str, int]
+
+    @classmethod
+    def of(cls, tx: Tx) -> TaskCounts:
+        return cls(by_status=tx.events.counts("task"), by_runtime=tx.events.counts("runtime"))
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +67,27 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     # False if there is more than one audit looks at, or if a record cannot be read.
     is_complete: bool = True
+
+
+class LivingWorkers(msgspec.Struct, frozen=True, kw_only=True):
+    """The processes that may run tasks, and which tasks they can run."""
+
+    count: int
+    names: frozenset[str]
+    # Whether one of them can run any task, or is of an earlier version and did not tell.
+    has_any: bool
+
+    @classmethod
+    def of(cls, boots: Sequence[Boot]) -> LivingWorkers:
+        return cls(
+            count=len(boots),
+            names=frozenset(name for boot in boots for name in boot.task_names or ()),
+            has_any=any(boot.task_names is None for boot in boots),
+        )
+
+    def lack(self, name: str) -> bool:
+        """Whether there are workers, and none of them can run tasks of this name."""
+        return bool(self.names) and not self.has_any and name not in self.names
 
 
 def has_ended(boot: Boot) -> bool:
@@ -75,6 +112,7 @@ class Audit:
         self._clock = clock
         self._has_died = has_died
         self._boots: dict[str, Boot | None] = {}
+        self._known: LivingWorkers | None = None
         self._is_complete = True
 
     def report(self) -> AuditReport:
@@ -84,6 +122,7 @@ class Audit:
             *self._of_failed_deliveries(),
             *self._of_unstamped_tasks(),
             *self._of_ended_tasks(),
+            *self._of_dropped_records(),
             *self._of_clocks(),
         ]
         # Errors first; each severity in the order of the checks.
@@ -98,9 +137,10 @@ class Audit:
         for status in _LIVE:
             before = LAST
             while page := self._tx.tasks.page(statuses=(status,), before=before, limit=PAGE):
-                runs = self._tx.runs.live_of_tasks([task.id for task in page])
+                ids = [task.id for task in page]
+                runs, facts = self._tx.runs.live_of_tasks(ids), self._tx.recorded.get_many(ids)
                 for task in page:
-                    yield from self._of_live(task, runs.get(task.id))
+                    yield from self._of_live(task, runs.get(task.id), facts.get(task.id))
                 looked_at += len(page)
                 before = page[-1].id
                 if looked_at >= MOST_LIVE:
@@ -109,8 +149,12 @@ class Audit:
                 if len(page) < PAGE:
                     break
 
-    def _of_live(self, task: Task, run: RunRecord | None) -> Iterator[Finding]:
+    def _of_live(
+        self, task: Task, run: RunRecord | None, details: RecordedDetails | None
+    ) -> Iterator[Finding]:
         yield from _of_timestamps(task)
+        if run is not None and run.queue is Queue.PRODUCER:
+            yield from _of_metadata(task, run, details)
         if run is None:
             yield Finding(
                 code=FindingCode.NO_OWNER,
@@ -125,7 +169,7 @@ class Audit:
             case RunStatus.QUEUED:
                 yield from self._of_queued(task, run)
             case RunStatus.RUNNING:
-                yield from self._of_running(task, run)
+                yield from self._of_running(task, run, details)
             case RunStatus.WAITING:
                 yield from self._of_waiting(task, run)
             case _:
@@ -133,9 +177,12 @@ class Audit:
 
     def _of_queued(self, task: Task, run: RunRecord) -> Iterator[Finding]:
         since = max(run.due_at, run.updated_at)
+        is_recorded = run.queue is Queue.PRODUCER
+        if not is_recorded and self._is_unknown(task, since):
+            yield self._unknown(task, run, since)
+            return
         if self._now - since < STALE_QUEUED:
             return
-        is_recorded = run.queue is Queue.PRODUCER
         what = "the program that recorded it has not started it" if is_recorded else "no worker has taken it"
         yield Finding(
             code=FindingCode.STALE_QUEUED,
@@ -146,19 +193,19 @@ class Audit:
                 "since": since.isoformat(),
                 "queue": run.queue.value,
                 "name": task.name,
-                "living_boots": sum(not self._has_died(boot) for boot in self._tx.boots.alive(limit=PAGE)),
+                "living_boots": self._workers.count,
             },
             repair=f"holdfast tasks cancel {task.id}" if is_recorded else _starts(task),
         )
 
-    def _of_running(self, task: Task, run: RunRecord) -> Iterator[Finding]:
-        sign = last_sign(task, run, self._tx.recorded.get(task.id))
+    def _of_running(self, task: Task, run: RunRecord, details: RecordedDetails | None) -> Iterator[Finding]:
+        sign = last_sign(task, run, details)
         evidence: dict[str, Fact] = {
             "last_sign_at": sign.isoformat(),
             "claimed_by": run.claimed_by,
             "lease_until": None if run.lease_until is None else run.lease_until.isoformat(),
         }
-        why = None if run.queue is Queue.PRODUCER else self._why_not_carried(run)
+        why = self._why_not_carried(run)
         if why is not None:
             yield Finding(
                 code=FindingCode.NO_OWNER,
@@ -166,7 +213,8 @@ class Audit:
                 record_ids=(task.id, run.id),
                 message=f"{task.id} ({task.name}) is running, but {why}",
                 evidence=evidence,
-                repair=_starts(task),
+                # If its process only recorded the work, a sweep ends the record.
+                repair=_SWEEPS if run.queue is Queue.PRODUCER else _starts(task),
             )
         elif self._now - sign >= STALE_RUNNING:
             yield Finding(
@@ -175,19 +223,14 @@ class Audit:
                 record_ids=(task.id, run.id),
                 message=f"{task.id} ({task.name}) is running, without a sign of life since {_shown(sign)}",
                 evidence=evidence,
-                repair="holdfast tasks maintenance --apply" if run.queue is Queue.PRODUCER else _starts(task),
+                repair=_SWEEPS if run.queue is Queue.PRODUCER else _starts(task),
             )
 
     def _why_not_carried(self, run: RunRecord) -> str | None:
         """Why no live process carries a running run; None if one does, or may."""
         boot = self._boot(run.claimed_by or "")
-        if boot is None:
-            return f"its process {run.claimed_by} is not known"
-        if self._has_died(boot):
-            return f"its process {boot.pid} on {boot.node} has ended"
-        if run.lease_until is not None and self._now - run.lease_until >= NOT_RESCUED:
-            return f"the lease of its process {boot.pid} on {boot.node} lapsed at {_shown(run.lease_until)}"
-        return None
+        has_died = boot is not None and self._has_died(boot)
+        return why_not_carried(run, boot, has_died=has_died, now=self._now)
 
     def _of_waiting(self, task: Task, run: RunRecord) -> Iterator[Finding]:
         why = self._why_never_woken(task, run)
@@ -234,6 +277,8 @@ class Audit:
         checkpoint = self._tx.checkpoints.open_of_run(run.id)
         if checkpoint is None:
             yield _never_woken(task, run, "it has no open checkpoint to resume")
+        elif self._is_unknown(task, run.updated_at):
+            yield self._unknown(task, run, run.updated_at)
         elif self._now - run.updated_at >= STALE_QUEUED:
             yield Finding(
                 code=FindingCode.STALE_QUEUED,
@@ -244,6 +289,36 @@ class Audit:
                 evidence={"since": run.updated_at.isoformat(), "name": task.name},
                 repair=_starts(task),
             )
+
+    # --- what the living workers can run
+
+    @property
+    def _workers(self) -> LivingWorkers:
+        if self._known is None:
+            boots = [boot for boot in self._tx.boots.alive(limit=PAGE) if not self._has_died(boot)]
+            self._known = LivingWorkers.of(boots)
+        return self._known
+
+    def _is_unknown(self, task: Task, since: datetime) -> bool:
+        """Whether workers live, and none of them can run the task. Without any worker it is only queued. A
+        worker that is just being replaced gets a moment."""
+        return self._now - since >= NOT_RESCUED and self._workers.lack(task.name)
+
+    def _unknown(self, task: Task, run: RunRecord, since: datetime) -> Finding:
+        return Finding(
+            code=FindingCode.UNKNOWN_TASK,
+            severity=_WARNING,
+            record_ids=(task.id, run.id),
+            message=f"{task.id} ({task.name}) is {task.status.value} since {_shown(since)}, and no living "
+            f"worker can run {task.name!r}",
+            evidence={
+                "since": since.isoformat(),
+                "name": task.name,
+                "living_boots": self._workers.count,
+                "known": ", ".join(sorted(self._workers.names)[:SHOWN_NAMES]),
+            },
+            repair=_starts(task),
+        )
 
     def _boot(self, boot_id: str) -> Boot | None:
         if boot_id not in self._boots:
@@ -268,7 +343,7 @@ class Audit:
                     "ended_at": None if task.ended_at is None else task.ended_at.isoformat(),
                     "cleanup_after": None if task.cleanup_after is None else task.cleanup_after.isoformat(),
                 },
-                repair="holdfast tasks maintenance --apply" if is_over else f"holdfast tasks retry {task.id}",
+                repair=_SWEEPS if is_over else _again(task),
             )
 
     def _of_failed_deliveries(self) -> Iterator[Finding]:
@@ -302,13 +377,31 @@ class Audit:
                 message=f"{task.id} ({task.name}) is {task.status.value} without a time to clean it up, so "
                 "retention never deletes it",
                 evidence={"ended_at": None if task.ended_at is None else task.ended_at.isoformat()},
-                repair="holdfast tasks maintenance --apply",
+                repair=_SWEEPS,
             )
 
     def _of_ended_tasks(self) -> Iterator[Finding]:
-        """The tasks that ended last, through the index tasks_to_clean."""
+        """The tasks that ended last, through the index tasks_by_end."""
         for task, _ in self._tx.tasks.page_by_end(before=_FROM_LAST, limit=PAGE):
             yield from _of_timestamps(task)
+
+    def _of_dropped_records(self) -> Iterator[Finding]:
+        """The last drops of each record, through the index ledger_events_dropped."""
+        found = self._tx.events.newest_drops(limit=MOST_ENDED)
+        recent = [event for event in found if self._now - event.at < DROPS_SHOWN]
+        self._is_complete &= len(recent) < MOST_ENDED
+        newest = {event.subject_id: event for event in reversed(recent)}
+        for event in newest.values():
+            total, task_id = event.facts.get("total"), event.task_id
+            yield Finding(
+                code=FindingCode.RECORDS_DROPPED,
+                severity=_WARNING,
+                record_ids=(event.subject_id,) if task_id is None else (task_id, event.subject_id),
+                message=f"the ledger did not get {total} reports about {event.subject_id}, so its record may "
+                "be incomplete",
+                evidence={"total": total if isinstance(total, int) else None, "at": event.at.isoformat()},
+                repair=f"holdfast tasks show {task_id or event.subject_id}",
+            )
 
     # --- clocks
 
@@ -355,6 +448,35 @@ def _of_timestamps(task: Task) -> Iterator[Finding]:
         )
 
 
+def _of_metadata(task: Task, run: RunRecord, details: RecordedDetails | None) -> Iterator[Finding]:
+    """What recorded work lacks while it is in flight: these facts cannot be added later, so only the next
+    record of its producer can be better."""
+    lacks = list(_lacks(task, details))
+    if lacks:
+        yield Finding(
+            code=FindingCode.WEAK_METADATA,
+            severity=_WARNING,
+            record_ids=(task.id, run.id),
+            message=f"{task.id} ({task.name}) was recorded without {' and '.join(why for _, why in lacks)}",
+            evidence={"runtime": task.runtime.value, "lacks": ", ".join(name for name, _ in lacks)},
+            repair=f"holdfast tasks show {task.id}",
+        )
+
+
+def _lacks(task: Task, details: RecordedDetails | None) -> Iterator[tuple[str, str]]:
+    if details is None:
+        yield "producer.create", "a producer's facts, so no runtime can find it again"
+    elif task.runtime is RuntimeName.CLI and details.reference is None:
+        yield "reference", "its process, so nothing can prove that it is alive"
+    elif task.runtime in (RuntimeName.SUBAGENT, RuntimeName.ACP) and details.child_session_key is None:
+        yield "childSessionKey", "its session, so it cannot be stopped or found again"
+    elif task.runtime is RuntimeName.CRON and details.source_id is None:
+        yield "sourceId", "its schedule, so its result cannot be recovered from the history"
+    is_deaf = task.origin is None and task.session_key is None and task.parent_task_id is None
+    if task.notify is not NotifyPolicy.SILENT and is_deaf:
+        yield "origin", "a place for its updates, although it promises them"
+
+
 def _never_woken(task: Task, run: RunRecord, why: str) -> Finding:
     return Finding(
         code=FindingCode.NO_WAKER,
@@ -362,7 +484,8 @@ def _never_woken(task: Task, run: RunRecord, why: str) -> Finding:
         record_ids=(task.id, run.id),
         message=f"{task.id} ({task.name}) is {task.status.value}, but nothing will wake it: {why}",
         evidence={"waits_on": run.waits_on, "run_status": run.status.value, "due_at": run.due_at.isoformat()},
-        repair=f"holdfast tasks show {task.id}",
+        # A worker wakes what is due. What nothing can wake is cancelled, and may be retried then.
+        repair=_starts(task) if run.due_at < NEVER else f"holdfast tasks cancel {task.id}",
     )
 
 
@@ -381,6 +504,11 @@ def _starts(task: Task) -> str:
     if task.runtime is RuntimeName.AGENT:
         return "holdfast up"
     return f"holdfast run --resume {task.id} MODULE:{task.name}"
+
+
+def _again(task: Task) -> str:
+    """Only what Holdfast executes can be retried here; the producer of other work starts it again."""
+    return f"holdfast tasks {'retry' if task.runtime.is_executed_here else 'show'} {task.id}"
 
 
 def _shown(moment: datetime) -> str:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TypeAlias
 
 import msgspec
 
@@ -21,19 +21,21 @@ from holdfast.core.errors import NotFound
 from holdfast.core.events import EventKind
 from holdfast.core.ids import new_id
 from holdfast.core.recorded import RecordedDetails, RecordedWork
+from holdfast.core.retention import RetentionLimits
 from holdfast.core.run import RunOutcome, RunRecord
 from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import RunStatus
 from holdfast.engine.aio.service import Service
 from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.engine.ledger.ledger import DEFAULT_RETENTION, end_task
-from holdfast.engine.ledger.retention import pruning_tasks
-from holdfast.engine.producers.contract import Alive, Dead, Ended
+from holdfast.engine.ledger.retention import NO_LIMITS, DueTasks, find_due, pruning_tasks
+from holdfast.engine.producers.contract import Alive, Dead, Ended, Reattached, Restarted, WorkLost
 from holdfast.engine.producers.writes import note_life
 from holdfast.store import Store, Tx, Write
 from holdfast.store.blobs import pack
 from holdfast.store.recorded import SignOfLife
 from holdfast.upkeep.audit import Audit, AuditReport, has_ended
+from holdfast.upkeep.plugins import PluginSweep, PluginSwept, sweep_plugins
 from holdfast.upkeep.proofs import LOST_AFTER, NoProofs, Proofs, grace_of, last_sign
 
 log = logging.getLogger("holdfast")
@@ -43,15 +45,14 @@ PAGE = 500
 MOST_PLANNED = 500
 # After a longer pause between two passes the machine slept, or its clock jumped: producers could not report.
 _MISSED_PASSES = 3
+_RECOVERED = "recovered"
 _SWEPT = frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.WAITING})
-
-PluginSweep: TypeAlias = Callable[[], Awaitable[object]]
 
 
 class ChangeKind(StrEnum):
     """What a sweep does to a record."""
 
-    # Recorded work without proof of life is lost.
+    # Recorded work without proof of life is lost, unless its runtime finds it again now.
     RECONCILE = "reconcile"
     # Recorded work gets the outcome that its runtime knows.
     SETTLE = "settle"
@@ -68,9 +69,13 @@ class PlannedChange(msgspec.Struct, frozen=True, kw_only=True):
     task_id: str
     reason: str
     seen: RunRecord | None = None
+    # What the runtime is asked about before the work is lost.
+    work: RecordedWork | None = None
     sign_at: datetime | None = None
     outcome: RunOutcome | None = None
     cleanup_after: datetime | None = None
+    # A task whose stamp is over, and whose kind is kept for longer.
+    kept: Task | None = None
 
 
 class SweepPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,16 +94,21 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     """How many changes a pass made; a record that changed after the plan was read is not counted."""
 
     reconciled: int = 0
+    # Work that its runtime has found again, or started again, before it was lost.
+    recovered: int = 0
     settled: int = 0
     stamped: int = 0
     pruned: int = 0
+    plugins: tuple[PluginSwept, ...] = ()
 
 
 class SilentRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Recorded work that has been silent for longer than its grace."""
+    """Recorded work that has been silent for longer than its grace, or whose process has died."""
 
     work: RecordedWork
     since: datetime
+    # How the process died that executed the work itself: then no grace is left.
+    death: str | None = None
 
 
 class Candidates(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +116,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
 
     silent: list[SilentRun]
     unstamped: list[Task]
-    to_prune: list[str]
+    due: DueTasks = DueTasks()
     prune_at: datetime | None = None
 
 
@@ -124,6 +134,7 @@ class Sweep(Service):
         plugins: Sequence[PluginSweep] = (),
         lost_after: timedelta = LOST_AFTER,
         retention: timedelta = DEFAULT_RETENTION,
+        limits: RetentionLimits = NO_LIMITS,
         every_s: float = 60.0,
     ) -> None:
         """Without a watch the clock is trusted for deletions, even if it jumps."""
@@ -136,6 +147,7 @@ class Sweep(Service):
         self._plugins = plugins
         self._lost_after = lost_after
         self._retention = retention
+        self._limits = limits
         # Since when producers could report here: before that, their silence proves nothing.
         self._listening_since: datetime | None = None
         self._last_pass_at: datetime | None = None
@@ -146,10 +158,7 @@ class Sweep(Service):
         if await asyncio.to_thread(self._store.held_why) is not None:
             return Swept()
         self._listen()
-        swept = await self.apply(await self.plan(prunes=False))
-        for sweep in self._plugins:
-            await self._run_plugin(sweep)
-        return swept
+        return await self.apply(await self.plan(prunes=False))
 
     def _listen(self) -> None:
         now, last = self._clock.now(), self._last_pass_at
@@ -157,15 +166,6 @@ class Sweep(Service):
         if last is None or not timedelta(0) <= now - last <= longest:
             self._listening_since = now
         self._last_pass_at = now
-
-    async def _run_plugin(self, sweep: PluginSweep) -> None:
-        name = getattr(sweep, "__qualname__", type(sweep).__name__)
-        try:
-            await sweep()
-        except Exception as error:  # noqa: BLE001 - one plug-in must not stop the pass
-            log.warning(
-                "the sweep of the plug-in %s failed, and is tried again in the next pass: %r", name, error
-            )
 
     # --- audit, plan, apply
 
@@ -187,29 +187,61 @@ class Sweep(Service):
                 prune_at=prune_at,
                 lost_after=self._lost_after,
                 listening_since=self._listening_since,
+                has_died=self._has_died,
+                limits=self._limits,
             )
         )
-        return await make_plan(found, self._proofs, now=now, retention=self._retention)
+        return await make_plan(found, self._proofs, now=now, retention=self._retention, limits=self._limits)
+
+    async def preview_plugins(self) -> list[PluginSwept]:
+        """What the sweeps of plug-ins would change now."""
+        return await sweep_plugins(self._plugins, is_dry_run=True)
 
     async def apply(self, plan: SweepPlan) -> Swept:
+        """Make the changes of a plan, then let plug-ins sweep. A record that has changed is left alone, so a
+        plan may be applied late, twice, or by two processes."""
         for work in plan.alive:
             await self._store.write(_beating(work, now=plan.now))
-        counts = dict.fromkeys(ChangeKind, 0)
+        counts: Counter[object] = Counter()
         for change in plan.changes:
-            if change.kind is not ChangeKind.PRUNE:
+            if change.kind is ChangeKind.RECONCILE:
+                counts[await self._reconcile(change, plan)] += 1
+            elif change.kind is not ChangeKind.PRUNE:
                 counts[change.kind] += await self._store.write(self._changing(change, plan))
         pruned = [change.task_id for change in plan.changes if change.kind is ChangeKind.PRUNE]
         if pruned:
             prune_at = plan.now if plan.prune_at is None else plan.prune_at
-            counts[ChangeKind.PRUNE] = await self._store.write(_pruning(pruned, now=prune_at))
+            counts[ChangeKind.PRUNE] = await self._store.write(
+                _pruning(pruned, now=prune_at, limits=self._limits)
+            )
         return Swept(
             reconciled=counts[ChangeKind.RECONCILE],
+            recovered=counts[_RECOVERED],
             settled=counts[ChangeKind.SETTLE],
             stamped=counts[ChangeKind.STAMP],
             pruned=counts[ChangeKind.PRUNE],
+            plugins=tuple(await sweep_plugins(self._plugins, is_dry_run=False)),
         )
 
+    async def _reconcile(self, change: PlannedChange, plan: SweepPlan) -> object:
+        """Give the runtime its last chance, then declare the work lost; which of them it came to, or None."""
+        assert change.work is not None
+        try:
+            answer = await self._proofs.reattach(change.work)
+        except Exception as error:  # noqa: BLE001 - a runtime that fails has not given up its work
+            log.warning("the runtime of %s could not recover it: %r", change.task_id, error)
+            return None
+        match answer:
+            case Reattached() | Restarted():
+                await self._store.write(_beating(change.work, now=self._clock.now()))
+                return _RECOVERED
+            case WorkLost(why=why):
+                change = msgspec.structs.replace(change, reason=why, outcome=_lost(why))
+        return change.kind if await self._store.write(self._changing(change, plan)) else None
+
     def _changing(self, change: PlannedChange, plan: SweepPlan) -> Write[bool]:
+        if change.kept is not None:
+            return _stamping_again(change, change.kept, limits=self._limits, now=plan.now)
         if change.kind is ChangeKind.STAMP:
             return _stamping(change, now=plan.now)
         return _ending(change, plan=plan, retention=self._retention)
@@ -222,20 +254,30 @@ def find_candidates(
     prune_at: datetime | None,
     lost_after: timedelta = LOST_AFTER,
     listening_since: datetime | None = None,
+    has_died: Callable[[Boot], bool] = has_ended,
+    limits: RetentionLimits = NO_LIMITS,
 ) -> Candidates:
     """What one plan may change. Without `prune_at` nothing is to be deleted."""
     return Candidates(
-        silent=_silent_runs(tx, now=now, lost_after=lost_after, listening_since=listening_since),
+        silent=_silent_runs(
+            tx, now=now, lost_after=lost_after, listening_since=listening_since, has_died=has_died
+        ),
         unstamped=tx.tasks.unstamped(now=now, limit=MOST_PLANNED),
-        to_prune=[] if prune_at is None else tx.tasks.past_retention(now=prune_at, limit=MOST_PLANNED),
+        due=DueTasks() if prune_at is None else find_due(tx, now=prune_at, limit=MOST_PLANNED, limits=limits),
         prune_at=prune_at,
     )
 
 
 def _silent_runs(
-    tx: Tx, *, now: datetime, lost_after: timedelta, listening_since: datetime | None
+    tx: Tx,
+    *,
+    now: datetime,
+    lost_after: timedelta,
+    listening_since: datetime | None,
+    has_died: Callable[[Boot], bool],
 ) -> list[SilentRun]:
     found: list[SilentRun] = []
+    boots: dict[str, str | None] = {}
     after = ""
     while len(found) < MOST_PLANNED:
         runs = tx.runs.recorded(after=after, limit=PAGE)
@@ -243,9 +285,16 @@ def _silent_runs(
         tasks, facts = tx.tasks.get_many(ids), tx.recorded.get_many(ids)
         for run in runs:
             task, details = tasks.get(run.task_id), facts.get(run.task_id)
-            if task is None or run.status not in _SWEPT or _may_be_silent(run, details, now):
+            if task is None or run.status not in _SWEPT:
                 continue
             since = last_sign(task, run, details)
+            death = _death_of_holder(tx, run, has_died, boots)
+            if death is not None:
+                work = RecordedWork(task=task, run=run, details=details)
+                found.append(SilentRun(work=work, since=since, death=death))
+                continue
+            if _may_be_silent(run, details, now):
+                continue
             silent_since = since if listening_since is None else max(since, listening_since)
             if now - silent_since >= grace_of(task, details, lost_after):
                 work = RecordedWork(task=task, run=run, details=details)
@@ -254,6 +303,21 @@ def _silent_runs(
             break
         after = runs[-1].id
     return found[:MOST_PLANNED]
+
+
+def _death_of_holder(
+    tx: Tx, run: RunRecord, has_died: Callable[[Boot], bool], known: dict[str, str | None]
+) -> str | None:
+    """How the process that executes the work itself died; None if it lives, or another one executes it."""
+    if run.status is not RunStatus.RUNNING or run.claimed_by is None:
+        return None
+    if run.claimed_by not in known:
+        boot = tx.boots.get(run.claimed_by)
+        is_dead = boot is not None and has_died(boot)
+        known[run.claimed_by] = (
+            f"its process {boot.pid} on {boot.node} has ended" if boot and is_dead else None
+        )
+    return known[run.claimed_by]
 
 
 def _may_be_silent(run: RunRecord, details: RecordedDetails | None, now: datetime) -> bool:
@@ -266,7 +330,12 @@ def _may_be_silent(run: RunRecord, details: RecordedDetails | None, now: datetim
 
 
 async def make_plan(
-    found: Candidates, proofs: Proofs, *, now: datetime, retention: timedelta = DEFAULT_RETENTION
+    found: Candidates,
+    proofs: Proofs,
+    *,
+    now: datetime,
+    retention: timedelta = DEFAULT_RETENTION,
+    limits: RetentionLimits = NO_LIMITS,
 ) -> SweepPlan:
     """Ask the runtimes about silent work, and say what is to be done about everything that was found."""
     changes: list[PlannedChange] = []
@@ -285,20 +354,28 @@ async def make_plan(
             case Dead(why=why):
                 changes.append(_planned(one, ChangeKind.RECONCILE, why, _lost(why)))
             case _ if one.work.run.status is RunStatus.RUNNING:
-                why = f"no sign of life since {one.since:%Y-%m-%d %H:%M:%S} UTC"
+                why = one.death or f"no sign of life since {one.since:%Y-%m-%d %H:%M:%S} UTC"
                 changes.append(_planned(one, ChangeKind.RECONCILE, why, _lost(why)))
     changes += [
         PlannedChange(
             kind=ChangeKind.STAMP,
             task_id=task.id,
             reason=f"{task.status.value} without a time to clean it up",
-            cleanup_after=(task.ended_at or now) + retention,
+            cleanup_after=limits.kept_until(task) or (task.ended_at or now) + retention,
         )
         for task in found.unstamped
     ]
     changes += [
+        PlannedChange(kind=ChangeKind.STAMP, task_id=task.id, reason=limits.why(task), kept=task)
+        for task in found.due.kept
+    ]
+    changes += [
         PlannedChange(kind=ChangeKind.PRUNE, task_id=task_id, reason="its retention is over")
-        for task_id in found.to_prune
+        for task_id in found.due.by_stamp
+    ]
+    changes += [
+        PlannedChange(kind=ChangeKind.PRUNE, task_id=task.id, reason=limits.why(task))
+        for task in found.due.by_limit
     ]
     return SweepPlan(id=new_id("swp", now), now=now, prune_at=found.prune_at, changes=changes, alive=alive)
 
@@ -309,6 +386,7 @@ def _planned(one: SilentRun, kind: ChangeKind, why: str, outcome: RunOutcome) ->
         task_id=one.work.task.id,
         reason=why,
         seen=one.work.run,
+        work=one.work,
         sign_at=one.since,
         outcome=outcome,
     )
@@ -378,12 +456,28 @@ def _stamping(change: PlannedChange, *, now: datetime) -> Write[bool]:
     return stamp
 
 
-def _pruning(task_ids: Collection[str], *, now: datetime) -> Write[int]:
+def _stamping_again(
+    change: PlannedChange, task: Task, *, limits: RetentionLimits, now: datetime
+) -> Write[bool]:
+    until = limits.kept_until(task)
+    assert until is not None
+
+    def stamp(tx: Tx) -> bool:
+        if tx.tasks.restamp(task, cleanup_after=until):
+            _tell(tx, change, now)
+            return True
+        found = tx.tasks.get_many([task.id]).get(task.id)
+        return found is not None and found.cleanup_after == until
+
+    return stamp
+
+
+def _pruning(task_ids: Collection[str], *, now: datetime, limits: RetentionLimits) -> Write[int]:
     """Retention itself, for these tasks only; how many of them are gone."""
     ids = list(task_ids)
 
     def prune(tx: Tx) -> int:
-        pruning_tasks(now=now, limit=MOST_PLANNED, only=frozenset(ids))(tx)
+        pruning_tasks(now=now, limit=MOST_PLANNED, only=frozenset(ids), limits=limits)(tx)
         return len(ids) - len(tx.tasks.get_many(ids))
 
     return prune
@@ -391,6 +485,13 @@ def _pruning(task_ids: Collection[str], *, now: datetime) -> Write[int]:
 
 def _beating(work: RecordedWork, *, now: datetime) -> Write[bool]:
     def beat(tx: Tx) -> bool:
+        try:
+            task, run = tx.tasks.lock(work.task.id), tx.runs.lock(work.run.id)
+        except NotFound:
+            return False
+        # A sweep that was frozen comes late: its old proof must not hide a newer sign of life.
+        if last_sign(task, run, tx.recorded.get(task.id)) > now:
+            return False
         if not tx.runs.beat(work.run.id, work.run.fence, now=now):
             return False
         note_life(tx, work, SignOfLife(), now=now)

@@ -12,7 +12,7 @@ from holdfast.views.text import maybe_line, one_line
 MAX_WHY_CHARS = 500
 
 
-class AuditEntryView(msgspec.Struct, frozen=True, kw_only=True):
+class AuditEntryView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One audited action: the actor, the time, the entry point and the outcome."""
 
     id: str
@@ -42,9 +42,9 @@ class AuditEntryView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class AuditPageView(msgspec.Struct, frozen=True, kw_only=True):
+class AuditPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of the audit log, newest first."""
 
     entries: list[AuditEntryView] = []
-    # For `--before`: the next page; null at the end.
-    next_page: str | None = None
+    # For `--page`: the next page; null at the end.
+    next_page_token: str | None = None

@@ -33,7 +33,7 @@ _ICONS = {
 _RUNTIMES = {RuntimeName.ACP: "ACP", RuntimeName.CLI: "CLI"}
 
 
-class BoardEntryView(msgspec.Struct, frozen=True, kw_only=True):
+class BoardEntryView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One task on the board."""
 
     task_id: str
@@ -76,7 +76,7 @@ class BoardEntryView(msgspec.Struct, frozen=True, kw_only=True):
         return told if self.detail is None else [*told, self.detail]
 
 
-class BoardView(msgspec.Struct, frozen=True, kw_only=True):
+class BoardView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The tasks of one session: active ones, and those that have just ended."""
 
     session_key: str

@@ -17,13 +17,13 @@ from holdfast.views.text import clean_json, maybe_line, one_line
 VIEW_VERSION = 1
 
 
-class PlanItemView(msgspec.Struct, frozen=True, kw_only=True):
+class PlanItemView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     id: str
     title: str
     is_done: bool
 
 
-class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+class PlanView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The ordered steps of a task, with those that are done and the next one."""
 
     items: list[PlanItemView]
@@ -42,7 +42,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class CheckpointLineView(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointLineView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A checkpoint in a list: everything except its document."""
 
     id: str
@@ -78,16 +78,16 @@ class CheckpointLineView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class CheckpointPageView(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of checkpoints, newest first, with the number in each status."""
 
     checkpoints: list[CheckpointLineView] = []
     counts: dict[str, int] = {}
-    # For `--before`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 
-class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
     """A checkpoint in full: what was saved, and how it was resumed. The resumer's token is never shown."""
 
     schema: Literal["holdfast.checkpoint-view"] = "holdfast.checkpoint-view"
@@ -145,7 +145,7 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         )
 
 
-class PrunedView(msgspec.Struct, frozen=True, kw_only=True):
+class PrunedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The checkpoints that were deleted, or would be."""
 
     is_dry_run: bool

@@ -13,7 +13,7 @@ from holdfast.views.health import CheckStatus, CheckView
 from holdfast.views.text import clean_json, one_line
 
 
-class SettingView(msgspec.Struct, frozen=True, kw_only=True):
+class SettingView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One setting: its value, without secrets, and where it comes from."""
 
     key: str
@@ -38,7 +38,7 @@ class SettingView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ExplainedView(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Some or all settings, in the order of the guide."""
 
     home: str
@@ -60,7 +60,7 @@ class ExplainedView(msgspec.Struct, frozen=True, kw_only=True):
         return cls(home=one_line(home, 1000), settings=found)
 
 
-class RunningSettingView(msgspec.Struct, frozen=True, kw_only=True):
+class RunningSettingView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One setting in effect in a gateway, without secrets."""
 
     key: str
@@ -70,7 +70,7 @@ class RunningSettingView(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
+class ConfigView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The settings in effect in a gateway, in the order of the guide."""
 
     settings: list[RunningSettingView]
@@ -92,7 +92,7 @@ class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ConfigCheckView(msgspec.Struct, frozen=True, kw_only=True):
+class ConfigCheckView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The documents that were read, the checks, and the worst result."""
 
     verdict: CheckStatus

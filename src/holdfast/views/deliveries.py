@@ -13,7 +13,7 @@ from holdfast.views.text import bounded, one_line
 MAX_TEXT_CHARS = 500
 
 
-class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One message to one target, and its status."""
 
     id: str
@@ -58,7 +58,7 @@ class DeliveryView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class DeliveryPageView(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of deliveries, oldest first."""
 
     deliveries: list[DeliveryView] = []
@@ -68,7 +68,7 @@ class DeliveryPageView(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
-class DeliveryChangedView(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryChangedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A delivery after a person's decision, and what happens next."""
 
     delivery: DeliveryView

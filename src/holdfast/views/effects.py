@@ -19,7 +19,7 @@ MAX_ASKED_CHARS = 500
 MAX_NOTE_CHARS = 2000
 
 
-class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a person decided about an effect."""
 
     decision: str
@@ -43,7 +43,7 @@ class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class EffectView(msgspec.Struct, frozen=True, kw_only=True):
+class EffectView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A step that changes the outside world, in a list: what it is, and its status."""
 
     id: str
@@ -80,7 +80,7 @@ class EffectView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """An effect with its request, and why its outcome is unknown."""
 
     effect: EffectView
@@ -107,7 +107,7 @@ class ReviewView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ReviewPageView(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of effects whose outcome is unknown, oldest first."""
 
     reviews: list[ReviewView] = []
@@ -117,7 +117,7 @@ class ReviewPageView(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
-class ReviewDetailView(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One effect with its task, its outcome so far, and its events."""
 
     review: ReviewView
@@ -130,7 +130,7 @@ class ReviewDetailView(msgspec.Struct, frozen=True, kw_only=True):
     evidence: list[EventView]
 
 
-class ResolvedView(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A person's decision, and what happens next."""
 
     decision: str

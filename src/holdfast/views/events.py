@@ -11,7 +11,7 @@ from holdfast.core.events import Event
 from holdfast.views.text import clean_json, maybe_line, one_line
 
 
-class EventView(msgspec.Struct, frozen=True, kw_only=True):
+class EventView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One event of one record, with its position in the feed."""
 
     position: str
@@ -34,7 +34,7 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class EventPageView(msgspec.Struct, frozen=True, kw_only=True):
+class EventPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Events in order."""
 
     events: list[EventView] = []

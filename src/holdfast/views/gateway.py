@@ -72,7 +72,7 @@ class Ready(Protocol):
     def summary(self) -> str: ...
 
 
-class InterruptionView(msgspec.Struct, frozen=True, kw_only=True):
+class InterruptionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One session, run, cron firing or child that a restart interrupts."""
 
     kind: str
@@ -94,7 +94,7 @@ class InterruptionView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ReadinessView(msgspec.Struct, frozen=True, kw_only=True):
+class ReadinessView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether a restart may begin now, and what it would interrupt."""
 
     is_safe: bool
@@ -113,7 +113,7 @@ class ReadinessView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class FateView(msgspec.Struct, frozen=True, kw_only=True):
+class FateView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome of one interruption; fields are null until it is known."""
 
     kind: str
@@ -127,7 +127,7 @@ class FateView(msgspec.Struct, frozen=True, kw_only=True):
     is_retry: bool = False
 
 
-class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
+class TriggerView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One request for a restart; several requests become one restart."""
 
     reason: str
@@ -135,7 +135,7 @@ class TriggerView(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class RestartView(msgspec.Struct, frozen=True, kw_only=True):
+class RestartView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A restart, stop, crash or refused restart: its reason, what it interrupts, and each outcome."""
 
     id: str
@@ -202,13 +202,13 @@ def _kind_of(restart: Restart) -> str:
     return "stop" if any(one.reason not in RESTART_SIGNALS for one in ends) else "restart"
 
 
-class RestartPageView(msgspec.Struct, frozen=True, kw_only=True):
+class RestartPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Restarts, newest first."""
 
     restarts: list[RestartView] = []
 
 
-class RestartAnswerView(msgspec.Struct, frozen=True, kw_only=True):
+class RestartAnswerView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether a restart was accepted; if the readiness gate refused it, what it would have interrupted."""
 
     is_accepted: bool
@@ -219,19 +219,19 @@ class RestartAnswerView(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorView | None = None
 
 
-class LetResumeView(msgspec.Struct, frozen=True, kw_only=True):
+class LetResumeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How many held resumes were released."""
 
     resumed: int
 
 
-class StoppingView(msgspec.Struct, frozen=True, kw_only=True):
+class StoppingView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The gateway drains and stops."""
 
     is_accepted: bool
 
 
-class HoldView(msgspec.Struct, frozen=True, kw_only=True):
+class HoldView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why interrupted work is held, and the command that releases it."""
 
     why: str
@@ -242,7 +242,7 @@ class HoldView(msgspec.Struct, frozen=True, kw_only=True):
         return cls(why=one_line(hold.why, MAX_REASON_CHARS), remedy=hold.remedy)
 
 
-class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
+class GatewayView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Status of the gateway."""
 
     # starting, recovering, serving or draining.
@@ -283,7 +283,7 @@ class GatewayView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ReadyView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ReadyView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Whether the gateway can work, for a load balancer or a process manager."""
 
     # starting, recovering, serving or draining.
@@ -320,7 +320,7 @@ class ReadyView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --- in OpenClaw's format
 
 
-class BlockerView(msgspec.Struct, frozen=True, kw_only=True):
+class BlockerView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Why a restart is not safe: how many of one kind are in flight."""
 
     kind: str
@@ -328,7 +328,7 @@ class BlockerView(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class PreflightView(msgspec.Struct, frozen=True, kw_only=True):
+class PreflightView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether a restart is safe now, in OpenClaw's format."""
 
     safe: bool
@@ -354,7 +354,7 @@ class PreflightView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class HealthView(msgspec.Struct, frozen=True, kw_only=True):
+class HealthView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether the gateway answers, and whether it is ready."""
 
     ok: bool

@@ -22,7 +22,7 @@ class CheckStatus(StrEnum):
     FAIL = "fail"
 
 
-class CheckView(msgspec.Struct, frozen=True, kw_only=True):
+class CheckView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One check of the doctor."""
 
     name: str
@@ -31,7 +31,7 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str | None = None
 
 
-class DoctorView(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All checks of the doctor, and the worst result."""
 
     verdict: CheckStatus
@@ -40,7 +40,7 @@ class DoctorView(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[CheckView]
 
 
-class BootView(msgspec.Struct, frozen=True, kw_only=True):
+class BootView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One process that holds claims, from its start to its end."""
 
     id: str
@@ -63,7 +63,7 @@ class BootView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class VerifiedView(msgspec.Struct, frozen=True, kw_only=True):
+class VerifiedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The damage found in the whole ledger; none if it is sound."""
 
     is_sound: bool
@@ -83,7 +83,7 @@ class VerifiedView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class MigratedView(msgspec.Struct, frozen=True, kw_only=True):
+class MigratedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The migrations that were applied now, and the newest version."""
 
     store: str
@@ -96,7 +96,7 @@ class MigratedView(msgspec.Struct, frozen=True, kw_only=True):
     restored: list[str] = []
 
 
-class BackedUpView(msgspec.Struct, frozen=True, kw_only=True):
+class BackedUpView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A copy of the whole ledger."""
 
     target: str
@@ -107,14 +107,14 @@ class BackedUpView(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
 
 
-class AcceptedView(msgspec.Struct, frozen=True, kw_only=True):
+class AcceptedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether resumes were held, and why."""
 
     was_held: bool
     why: str | None
 
 
-class VersionView(msgspec.Struct, frozen=True, kw_only=True):
+class VersionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The versions of Holdfast, Python and SQLite."""
 
     holdfast: str

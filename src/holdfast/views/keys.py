@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class KeyView(msgspec.Struct, frozen=True, kw_only=True):
+class KeyView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The key of sealed values: where it is, and whether it fits the ledger."""
 
     store: str
@@ -23,7 +23,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-class RekeyedView(msgspec.Struct, frozen=True, kw_only=True):
+class RekeyedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The key was replaced, or there is none yet. After `--lost`, older sealed values cannot be read."""
 
     store: str
@@ -38,7 +38,7 @@ class RekeyedView(msgspec.Struct, frozen=True, kw_only=True):
     todo: str | None = None
 
 
-class ExportedView(msgspec.Struct, frozen=True, kw_only=True):
+class ExportedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The key itself, or the file that it was written to."""
 
     fingerprint: str
@@ -46,7 +46,7 @@ class ExportedView(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None = None
 
 
-class ImportedView(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the imported key is stored, and where the previous one is kept."""
 
     fingerprint: str

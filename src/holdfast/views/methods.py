@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 
-class MethodView(msgspec.Struct, frozen=True, kw_only=True):
+class MethodView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One method: its scope, parameters and answer."""
 
     name: str
@@ -23,7 +23,7 @@ class MethodView(msgspec.Struct, frozen=True, kw_only=True):
     is_local: bool
 
 
-class DescriptionView(msgspec.Struct, frozen=True, kw_only=True):
+class DescriptionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All methods."""
 
     methods: list[MethodView]

@@ -25,7 +25,7 @@ _ESCAPED = re.compile(r"\\u(00[0189][0-9a-fA-F]|007[fF])")
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class PayloadView(msgspec.Struct, frozen=True, kw_only=True):
+class PayloadView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Stored JSON: its size and a preview, and its value if it is small enough."""
 
     size_bytes: int
@@ -74,7 +74,7 @@ def _beginning(payload: bytes) -> str:
     return f"[redacted: {len(payload):,} bytes]"
 
 
-class FailureView(msgspec.Struct, frozen=True, kw_only=True):
+class FailureView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A failure: its kind, message and facts."""
 
     kind: str

@@ -12,7 +12,7 @@ from holdfast.views.payloads import PayloadView
 from holdfast.views.text import maybe_line, one_line
 
 
-class LoopView(msgspec.Struct, frozen=True, kw_only=True):
+class LoopView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The number of finished turns of a loop, and whether it is over."""
 
     loop: str
@@ -24,14 +24,14 @@ class LoopView(msgspec.Struct, frozen=True, kw_only=True):
         return cls(loop=one_line(loop.loop), turns_done=loop.turns_done, is_over=loop.is_over)
 
 
-class ListView(msgspec.Struct, frozen=True, kw_only=True):
+class ListView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A durable list: its length, without its items."""
 
     name: str
     length: int
 
 
-class ValueView(msgspec.Struct, frozen=True, kw_only=True):
+class ValueView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A durable value as last set."""
 
     name: str
@@ -45,7 +45,7 @@ class ValueView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ChildView(msgspec.Struct, frozen=True, kw_only=True):
+class ChildView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A task that another task started."""
 
     id: str

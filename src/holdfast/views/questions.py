@@ -16,7 +16,7 @@ from holdfast.views.waits import what_next
 MAX_QUESTION_CHARS = 4000
 
 
-class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One question, with the answers that it allows and its answer.
 
     If an answer or a default has more than 64 KiB of JSON, only its beginning is shown, as text.
@@ -58,7 +58,7 @@ class QuestionView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class QuestionPageView(msgspec.Struct, frozen=True, kw_only=True):
+class QuestionPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of questions of tasks that have not ended, oldest first."""
 
     questions: list[QuestionView] = []
@@ -68,7 +68,7 @@ class QuestionPageView(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
-class AnsweredView(msgspec.Struct, frozen=True, kw_only=True):
+class AnsweredView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A question with its answer, and what happens next."""
 
     question: QuestionView

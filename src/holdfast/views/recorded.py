@@ -11,10 +11,10 @@ from holdfast.views.tasks import TaskView
 from holdfast.views.text import maybe_line, one_line
 
 
-class RecordedView(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The answer to a producer's call: what became of it, and the record as it is now."""
 
-    # recorded, noted, finished, cancelled, not_stopped, cancel_requested or already_ended
+    # recorded, noted, finished, cancelled, not_supported, cancel_requested or already_ended
     outcome: str
     run_id: str
     task: TaskView

@@ -6,13 +6,15 @@ from datetime import datetime
 
 import msgspec
 
+from holdfast.core.projection import ProjectedStatus
 from holdfast.core.run import RunRecord
 from holdfast.core.step import Step, shown_occurrence
+from holdfast.core.transitions import RunStatus
 from holdfast.views.payloads import FailureView, PayloadView, failure_in
 from holdfast.views.text import maybe_line, one_line
 
 
-class RunView(msgspec.Struct, frozen=True, kw_only=True):
+class RunView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One run of a task. The token of its claim is never shown."""
 
     id: str
@@ -36,6 +38,12 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime | None
     is_damaged: bool
+
+    def shown_as(self, projected: ProjectedStatus | None) -> RunView:
+        """The same run; if it is the running one and its worker is gone, as its next rescue will leave it."""
+        if projected is None or self.status != RunStatus.RUNNING.value:
+            return self
+        return msgspec.structs.replace(self, status=projected.run_status.value)
 
     @classmethod
     def of(cls, run: RunRecord) -> RunView:
@@ -64,7 +72,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class StepView(msgspec.Struct, frozen=True, kw_only=True):
+class StepView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One saved step: its run, its time, and a preview of its result or failure."""
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class WeaknessView(msgspec.Struct, frozen=True, kw_only=True):
+class WeaknessView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One thing to tighten: what is so, why that is a weakness, and a command that changes it."""
 
     code: str
@@ -14,7 +14,7 @@ class WeaknessView(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-class SecurityView(msgspec.Struct, frozen=True, kw_only=True):
+class SecurityView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All that was found; nothing, when the home is as tight as Holdfast knows to look for."""
 
     is_clean: bool

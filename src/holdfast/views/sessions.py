@@ -15,7 +15,7 @@ from holdfast.views.text import bounded, clip, maybe_line, one_line, safe
 MAX_MESSAGE_CHARS = 64 * 1024
 
 
-class SessionView(msgspec.Struct, frozen=True, kw_only=True):
+class SessionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One conversation with an agent, in a list."""
 
     id: str
@@ -49,15 +49,15 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class SessionPageView(msgspec.Struct, frozen=True, kw_only=True):
+class SessionPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of sessions, most recently used first."""
 
     sessions: list[SessionView] = []
-    # For `--before`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 
-class MessageView(msgspec.Struct, frozen=True, kw_only=True):
+class MessageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One message of a transcript."""
 
     id: str
@@ -92,7 +92,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class TranscriptView(msgspec.Struct, frozen=True, kw_only=True):
+class TranscriptView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Messages of a session, oldest first."""
 
     session_key: str
@@ -103,7 +103,7 @@ class TranscriptView(msgspec.Struct, frozen=True, kw_only=True):
     status: str | None
 
 
-class SessionDetailView(msgspec.Struct, frozen=True, kw_only=True):
+class SessionDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One session with its last messages."""
 
     session: SessionView
@@ -112,7 +112,7 @@ class SessionDetailView(msgspec.Struct, frozen=True, kw_only=True):
     line: str
 
 
-class PostedView(msgspec.Struct, frozen=True, kw_only=True):
+class PostedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A message that is stored, and will be answered in order."""
 
     # queued; or its current status, if it was posted before with the same key.
@@ -133,7 +133,7 @@ class PostedView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class AgentView(msgspec.Struct, frozen=True, kw_only=True):
+class AgentView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One configured agent."""
 
     name: str
@@ -144,7 +144,7 @@ class AgentView(msgspec.Struct, frozen=True, kw_only=True):
     main_session: str
 
 
-class AgentPageView(msgspec.Struct, frozen=True, kw_only=True):
+class AgentPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The configured agents, by name."""
 
     agents: list[AgentView] = []

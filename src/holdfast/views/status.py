@@ -7,7 +7,7 @@ import msgspec
 from holdfast.views.gateway import GatewayView, HoldView, RestartView
 
 
-class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
+class OverviewView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Counts of what a person may have to look at; the fields are those of StatusView."""
 
     line: str
@@ -26,7 +26,7 @@ class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
     last_restart: RestartView | None
 
 
-class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+class StatusView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The status of one home."""
 
     # The home, or the address in HOLDFAST_URL.

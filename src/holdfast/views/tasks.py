@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.program_records import FinishedTurn, TurnSummary
+from holdfast.core.projection import ProjectedStatus
 from holdfast.core.schedule import Firing
-from holdfast.core.step import Step, shown_occurrence
 from holdfast.core.task import Origin, Progress, Task
 from holdfast.views.checkpoints import CheckpointLineView, PlanView
 from holdfast.views.effects import EffectView
-from holdfast.views.payloads import FailureView, PayloadView, failure_in
+from holdfast.views.payloads import FailureView, PayloadView
 from holdfast.views.programs import ChildView, ListView, LoopView, ValueView
 from holdfast.views.questions import QuestionView
+from holdfast.views.recorded_facts import RecordedFactsView
 from holdfast.views.runs import RunView, StepView
 from holdfast.views.text import bounded, maybe_line, one_line
 from holdfast.views.waits import WaitView
@@ -23,7 +23,7 @@ from holdfast.views.waits import WaitView
 MAX_GOAL_CHARS = 2000
 
 
-class OriginView(msgspec.Struct, frozen=True, kw_only=True):
+class OriginView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the request came from."""
 
     channel: str
@@ -43,7 +43,7 @@ class OriginView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The progress that a task reports."""
 
     done: int
@@ -63,7 +63,7 @@ class ProgressView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class FiringView(msgspec.Struct, frozen=True, kw_only=True):
+class FiringView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The occurrence of a schedule that started a task."""
 
     id: str
@@ -84,7 +84,14 @@ class FiringView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Why a task is not shown with the status that the ledger has: its worker is gone."""
+
+    stored_status: str
+    why: str
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One task, in a list."""
 
     id: str
@@ -110,6 +117,15 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime | None
     is_damaged: bool
+    # Null if `status` is as the ledger has it.
+    projection: ProjectionView | None = None
+
+    def shown_as(self, projected: ProjectedStatus | None) -> TaskView:
+        """The same task with the status that its next rescue will give it, if its worker is gone."""
+        if projected is None:
+            return self
+        why = ProjectionView(stored_status=self.status, why=one_line(projected.why))
+        return msgspec.structs.replace(self, status=projected.status.value, projection=why)
 
     @classmethod
     def of(cls, task: Task) -> TaskView:
@@ -140,16 +156,16 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class TaskPageView(msgspec.Struct, frozen=True, kw_only=True):
+class TaskPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A page of tasks, newest first, with the number in each status."""
 
     tasks: list[TaskView] = []
     counts: dict[str, int] = {}
-    # For `--before`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 
-class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
+class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One task in full: its runs, its checkpoints, and the end of its journal."""
 
     task: TaskView
@@ -161,6 +177,12 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
     # Includes steps of finished turns.
     steps_saved: int
     latest_steps: list[StepView]
+    # When retention may delete it; null until it has ended.
+    cleanup_after: datetime | None = None
+    # Of the last update that its requester is owed; `not_applicable` if none is.
+    delivery_status: str = "not_applicable"
+    # Null for a task that a worker executes.
+    recorded: RecordedFactsView | None = None
     # Null for a task that no schedule started.
     firing: FiringView | None = None
     # What it waits for, with the next command; null if it waits for nothing.
@@ -177,94 +199,20 @@ class TaskDetailView(msgspec.Struct, frozen=True, kw_only=True):
     problems: list[str] = []
 
 
-class StepLineView(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of a task: of a finished turn, or in the journal."""
-
-    # `main:12` for a step of a turn; empty for one outside turns.
-    scope: str
-    name: str
-    # Null for a step of a finished turn, which keeps no number.
-    occurrence: str | None
-    run_id: str
-    # For a step of a finished turn: when the turn ended.
-    ended_at: datetime
-    duration_ms: float
-    # Of the result.
-    size_bytes: int
-    # True if its turn has committed: then only the beginning of a long result is kept.
-    is_finished: bool
-    # How the result begins, or `failed: ...`.
-    preview: str
-    # False if the ledger no longer has the whole result.
-    is_kept: bool
-    # The result, redacted; null if it is not kept or too long to show.
-    result: Any = None
-    failure: FailureView | None = None
-
-    @classmethod
-    def of_step(cls, step: Step, result: bytes) -> StepLineView:
-        failure, payload = failure_in(result), PayloadView.of(result)
-        return cls(
-            scope=one_line(step.scope),
-            name=one_line(step.name),
-            occurrence=one_line(shown_occurrence(step.occurrence)),
-            run_id=one_line(step.run_id),
-            ended_at=step.ended_at,
-            duration_ms=(step.ended_us - step.started_us) / 1000,
-            size_bytes=len(result),
-            is_finished=False,
-            preview=_failed(failure) if failure else payload.preview,
-            is_kept=True,
-            result=None if failure else payload.value,
-            failure=failure,
-        )
-
-    @classmethod
-    def of_summary(cls, turn: FinishedTurn, step: TurnSummary) -> StepLineView:
-        """From what a finished turn keeps: the beginning of the result, redacted when it was stored."""
-        kept = step.preview.encode()
-        is_kept = len(kept) == step.size_bytes
-        failure = failure_in(kept) if is_kept else None
-        payload = PayloadView.of(kept)
-        return cls(
-            scope=one_line(f"{turn.loop}:{turn.turn}"),
-            name=one_line(step.name),
-            occurrence=None,
-            run_id=one_line(turn.run_id),
-            ended_at=turn.ended_at,
-            duration_ms=step.duration_us / 1000,
-            size_bytes=step.size_bytes,
-            is_finished=True,
-            preview=_failed(failure) if failure else bounded(step.preview),
-            is_kept=is_kept,
-            result=payload.value if is_kept and not failure else None,
-            failure=failure,
-        )
-
-
-def _failed(failure: FailureView) -> str:
-    return f"failed: {failure.kind}: {failure.message}"
-
-
-class StepPageView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the steps of a task: those of finished turns by loop and turn, then those in the journal."""
-
-    task_id: str
-    steps: list[StepLineView] = []
-    # For `--after`: the next page; null at the end.
-    next_page_token: str | None = None
-
-
-class WaitedView(msgspec.Struct, frozen=True, kw_only=True):
+class WaitedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The task when the wait was over: it had ended, or the wait timed out."""
 
     has_ended: bool
     task: TaskView
     # Null unless it succeeded.
     result: PayloadView | None
+    # Why it has not ended; null if it has.
+    reason: str | None = None
+    # What it waits for, with the next command; null if it waits for nothing.
+    waits_for: WaitView | None = None
 
 
-class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
+class FollowedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A task that was started or followed here, with its full result if it has one."""
 
     id: str
@@ -296,7 +244,7 @@ class FollowedView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class ResultView(msgspec.Struct, frozen=True, kw_only=True):
+class ResultView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The outcome of a task, for the program that waits for it, with its full result."""
 
     task_id: str
@@ -319,28 +267,45 @@ class ResultView(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class CreatedView(msgspec.Struct, frozen=True, kw_only=True):
+class CreatedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A new task, or the one with the same key."""
 
     task_id: str
     is_new: bool
 
 
-class CancelView(msgspec.Struct, frozen=True, kw_only=True):
-    """The outcome of a cancel: `cancelled`, `cancel_requested`, or `already_ended` (nothing changed)."""
+class CancelView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The outcome of a cancel, also for a task that cannot be cancelled."""
 
+    # False if there is no such task.
+    found: bool
+    # True if it is cancelled, or will be when it next calls Holdfast.
+    cancelled: bool
+    # Why it is not cancelled, or not yet; null if it is.
+    reason: str | None
+    # `cancelled`, `cancel_requested`, `already_ended`, `not_supported` or `not_found`.
     outcome: str
+    task: TaskView | None = None
+
+
+class NotifyView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which updates the requester of a task gets, after a change."""
+
+    # True if the task has this policy now.
+    is_set: bool
+    # Why it is not set, or has no effect; null otherwise.
+    reason: str | None
     task: TaskView
 
 
-class RetriedView(msgspec.Struct, frozen=True, kw_only=True):
+class RetriedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A retried task; it is queued or paused with this run."""
 
     task: TaskView
     run_id: str
 
 
-class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True):
+class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A task that was not retried, and why."""
 
     task_id: str
@@ -348,17 +313,17 @@ class NotRetriedView(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class RetriedPageView(msgspec.Struct, frozen=True, kw_only=True):
+class RetriedPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Several tasks, newest first: those that were retried, and those that were not."""
 
     count: int = 0
     task_ids: list[str] = []
     refused: list[NotRetriedView] = []
-    # For `--before`: the next page; null at the end.
+    # For `--page`: the next page; null at the end.
     next_page_token: str | None = None
 
 
-class ForkedView(msgspec.Struct, frozen=True, kw_only=True):
+class ForkedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A fork of another task: a new one, or the one with the same key."""
 
     task: TaskView

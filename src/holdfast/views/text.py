@@ -16,6 +16,8 @@ from holdfast.core.redaction import redact, redact_text
 
 MAX_LINE_CHARS: Final = 200
 MAX_TEXT_CHARS: Final = 4000
+# A word up to this length is not parted where text is cut.
+_LONGEST_WORD: Final = 24
 # A preview reads this much beyond the cut, so that a secret at the cut is found whole.
 MAX_LOOKED_AT: Final = 64 * 1024
 
@@ -50,7 +52,12 @@ def safe(text: str) -> str:
 
 
 def clip(text: str, max_chars: int) -> str:
-    return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
+    """Cut the text to a length: between two words, if one ends shortly before."""
+    if len(text) <= max_chars:
+        return text
+    end = max_chars - 1
+    space = text.rfind(" ", end - _LONGEST_WORD, end + 1)
+    return f"{text[: space if space > 0 else end]}…"
 
 
 def bounded(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 
-class TokenView(msgspec.Struct, frozen=True, kw_only=True):
+class TokenView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One API token: its scopes, limits, expiry and last use."""
 
     name: str
@@ -27,20 +27,20 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None = None
 
 
-class TokenPageView(msgspec.Struct, frozen=True, kw_only=True):
+class TokenPageView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """All tokens, by their names."""
 
     tokens: list[TokenView]
 
 
-class TokenMadeView(msgspec.Struct, frozen=True, kw_only=True):
+class TokenMadeView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A token with its text, which is shown only once and never stored."""
 
     token: TokenView
     text: str
 
 
-class TokenRevokedView(msgspec.Struct, frozen=True, kw_only=True):
+class TokenRevokedView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A revoked token."""
 
     token: TokenView

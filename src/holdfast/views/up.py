@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class UpView(msgspec.Struct, frozen=True, kw_only=True):
+class UpView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The addresses of the gateway, printed when it is ready."""
 
     pid: int
@@ -16,7 +16,7 @@ class UpView(msgspec.Struct, frozen=True, kw_only=True):
     token: str
 
 
-class UnitView(msgspec.Struct, frozen=True, kw_only=True):
+class UnitView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A systemd unit or a launchd plist, as the content of a file."""
 
     kind: str

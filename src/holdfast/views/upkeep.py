@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from holdfast.core.finding import Fact, Finding, FindingCode, Severity
+from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import TaskStatus, is_terminal
-from holdfast.upkeep.audit import AuditReport
+from holdfast.upkeep.audit import AuditReport, TaskCounts
+from holdfast.upkeep.plugins import PluginSwept
 from holdfast.upkeep.sweep import ChangeKind, PlannedChange, SweepPlan, Swept
 from holdfast.views.text import one_line
 
@@ -121,7 +124,7 @@ class SweptTasksView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     # Recorded work that is lost.
     reconciled: int = 0
-    # Recorded work whose outcome its runtime knew.
+    # Recorded work whose outcome its runtime or the history knew, or that its runtime has found again.
     recovered: int = 0
     cleanup_stamped: int = 0
     pruned: int = 0
@@ -140,9 +143,25 @@ class SweptTasksView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def made(cls, swept: Swept) -> SweptTasksView:
         return cls(
             reconciled=swept.reconciled,
-            recovered=swept.settled,
+            recovered=swept.settled + swept.recovered,
             cleanup_stamped=swept.stamped,
             pruned=swept.pruned,
+        )
+
+
+class PluginSweptView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What the sweep of one plug-in changed, or would change; or why it failed."""
+
+    name: str
+    changes: list[str]
+    problem: str | None
+
+    @classmethod
+    def of(cls, swept: PluginSwept) -> PluginSweptView:
+        return cls(
+            name=one_line(swept.name),
+            changes=[one_line(change, MAX_SENTENCE_CHARS) for change in swept.changes[:MAX_CHANGES]],
+            problem=None if swept.problem is None else one_line(swept.problem, MAX_SENTENCE_CHARS),
         )
 
 
@@ -150,20 +169,22 @@ class SweptView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a sweep changed, or would change."""
 
     tasks: SweptTasksView
+    plugins: list[PluginSweptView] = []
 
 
 class TaskCountsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many tasks there are, by status."""
+    """How many tasks there are, by status and by runtime."""
 
     total: int
     active: int
     terminal: int
     failures: int
     by_status: dict[str, int]
+    by_runtime: dict[str, int]
 
     @classmethod
-    def of(cls, counts: dict[str, int]) -> TaskCountsView:
-        by_status = {status: counts.get(status.value, 0) for status in TaskStatus}
+    def of(cls, counts: TaskCounts) -> TaskCountsView:
+        by_status = {status: counts.by_status.get(status.value, 0) for status in TaskStatus}
         terminal = sum(count for status, count in by_status.items() if is_terminal(status))
         total = sum(by_status.values())
         return cls(
@@ -172,6 +193,7 @@ class TaskCountsView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             terminal=terminal,
             failures=sum(by_status[status] for status in _FAILURES),
             by_status={status.value: count for status, count in by_status.items()},
+            by_runtime={runtime.value: counts.by_runtime.get(runtime.value, 0) for runtime in RuntimeName},
         )
 
 
@@ -188,10 +210,14 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     audit_after: AuditSummaryView | None = None
 
     @classmethod
-    def preview(cls, plan: SweepPlan, counts: dict[str, int], before: AuditReport) -> MaintenanceView:
+    def preview(
+        cls, plan: SweepPlan, plugins: Sequence[PluginSwept], counts: TaskCounts, before: AuditReport
+    ) -> MaintenanceView:
         return cls(
             mode="preview",
-            maintenance=SweptView(tasks=SweptTasksView.planned(plan)),
+            maintenance=SweptView(
+                tasks=SweptTasksView.planned(plan), plugins=[PluginSweptView.of(one) for one in plugins]
+            ),
             changes=_changes(plan),
             tasks=TaskCountsView.of(counts),
             audit_before=AuditSummaryView.of(before),
@@ -199,11 +225,13 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     @classmethod
     def applied(
-        cls, plan: SweepPlan, swept: Swept, counts: dict[str, int], before: AuditReport, after: AuditReport
+        cls, plan: SweepPlan, swept: Swept, counts: TaskCounts, before: AuditReport, after: AuditReport
     ) -> MaintenanceView:
         return cls(
             mode="apply",
-            maintenance=SweptView(tasks=SweptTasksView.made(swept)),
+            maintenance=SweptView(
+                tasks=SweptTasksView.made(swept), plugins=[PluginSweptView.of(one) for one in swept.plugins]
+            ),
             changes=_changes(plan),
             tasks=TaskCountsView.of(counts),
             audit_before=AuditSummaryView.of(before),

@@ -20,7 +20,7 @@ class Exposure(StrEnum):
     REDACTED = "redacted"
 
 
-class ExposedPath(msgspec.Struct, frozen=True, kw_only=True):
+class ExposedPath(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One way by which stored values leave the ledger."""
 
     where: str

@@ -34,7 +34,7 @@ _BRIEF = {
 NOT_TAKEN = timedelta(minutes=1)
 
 
-class WaitView(msgspec.Struct, frozen=True, kw_only=True):
+class WaitView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a task waits for, until when at most, and the command that ends the wait."""
 
     kind: str

@@ -11,9 +11,8 @@ import pytest
 
 from holdfast.core.errors import StoreUnavailable
 from holdfast.core.events import EventKind
-from holdfast.engine.claims import boots
 from holdfast.engine.claims.boots import Life
-from holdfast.store import Store
+from holdfast.store import Store, boot_proofs
 from holdfast.testing import Crashed, FailingStore, Failpoint, FakeClock, Where
 from tests.crash.invariants import contents_of
 from tests.engine.tables import dump
@@ -135,7 +134,7 @@ def clone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[], None]
     def change_kernel() -> None:
         kernel = tmp_path.with_name("boot_id")
         kernel.write_text("another-kernel\n")
-        monkeypatch.setattr(boots, "_KERNEL", kernel)
+        monkeypatch.setattr(boot_proofs, "_KERNEL", kernel)
 
     return change_kernel
 
@@ -179,7 +178,7 @@ async def test_a_boot_of_an_earlier_version_is_judged_by_its_leases(
 async def test_where_kernels_cannot_be_told_apart_a_shared_ledger_has_no_locks(
     store: Store, clock: FakeClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(boots, "_KERNEL", tmp_path / "nothing")
+    monkeypatch.setattr(boot_proofs, "_KERNEL", tmp_path / "nothing")
     shared = await Life.begin(store, clock, locks=tmp_path)
     alone = await Life.begin(store, clock, locks=tmp_path, is_shared=False)
 
@@ -190,8 +189,8 @@ async def test_where_kernels_cannot_be_told_apart_a_shared_ledger_has_no_locks(
 
 
 def test_every_kernel_says_which_one_it_is() -> None:
-    assert (boots.kernel() is None) == (not Path("/proc/sys/kernel/random/boot_id").exists())
-    assert boots.kernel() == boots.kernel()
+    assert (boot_proofs.kernel() is None) == (not Path("/proc/sys/kernel/random/boot_id").exists())
+    assert boot_proofs.kernel() == boot_proofs.kernel()
 
 
 async def test_ending_twice_ends_once(store: Store, clock: FakeClock, tmp_path: Path) -> None:

@@ -94,7 +94,11 @@ async def test_a_loop_over_the_plan_inside_a_loop_over_the_plan_is_refused(quick
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda run: run.turns("a:b"), "loop: 'a:b': such a name has no ':' and no '/'"),
+        (lambda run: run.turns("a:b"), "loop: 'a:b' contains ':' or '/', which separate parts of a path"),
+        (
+            lambda run: run.plan([hf.PlanItem(id="https://ada:swordfish@example.org/", title="go")]),
+            "plan item: a name that holds a secret (shown as [redacted:name]~",
+        ),
         (lambda run: run.turns(max=0), "max: a whole number of turns is needed, at least 1"),
         (lambda run: run.plan("abc"), "plan: a list of items is needed"),
         (lambda run: run.plan(["a", "a"]), "plan: two items are called 'a'; give each its own id"),

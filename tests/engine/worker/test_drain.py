@@ -227,6 +227,102 @@ async def test_a_drain_that_could_not_save_a_run_refuses_the_restart_to_the_run_
     assert gate.notes == [str(problem)]
 
 
+@pytest.mark.parametrize("has_stopped", [True, False], ids=["stopped before the drain", "at the deadline"])
+async def test_the_run_that_asked_is_paused_last_so_the_refusal_names_only_the_run_that_could_not_be_paused(
+    store: Store, clock: FakeClock, gate: GateAndNotes, monkeypatch: pytest.MonkeyPatch, has_stopped: bool
+) -> None:
+    upgrade, waiting = upgrading(gate), waiting_task(gate)
+    asked: list[str] = []
+    decided: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def decide(one: WantedRestart) -> str:
+        asked.append(one.key)
+        return await asyncio.shield(decided)
+
+    watched = WatchedStore(store)
+    async with carrying(watched, clock, upgrade, waiting, on_restart=decide, step_patience=0.05) as process:
+        asker = await process.holdfast.start(upgrade())
+        await until(lambda: len(asked) == 1)
+        other = await process.holdfast.start(waiting())
+        await soon(gate.entered.wait())
+        hands, drains = process.worker._in_flight, process.worker._drain.run
+
+        async def drain_later(*, may_go_on: bool = False) -> None:
+            monkeypatch.undo()
+            if has_stopped:
+                gate.open.set()
+                await until(lambda: bool(hands.left_over))
+            watched.is_away = True
+            await drains(may_go_on=may_go_on)
+
+        monkeypatch.setattr(process.worker._drain, "run", drain_later)
+        process.worker.stop(may_go_on=True)
+        problem = await soon(process.worker.until_decided())
+        watched.is_away = False
+
+        (run,) = store.read_now(lambda tx: tx.runs.of_task(other.id))
+        assert problem is not None
+        assert problem.run_id == run.id
+        decided.set_result(str(problem))
+        gate.open.set()
+        assert await soon(asker.result()) == str(problem)
+        assert await soon(other.result()) == "after"
+        assert len(await process.runs(asker.id)) == 1
+
+
+async def test_if_only_the_run_that_asked_cannot_be_paused_the_others_are_resumed_after_they_have_stopped(
+    store: Store, clock: FakeClock, gate: GateAndNotes
+) -> None:
+    upgrade, asked, inside, most = upgrading(gate), list[str](), 0, 0
+    decided: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def decide(one: WantedRestart) -> str:
+        asked.append(one.key)
+        return await asyncio.shield(decided)
+
+    async def wait() -> None:
+        nonlocal inside, most
+        inside, most = inside + 1, max(most, inside + 1)
+        gate.entered.set()
+        try:
+            await gate.open.wait()
+        finally:
+            inside -= 1
+
+    @hf.task(name="waits")
+    async def waits(run: hf.Run) -> str:
+        await run.step(wait)
+        return "waited"
+
+    watched = WatchedStore(store)
+
+    async def go_away(name: str) -> None:
+        watched.is_away = "pausing" in name
+
+    async with carrying(watched, clock, upgrade, waits, on_restart=decide, step_patience=0.05) as process:
+        asker = await process.holdfast.start(upgrade())
+        await until(lambda: len(asked) == 1)
+        other = await process.holdfast.start(waits())
+        await soon(gate.entered.wait())
+        gate.entered.clear()
+        watched.after_write = go_away
+        process.worker.stop(may_go_on=True)
+        problem = await soon(process.worker.until_decided())
+        watched.after_write, watched.is_away = None, False
+
+        (run,) = store.read_now(lambda tx: tx.runs.of_task(asker.id))
+        assert problem is not None
+        assert problem.run_id == run.id
+        decided.set_result(str(problem))
+        await process.worker.take_over()  # as the reaper does, some seconds later
+        await soon(gate.entered.wait())
+        gate.open.set()
+        assert await soon(other.result()) == "waited"
+        assert await soon(asker.result()) == str(problem)
+        assert (len(await process.runs(other.id)), len(await process.runs(asker.id))) == (2, 1)
+    assert most == 1
+
+
 async def test_a_run_that_waits_for_its_restart_can_be_cancelled(
     store: Store, clock: FakeClock, gate: GateAndNotes
 ) -> None:

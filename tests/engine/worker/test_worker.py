@@ -18,8 +18,9 @@ from holdfast.engine.claims.claims import SUSPECT_PATIENCE, SUSPECT_ROOM, Family
 from holdfast.engine.claims.heartbeat import Heartbeat
 from holdfast.engine.recovery.attempts import recorded_attempts
 from holdfast.engine.recovery.rescue import Reaper
-from holdfast.engine.worker import worker as worker_module
+from holdfast.engine.worker import taking
 from holdfast.engine.worker.execution import Execution
+from holdfast.engine.worker.worker import GRACE
 from holdfast.store import Store
 from holdfast.testing import FakeClock
 from tests.builders import stored_run
@@ -58,7 +59,7 @@ async def test_a_ready_run_is_carried_to_its_end(store: Store, clock: FakeClock)
 async def test_an_idle_process_only_looks(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "ASK_EVERY_S", 0.01)
+    monkeypatch.setattr(taking, "ASK_EVERY_S", 0.01)
     watched = WatchedStore(store)
 
     @hf.task
@@ -66,7 +67,7 @@ async def test_an_idle_process_only_looks(
 
     async with carrying(watched, clock, greet) as process:
         # Something that is due later must not make it write, either.
-        await process.holdfast.start(greet(), due_at=clock.now() + worker_module.GRACE)
+        await process.holdfast.start(greet(), due_at=clock.now() + GRACE)
         # Hints of what was written before may come late: once from this process, once from the server.
         for _ in range(3):
             before, looked = len(watched.writes), watched.reads
@@ -82,7 +83,7 @@ async def test_a_hint_that_comes_between_looking_and_waiting_is_not_lost(
     store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker does not ask again for an hour, so only the hint can tell."""
-    monkeypatch.setattr(worker_module, "ASK_EVERY_S", 3600.0)
+    monkeypatch.setattr(taking, "ASK_EVERY_S", 3600.0)
     watched = WatchedStore(store)
 
     @hf.task
@@ -125,7 +126,7 @@ async def test_a_task_that_was_asked_for_later_begins_when_its_time_has_come(
         return "hello"
 
     async with carrying(store, clock, greet) as process:
-        handle = await process.holdfast.start(greet(), due_at=clock.now() + worker_module.GRACE)
+        handle = await process.holdfast.start(greet(), due_at=clock.now() + GRACE)
         clock.advance(minutes=1)
 
         assert await soon(handle.result()) == "hello"
@@ -697,7 +698,7 @@ async def test_a_run_whose_lease_lapses_again_and_again_is_told_once_and_tried_l
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(worker_module, "ASK_EVERY_S", 0.01)
+    monkeypatch.setattr(taking, "ASK_EVERY_S", 0.01)
 
     @hf.tool(effect=hf.opaque)
     async def send() -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,12 +16,11 @@ from holdfast.core.events import EventKind
 from holdfast.core.ids import BootId, new_boot_id
 from holdfast.engine.claims.claims import wake_run
 from holdfast.store import Store, Tx, Write
+from holdfast.store.boot_proofs import BootProofs, directory_of, kernel, place_of
 from holdfast.store.locks import BootLock, bury, is_held
 
 # A boot of this place without runs is forgotten after this time, if nothing proves it dead or alive.
 FORGET_AFTER = timedelta(days=1)
-# Unique for each start of a kernel: virtual machines differ in it, containers on one kernel share it.
-_KERNEL = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Life:
@@ -37,6 +34,8 @@ class Life:
         self._locks = locks
         self._lock = lock
         self.boot = boot
+        # What can be proved here about every boot, this one included.
+        self.proofs = BootProofs(locks, boot.host)
         # Whether a thread of this process runs an effect. A thread cannot be interrupted.
         self.is_at_work: Callable[[], bool] = lambda: False
 
@@ -49,10 +48,12 @@ class Life:
         locks: Path | None,
         role: str = "script",
         is_shared: bool = True,
+        names: Sequence[str] | None = None,
     ) -> Life:
         """Take the lock first and register second, so that no registered boot is ever without its lock.
 
-        `is_shared` says whether other machines may use the ledger: always, unless it is a file.
+        `is_shared` says whether other machines may use the ledger: always, unless it is a file. `names` are
+        the tasks that this process can run; None means any.
         """
         now = clock.now()
         if is_shared and kernel() is None:
@@ -60,7 +61,14 @@ class Life:
         if locks is not None:
             trust.make_private_directory(locks)
         host = place_of(locks, is_shared=is_shared)
-        boot = Boot(id=new_boot_id(now), host=host, pid=os.getpid(), role=role, started_at=now)
+        boot = Boot(
+            id=new_boot_id(now),
+            host=host,
+            pid=os.getpid(),
+            role=role,
+            started_at=now,
+            task_names=None if names is None else tuple(names),
+        )
         lock = None if locks is None else BootLock.take(locks, boot.id)
 
         def register(tx: Tx) -> None:
@@ -87,25 +95,12 @@ class Life:
     def has_died(self, boot: Boot | None) -> bool:
         """Whether the boot is proved dead: its end is recorded, or its lock can be taken. A lapsed lease or a
         missing lock file proves nothing."""
-        if boot is None or boot.id == self.boot.id:
-            return False
-        if boot.ended_at is not None:
-            return True
-        if self._locks is None or boot.host != self.boot.host:
-            return False
-        return self._is_held(boot) is False
-
-    def _is_held(self, boot: Boot) -> bool | None:
-        assert self._locks is not None
-        try:
-            return is_held(self._locks, boot.id)
-        except StoreUnavailable:
-            return None
+        return boot is not None and boot.id != self.boot.id and self.proofs.has_died(boot)
 
     @property
     def directory(self) -> str:
         """The prefix that all boots share in `host` whose locks are, or were, in the same directory."""
-        return _directory_of(self.boot.host)
+        return directory_of(self.boot.host)
 
     def is_lost(self, boot: Boot) -> bool:
         """Whether nothing can ever prove the boot dead: it began long ago, and its lock file is missing or is
@@ -113,13 +108,16 @@ class Life:
         if self._locks is None or boot.id == self.boot.id or boot.ended_at is not None:
             return False
         is_old = self._clock.now() - boot.started_at >= FORGET_AFTER
-        return is_old and _directory_of(boot.host) == self.directory and not self._is_held(boot)
+        if not is_old or directory_of(boot.host) != self.directory:
+            return False
+        try:
+            return not is_held(self._locks, boot.id)
+        except StoreUnavailable:
+            return True
 
     def is_alive(self, boot: Boot | None) -> bool:
         """Whether the boot is proved alive: it is another process, and holds its lock."""
-        if boot is None or boot.id == self.boot.id or boot.ended_at is not None:
-            return False
-        return self._locks is not None and boot.host == self.boot.host and self._is_held(boot) is True
+        return boot is not None and boot.id != self.boot.id and self.proofs.is_alive(boot)
 
     def is_here(self, boot: Boot) -> bool:
         """Whether the boot runs, or ran, on this machine: only then can its effects be verified here."""
@@ -148,7 +146,7 @@ class Life:
         self._remove_lock_of(boot)
 
     def _remove_lock_of(self, boot: Boot) -> None:
-        if self._locks is not None and _directory_of(boot.host) == self.directory:
+        if self._locks is not None and directory_of(boot.host) == self.directory:
             with suppress(StoreUnavailable):  # the boot may be removing the file itself
                 bury(self._locks, boot.id)
 
@@ -185,31 +183,3 @@ def _noting_end(boot: Boot, how: str, now: datetime) -> Write[None]:
             wake_run(tx, run_id, now=now)
 
     return note_end
-
-
-def place_of(locks: Path | None, *, is_shared: bool) -> str:
-    """Where a boot's lock can be tested: only a process with the same place can prove a death by it.
-
-    Cloned machines may have the same name and the same inodes. If machines share a ledger, the place
-    therefore includes the running kernel. After a reboot, the boots from before are as unknown as those of a
-    clone, and their leases must lapse. A ledger that is a file has its locks beside it: a process that can
-    open the file is on the same machine, so a reboot does prove a death there.
-    """
-    if locks is None or not locks.is_dir():
-        return f"{platform.node()}/-"
-    where = locks.stat()
-    digest = hashlib.blake2b(f"{where.st_dev}:{where.st_ino}".encode(), digest_size=8).hexdigest()
-    return f"{platform.node()}/{digest}" + (f".{kernel()}" if is_shared else "")
-
-
-def _directory_of(host: str) -> str:
-    node, slash, where = host.rpartition("/")
-    return node + slash + where.partition(".")[0]
-
-
-def kernel() -> str | None:
-    """The id of this start of the kernel; None if the system has none."""
-    try:
-        return _KERNEL.read_text().strip() or None
-    except OSError:
-        return None

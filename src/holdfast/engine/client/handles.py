@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -24,7 +24,8 @@ from holdfast.engine.client.waiting_notes import WaitingNotes
 from holdfast.engine.conversation.questions import answering
 from holdfast.engine.journal.codec import codec_of
 from holdfast.engine.ledger.inputs import check_choice
-from holdfast.engine.ledger.ledger import CancelOutcome, Ledger, NewTask, opened
+from holdfast.engine.ledger.ledger import Ledger, NewTask, opened, owned
+from holdfast.engine.producers.stopping import RecordedCancelOutcome, cancel_recorded, find_recorded
 from holdfast.engine.program.definitions import Call, TaskDefinition, checked_call
 from holdfast.engine.program.effect_reviews import resolving
 from holdfast.engine.program.forks import Compensate, Effects, fork
@@ -35,6 +36,7 @@ from holdfast.store.events import START
 
 if TYPE_CHECKING:
     from holdfast.engine.client.detached import DetachedTask
+    from holdfast.engine.producers.contract import Runtime
 
 T = TypeVar("T")
 
@@ -91,7 +93,7 @@ class Handle(Generic[T]):
     async def send(self, topic: str, body: object = None, *, key: str | None = None) -> bool:
         return await self._holdfast.send(self.id, topic, body, key=key)
 
-    async def cancel(self, reason: str = "cancelled by its owner") -> CancelOutcome:
+    async def cancel(self, reason: str = "cancelled by its owner") -> RecordedCancelOutcome:
         return await self._holdfast.cancel(self.id, reason=reason)
 
     async def retry(self, *, cancelled: bool = False) -> Retried:
@@ -123,9 +125,12 @@ class Holdfast:
         *,
         owner: str = "system",
         boot_id: BootId | None = None,
+        runtimes: Callable[[], Sequence[Runtime]] = tuple,
     ) -> None:
+        """`runtimes` is called when recorded work is to be stopped."""
         self.store = store
         self._boot_id = boot_id
+        self._runtimes = runtimes
         self.endings = EndWatcher(store, WaitingNotes(tasks))
         self._clock = clock
         self._tasks = tasks
@@ -259,9 +264,15 @@ class Holdfast:
 
     async def cancel(
         self, task: str | Handle[Any], *, reason: str = "cancelled by its owner", owner: str | None = None
-    ) -> CancelOutcome:
-        """Request the end of a task and of its children. Running programs may clean up first."""
-        return await self._ledger.cancel(_id_of(task), reason=reason, owner=owner)
+    ) -> RecordedCancelOutcome:
+        """Request the end of a task and of its children. Running programs may clean up first. Work that
+        others execute is stopped by the runtime that controls it; NotStopped tells why it was not."""
+        task_id = check_id("task", _id_of(task))
+        work = await self.store.read(lambda tx: find_recorded(tx, task_id))
+        if work is None:
+            return await self._ledger.cancel(task_id, reason=reason, owner=owner)
+        owned(work.task, owner)
+        return await cancel_recorded(self.store, self._clock, self._runtimes(), work, reason=reason)
 
     async def retry(
         self, task: str | Handle[Any], *, cancelled: bool = False, owner: str | None = None

@@ -21,12 +21,17 @@ import msgspec
 from holdfast.core.errors import BadInput, Drift, PayloadTooLarge, StepFailed
 from holdfast.core.payload import MAX_NAME_CHARS, check_tree, clean_text, encode_payload, field_names
 from holdfast.core.redaction import holds_secret, known_secrets, redact, redact_json, redact_text
+from holdfast.core.secret import Secret
 from holdfast.core.step_declarations import Stepped
 from holdfast.core.task import Failure
 from holdfast.engine.journal.traces import traceback_of
 
 MAX_MESSAGE_CHARS = 2_000
 MAX_PREVIEW_CHARS = 500
+# Of the arguments of each step, which are stored.
+MAX_SHOWN_CHARS = 120
+# Redacting longer arguments takes too long on an event loop.
+_MAX_REDACTED_BYTES = 4096
 _MAX_FACT_CHARS = 500
 _MAX_FACTS = 20
 
@@ -37,6 +42,8 @@ _SIMPLE = SCALARS | {list, tuple, dict}
 _NUMBERS = frozenset({int})
 # The beginning of the JSON that replaces a durable list or value.
 _DIGEST = b'{"digest":"'
+# The JSON of a secret that is only named.
+_NAMED_SECRET = b'{"$secret":"'
 _MISSING = object()
 _ARGS: Any = BaseException.args
 
@@ -305,13 +312,14 @@ def _key_text(key: object) -> object:
 
 def input_digest(
     key: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_plain: bool = False
-) -> tuple[bytes, bool]:
-    """A keyed digest of a step's arguments, and whether they may hold a secret. Never raises.
+) -> tuple[bytes, bool, bytes]:
+    """A keyed digest of a step's arguments, whether they may hold a secret, and the JSON of which it is the
+    digest; empty if they are no JSON. Never raises.
 
     A durable list is replaced by its own digest. A value that cannot be encoded is replaced by the name of
     its type: a client is the same client after a restart, though not the same object.
     """
-    given = (args, kwargs)
+    given, is_json = (args, kwargs), True
     if not is_plain:
         args = tuple(map(_with_digests, args))
         kwargs = {name: _with_digests(value) for name, value in kwargs.items()}
@@ -319,9 +327,28 @@ def input_digest(
         text = _canonical((args, kwargs))
     except Exception:  # noqa: BLE001 - surrogates, cycles, a property that raises: whatever values do
         named = [part for name in sorted(kwargs) for part in (name, kwargs[name])]
-        text = b"\n".join(map(_tolerant, (*args, len(args), *named)))
+        text, is_json = b"\n".join(map(_tolerant, (*args, len(args), *named))), False
     has_secret = holds_secret(text) or (_DIGEST in text and _keeps_secret(given))
-    return hashlib.blake2b(text, digest_size=8, key=key).digest(), has_secret
+    return hashlib.blake2b(text, digest_size=8, key=key).digest(), has_secret, text if is_json else b""
+
+
+def shown_input(
+    text: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], *, names: tuple[str, ...], has_secret: bool
+) -> str:
+    """How a step's arguments begin, for people: redacted. `text` is their JSON, as `input_digest` returns it.
+
+    The usual arguments hold no secret and are not redacted: their JSON is cut. Never raises.
+    """
+    if has_secret and len(text) > _MAX_REDACTED_BYTES:
+        # Redaction needs the whole structure, which a cut would destroy.
+        return f"[redacted: {len(text):,} bytes]"
+    if has_secret or kwargs or not text or _DIGEST in text or _NAMED_SECRET in text:
+        return preview_of(args, kwargs, names=names, max_chars=MAX_SHOWN_CHARS)
+    # The JSON is `[[…],{}]`, and a character has at most four bytes.
+    shown = text[2 : min(len(text) - 5, 4 * MAX_SHOWN_CHARS)].decode("utf-8", "ignore")
+    if not (shown.isascii() and shown.isprintable()):
+        return clean_text(shown, max_chars=MAX_SHOWN_CHARS)
+    return shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[: MAX_SHOWN_CHARS - 1]}…"
 
 
 def preview_of(
@@ -350,6 +377,8 @@ def _shown_value(name: str, value: object) -> str:
     try:
         if type(value) is int:  # a number is never redacted, whatever its name
             return str(value)
+        if isinstance(value, Secret):
+            return repr(value)  # only its name
         if not name and type(value) in SCALARS:
             # Redact before the text is encoded: escapes in the JSON could hide a secret.
             return _canonical(redact_text(value) if isinstance(value, str) else value).decode()

@@ -84,7 +84,8 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker runs the task. Its program is stopped at its next call."""
+    """The task runs. A worker stops its program at its next call; work that others execute is stopped by its
+    runtime, or by its producer at its next call."""
 
     task: Task
 
@@ -309,9 +310,19 @@ def _checked_origin(origin: object) -> Origin | None:
 
 
 def cancelling(
-    task_id: str, *, reason: str, owner: str | None, now: datetime, retention: timedelta = DEFAULT_RETENTION
+    task_id: str,
+    *,
+    reason: str,
+    owner: str | None,
+    now: datetime,
+    retention: timedelta = DEFAULT_RETENTION,
+    ends_recorded: bool = False,
 ) -> Write[CancelOutcome]:
-    """The write that cancels: it records the request, and ends the task if no worker runs it."""
+    """The write that cancels: it records the request, and ends the task if no worker runs it.
+
+    Of running work that others execute, it records the request only, and a `Stopper` asks the runtimes. With
+    `ends_recorded` they were asked, and the record ends.
+    """
     check_id("task", task_id)
     reason = check_text("reason", reason)
 
@@ -325,17 +336,29 @@ def cancelling(
             tx.emit(EventKind.TASK_CANCEL_REQUESTED, task_id, at=now, task_id=task_id, reason=reason)
         run = tx.runs.live_of_task(task_id)
         failure = Failure(kind="cancelled", message=reason)
-        if run is not None and run.status is RunStatus.RUNNING and run.queue is Queue.PRODUCER:
-            end_recorded_run(tx, run, RunStatus.CANCELLED, failure, now=now, retention=retention)
-            return Cancelled(task=tx.tasks.look(task_id))
         if run is not None and run.status is RunStatus.RUNNING:
+            if ends_recorded and run.queue is Queue.PRODUCER:
+                end_recorded_run(tx, run, RunStatus.CANCELLED, failure, now=now, retention=retention)
+                return Cancelled(task=tx.tasks.look(task_id))
             tx.hint("cancels")
             return CancelRequested(task=tx.tasks.look(task_id))
         if run is not None and not cancel_idle_run(tx, run, failure, now=now, retention=retention):
             return CancelRequested(task=tx.tasks.look(task_id))
+        if run is None:
+            _end_without_run(tx, task, failure, now=now, retention=retention)
         return Cancelled(task=tx.tasks.look(task_id))
 
     return cancel
+
+
+def _end_without_run(tx: Tx, task: Task, failure: Failure, *, now: datetime, retention: timedelta) -> None:
+    """End a task whose runs are gone, as after damage: no worker would ever do it."""
+    outcome = RunOutcome(status=RunStatus.CANCELLED, failure=failure)
+    if not tx.tasks.end(task, TaskStatus.CANCELLED, outcome, now=now, cleanup_after=now + retention):
+        return
+    tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=TaskStatus.CANCELLED.value)
+    _cancel_children(tx, task, now=now, retention=retention)
+    tell_family(tx, task, now=now)
 
 
 def end_recorded_run(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
 
 from holdfast.core.clock import Clock
 from holdfast.core.events import EventKind
+from holdfast.core.retention import RetentionLimits
+from holdfast.core.task import Task
 from holdfast.engine.aio.service import Service
 from holdfast.engine.clocks.jump_watch import ClockWatch
 from holdfast.store import Store, Tx, Write
@@ -25,6 +27,7 @@ CONVERSATIONS_KEPT = timedelta(days=TOMBSTONE_DAYS)
 # The last messages of a session in use are kept, whatever their age: agents are given some of them, and
 # people look for others.
 MESSAGES_KEPT = 1000
+NO_LIMITS = RetentionLimits()
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +60,7 @@ class Pruner(Service):
         watch: ClockWatch | None = None,
         every_s: float = 60.0,
         events_kept: timedelta = EVENTS_KEPT,
+        limits: RetentionLimits = NO_LIMITS,
     ) -> None:
         """Without a watch the clock is trusted, even if it jumps."""
         super().__init__(every_s=every_s)
@@ -64,6 +68,7 @@ class Pruner(Service):
         self._clock = clock
         self._watch = watch
         self._events_kept = events_kept
+        self._limits = limits
         self._walk = RetentionPosition()
 
     async def run_once(self) -> Forgotten:
@@ -71,17 +76,24 @@ class Pruner(Service):
         now = self._clock.now() if self._watch is None else await self._watch.deletion_time()
         if now is None:
             return Forgotten()
-        forgotten = await self._store.write(pruning(now=now, events_kept=self._events_kept))
-        write = pruning_conversations(now=now, walk=self._walk)
-        also, self._walk = await self._store.write(write)
+        forgotten = await self._store.write(
+            pruning(now=now, events_kept=self._events_kept, limits=self._limits)
+        )
+        also, self._walk = await self._store.write(pruning_conversations(now=now, walk=self._walk))
         return msgspec.structs.replace(also, tasks=forgotten.tasks, events=forgotten.events)
 
 
-def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int = BATCH) -> Write[Forgotten]:
+def pruning(
+    *,
+    now: datetime,
+    events_kept: timedelta = EVENTS_KEPT,
+    limit: int = BATCH,
+    limits: RetentionLimits = NO_LIMITS,
+) -> Write[Forgotten]:
     """The write that deletes one batch."""
 
     def prune(tx: Tx) -> Forgotten:
-        pruned = pruning_tasks(now=now, limit=limit)(tx)
+        pruned = pruning_tasks(now=now, limit=limit, limits=limits)(tx)
         tx.tasks.forget_keys(now=now)
         tx.boots.forget_ended(older_than=now - BOOTS_KEPT)
         tx.audit.prune(older_than=now - AUDIT_KEPT, limit=limit)
@@ -91,14 +103,65 @@ def pruning(*, now: datetime, events_kept: timedelta = EVENTS_KEPT, limit: int =
     return prune
 
 
+class DueTasks(msgspec.Struct, frozen=True, kw_only=True):
+    """Ended tasks whose retention is over: by their stamp, or by the limit of their kind. Others have a stamp
+    that is over, too, but their kind is kept for longer: they get a later stamp."""
+
+    by_stamp: list[str] = []
+    by_limit: list[Task] = []
+    kept: list[Task] = []
+
+
+def find_due(tx: Tx, *, now: datetime, limit: int, limits: RetentionLimits = NO_LIMITS) -> DueTasks:
+    """What retention may delete now; locks nothing, so that a preview may ask, too."""
+    stamped = tx.tasks.past_retention(now=now, limit=limit)
+    kept = _kept(tx, stamped, now=now, limits=limits)
+    later = {task.id for task in kept}
+    return DueTasks(
+        by_stamp=[task_id for task_id in stamped if task_id not in later],
+        by_limit=_past_limits(tx, now=now, limit=limit, limits=limits),
+        kept=kept,
+    )
+
+
+def _kept(tx: Tx, task_ids: Sequence[str], *, now: datetime, limits: RetentionLimits) -> list[Task]:
+    """Those of these tasks that the limit of their kind keeps, although their stamp is over."""
+    if not limits.kinds or not task_ids:
+        return []
+    return [task for task in tx.tasks.get_many(task_ids).values() if (limits.kept_until(task) or now) > now]
+
+
+def _past_limits(tx: Tx, *, now: datetime, limit: int, limits: RetentionLimits) -> list[Task]:
+    """Tasks that the limit of their kind no longer keeps, although their stamp is not over."""
+    found = [
+        task
+        for kind, span in sorted(limits.kinds.items())
+        for task in tx.tasks.past_limit(kind, before=now - span, limit=limit)
+        if task.cleanup_after is not None and task.cleanup_after > now
+    ]
+    return found[:limit]
+
+
 def pruning_tasks(
-    *, now: datetime, limit: int = BATCH, only: Collection[str] | None = None
+    *,
+    now: datetime,
+    limit: int = BATCH,
+    only: Collection[str] | None = None,
+    limits: RetentionLimits = NO_LIMITS,
 ) -> Write[list[str]]:
     """The write that deletes ended tasks whose retention is over, and returns their ids; with `only`, no
     others. A task that may not be deleted any more, because it was reopened, is left out."""
 
     def prune(tx: Tx) -> list[str]:
-        ended = [one for one in tx.tasks.to_prune(now=now, limit=limit) if only is None or one[0] in only]
+        stamped = tx.tasks.to_prune(now=now, limit=limit)
+        kept = _kept(tx, [task_id for task_id, _, _ in stamped], now=now, limits=limits)
+        for task in kept:
+            tx.tasks.restamp(task, cleanup_after=limits.kept_until(task) or now)
+        later = {task.id for task in kept}
+        early = tx.tasks.lock_to_prune(_past_limits(tx, now=now, limit=limit, limits=limits))
+        ended = [
+            one for one in (*stamped, *early) if one[0] not in later and (only is None or one[0] in only)
+        ]
         ids = [task_id for task_id, _, _ in ended]
         if ids:
             tx.journal.delete_of_tasks(ids)

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.delivery import Delivery, DeliveryText, is_told, update_key
 from holdfast.core.durations import in_one_unit
 from holdfast.core.errors import HoldfastError
+from holdfast.core.events import EventKind
 from holdfast.core.ids import MessageId
 from holdfast.core.message import (
     SYSTEM_MARK,
@@ -25,7 +26,7 @@ from holdfast.core.session import AGENT_PREFIX, is_session_key
 from holdfast.core.task import Failure, NotifyPolicy, Origin, Task
 from holdfast.core.transitions import DeliveryStatus, MessageStatus, TaskStatus
 from holdfast.engine.ledger.entries import OWN_CHANNELS, SYSTEM_CHANNEL, WAKING, append, owe
-from holdfast.store import Tx
+from holdfast.store import Tx, Write
 
 _MOST_TITLE = 120
 _MOST_DETAIL = 500
@@ -47,6 +48,23 @@ def may_be_told(task: Task) -> bool:
     return task.origin is not None or is_session_key(task.owner)
 
 
+def setting_policy(task_id: str, policy: NotifyPolicy, *, now: datetime) -> Write[Task]:
+    """The write that sets which updates the requester gets.
+
+    It holds the task, so the task ends before it or after it. The update of an end is owed in the write that
+    ends the task, by the policy of that moment.
+    """
+
+    def set_policy(tx: Tx) -> Task:
+        before = tx.tasks.lock(task_id).notify
+        task = tx.tasks.set_notify(task_id, policy, now=now)
+        if task.notify is not before:
+            tx.emit(EventKind.TASK_NOTIFY_CHANGED, task_id, at=now, task_id=task_id, notify=policy.value)
+        return task
+
+    return set_policy
+
+
 def tell_requester(
     tx: Tx,
     task: Task,
@@ -61,7 +79,11 @@ def tell_requester(
     A task that answers a message is not told of: its answer is. Nor is a child that its parent waits for.
     Without a person to send it to, the update waits in the queue of the session and wakes its agent.
     """
-    if task.notify is NotifyPolicy.SILENT or not is_told(task.notify, status) or not may_be_told(task):
+    if not may_be_told(task):
+        return
+    # A worker has the task as it was when it claimed the run; the policy may have changed since.
+    task = msgspec.structs.replace(task, notify=tx.tasks.notify_of(task.id) or task.notify)
+    if task.notify is NotifyPolicy.SILENT or not is_told(task.notify, status):
         return
     if task.parent_task_id is not None or task.name.startswith(AGENT_PREFIX):
         return

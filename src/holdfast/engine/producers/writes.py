@@ -17,8 +17,10 @@ from holdfast.core.payload import check_name, check_number, check_text
 from holdfast.core.recorded import (
     DEFAULT_BEAT_TIMEOUT_S,
     MAX_BEAT_TIMEOUT_S,
+    LateReport,
     RecordedDetails,
     RecordedWork,
+    ReportProblem,
     ScopeKind,
     TerminalOutcome,
 )
@@ -300,12 +302,15 @@ def progressing(
 
 
 def noting_drops(target: str, total: int, *, now: datetime) -> Write[None]:
-    """The write of an event that reports were lost; `total` counts from the beginning of the work."""
+    """The write that reports were lost; `total` counts from the beginning of the work."""
     total = check_number("total", total, low=1, high=2**53)
 
     def note(tx: Tx) -> None:
-        work = find(tx, target)
-        _emit_once(tx, EventKind.RECORDS_DROPPED, work, now, total=total)
+        work = lock(tx, target)
+        details = tx.recorded.get(work.task.id)
+        if details is not None and tx.recorded.note_dropped(work.task.id, total):
+            tx.count("report", ReportProblem.DROPPED, total - details.dropped_reports)
+            tx.emit(EventKind.RECORDS_DROPPED, work.run.id, at=now, task_id=work.task.id, total=total)
 
     return note
 
@@ -327,8 +332,16 @@ def finishing(
     def finish(tx: Tx) -> FinishOutcome:
         work = lock(tx, target, owner)
         if work.run.has_ended:
-            is_same = work.run.status is RunStatus.SUCCEEDED and packed.stored == work.task.result
-            return _ended_before(tx, work, RunStatus.SUCCEEDED, is_same=is_same, now=now)
+            if work.run.status is RunStatus.SUCCEEDED and packed.stored == work.task.result:
+                return Finished(task=work.task)
+            late = LateReport(
+                at=now,
+                run_id=work.run.id,
+                status=RunStatus.SUCCEEDED,
+                summary=said,
+                result=tx.blobs.keep(work.task.id, packed),
+            )
+            return _ignored(tx, work, RunStatus.SUCCEEDED, now=now, late=late)
         work = begin(tx, work, now=now)
         result = tx.blobs.keep(work.task.id, packed)
         done = RunOutcome(status=RunStatus.SUCCEEDED, result=result)
@@ -354,8 +367,12 @@ def failing(
     def fail(tx: Tx) -> FinishOutcome:
         work = lock(tx, target, owner)
         if work.run.has_ended:
-            is_same = work.run.status is status and work.run.failure == checked
-            return _ended_before(tx, work, status, is_same=is_same, now=now)
+            if work.run.status is status and work.run.failure == checked:
+                return Finished(task=work.task)
+            late = None
+            if work.run.status is not status:  # otherwise only the words differ
+                late = LateReport(at=now, run_id=work.run.id, status=status, summary=said, failure=checked)
+            return _ignored(tx, work, status, now=now, late=late)
         work = begin(tx, work, now=now)
         done = RunOutcome(status=status, failure=checked)
         return _end(tx, work, done, summary=said, outcome=None, now=now, retention=retention)
@@ -381,16 +398,24 @@ def _end(
     return Finished(task=tx.tasks.look(run.task_id))
 
 
-def _ended_before(
-    tx: Tx, work: RecordedWork, asked: RunStatus, *, is_same: bool, now: datetime
-) -> FinishOutcome:
-    return Finished(task=work.task) if is_same else _ignored(tx, work, asked, now=now)
-
-
-def _ignored(tx: Tx, work: RecordedWork, asked: RunStatus, *, now: datetime) -> AlreadyEnded:
-    """The work has ended, and an end is never changed; the event says what was asked."""
-    facts = {"asked": asked.value, "status": work.run.status.value}
-    _emit_once(tx, EventKind.UPDATE_IGNORED, work, now, **facts)
+def _ignored(
+    tx: Tx, work: RecordedWork, asked: RunStatus, *, now: datetime, late: LateReport | None = None
+) -> AlreadyEnded:
+    """The work has ended, and an end is never changed: its requester, its parent and its followers may have
+    acted on it. The event says what was asked, and the first report that disagrees is kept as evidence."""
+    if late is not None and tx.recorded.keep_late(work.task.id, late, now=now):
+        tx.count("report", ReportProblem.LATE, 1)
+    failure = None if late is None else late.failure
+    _emit_once(
+        tx,
+        EventKind.UPDATE_IGNORED,
+        work,
+        now,
+        asked=asked.value,
+        status=work.run.status.value,
+        summary=None if late is None else late.summary,
+        failure=None if failure is None else failure.message,
+    )
     return AlreadyEnded(task=work.task)
 
 

@@ -554,10 +554,12 @@ MAX_PLAN_BYTES = 1024 * 1024
 
 
 def _checked_part(field: str, name: str) -> str:
-    """A name that can stand in the path of a scope."""
+    """A name that can stand in the path of a scope. Checked as it was given: a hidden name has a colon."""
     line = check_line(field, name)
     if ":" in line or "/" in line:
-        raise BadInput(field, f"{redact_name(line)!r}: such a name has no ':' and no '/'")
+        shown = redact_name(line)
+        what = repr(line) if shown == line else f"a name that holds a secret (shown as {shown})"
+        raise BadInput(field, f"{what} contains ':' or '/', which separate parts of a path; leave them out")
     return line
 
 

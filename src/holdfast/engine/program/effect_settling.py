@@ -89,7 +89,8 @@ class EffectSettler:
         self._live = live
         self._past = past
         self._stepper = stepper
-        self._park = park
+        # Waits until a person has decided about the effect.
+        self.park = park
         self._until_ended = until_ended
         self._on_cut = on_cut
         # Effects that the program itself has cancelled: it goes no further until each of them is settled.
@@ -360,7 +361,7 @@ class EffectSettler:
             if effect is not None and is_in_doubt_once_failed(effect):
                 effect = await self._doubt_failed(effect)
             if effect is not None and effect.status is EffectStatus.UNKNOWN:
-                await self._park(effect)
+                await self.park(effect)
             self._cut.pop(key, None)
 
     async def _doubt_failed(self, effect: Effect) -> Effect:

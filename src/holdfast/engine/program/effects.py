@@ -8,8 +8,8 @@ import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from types import FunctionType
 from typing import Any
 
@@ -26,7 +26,7 @@ from holdfast.core.step_declarations import EffectSpec
 from holdfast.core.task import Failure
 from holdfast.core.transitions import EffectStatus
 from holdfast.core.transport import is_transport_error
-from holdfast.engine.journal.codec import failure_of, preview_of
+from holdfast.engine.journal.codec import failure_of
 from holdfast.engine.journal.scopes import Called, Key, TaskHistory, inside_step
 from holdfast.engine.program.effect_reviews import certain, doubt, failure_in, follow_review, is_certain
 from holdfast.engine.program.effect_settling import (
@@ -116,7 +116,7 @@ def effect_of(
     request = EffectRequest(
         boot=claim.boot_id,
         input_digest=stored_digest(doing, sealing).hex(),
-        shown=preview_of(doing.args, doing.kwargs, names=doing.names),
+        shown=doing.shown,
         returns=doing.codec.shown(),
     )
     return Effect(
@@ -140,21 +140,11 @@ def effect_of(
 class Effects:
     """The effects of one run: begun, called, tried again."""
 
-    def __init__(
-        self,
-        live: LiveRun,
-        past: TaskHistory,
-        stepper: StepRunner,
-        *,
-        park: Callable[[Effect], Awaitable[None]],
-        until_ended: Callable[[str, datetime], Awaitable[None]],
-        on_cut: Callable[[], None],
-    ) -> None:
+    def __init__(self, live: LiveRun, past: TaskHistory, stepper: StepRunner, settler: EffectSettler) -> None:
         self._live = live
         self._past = past
         self._stepper = stepper
-        self._park = park
-        self._settler = EffectSettler(live, past, stepper, park=park, until_ended=until_ended, on_cut=on_cut)
+        self.settler = settler
         # Effects whose failure the program has seen since this process executes the run.
         self.raised: set[Key] = set()
         # With its present lease; worked out anew when that was renewed.
@@ -183,7 +173,7 @@ class Effects:
             while True:
                 effect = past.effects.get(doing.key)
                 if effect is not None and effect.status is EffectStatus.UNKNOWN:
-                    await self._park(effect)
+                    await self.settler.park(effect)
                     # A person decided before the run gave up its claim: go on with the decision.
                     is_known, result = self._stepper.remembered(doing)
                     if is_known:
@@ -204,7 +194,7 @@ class Effects:
         except Stopping:
             raise
         except asyncio.CancelledError:
-            await shielded(self._settler.cut_short(doing, spec))
+            await shielded(self.settler.cut_short(doing, spec))
             raise
 
     async def _next_outcome(self, doing: StepCall, spec: EffectSpec, effect: Effect | None) -> Outcome:
@@ -212,7 +202,7 @@ class Effects:
         if effect is None:
             outcome = await self._attempt(doing, spec, 1)
         elif effect.status is EffectStatus.INTENT:
-            outcome = await self._settler.left_open(doing, effect)
+            outcome = await self.settler.left_open(doing, effect)
         else:
             await follow_review(self._stepper, doing, effect)
             outcome = await self._once_more(doing, spec, effect)
@@ -245,27 +235,18 @@ class Effects:
             if effect.status is not EffectStatus.UNKNOWN:
                 await follow_review(self._stepper, doing, effect)
                 return False, None, effect.generation + 1
-            await self._park(effect)
+            await self.settler.park(effect)
             is_known, result = self._stepper.remembered(doing)
             if is_known:
                 return True, result, effect.generation
         return False, None, 1
-
-    @property
-    def has_cut(self) -> bool:
-        """Whether an effect that the program cancelled is not settled yet."""
-        return self._settler.has_cut
-
-    async def settle_cut(self) -> None:
-        """Settle the effects that the program cancelled, before it goes on or ends."""
-        await self._settler.settle_cut()
 
     # --- trying again
 
     async def _once_more(self, doing: StepCall, spec: EffectSpec, effect: Effect) -> Outcome:
         """After a failure: with a new key if nothing happened, with the same one if the provider knows keys,
         after `verify` if there is one; otherwise not at all."""
-        settler = self._settler
+        settler = self.settler
         # Two attempts with one key: that the second did nothing does not say that of the first.
         has_own_key = effect.idempotency_key == key_of(effect.task_id, doing, effect.generation)
         if effect.review is not None or (has_own_key and is_certain(effect)):
@@ -294,7 +275,7 @@ class Effects:
         effect, attempts = self._past.effects[doing.key], 0
         outcome: Outcome = left
         while isinstance(outcome, Open):
-            outcome = await self._settler.ask_world(doing, spec, effect, outcome)
+            outcome = await self.settler.ask_world(doing, spec, effect, outcome)
             if isinstance(outcome, Again) and outcome.is_same_key:
                 if attempts:
                     pause = delay(_PATIENCE, min(attempts, 20), chance=0.5)
@@ -416,7 +397,7 @@ class Effects:
             except RetryAfter as error:
                 failure = failure_of(error)
                 # It says nothing about an earlier call with the same key.
-                await self._settler.fail(doing, effect, certain(failure) if is_first else failure)
+                await self.settler.fail(doing, effect, certain(failure) if is_first else failure)
                 doing.outcome = Limited(error)
                 return
             except Exception as error:  # noqa: BLE001 - the user's own work
@@ -441,7 +422,7 @@ class Effects:
         finish = finishing_effect(effect, live.claim, payload, step.seq, live.sealing)
         is_simple = packed is None and not live.claim.is_alone and effect.run_id == live.claim.run_id
         if not (is_simple and await live.write(finish, is_kept=True)):
-            await self._settler.succeed(doing, effect, step, packed, EffectStatus.DONE)
+            await self.settler.succeed(doing, effect, step, packed, EffectStatus.DONE)
         self._stepper.remember(doing, step, payload)
         self._past.effects.pop(doing.key, None)
         doing.outcome = payload
@@ -461,17 +442,17 @@ class Effects:
         assert spec is not None
         says_nothing_happened = not doing.is_cut_off and spec.is_certain(error)
         if is_first and (says_nothing_happened or self._was_not_entered(doing, error)):
-            await self._settler.fail(doing, effect, certain(failure))
+            await self.settler.fail(doing, effect, certain(failure))
             return Definite(error)
         if spec.effect_class is EffectClass.VERIFIABLE or is_transport_error(error, outside=handled):
             return Open(failure.message, error)
         if spec.effect_class is EffectClass.KEYED:
-            await self._settler.fail(doing, effect, failure)
+            await self.settler.fail(doing, effect, failure)
             return Definite(error)
         # One write for both, so that no replay finds a failed effect without its failed step.
         payload = failed_payload(failure)
         step, packed = await self._stepper.saving_beside(doing, payload)
-        await self._settler.fail(doing, effect, failure, step, packed)
+        await self.settler.fail(doing, effect, failure, step, packed)
         self._stepper.remember(doing, step, payload)
         return Raised(failure, error)
 

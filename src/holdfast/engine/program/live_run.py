@@ -18,6 +18,7 @@ from holdfast.core.claim import Claim
 from holdfast.core.clock import Clock, SystemClock, to_micros
 from holdfast.core.errors import CannotSeal, ClaimLost, PageDamaged, RunOver, StoreUnavailable
 from holdfast.core.events import EventKind
+from holdfast.core.keep_limits import KEEP_RESULTS_BYTES
 from holdfast.core.run import RunRecord
 from holdfast.core.task import Task
 from holdfast.engine.aio.eager import begin
@@ -65,6 +66,8 @@ class RunHost(msgspec.Struct, frozen=True, kw_only=True):
     sleep: Callable[[float], Awaitable[object]]
     # How long to wait for an effect that its own program has cancelled, before its outcome is unknown.
     landing_s: float = 2.0
+    # Up to this size, results of steps stay when their turn has committed.
+    keep_bytes: int = KEEP_RESULTS_BYTES
     secrets: Secrets = msgspec.field(default_factory=Secrets)
     # Ends many runs in one write.
     ends: BatchedEnds | None = None

@@ -16,7 +16,7 @@ from holdfast.core.events import EventKind
 from holdfast.core.ladder import Budget
 from holdfast.core.payload import encode_payload
 from holdfast.core.plan import Plan, PlanItem
-from holdfast.core.program_records import FinishedTurn, LoopPosition, TurnMarks
+from holdfast.core.program_records import FinishedTurn, KeptSteps, LoopPosition, TurnMarks
 from holdfast.core.step import Step, occurrence_of
 from holdfast.core.step_declarations import check_retry, opaque
 from holdfast.core.task import Progress
@@ -36,13 +36,14 @@ from holdfast.engine.journal.scopes import (
 )
 from holdfast.engine.program.budgets import BudgetKeeper
 from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
+from holdfast.engine.program.effect_settling import EffectSettler
 from holdfast.engine.program.effects import Effects
 from holdfast.engine.program.lists import RunMemory
 from holdfast.engine.program.live_run import LiveRun, running
 from holdfast.engine.program.loops import OpenLoop, PlanKeeper
 from holdfast.engine.program.steps import FREE, StepCall, StepRunner
 from holdfast.engine.program.transactions import Transactions
-from holdfast.engine.program.turn_summaries import summary_of
+from holdfast.engine.program.turn_summaries import sum_up
 from holdfast.engine.program.waits import Waits
 from holdfast.store import Tx
 
@@ -107,14 +108,11 @@ class RunProgram:
     @property
     def _effects(self) -> Effects:
         if self._effects_here is None:
-            self._effects_here = Effects(
-                self.live,
-                self.past,
-                self.stepper,
-                park=self._park,
-                until_ended=self.waits.boot_end,
-                on_cut=self._owe_answer,
+            parts = (self.live, self.past, self.stepper)
+            settler = EffectSettler(
+                *parts, park=self._park, until_ended=self.waits.boot_end, on_cut=self._owe_answer
             )
+            self._effects_here = Effects(*parts, settler)
         return self._effects_here
 
     @property
@@ -131,7 +129,7 @@ class RunProgram:
     @property
     def _has_cut(self) -> bool:
         """Whether the program has cancelled an effect that is not settled yet."""
-        return self._effects_here is not None and self._effects_here.has_cut
+        return self._effects_here is not None and self._effects_here.settler.has_cut
 
     def _scope_to_change(self) -> Scope:
         return self._cleaning if self.live.why is not None else self.scope
@@ -158,7 +156,7 @@ class RunProgram:
     async def settle(self) -> None:
         """Make durable what loops that were left have done, and record drifts."""
         if self._has_cut:
-            await self._effects.settle_cut()
+            await self._effects.settler.settle_cut()
         self._owes = False
         drifts, self._drifts = self._drifts, ()
         for drift in drifts:
@@ -183,7 +181,7 @@ class RunProgram:
     async def settle_cut(self) -> None:
         """Before the end: settle the effects that the program itself has cancelled."""
         if self._has_cut:
-            await self._effects.settle_cut()
+            await self._effects.settler.settle_cut()
 
     async def ask_about(self, failed: Sequence[Key]) -> None:
         """Before a program that these failed steps ended is tried again, or fails: if one of them is an
@@ -415,12 +413,12 @@ class RunProgram:
             loop.plan.complete(loop.item.id)
         is_over = loop.seq >= loop.most or (loop.plan is not None and loop.plan.next() is None)
         save, after = self._saving(now, loop)
-        finished = self._finished(loop, now, self._marks_of(loop, is_over=is_over))
+        finished, kept = self._finished(loop, now, self._marks_of(loop, is_over=is_over))
 
         def commit_turn(tx: Tx) -> None:
             tx.journal.require(live.claim)
             save(tx)
-            tx.turns.commit(finished, scope.path, is_over=is_over, has_loops=scope.has_loops)
+            tx.turns.commit(finished, scope.path, is_over=is_over, has_loops=scope.has_loops, kept=kept)
             live.note_progress(tx, now)
 
         await live.write(commit_turn)
@@ -455,20 +453,28 @@ class RunProgram:
             items=() if keeper is None or keeper.recorded_shape == keeper.shape else keeper.plan.items,
         )
 
-    def _finished(self, loop: OpenLoop, now: datetime, marks: TurnMarks | None = None) -> FinishedTurn:
+    def _finished(
+        self, loop: OpenLoop, now: datetime, marks: TurnMarks | None = None
+    ) -> tuple[FinishedTurn, KeptSteps | None]:
+        """The turn, and what it keeps of its steps for people."""
         assert loop.scope is not None
         assert loop.began_at is not None
-        return FinishedTurn(
+        live, path = self.live, loop.scope.path
+        steps, kept = sum_up(
+            self.past.within(path), path, keep_bytes=live.place.keep_bytes, sealing=live.sealing
+        )
+        finished = FinishedTurn(
             task_id=self.live.claim.task_id,
             loop=loop.path,
             seq=loop.seq,
             turn=loop.turn,
             run_id=self.live.claim.run_id,
-            steps=tuple(map(summary_of, self.past.within(loop.scope.path))),
+            steps=steps,
             began_at=loop.began_at,
             ended_at=now,
             marks=marks,
         )
+        return finished, kept
 
     def _saving(
         self, now: datetime, closing: OpenLoop | None
@@ -523,7 +529,7 @@ class RunProgram:
         """What must be durable together with a good end: the turns that are open, and everything appended."""
         now = self.live.clock.now()
         turns = [
-            (self._finished(loop, now), loop.scope)
+            (*self._finished(loop, now), loop.scope)
             for loop in (*self._left, *self._open)
             # Turns inside of it end with it.
             if loop.scope is not None and loop.around is self.root
@@ -537,8 +543,8 @@ class RunProgram:
 
         def end(tx: Tx) -> None:
             save(tx)
-            for turn, scope in turns:
-                tx.turns.commit(turn, scope.path, is_over=True, has_loops=scope.has_loops)
+            for turn, kept, scope in turns:
+                tx.turns.commit(turn, scope.path, is_over=True, has_loops=scope.has_loops, kept=kept)
 
         return end
 

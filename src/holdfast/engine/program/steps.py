@@ -23,7 +23,17 @@ from holdfast.core.redaction import holds_secret
 from holdfast.core.step import Step, failed_payload, failure_in_payload
 from holdfast.core.step_declarations import EffectSpec, StepOptions, options_of, step_name, unwrapped
 from holdfast.core.task import Failure
-from holdfast.engine.journal.codec import SCALARS, Codec, Exited, codec_of, failure_of, input_digest, revive
+from holdfast.engine.journal.codec import (
+    SCALARS,
+    Codec,
+    Exited,
+    codec_of,
+    failure_of,
+    input_digest,
+    preview_of,
+    revive,
+    shown_input,
+)
 from holdfast.engine.journal.scopes import (
     Called,
     Key,
@@ -80,6 +90,8 @@ class StepCall(Called, kw_only=True):
     is_effect: bool = True
     # The names of its positional arguments, if one of them names a secret.
     names: tuple[str, ...] = ()
+    # How its arguments begin, redacted.
+    shown: str = ""
 
 
 class StepDeclaration(msgspec.Struct, frozen=True):
@@ -185,7 +197,7 @@ class StepRunner:
         is_plain = SCALARS.issuperset(map(type, args)) and (
             not kwargs or SCALARS.issuperset(map(type, kwargs.values()))
         )
-        digest, has_secret = input_digest(self._live.place.digest_key, args, kwargs, is_plain=is_plain)
+        digest, has_secret, text = input_digest(self._live.place.digest_key, args, kwargs, is_plain=is_plain)
         if declared.names and args:
             has_secret = has_secret or any(map(_tells_secret, declared.names[: len(args)]))
         name = declared.name if declared.plain_name is None else self._stored_name(scope, declared)
@@ -206,7 +218,23 @@ class StepRunner:
             is_coroutine=declared.is_coroutine,
             timeout=options.timeout,
             names=declared.names,
+            shown=self._shown(declared, args, kwargs, text, has_secret=has_secret),
         )
+
+    def _shown(
+        self,
+        declared: StepDeclaration,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        text: bytes,
+        *,
+        has_secret: bool,
+    ) -> str:
+        """How its arguments begin. Of an effect more is shown: a person may have to decide about it."""
+        effect = declared.options.effect
+        if effect is not None and effect.effect_class not in FREE:
+            return preview_of(args, kwargs, names=declared.names)
+        return shown_input(text, args, kwargs, names=declared.names, has_secret=has_secret)
 
     def _stored_id(self, scope: Scope, name: str, own: str) -> str:
         """The id as it is stored. Ids that look like secrets are redacted, and stay distinct."""
@@ -439,6 +467,8 @@ class StepRunner:
             result=payload if packed is None else packed.stored,
             started_us=doing.began_us,
             ended_us=micros,
+            arguments=doing.shown,
+            is_effect=doing.effect is not None and doing.effect.effect_class not in FREE,
         )
         return step, packed
 

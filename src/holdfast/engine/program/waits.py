@@ -15,7 +15,7 @@ from holdfast.core.payload import check_name, check_text, decode_payload, encode
 from holdfast.core.program_records import Question
 from holdfast.core.redaction import redact_text
 from holdfast.core.step import Step, failed_payload
-from holdfast.core.task import Failure, NotifyPolicy, Task
+from holdfast.core.task import Failure, Task
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.claims.boots import waits_for_boot
 from holdfast.engine.claims.claims import NEVER, follow, was_given_up
@@ -173,7 +173,7 @@ class Waits:
                 raise ClaimLost(claim.run_id, claim.fence)
             tx.emit(EventKind.RUN_WAITED, claim.run_id, at=now, task_id=claim.task_id, waits_on=waits_on)
             follow(tx, claim, status, now=now, waits_on=waits_on)
-            if live.task.notify is NotifyPolicy.STATE_CHANGES:
+            if live.task.origin is not None:
                 tell_requester(tx, live.task, status, now=now)
             if status is TaskStatus.NEEDS_REVIEW and live.task.session_key is not None:
                 tell_review(tx, live.task.session_key, live.task, waits_on.partition(":")[2], now=now)

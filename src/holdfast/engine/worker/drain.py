@@ -79,11 +79,13 @@ class Drain:
         At the deadline, save a checkpoint of each run and raise its fence, in one write. Only then interrupt
         the programs, so that nothing they do while they unwind is written. Raises CheckpointNotSaved if a
         checkpoint could not be saved. Every run has stopped then, too; with `may_go_on` no run is interrupted
-        that was not paused.
+        that was not paused, and the runs that asked for the restart are paused last.
         """
         self.tell()
         began_at = said_at = _now()
         problem = await self._pause_left_over()
+        if may_go_on and problem is not None:
+            raise problem
         while self._is_worth_waiting() and (left_s := self._time_left(began_at)) > 0:
             if _now() >= said_at + _SAY_EVERY_S:
                 said_at = _now()
@@ -99,12 +101,22 @@ class Drain:
                 if problem is not None:
                     raise problem
         if may_go_on:
-            problem = await self._pause(self._in_flight.everyone())
-            if problem is not None:
-                raise problem
+            await self._stop_in_turn()
         problem = await self.stop_now() or problem
         if problem is not None:
             raise problem
+
+    async def _stop_in_turn(self) -> None:
+        """Stop the runs that work, then those that asked for this restart: these only wait, so they go on
+        where they are if another run cannot be paused. Raises CheckpointNotSaved."""
+        left = self._in_flight.everyone()
+        working = [one for one in left if one.live.restart_why is None]
+        asking = [one for one in left if one.live.restart_why is not None]
+        for some in (working, asking):
+            problem = await self._pause(some)
+            if problem is not None:
+                raise problem
+            await self._interrupt(some)
 
     def _why_unwritten(self, since: float) -> CheckpointNotSaved | None:
         """Why a run cannot write the outcome of an effect. Only if it failed since the drain began: an
@@ -142,10 +154,14 @@ class Drain:
         finally:
             for one in left:
                 one.give_up(StopReason.DRAINING)
-            unwind_s = self.patience.unwind_s
-            await interrupt(left, within_s=min(1.0, unwind_s) if self._is_hurried else unwind_s)
-            self._in_flight.let_go(left)
+            await self._interrupt(left)
         return problem
+
+    async def _interrupt(self, some: Sequence[RunInFlight]) -> None:
+        """Interrupt programs whose runs are no longer ours, and forget them."""
+        unwind_s = self.patience.unwind_s
+        await interrupt(some, within_s=min(1.0, unwind_s) if self._is_hurried else unwind_s)
+        self._in_flight.let_go(some)
 
     async def _pause_left_over(self) -> CheckpointNotSaved | None:
         """Pause the runs that have stopped already; they need not wait for the others."""

@@ -41,8 +41,11 @@ _SEALED_PLAN = Plan(items=(PlanItem(id="[sealed]", title="[sealed]"),))
 @reads("step")
 def step_from_row(row: Row, sealing: Sealing = CLOSED) -> Step:
     """The step. Raises RowDamaged, because a wrong result must never be replayed."""
-    if digest_of(*row[:10]) != row[10]:
+    arguments = row[11]
+    if (digest_of(*row[:10]) if arguments is None else digest_of(*row[:10], arguments)) != row[10]:
         raise RowDamaged("step", f"{row[0]}/{row[1]}/{row[2]}/{shown_occurrence(str(row[3]))}")
+    if arguments is not None:
+        arguments = sealing.open(arguments, "steps.arguments", *row[:4])
     return Step(
         task_id=row[0],
         scope=row[1],
@@ -54,6 +57,7 @@ def step_from_row(row: Row, sealing: Sealing = CLOSED) -> Step:
         result=sealing.open(row[7], "steps.result", *row[:4]),
         started_us=row[8],
         ended_us=row[9],
+        arguments="" if arguments is None else _text_of(arguments),
     )
 
 
@@ -69,12 +73,14 @@ STEP_COLUMNS = (
     "started_at",
     "ended_at",
     "digest",
+    "arguments",
 )
 
 
 def row_from_step(step: Step, sealing: Sealing) -> tuple[Any, ...]:
     """In the order of STEP_COLUMNS."""
-    place = ("steps.result", step.task_id, step.scope, step.name, step.occurrence)
+    key = (step.task_id, step.scope, step.name, step.occurrence)
+    has_secret = is_keyed(step.input_digest)
     row = (
         step.task_id,
         step.scope,
@@ -83,11 +89,18 @@ def row_from_step(step: Step, sealing: Sealing) -> tuple[Any, ...]:
         step.run_id,
         step.seq,
         step.input_digest,
-        sealing.seal(step.result, *place, of_secret=is_keyed(step.input_digest)),
+        sealing.seal(step.result, "steps.result", *key, of_secret=has_secret),
         step.started_us,
         step.ended_us,
     )
-    return (*row, digest_of(*row))
+    if not step.arguments:
+        return (*row, digest_of(*row), None)
+    arguments = sealing.seal_known(step.arguments.encode(), "steps.arguments", *key, is_secret=has_secret)
+    return (*row, digest_of(*row, arguments), arguments)
+
+
+def _text_of(arguments: bytes) -> str:
+    return "[sealed]" if arguments is SEALED else arguments.decode("utf-8", "replace")
 
 
 @reads("plan")
@@ -179,6 +192,7 @@ def turn_from_row(row: Row, sealing: Sealing = CLOSED) -> FinishedTurn:
         turn=row[3],
         run_id=row[4],
         steps=() if steps is SEALED else _summaries(steps),
+        sealed_steps=row[6] if steps is SEALED else 0,
         began_at=from_micros(row[8]),
         ended_at=from_micros(row[9]),
         marks=None if marks is None or marks is SEALED else _turn_marks(marks),
@@ -188,10 +202,9 @@ def turn_from_row(row: Row, sealing: Sealing = CLOSED) -> FinishedTurn:
 def row_from_turn(turn: FinishedTurn, sealing: Sealing, *, steps_inside: int = 0) -> Params:
     """The number of steps and the name of the last one have their own columns, for queries that only count.
 
-    Steps of turns inside this one are counted, too, but not listed: they may be many.
+    Older releases deleted turns inside this one, and counted their steps here.
     """
     place = (turn.task_id, turn.loop, str(turn.seq))
-    has_secret = any(len(step.digest) == 2 * KEYED_BYTES for step in turn.steps)
     marks = None if turn.marks is None else encode(turn.marks)
     row: Params = {
         "task_id": turn.task_id,
@@ -199,7 +212,7 @@ def row_from_turn(turn: FinishedTurn, sealing: Sealing, *, steps_inside: int = 0
         "seq": turn.seq,
         "turn": turn.turn,
         "run_id": turn.run_id,
-        "steps": sealing.seal(encode(turn.steps), "turns.steps", *place, of_secret=has_secret),
+        "steps": _stored_summaries(turn, place, sealing),
         "step_count": len(turn.steps) + steps_inside,
         "last_step": turn.steps[-1].name if turn.steps else None,
         "began_at": to_micros(turn.began_at),
@@ -210,9 +223,25 @@ def row_from_turn(turn: FinishedTurn, sealing: Sealing, *, steps_inside: int = 0
     return row | {"digest": digest_of(*row.values())}
 
 
+def _stored_summaries(turn: FinishedTurn, place: tuple[str, ...], sealing: Sealing) -> bytes:
+    """Without arguments and results, what is left needs no seal: people see it even if the key is lost."""
+    steps = encode(turn.steps)
+    if not any(step.preview or step.arguments for step in turn.steps):
+        return steps
+    has_secret = any(
+        len(step.digest) == 2 * KEYED_BYTES and (step.preview or step.arguments) for step in turn.steps
+    )
+    return sealing.seal(steps, "turns.steps", *place, of_secret=has_secret)
+
+
 def turn_row_of(row: Row, task_id: str, sealing: Sealing) -> Params:
     """The row of a turn, copied to another task: a fork shares the turns of its source."""
-    turn = msgspec.structs.replace(turn_from_row(row, sealing), task_id=TaskId(task_id))
+    turn = turn_from_row(row, sealing)
+    # The records of effects stay with the source.
+    steps = tuple(
+        msgspec.structs.replace(step, is_effect=False) if step.is_effect else step for step in turn.steps
+    )
+    turn = msgspec.structs.replace(turn, task_id=TaskId(task_id), steps=steps)
     return row_from_turn(turn, sealing, steps_inside=row[6] - len(turn.steps))
 
 

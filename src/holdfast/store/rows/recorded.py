@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.core.clock import from_micros, to_micros
 from holdfast.core.errors import RowDamaged
 from holdfast.core.payload import digest_of
-from holdfast.core.recorded import RecordedDetails, ScopeKind, TerminalOutcome
+from holdfast.core.recorded import LateReport, RecordedDetails, ScopeKind, TerminalOutcome
 from holdfast.store.contract import Row
 from holdfast.store.rows.reading import Params, micros_of, moment_of, reads
+from holdfast.store.sealing import Sealing
+
+# Only the result inside is sealed: without the ledger's key the rest of the report can still be read.
+_LATE = "recorded_tasks.late_report"
+_late_from_json = msgspec.json.Decoder(LateReport).decode
 
 
 @reads("recorded task")
-def recorded_from_row(row: Row) -> RecordedDetails:
+def recorded_from_row(row: Row, sealing: Sealing) -> RecordedDetails:
     if digest_of(*row[:8]) != row[8]:
         raise RowDamaged("recorded task", row[0])
     return RecordedDetails(
@@ -30,10 +37,24 @@ def recorded_from_row(row: Row) -> RecordedDetails:
         last_tool_name=row[13],
         last_event_at=from_micros(row[14]),
         alive_until=moment_of(row[15]),
+        late_report=_late_from_row(row[16], row[0], sealing),
+        dropped_reports=row[17],
     )
 
 
-def row_from_recorded(details: RecordedDetails) -> Params:
+def _late_from_row(stored: bytes | None, task_id: str, sealing: Sealing) -> LateReport | None:
+    if stored is None:
+        return None
+    late = _late_from_json(stored)
+    return msgspec.structs.replace(late, result=sealing.maybe_open(late.result, _LATE, task_id))
+
+
+def row_from_late(late: LateReport, task_id: str, sealing: Sealing) -> bytes:
+    sealed = sealing.maybe(late.result, _LATE, task_id)
+    return msgspec.json.encode(msgspec.structs.replace(late, result=sealed))
+
+
+def row_from_recorded(details: RecordedDetails, sealing: Sealing) -> Params:
     row: Params = {
         "task_id": details.task_id,
         "scope": details.scope.value,
@@ -53,4 +74,8 @@ def row_from_recorded(details: RecordedDetails) -> Params:
         "last_tool_name": details.last_tool_name,
         "last_event_at": to_micros(details.last_event_at),
         "alive_until": micros_of(details.alive_until),
+        "late_report": None
+        if details.late_report is None
+        else row_from_late(details.late_report, details.task_id, sealing),
+        "dropped_reports": details.dropped_reports,
     }

@@ -18,6 +18,7 @@ from holdfast.core.transitions import CheckpointStatus, RunStatus, TaskStatus
 from holdfast.store.contract import Row
 from holdfast.store.rows.reading import (
     Params,
+    encode,
     json_of,
     mend_with,
     micros_of,
@@ -30,6 +31,7 @@ from holdfast.store.sealing import CLOSED, MARK, Sealing
 
 _progress = msgspec.json.Decoder(Progress).decode
 _facts = msgspec.json.Decoder(dict[str, object]).decode
+_names = msgspec.json.Decoder(tuple[str, ...]).decode
 
 # Text to statuses: much faster than calling the enumeration, and rows are read all the time.
 _RUNTIMES = {one.value: one for one in RuntimeName}
@@ -119,6 +121,11 @@ def row_from_task(task: Task, sealing: Sealing) -> Params:
         "ended_at": micros_of(task.ended_at),
         "cleanup_after": micros_of(task.cleanup_after),
     }
+
+
+def notify_digest(row: Row, policy: NotifyPolicy) -> bytes:
+    """The digest of the row of a task with this policy instead of its own."""
+    return digest_of(*row[:11], policy.value, row[12])
 
 
 @reads("run", mend_with({9: RunStatus, 12: Queue}, (21,), (7, 11, 18, 19, 22, 23, 24)))
@@ -248,6 +255,7 @@ def boot_from_row(row: Row) -> Boot:
         role=row[3],
         started_at=from_micros(row[4]),
         ended_at=moment_of(row[5]),
+        task_names=None if row[6] is None else _names(row[6]),
     )
 
 
@@ -258,6 +266,7 @@ def row_from_boot(boot: Boot) -> Params:
         "pid": boot.pid,
         "role": boot.role,
         "started_at": to_micros(boot.started_at),
+        "task_names": None if boot.task_names is None else encode(boot.task_names).decode(),
     }
 
 

@@ -57,6 +57,25 @@ SELECT * FROM effects
 SELECT * FROM effects WHERE task_id = :task_id AND in_journal = 1 AND status IN ('done', 'confirmed')
  ORDER BY updated_at, scope, name, occurrence LIMIT :limit;
 
+-- name: done_effects_from
+-- The same from a moment on.
+SELECT * FROM effects
+ WHERE task_id = :task_id AND in_journal = 1 AND status IN ('done', 'confirmed') AND updated_at >= :seq
+ ORDER BY updated_at, scope, name, occurrence LIMIT :limit;
+
+-- name: done_effects_of_scope_from
+-- The same for the effects of a scope and of all scopes inside it.
+SELECT * FROM effects
+ WHERE task_id = :task_id AND in_journal = 1 AND status IN ('done', 'confirmed') AND updated_at >= :seq
+   AND scope >= :scope AND scope < :high AND (scope = :scope OR scope >= :low)
+ ORDER BY updated_at, scope, name, occurrence LIMIT :limit;
+
+-- name: past_effects_of_scope
+-- The finished effects of a scope whose turn has committed; the newest generation of each last.
+SELECT * FROM effects
+ WHERE task_id = :task_id AND in_journal = 0 AND scope = :scope AND status IN ('done', 'confirmed')
+ ORDER BY name, occurrence, generation;
+
 -- name: newest_done_effects_of_task
 -- The same, newest first, for display.
 SELECT * FROM effects WHERE task_id = :task_id AND in_journal = 1 AND status IN ('done', 'confirmed')

@@ -1,7 +1,7 @@
 -- name: put_step
 -- A step's result without a guard, for a write that has checked the claim; the first result stays.
 INSERT INTO steps
-VALUES (:task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest)
+VALUES (:task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest, :arguments)
 ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING
 RETURNING seq;
 
@@ -18,6 +18,17 @@ SELECT * FROM steps
 -- name: steps_of_task
 -- The journal of a task in the order it was written.
 SELECT * FROM steps WHERE task_id = :task_id ORDER BY seq, scope, name, occurrence LIMIT :limit;
+
+-- name: steps_from
+-- The journal of a task from a number on, in the order it was written, for display.
+SELECT * FROM steps WHERE task_id = :task_id AND seq >= :seq ORDER BY seq, scope, name, occurrence LIMIT :limit;
+
+-- name: steps_of_scope_from
+-- The same for the steps of a scope and of all scopes inside it.
+SELECT * FROM steps
+ WHERE task_id = :task_id AND seq >= :seq
+   AND scope >= :scope AND scope < :high AND (scope = :scope OR scope >= :low)
+ ORDER BY seq, scope, name, occurrence LIMIT :limit;
 
 -- name: newest_steps_of_task
 -- The end of a task's journal, newest first, for display.

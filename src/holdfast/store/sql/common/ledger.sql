@@ -20,6 +20,12 @@ SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
 SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
  ORDER BY position DESC LIMIT :limit;
 
+-- name: newest_dropped_reports
+-- The last events that tell of dropped reports; the index ledger_events_dropped holds only these.
+SELECT 0, position, at, kind, task_id, subject_id, facts FROM ledger_events
+ WHERE kind = 'records_dropped'
+ ORDER BY position DESC LIMIT :limit;
+
 -- name: oldest_event
 -- The oldest event in the feed.
 SELECT 0, position FROM ledger_events ORDER BY position LIMIT 1;
@@ -61,7 +67,7 @@ UPDATE ledger_facts SET value = :value WHERE name = :name AND value = :old RETUR
 
 -- name: insert_boot
 -- A process that will hold claims begins.
-INSERT INTO boots VALUES (:id, :host, :pid, :role, :started_at, NULL) ON CONFLICT (id) DO NOTHING
+INSERT INTO boots VALUES (:id, :host, :pid, :role, :started_at, NULL, :task_names) ON CONFLICT (id) DO NOTHING
 RETURNING id;
 
 -- name: end_boot

@@ -3,7 +3,7 @@
 INSERT INTO recorded_tasks
 VALUES (:task_id, :scope, :source_id, :agent_id, :child_session_key, :reference, :beat_timeout_s, :created_at,
         :digest, :progress_summary, :terminal_summary, :terminal_outcome, :tool_use_count, :last_tool_name,
-        :last_event_at, :alive_until)
+        :last_event_at, :alive_until, :late_report, :dropped_reports)
 ON CONFLICT (task_id) DO NOTHING
 RETURNING task_id;
 
@@ -29,6 +29,28 @@ UPDATE recorded_tasks
  WHERE task_id = :task_id
 RETURNING task_id;
 
+-- name: keep_late_report
+-- The first report that came after the end and disagrees with it; later ones are only events.
+UPDATE recorded_tasks
+   SET late_report = :late_report, last_event_at = :now
+ WHERE task_id = :task_id AND late_report IS NULL
+RETURNING task_id;
+
+-- name: note_dropped_reports
+-- How many reports the ledger did not get, from the beginning; a count that came late never lowers it.
+UPDATE recorded_tasks
+   SET dropped_reports = :total
+ WHERE task_id = :task_id AND dropped_reports < :total
+RETURNING task_id;
+
+-- name: recorded_tasks_with_late_reports
+-- Recorded work whose producer said something else after the end. The index recorded_tasks_late holds only these.
+SELECT * FROM recorded_tasks WHERE late_report IS NOT NULL ORDER BY task_id DESC LIMIT :limit;
+
+-- name: recorded_tasks_with_drops
+-- Recorded work of which reports were dropped. The index recorded_tasks_dropped holds only these.
+SELECT * FROM recorded_tasks WHERE dropped_reports > 0 ORDER BY task_id DESC LIMIT :limit;
+
 -- name: silent_recorded_tasks
 -- Recorded work whose last sign of life no longer counts, longest silent first.
 SELECT * FROM recorded_tasks
@@ -40,6 +62,19 @@ SELECT * FROM recorded_tasks
 SELECT * FROM recorded_tasks
  WHERE child_session_key IS NOT NULL AND child_session_key = :child_session_key
  ORDER BY task_id LIMIT :limit;
+
+-- name: page_of_recorded_tasks_of_agent
+-- The tasks of recorded work that one agent does, newest first.
+SELECT tasks.* FROM recorded_tasks JOIN tasks ON tasks.id = recorded_tasks.task_id
+ WHERE agent_id IS NOT NULL AND agent_id = :agent AND task_id < :before AND task_id > :after
+ ORDER BY task_id DESC LIMIT :limit;
+
+-- name: page_of_recorded_tasks_of_child
+-- The tasks of recorded work that is done in one child session, newest first.
+SELECT tasks.* FROM recorded_tasks JOIN tasks ON tasks.id = recorded_tasks.task_id
+ WHERE child_session_key IS NOT NULL AND child_session_key = :session_key
+   AND task_id < :before AND task_id > :after
+ ORDER BY task_id DESC LIMIT :limit;
 
 -- name: delete_recorded_of_tasks
 -- Retention.

@@ -35,40 +35,64 @@ SELECT id, owner FROM tasks WHERE owner = :owner AND id >= :low AND id < :high O
 -- name: page_of_tasks
 -- Newest first, a page at a time.
 SELECT * FROM tasks
- WHERE id < :before
+ WHERE id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_in_status
 -- Those in one status, newest first.
 SELECT * FROM tasks
- WHERE status = :status AND id < :before
+ WHERE status = :status AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_of_owner
 -- Those of one owner, newest first.
 SELECT * FROM tasks
- WHERE owner = :owner AND id < :before
+ WHERE owner = :owner AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_of_owner_in_status
 -- Those of one owner in one status, newest first.
 SELECT * FROM tasks
- WHERE owner = :owner AND status = :status AND id < :before
+ WHERE owner = :owner AND status = :status AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
--- name: page_of_named_tasks
--- Those with one of these names, newest first; optionally only of an owner or in a status.
+-- name: page_of_tasks_of_name
+-- Those with one name, newest first.
 SELECT * FROM tasks
- WHERE name IN :names[] AND id < :before
-   AND (CAST(:owner AS TEXT) IS NULL OR owner = :owner)
-   AND (CAST(:status AS TEXT) IS NULL OR status = :status)
+ WHERE name = :name AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_runtime
+-- Those of one runtime, newest first.
+SELECT * FROM tasks
+ WHERE runtime = :runtime AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_key
+-- Those with one dedup key, newest first: each owner may have one.
+SELECT * FROM tasks
+ WHERE dedup_key IS NOT NULL AND dedup_key = :key AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_session
+-- Those of one session, newest first.
+SELECT * FROM tasks
+ WHERE session_key IS NOT NULL AND session_key = :session_key AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;
+
+-- name: page_of_tasks_of_agent
+-- Those of the sessions of one agent, newest first.
+SELECT * FROM tasks
+ WHERE session_key >= 'agent:' AND session_key < 'agent;'
+   AND substr(session_key, 7, instr(substr(session_key, 7), ':') - 1) = :agent
+   AND id < :before AND id > :after
  ORDER BY id DESC LIMIT :limit;
 
 -- name: page_of_tasks_by_end
--- Ended tasks, last ended first. All ends set cleanup_after by the same time span, so it sorts by end.
+-- Ended tasks, last ended first, through the index tasks_by_end; it has no tasks that a sweep has yet to stamp.
 SELECT * FROM tasks
- WHERE cleanup_after IS NOT NULL AND (cleanup_after, id) < (:cleanup_after, :before)
- ORDER BY cleanup_after DESC, id DESC LIMIT :limit;
+ WHERE cleanup_after IS NOT NULL AND (ended_at, id) < (:ended_at, :before)
+ ORDER BY ended_at DESC, id DESC LIMIT :limit;
 
 -- name: children_of_task
 -- The tasks that a task started.
@@ -153,6 +177,17 @@ UPDATE tasks
  WHERE id = :id AND cancel_requested_at IS NULL AND ended_at IS NULL
 RETURNING id;
 
+-- name: set_notify
+-- Which updates the requester gets. The digest covers the policy, so a damaged row is left as it is.
+UPDATE tasks
+   SET notify = :notify, digest = :digest, updated_at = :now
+ WHERE id = :id AND ended_at IS NULL AND digest = :from
+RETURNING id;
+
+-- name: get_notify
+-- Which updates the requester gets now: a worker has the task as it was when it claimed the run.
+SELECT notify FROM tasks WHERE id = :id;
+
 -- name: cancels_requested
 -- Which of these tasks have a request to cancel.
 SELECT id FROM tasks WHERE id IN :ids[] AND cancel_requested_at IS NOT NULL;
@@ -186,6 +221,35 @@ SELECT id FROM tasks
                     WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
  ORDER BY cleanup_after, id LIMIT :limit;
 
+-- name: tasks_past_limit_of_runtime
+-- Tasks of a runtime that ended long ago, first ended first, through the index tasks_by_runtime_end.
+-- Lost tasks are a kind of their own.
+SELECT * FROM tasks
+ WHERE runtime = :runtime AND cleanup_after IS NOT NULL AND ended_at <= :before AND status <> 'lost'
+ ORDER BY ended_at, id LIMIT :limit;
+
+-- name: tasks_past_limit_lost
+-- Lost tasks that ended long ago; lost tasks are few.
+SELECT * FROM tasks
+ WHERE status = 'lost' AND cleanup_after IS NOT NULL AND ended_at <= :before
+ ORDER BY id LIMIT :limit;
+
+-- name: lock_tasks_to_prune
+-- Those of these tasks that have ended, and of which no effect and no delivery is open.
+SELECT id, status, owner, ended_at FROM tasks
+ WHERE id IN :ids[] AND ended_at IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM effects
+                    WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
+   AND NOT EXISTS (SELECT 1 FROM deliveries
+                    WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+ ORDER BY id;
+
+-- name: restamp_task
+-- A new time to clean up an ended task, unless it was changed since it was read.
+UPDATE tasks SET cleanup_after = :cleanup_after
+ WHERE id = :id AND ended_at = :ended_at AND cleanup_after = :seen
+RETURNING id;
+
 -- name: unstamped_tasks
 -- Ended tasks without a time to clean them up, first ended first. The index tasks_unstamped holds only these.
 SELECT * FROM tasks
@@ -200,7 +264,7 @@ RETURNING id;
 
 -- name: delete_tasks
 -- Retention; the tombstones of their dedup keys stay.
-DELETE FROM tasks WHERE id IN :ids[] RETURNING status;
+DELETE FROM tasks WHERE id IN :ids[] RETURNING status, runtime;
 
 -- name: insert_key
 -- A dedup key for a new task; the first one stays.

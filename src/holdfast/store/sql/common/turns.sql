@@ -10,6 +10,10 @@ RETURNING seq;
 -- One finished turn by its number.
 SELECT * FROM turns WHERE task_id = :task_id AND loop = :loop AND seq = :seq;
 
+-- name: find_turn
+-- One finished turn of a loop by its name, such as the id of a plan's item.
+SELECT * FROM turns WHERE task_id = :task_id AND loop = :loop AND turn = :turn LIMIT 1;
+
 -- name: turns_of_task
 -- The finished turns of all loops of a task.
 SELECT * FROM turns
@@ -49,14 +53,11 @@ DELETE FROM steps
 DELETE FROM scope_ops
  WHERE task_id = :task_id AND scope >= :scope AND scope < :high AND (scope = :scope OR scope >= :low);
 
--- name: steps_below
--- How many steps the turns of the loops inside a scope had.
-SELECT CAST(COALESCE(SUM(step_count), 0) AS BIGINT) FROM turns
- WHERE task_id = :task_id AND loop >= :low AND loop < :high;
-
--- name: delete_turns_below
--- The turns of the loops inside a scope.
-DELETE FROM turns WHERE task_id = :task_id AND loop >= :low AND loop < :high;
+-- name: turns_below
+-- The turns of the loops inside a scope after one of them, for display and forks.
+SELECT * FROM turns
+ WHERE task_id = :task_id AND loop >= :low AND loop < :high AND (loop, seq) > (:loop, :after)
+ ORDER BY loop, seq LIMIT :limit;
 
 -- name: delete_loops_below
 -- The loops inside a scope.

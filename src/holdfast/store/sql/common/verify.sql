@@ -26,6 +26,10 @@ SELECT * FROM notes WHERE (task_id, seq) > (:after0, :after1) ORDER BY task_id, 
 -- Every row, a page at a time, to be verified.
 SELECT * FROM loops WHERE (task_id, loop) > (:after0, :after1) ORDER BY task_id, loop LIMIT :limit;
 
+-- name: scan_kept_steps
+-- Every row, a page at a time, to be verified.
+SELECT * FROM kept_steps WHERE (task_id, loop, seq) > (:after0, :after1, :after2) ORDER BY task_id, loop, seq LIMIT :limit;
+
 -- name: scan_turns
 -- Every row, a page at a time, to be verified.
 SELECT * FROM turns WHERE (task_id, loop, seq) > (:after0, :after1, :after2) ORDER BY task_id, loop, seq LIMIT :limit;
@@ -104,6 +108,10 @@ SELECT digest FROM blobs WHERE digest > :after0 ORDER BY digest LIMIT :limit;
 -- name: count_tasks
 -- The correct count, by a scan; only for verification.
 SELECT status, COUNT(*) FROM tasks GROUP BY status ORDER BY status;
+
+-- name: count_runtimes
+-- The correct count, by a scan; only for verification.
+SELECT runtime, COUNT(*) FROM tasks GROUP BY runtime ORDER BY runtime;
 
 -- name: count_runs
 -- The correct count, by a scan; only for verification.

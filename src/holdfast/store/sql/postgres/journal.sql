@@ -3,7 +3,8 @@
 -- Differs: the run is locked, which waits for a transaction that raises its fence.
 WITH held AS MATERIALIZED (SELECT task_id, fence, status FROM runs WHERE id = :run_id FOR SHARE)
 INSERT INTO steps
-SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest
+SELECT :task_id, :scope, :name, :occurrence, :run_id, :seq, :input_digest, :result, :started_at, :ended_at, :digest,
+       :arguments
   FROM held
  WHERE fence = :fence AND status = 'running' AND task_id = :task_id
 ON CONFLICT (task_id, scope, name, occurrence) DO NOTHING;
@@ -17,9 +18,9 @@ WITH given AS MATERIALIZED (
          CAST(:task_id AS text[]), CAST(:scope AS text[]), CAST(:name AS text[]), CAST(:occurrence AS text[]),
          CAST(:run_id AS text[]), CAST(:seq AS bigint[]), CAST(:input_digest AS bytea[]),
          CAST(:result AS bytea[]), CAST(:started_at AS bigint[]), CAST(:ended_at AS bigint[]),
-         CAST(:digest AS bytea[]), CAST(:fence AS bigint[])
+         CAST(:digest AS bytea[]), CAST(:arguments AS bytea[]), CAST(:fence AS bigint[])
        ) AS given (task_id, scope, name, occurrence, run_id, seq, input_digest, result, started_at, ended_at,
-                   digest, fence)
+                   digest, arguments, fence)
      ),
      held AS MATERIALIZED (
        SELECT id, task_id, fence FROM runs
@@ -29,7 +30,7 @@ WITH given AS MATERIALIZED (
      )
 INSERT INTO steps
 SELECT given.task_id, given.scope, given.name, given.occurrence, given.run_id, given.seq, given.input_digest,
-       given.result, given.started_at, given.ended_at, given.digest
+       given.result, given.started_at, given.ended_at, given.digest, given.arguments
   FROM given JOIN held
     ON held.id = given.run_id AND held.fence = given.fence AND held.task_id = given.task_id
  ORDER BY given.task_id, given.scope, given.name, given.occurrence

@@ -56,6 +56,18 @@ SELECT id, status, owner FROM tasks
  ORDER BY cleanup_after, id LIMIT :limit
    FOR UPDATE SKIP LOCKED;
 
+-- name: lock_tasks_to_prune
+-- Those of these tasks that have ended, and of which no effect and no delivery is open.
+-- Differs: they are locked, so that none is reopened while it is being deleted; locked ones are skipped.
+SELECT id, status, owner, ended_at FROM tasks
+ WHERE id = ANY (CAST(:ids AS text[])) AND ended_at IS NOT NULL
+   AND NOT EXISTS (SELECT 1 FROM effects
+                    WHERE effects.task_id = tasks.id AND in_journal = 1 AND effects.status IN ('intent', 'unknown'))
+   AND NOT EXISTS (SELECT 1 FROM deliveries
+                    WHERE deliveries.task_id = tasks.id AND deliveries.status IN ('pending', 'attempting'))
+ ORDER BY id
+   FOR UPDATE SKIP LOCKED;
+
 -- name: insert_task_many
 -- Many new tasks; existing ids change nothing.
 -- Differs: one statement for all rows is five times as fast here as one statement for each.
@@ -71,3 +83,12 @@ SELECT * FROM unnest(
          CAST(:cancel_reason AS text[]), CAST(:updated_at AS bigint[]), CAST(:started_at AS bigint[]),
          CAST(:ended_at AS bigint[]), CAST(:cleanup_after AS bigint[]))
 ON CONFLICT (id) DO NOTHING;
+
+-- name: page_of_tasks_of_agent
+-- Those of the sessions of one agent, newest first.
+-- Differs: the index has the agent as this database's own function finds it.
+SELECT * FROM tasks
+ WHERE session_key >= 'agent:' AND session_key < 'agent;'
+   AND split_part(session_key, ':', 2) = :agent
+   AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;

@@ -7,3 +7,10 @@ VALUES (:id, :owner, :runtime, :name, :goal, :arguments, :origin, :session_key, 
         :result_digest, :failure, :cancel_requested_at, :cancel_reason, :updated_at, :started_at, :ended_at,
         :cleanup_after)
 ON CONFLICT (id) DO NOTHING;
+
+-- name: page_of_tasks_of_owner_in_status
+-- Those of one owner in one status, newest first.
+-- Differs: without statistics, this planner takes the index of owners alone unless it is told that few rows fit.
+SELECT * FROM tasks
+ WHERE owner = :owner AND unlikely(status = :status) AND id < :before AND id > :after
+ ORDER BY id DESC LIMIT :limit;

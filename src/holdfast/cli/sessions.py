@@ -233,8 +233,9 @@ def session_tasks(call: Invocation, session: str | None) -> None:
 def _print_tasks(output: Output, view: SnapshotView) -> None:
     output.line(view.line)
     if view.tasks:
-        rows = [(one.task_id, one.status, one.since, one.title, one.detail or "-") for one in view.tasks]
-        output.table(("ID", "STATUS", "SINCE", "TITLE", "DETAIL"), rows)
+        rows = [(one.task_id, one.status, one.since, one.detail or "-", one.title) for one in view.tasks]
+        headers = ("ID", "STATUS", "SINCE", "DETAIL", "TITLE")
+        output.table(headers, rows, leave=("SINCE", "DETAIL"), matters="TITLE")
     if view.more:
         output.say(f"and {view.more} more")
 

@@ -100,6 +100,7 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "questions.answer": [("question", {"questionId": "ID", "answer": "x"})],
     "deliveries.list": [("delivery", {}), ("delivery", {"which": "owed", "pageToken": "ID"})],
     "deliveries.retry": [("delivery", {"deliveryId": "ID"})],
+    "deliveries.confirm": [("delivery", {"deliveryId": "ID"})],
     "deliveries.dismiss": [("delivery", {"deliveryId": "ID"})],
     "checkpoints.list": [("task", {"taskId": "ID"}), ("checkpoint", {"pageToken": "ID"})],
     "checkpoints.show": [("checkpoint", {"checkpointId": "ID"})],

@@ -604,6 +604,13 @@ _TABLE = [
         "Send a failed delivery again.",
     ),
     _decides(
+        "deliveries.confirm",
+        deliveries.DeliveryAsked,
+        DeliveryChangedView,
+        deliveries.confirming_delivery,
+        "Record that a delivery of unknown outcome had arrived.",
+    ),
+    _decides(
         "deliveries.dismiss",
         deliveries.DeliveryAsked,
         DeliveryChangedView,

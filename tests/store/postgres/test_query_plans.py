@@ -54,6 +54,7 @@ BY_INDEX = {
     "questions_by_task": "open_questions_of_task",
     "questions_open": "open_questions",
     "tasks_pkey": "hold_task",
+    "tasks_to_stop": "recorded_runs_to_stop",
     "tasks_by_parent": "children_of_task children_of_task_alive",
 }
 

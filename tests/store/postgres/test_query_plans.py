@@ -66,6 +66,7 @@ BY_INDEX = {
     "tasks_to_clean": "tasks_past_retention tasks_to_prune",
     "tasks_unstamped": "unstamped_tasks",
     "ledger_events_dropped": "newest_dropped_reports",
+    "tasks_to_stop": "recorded_runs_to_stop",
     "tasks_by_parent": "children_of_task children_of_task_alive",
 }
 

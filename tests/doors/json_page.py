@@ -44,6 +44,7 @@ from holdfast.views.sessions import (
     SessionDetailView,
     SessionPageView,
 )
+from holdfast.views.snapshot import SnapshotView
 from holdfast.views.status import StatusView
 from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
@@ -74,6 +75,7 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "chat SESSION": MessageView,
     "sessions list": SessionPageView,
     "sessions show SESSION": SessionDetailView,
+    "sessions tasks [SESSION]": SnapshotView,
     "sessions send SESSION TEXT": PostedView,
     "agents list": AgentPageView,
     "run MODULE:TASK": FollowedView,

@@ -112,6 +112,7 @@ PROBES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "chat.history": [("session", {"sessionKey": "ID"})],
     "sessions.list": [("", {})],
     "sessions.get": [("session", {"sessionKey": "ID"})],
+    "sessions.tasks": [("session", {"sessionKey": "ID"})],
     "sessions.send": [("session", {"sessionKey": "ID", "message": "x"})],
     "agents.list": [("", {})],
     "health": [("", {})],

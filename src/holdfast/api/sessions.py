@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
-from holdfast.api.contract import WRITE, Caller, GatewayDoor
+from holdfast.api.contract import EVERYTHING, WRITE, Caller, GatewayDoor, Reach
 from holdfast.api.params import KeyText, NameText, Nothing, PageSize, PageToken, Params
 from holdfast.core.errors import NotFound
 from holdfast.core.message import CONSOLE_CHANNEL, MAX_MESSAGE_BYTES
@@ -30,6 +30,7 @@ from holdfast.views.sessions import (
     SessionView,
     TranscriptView,
 )
+from holdfast.views.snapshot import SnapshotView
 from holdfast.views.text import maybe_line
 
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ class SessionAsked(Params, frozen=True, kw_only=True):
 
     session_key: SessionText
     limit: PageSize = SHOWN_MESSAGES
+
+
+class SessionTasksAsked(Params, frozen=True, kw_only=True):
+    """The tasks of one session."""
+
+    session_key: SessionText
 
 
 # --- methods
@@ -139,6 +146,13 @@ async def get(gateway: GatewayDoor, asked: SessionAsked, caller: Caller) -> Sess
     return await gateway.store.read(lambda tx: read_session(tx, key, asked.limit, now=gateway.clock.now()))
 
 
+async def tasks(gateway: GatewayDoor, asked: SessionTasksAsked, caller: Caller) -> SnapshotView:
+    """A limited caller sees only the tasks that it may reach."""
+    key = full_key(gateway.config, asked.session_key)
+    now = gateway.clock.now()
+    return await gateway.store.read(lambda tx: read_tasks(tx, key, now=now, reach=caller.reach))
+
+
 async def agents(gateway: GatewayDoor, asked: Nothing, caller: Caller) -> AgentPageView:  # noqa: ARG001 - a method
     return list_agents(gateway.config, settings_refused=gateway.status().settings_refused)
 
@@ -184,6 +198,12 @@ def read_session(tx: Tx, key: str, limit: int = SHOWN_MESSAGES, *, now: datetime
         messages=[MessageView.of(message) for message in found],
         line=OwnerSnapshot.of(recent_tasks(tx, key), now).line,
     )
+
+
+def read_tasks(tx: Tx, key: str, *, now: datetime, reach: Reach = EVERYTHING) -> SnapshotView:
+    """The tasks of a session; none for a session that does not exist."""
+    found = [task for task in recent_tasks(tx, key) if reach.covers(task.owner, task.name)]
+    return SnapshotView.of(key, OwnerSnapshot.of(found, now))
 
 
 def read_transcript(

@@ -157,6 +157,11 @@ class DeliveryTable(Prunable[Delivery]):
         found = self._sql.all("deliveries_of_task", {"task_id": task_id})
         return [delivery_from_row(row, self._sealing) for row in found]
 
+    def last_statuses_of_tasks(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """The status of the newest delivery of each task that has one."""
+        found = self._sql.all("last_deliveries_of_tasks", {"ids": self._sql.pack(task_ids)})
+        return {row[0]: row[1] for row in found}
+
     def _readable(self, found: Sequence[Row]) -> tuple[list[Delivery], frozenset[str]]:
         """The readable ones, and the ids of damaged ones: a damaged one must not block the others."""
         read, damaged = [], set()

@@ -16,7 +16,7 @@ from holdfast.core.task import Failure, Progress
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.aio.background import beside
 from holdfast.engine.aio.service import Service
-from holdfast.engine.ledger.ledger import AlreadyEnded
+from holdfast.engine.ledger.ledger import AlreadyEnded, FinishOutcome
 from holdfast.engine.producers.producers import Producers
 from holdfast.engine.producers.writes import NewRecord
 from holdfast.engine.program.live_run import shielded
@@ -53,6 +53,8 @@ class DetachedTask:
         self.result: object = None
         self.summary: str | None = None
         self.is_cancel_requested = False
+        # How the record had ended when the ledger refused the end of this block; None if it did not.
+        self.refused_as: str | None = None
         self.is_best_effort = is_best_effort
         self._producers = producers
         self._new = msgspec.structs.replace(new, run_id=self.run_id)
@@ -106,14 +108,29 @@ class DetachedTask:
         return self.is_cancel_requested
 
     async def succeed(self) -> None:
-        await self.report(lambda: self._producers.finish(self.run_id, self.result, summary=self.summary))
+        await self.report(
+            lambda: self._end(self._producers.finish(self.run_id, self.result, summary=self.summary))
+        )
 
     async def fail(self, error: Exception) -> None:
         failure = Failure(kind=type(error).__name__, message=str(error))
-        await self.report(lambda: self._producers.fail(self.run_id, failure))
+        await self.report(lambda: self._end(self._producers.fail(self.run_id, failure)))
 
     async def stop(self, reason: str) -> None:
-        await self.report(lambda: self._producers.stopped(self.run_id, reason=reason))
+        await self.report(lambda: self._end(self._producers.stopped(self.run_id, reason=reason)))
+
+    async def _end(self, ending: Awaitable[FinishOutcome]) -> None:
+        """A block that was frozen may end after its record: that end stays, and this one is kept beside."""
+        outcome = await ending
+        if isinstance(outcome, AlreadyEnded) and outcome.task.status is not TaskStatus.CANCELLED:
+            self.refused_as = outcome.task.status.value
+            log.warning(
+                "the record of %s had ended as %s before this block did; its end is kept as evidence: "
+                "`holdfast tasks show %s`",
+                self.run_id,
+                self.refused_as,
+                outcome.task.id,
+            )
 
     # --- best effort
 

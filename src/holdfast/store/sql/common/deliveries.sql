@@ -137,6 +137,14 @@ RETURNING *;
 -- All deliveries of a task.
 SELECT * FROM deliveries WHERE task_id = :task_id ORDER BY id;
 
+-- name: last_deliveries_of_tasks
+-- The status of the newest delivery of each of these tasks.
+SELECT deliveries.task_id, deliveries.status FROM deliveries
+ WHERE deliveries.task_id IN :ids[]
+   AND deliveries.id = (SELECT MAX(other.id) FROM deliveries AS other
+                         WHERE other.task_id = deliveries.task_id)
+ ORDER BY deliveries.task_id;
+
 -- name: deliveries_to_prune
 -- Old settled deliveries whose task is gone, oldest first; others are deleted with their task.
 SELECT id FROM deliveries

@@ -52,6 +52,12 @@ UPDATE runs SET beat_at = :now
  WHERE id = :id AND fence = :fence AND status = 'running' AND queue = 'producer'
 RETURNING id;
 
+-- name: hand_over_run
+-- The process that held recorded work is dead, and a runtime may find the work again; the guard is the fence.
+UPDATE runs SET claimed_by = :claimed_by
+ WHERE id = :id AND fence = :fence AND status = 'running' AND queue = 'producer'
+RETURNING id;
+
 -- name: runs_of_task
 -- The runs of a task, first to last.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;
@@ -59,6 +65,13 @@ SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;
 -- name: last_run_of_task
 -- The newest run of a task.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1;
+
+-- name: last_run_ids_of_tasks
+-- The newest run of each of these tasks.
+SELECT runs.task_id, runs.id FROM runs
+ WHERE runs.task_id IN :ids[]
+   AND runs.number = (SELECT MAX(other.number) FROM runs AS other WHERE other.task_id = runs.task_id)
+ ORDER BY runs.task_id;
 
 -- name: count_failed_runs
 -- How many runs of the task have failed.

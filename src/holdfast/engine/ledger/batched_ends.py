@@ -133,7 +133,9 @@ def ending(
             tx.emit(EventKind.TASK_ENDED, task.id, at=now, task_id=task.id, status=task_status)
             tell_family(tx, task, now=now)
             if may_be_told(task):
-                tell_requester(tx, task, TaskStatus.SUCCEEDED, now=now, result=one.result)
+                tell_requester(
+                    tx, task, TaskStatus.SUCCEEDED, run_id=one.claim.run_id, now=now, result=one.result
+                )
 
     return end_all
 

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from holdfast.app import Parts, open, open_parts, open_store, serve  # noqa: A004 - `holdfast.open(…)`
+    from holdfast.app import (
+        Parts,
+        detached,
+        open,  # noqa: A004 - `holdfast.open(…)`
+        open_parts,
+        open_store,
+        serve,
+    )
     from holdfast.config import Settings, read_settings
     from holdfast.core.clock import Clock, SystemClock
     from holdfast.core.effect import Decision
@@ -88,6 +95,7 @@ if TYPE_CHECKING:
     from holdfast.engine.claims.claims import Claims
     from holdfast.engine.client.detached import DetachedTask
     from holdfast.engine.client.handles import Handle, Holdfast
+    from holdfast.engine.client.owner_tasks import OwnerTasks
     from holdfast.engine.ledger.ledger import Ledger, NewTask
     from holdfast.engine.producers.producers import Producers
     from holdfast.engine.producers.writes import NewRecord
@@ -140,6 +148,7 @@ _WHERE = {
     "Holdfast": "holdfast.engine.client.handles",
     "Handle": "holdfast.engine.client.handles",
     "DetachedTask": "holdfast.engine.client.detached",
+    "OwnerTasks": "holdfast.engine.client.owner_tasks",
     "NewRecord": "holdfast.engine.producers.writes",
     "Producers": "holdfast.engine.producers.producers",
     "Decision": "holdfast.core.effect",
@@ -149,6 +158,7 @@ _WHERE = {
     "PlanItem": "holdfast.core.plan",
     "Envelope": "holdfast.core.message",
     "open": "holdfast.app",
+    "detached": "holdfast.app",
     "serve": "holdfast.app",
     "StopRequest": "holdfast.gateway.signals",
     "Secret": "holdfast.core.secret",
@@ -236,6 +246,7 @@ __all__ = [
     "NotYours",
     "OutcomeUnknown",
     "OwnerMissing",
+    "OwnerTasks",
     "PageDamaged",
     "ParentMissing",
     "Parts",
@@ -275,6 +286,7 @@ __all__ = [
     "ask",
     "budget",
     "decompose",
+    "detached",
     "idempotency_key",
     "idempotent",
     "keyed",

@@ -13,10 +13,12 @@ from tests.architecture.module_state import remembered, remembered_in
 PER_CONTEXT = {
     ("engine/journal/scopes.py", "here"): "the turn that the calling asyncio task is in",
     ("engine/journal/scopes.py", "inside_step"): "the step whose function is being called",
+    ("engine/program/live_run.py", "running"): "the run whose program calls a tool",
     ("integrations/pydantic_ai.py", "_agent_in_run"): "the run that calls the agent",
     ("runtimes/command.py", "_given"): "what a run gives to a step that must not be among its arguments",
     ("store/inline_write.py", "_behalf"): "the task that waits for the task which writes",
     ("tools/restart.py", "_gateway"): "the gateway that runs the calling task",
+    ("tools/tasks.py", "_runtimes"): "the runtimes of the gateway that runs the calling task",
 }
 # They belong to the process or the thread itself, so a second one would be wrong.
 PER_PROCESS = {

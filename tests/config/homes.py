@@ -91,6 +91,7 @@ EVERY_KEY: dict[str, Any] = {
         },
     },
     "secrets": {"SHOP": {"env": "SHOP_KEY", "tasks": ["buy"], "agents": ["main"]}},
+    "plugins": {"studio": {"owner": "agent:main:main", "is_enabled": False}},
 }
 
 
@@ -98,7 +99,14 @@ def in_camel(table: dict[str, Any], *, is_names: bool = False) -> dict[str, Any]
     """The same with the spelling of seed 001: keys change, names of agents and of variables do not."""
     found: dict[str, Any] = {}
     for key, value in table.items():
-        has_names = not is_names and key in {"agents", "schedules", "channels", "tokens", "secrets"}
+        has_names = not is_names and key in {
+            "agents",
+            "schedules",
+            "channels",
+            "tokens",
+            "secrets",
+            "plugins",
+        }
         inner = isinstance(value, dict) and key != "env"
         found[key if is_names else camel(key)] = in_camel(value, is_names=has_names) if inner else value
     return found

@@ -44,6 +44,7 @@ from holdfast.views.sessions import (
     SessionDetailView,
     SessionPageView,
 )
+from holdfast.views.snapshot import SnapshotView
 from holdfast.views.status import StatusView
 from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
@@ -74,6 +75,7 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "chat SESSION": MessageView,
     "sessions list": SessionPageView,
     "sessions show SESSION": SessionDetailView,
+    "sessions tasks [SESSION]": SnapshotView,
     "sessions send SESSION TEXT": PostedView,
     "agents list": AgentPageView,
     "run MODULE:TASK": FollowedView,
@@ -99,6 +101,7 @@ ANSWERS: dict[str, type[msgspec.Struct]] = {
     "tokens rotate NAME": TokenMadeView,
     "deliveries list": DeliveryPageView,
     "deliveries retry DELIVERY": DeliveryChangedView,
+    "deliveries confirm DELIVERY": DeliveryChangedView,
     "deliveries dismiss DELIVERY": DeliveryChangedView,
     "checkpoints list": CheckpointPageView,
     "checkpoints show ID": CheckpointView,

@@ -139,6 +139,7 @@ def asked(ids: dict[str, str]) -> dict[str, list[dict[str, Any]]]:
         "deliveries.list": [{"which": "failed"}, {"which": "owed"}],
         "chat.history": [{"sessionKey": SESSION}],
         "sessions.get": [{"sessionKey": SESSION}],
+        "sessions.tasks": [{"sessionKey": SESSION}],
     }
 
 

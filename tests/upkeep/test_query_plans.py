@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.api.contract import EVERYTHING
 from holdfast.api.openclaw import GetAsked, ListAsked, get_task, list_tasks
-from holdfast.api.tasks import TasksAsked, read_asked_page, read_detail
+from holdfast.api.task_lists import TasksAsked, read_page
+from holdfast.api.tasks import read_detail
 from holdfast.core.retention import KINDS, RetentionLimits
+from holdfast.core.task import RuntimeName
 from holdfast.core.transitions import RunStatus, TaskStatus
 from holdfast.store import Store, Tx
 from holdfast.store.boot_proofs import BootProofs
@@ -28,18 +29,32 @@ LIMITS = RetentionLimits(kinds=dict.fromkeys(KINDS, later(days=7) - START))
 # Of each operation, everything that it reads.
 ASKED: dict[str, Callable[[Tx, str], object]] = {
     "pages by every filter": lambda tx, _: [
-        read_asked_page(tx, asked, reach=EVERYTHING, projection=PROJECTION)
+        read_page(tx, asked, now=START, projection=PROJECTION)
         for asked in (
             TasksAsked(),
             TasksAsked(status=(TaskStatus.RUNNING, TaskStatus.FAILED)),
             TasksAsked(owner="ada"),
             TasksAsked(owner="ada", status=(TaskStatus.RUNNING,)),
+            TasksAsked(runtime=RuntimeName.CRON),
+            TasksAsked(name="research"),
+            TasksAsked(agent_id="main"),
+            TasksAsked(session_key="agent:main:main"),
+            TasksAsked(key="tides"),
+            TasksAsked(older_than_s=60),
+            TasksAsked(newer_than_s=60),
+            TasksAsked(text="tides"),
         )
     ],
-    "pages in OpenClaw's orders": lambda tx, _: [
-        list_tasks(tx, ListAsked(sort_by=order), projection=PROJECTION)
-        for order in (None, "updatedAt", "endedAt")
-    ],
+    "pages in OpenClaw's orders": lambda tx, _: (
+        [
+            list_tasks(tx, ListAsked(sort_by=order), projection=PROJECTION)
+            for order in (None, "updatedAt", "endedAt")
+        ]
+        + [
+            list_tasks(tx, asked)
+            for asked in (ListAsked(agent_id="main"), ListAsked(session_key="agent:main:main"))
+        ]
+    ),
     "show": lambda tx, task_id: (
         read_detail(tx, task_id, START, projection=PROJECTION),
         get_task(tx, GetAsked(task_id=task_id), projection=PROJECTION),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from holdfast.api.contract import EVERYTHING, Reach
+from holdfast.api.wire_details import summaries
 from holdfast.core.errors import FeedGap, HoldfastError
 from holdfast.engine.aio.trouble_log import TroubleLog
 from holdfast.store import Store, Tx
@@ -117,6 +118,7 @@ def _look(tx: Tx, position: str | None) -> tuple[str, list[Changed], bool]:
     if not found:
         return position, [], False
     ids = list(dict.fromkeys(event.task_id for event in found if event.task_id is not None))
-    tasks = tx.tasks.get_many(ids) if ids else {}
-    changes = [Changed(task.owner, task.name, TaskSummary.of(task)) for task in tasks.values()]
+    tasks = list(tx.tasks.get_many(ids).values()) if ids else []
+    shown = zip(tasks, summaries(tx, tasks), strict=True)
+    changes = [Changed(task.owner, task.name, one) for task, one in shown]
     return found[-1].position, changes, len(found) == _AT_ONCE

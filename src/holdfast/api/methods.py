@@ -61,6 +61,7 @@ from holdfast.views.sessions import (
     SessionPageView,
     TranscriptView,
 )
+from holdfast.views.snapshot import SnapshotView
 from holdfast.views.status import OverviewView
 from holdfast.views.steps import StepPageView
 from holdfast.views.tasks import (
@@ -184,7 +185,9 @@ def _cancels_own(
     async def call(gateway: GatewayDoor, asked: Any, caller: Caller) -> V:
         target = asked.run_id if isinstance(asked, producers.RunCancelAsked) else asked.task_id
         why = asked.reason or "cancelled by an operator"
-        cannot_stop = await producers.why_not_stopped(gateway, target, why, caller)
+        cannot_stop = await producers.why_not_stopped(
+            gateway.store, gateway.clock, gateway.runtimes, target, why, caller.reach
+        )
         return await _write(
             gateway, name, writing, asked, caller, reach=caller.reach, cannot_stop=cannot_stop
         )
@@ -521,6 +524,13 @@ _TABLE = [
         producers.beating_work,
         "A sign of life; the answer tells whether a cancel was requested.",
     ),
+    _reports_own(
+        "producer.dropped",
+        producers.DroppedAsked,
+        RecordedView,
+        producers.noting_dropped,
+        "The producer could not send some reports: they are counted, and an audit tells of them.",
+    ),
     _writes_own(
         "producer.finish",
         producers.FinishAsked,
@@ -592,6 +602,13 @@ _TABLE = [
         DeliveryChangedView,
         deliveries.retrying_delivery,
         "Send a failed delivery again.",
+    ),
+    _decides(
+        "deliveries.confirm",
+        deliveries.DeliveryAsked,
+        DeliveryChangedView,
+        deliveries.confirming_delivery,
+        "Record that a delivery of unknown outcome had arrived.",
     ),
     _decides(
         "deliveries.dismiss",
@@ -686,6 +703,15 @@ _TABLE = [
         SessionDetailView,
         sessions.get,
         "One session with its last messages.",
+    ),
+    _calls(
+        "sessions.tasks",
+        READ,
+        sessions.SessionTasksAsked,
+        SnapshotView,
+        sessions.tasks,
+        "What the tasks of a session do now, for an agent.",
+        is_owned=True,
     ),
     _calls("sessions.send", WRITE, sessions.ChatAsked, PostedView, sessions.send, "The same as chat.send."),
     _calls("agents.list", READ, Nothing, AgentPageView, sessions.agents, "The configured agents."),

@@ -31,7 +31,7 @@ class Metrics:
 
     async def text(self, gateway: GatewayDoor) -> bytes:
         status = await gateway.look()
-        self._ledger.counts, self._ledger.reports = {}, {}
+        self._ledger.counts, self._ledger.reports = {}, None
         if status.ledger_problem is None:  # without the ledger, only the gateway's own metrics
             self._ledger.counts = await gateway.store.read(
                 lambda tx: {noun: tx.events.counts(noun) for noun in NOUNS}
@@ -54,17 +54,11 @@ class _LedgerCounts(Collector):
     def __init__(self) -> None:
         self.counts: dict[str, dict[str, int]] = {}
         self.gateway: dict[str, float] = {}
-        self.reports: dict[str, int] = {}
+        self.reports: dict[str, int] | None = None
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        reports = CounterMetricFamily(
-            "holdfast_producer_reports",
-            "Reports of producers that are not part of their records.",
-            labels=["problem"],
-        )
-        for problem in ReportProblem:
-            reports.add_metric([problem.value], self.reports.get(problem.value, 0))
-        yield reports
+        if self.reports is not None:
+            yield _reports(self.reports)
         for noun, by_status in self.counts.items():
             family = GaugeMetricFamily(
                 f"holdfast_{noun}s", f"Number of {noun}s by status.", labels=["status"]
@@ -74,3 +68,14 @@ class _LedgerCounts(Collector):
             yield family
         for name, value in self.gateway.items():
             yield GaugeMetricFamily(name, "Status of the gateway.", value=value)
+
+
+def _reports(counts: dict[str, int]) -> CounterMetricFamily:
+    family = CounterMetricFamily(
+        "holdfast_producer_reports",
+        "Reports of producers that are not part of their records.",
+        labels=["problem"],
+    )
+    for problem in ReportProblem:
+        family.add_metric([problem.value], counts.get(problem.value, 0))
+    return family

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.deliveries import dismiss_delivery, may_be_dismissed
 from holdfast.api.params import IdText, NameText, PageToken, Params, ShortText
+from holdfast.api.wire_details import summaries, summary
 from holdfast.core.errors import BadInput, HoldfastError, IllegalMove, NotFound
 from holdfast.core.task_filter import TaskFilter
 from holdfast.core.transitions import (
@@ -20,7 +21,6 @@ from holdfast.core.transitions import (
     is_terminal,
 )
 from holdfast.store.task_pages import LAST, LOOKED_AT, fits
-from holdfast.upkeep.projection import project_tasks
 from holdfast.views.wire import (
     WIRE_STATUS,
     TaskCancelled,
@@ -30,7 +30,6 @@ from holdfast.views.wire import (
     TaskRetried,
     TasksDismissed,
     TasksRetried,
-    TaskSummary,
     WireStatus,
 )
 
@@ -96,16 +95,13 @@ def list_tasks(
     wanted = TaskFilter(statuses=_statuses(asked.status), agent=asked.agent_id, session_key=asked.session_key)
     listed = _newest_first if asked.sort_by is None else _by_age
     found, token = listed(tx, asked, wanted, reach)
-    shown = project_tasks(tx, found, projection)
-    summaries = [TaskSummary.of(task).shown_as(shown.get(task.id)) for task in found]
-    return TaskListed(tasks=summaries, next_cursor=token)
+    return TaskListed(tasks=summaries(tx, found, projection), next_cursor=token)
 
 
 def get_task(
     tx: Tx, asked: GetAsked, *, reach: Reach = EVERYTHING, projection: Projection | None = None
 ) -> TaskFound:
-    task = find_wire_task(tx, asked.task_id, reach)
-    return TaskFound(task=TaskSummary.of(task).shown_as(project_tasks(tx, [task], projection).get(task.id)))
+    return TaskFound(task=summary(tx, find_wire_task(tx, asked.task_id, reach), projection))
 
 
 def cancelling_wire_task(
@@ -125,17 +121,17 @@ def cancelling_wire_task(
         if cannot_stop is not None:
             kept = requesting(task_id, reason=reason, now=now)(tx)
             if not kept.has_ended:
-                summary = TaskSummary.of(kept)
-                return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=summary)
+                shown = summary(tx, kept)
+                return TaskCancelled(found=True, cancelled=False, reason=cannot_stop, task=shown)
         match ending_stopped(task_id, reason=reason, now=now)(tx):
             case Cancelled(task=task):
-                return TaskCancelled(found=True, cancelled=True, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=True, task=summary(tx, task))
             case CancelRequested(task=task):
                 why = "Cancel requested; its worker cancels it when the task next calls Holdfast."
-                return TaskCancelled(found=True, cancelled=True, reason=why, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=True, reason=why, task=summary(tx, task))
             case AlreadyEnded(task=task):
                 why = f"Task has already ended as {task.status.value}."
-                return TaskCancelled(found=True, cancelled=False, reason=why, task=TaskSummary.of(task))
+                return TaskCancelled(found=True, cancelled=False, reason=why, task=summary(tx, task))
 
     return cancel
 
@@ -160,7 +156,7 @@ def retrying_tasks(asked: SeveralAsked, *, now: datetime, reach: Reach = EVERYTH
             retrying(checkpoint.id, now=now)(tx)
         except HoldfastError as error:
             return TaskRetried(task_id=task_id, ok=False, reason=str(error))
-        again = TaskSummary.of(tx.tasks.look(task.id))
+        again = summary(tx, tx.tasks.look(task.id))
         return TaskRetried(task_id=task_id, ok=True, duplicate_risk=False, task=again)
 
     def retry(tx: Tx) -> TasksRetried:
@@ -183,7 +179,7 @@ def dismissing_tasks(
             _dismiss(tx, task, now)
         except HoldfastError as error:
             return TaskDismissed(task_id=task_id, ok=False, reason=str(error))
-        return TaskDismissed(task_id=task_id, ok=True, task=TaskSummary.of(task))
+        return TaskDismissed(task_id=task_id, ok=True, task=summary(tx, task))
 
     def dismiss(tx: Tx) -> TasksDismissed:
         return TasksDismissed(results=[dismiss_one(tx, task_id) for task_id in dict.fromkeys(asked.task_ids)])

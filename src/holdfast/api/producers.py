@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.api.contract import EVERYTHING, Caller, GatewayDoor, Reach
+from holdfast.api.contract import EVERYTHING, Reach
 from holdfast.api.params import IdText, NameText, Params, ShortText
 from holdfast.core.errors import BadInput, NotFound, Refused
 from holdfast.core.payload import MAX_GOAL_BYTES, encode_payload
@@ -17,11 +17,14 @@ from holdfast.core.transitions import RunStatus
 from holdfast.views.recorded import RecordedView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+    from holdfast.core.clock import Clock
     from holdfast.engine.ledger.ledger import CancelOutcome, FinishOutcome
+    from holdfast.engine.producers.contract import Runtime
     from holdfast.engine.producers.writes import NoteOutcome
-    from holdfast.store.contract import Write
+    from holdfast.store.contract import Store, Write
     from holdfast.store.transaction import Tx
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -67,6 +70,13 @@ class ProgressAsked(Params, frozen=True, kw_only=True):
     total: Count | None = None
     tool: NameText | None = None
     tool_uses: Count = 0
+
+
+class DroppedAsked(Params, frozen=True, kw_only=True):
+    """How many reports about one run the producer could not send, counted from the beginning of its work."""
+
+    run_id: IdText
+    total: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
 
 class FinishAsked(Params, frozen=True, kw_only=True):
@@ -153,6 +163,19 @@ def progressing_work(
     return lambda tx: _noted(tx, _reached(tx, asked.run_id, reach), write(tx))
 
 
+def noting_dropped(asked: DroppedAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RecordedView]:
+    from holdfast.engine.producers.writes import noting_drops
+
+    write = noting_drops(asked.run_id, asked.total, now=now)
+
+    def note(tx: Tx) -> RecordedView:
+        run_id = _reached(tx, asked.run_id, reach)
+        write(tx)
+        return RecordedView.of(_find(tx, run_id, EVERYTHING), "noted")
+
+    return note
+
+
 def finishing_work(asked: FinishAsked, *, now: datetime, reach: Reach = EVERYTHING) -> Write[RecordedView]:
     from holdfast.engine.producers.writes import finishing
     from holdfast.store.blobs import pack
@@ -193,7 +216,14 @@ def cancelling_work(
     return cancel
 
 
-async def why_not_stopped(gateway: GatewayDoor, asked_id: str, reason: str, caller: Caller) -> str | None:
+async def why_not_stopped(
+    store: Store,
+    clock: Clock,
+    runtimes: Sequence[Runtime],
+    asked_id: str,
+    reason: str,
+    reach: Reach = EVERYTHING,
+) -> str | None:
     """Ask the runtimes to stop recorded work before its record ends; the reason if they cannot. The request
     is written first, so that a gateway that dies meanwhile leaves it to the next one.
 
@@ -202,20 +232,20 @@ async def why_not_stopped(gateway: GatewayDoor, asked_id: str, reason: str, call
     from holdfast.engine.producers.contract import Unsupported
     from holdfast.engine.producers.stopping import requesting, stop
 
-    if not gateway.runtimes:
+    if not runtimes:
         return None
 
     def read(tx: Tx) -> RecordedWork | None:
         try:
-            return _find(tx, asked_id, caller.reach)
+            return _find(tx, asked_id, reach)
         except (NotFound, BadInput):
             return None
 
-    work = await gateway.store.read(read)
+    work = await store.read(read)
     if work is None or work.task.has_ended:
         return None
-    await gateway.store.write(requesting(work.task.id, reason=reason, now=gateway.clock.now()))
-    answer = await stop(gateway.runtimes, work, reason)
+    await store.write(requesting(work.task.id, reason=reason, now=clock.now()))
+    answer = await stop(runtimes, work, reason)
     return answer.reason if isinstance(answer, Unsupported) else None
 
 

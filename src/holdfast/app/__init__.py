@@ -6,7 +6,7 @@ Each module imports backends and the engine inside its functions: a command that
 from __future__ import annotations
 
 from holdfast.app.homes import locks_of, make_home, take_home
-from holdfast.app.library import open, serve  # noqa: A004 - `app.open(…)` is how it reads
+from holdfast.app.library import detached, open, serve  # noqa: A004 - `app.open(…)` is how it reads
 from holdfast.app.parts import Parts, open_parts, wire
 from holdfast.app.secrets import declared_secrets
 from holdfast.app.stores import is_shared, open_place, open_reader, open_store, sqlite_version, writing
@@ -17,6 +17,7 @@ __all__ = [
     "Parts",
     "Settings",
     "declared_secrets",
+    "detached",
     "is_shared",
     "key_beside",
     "locks_of",

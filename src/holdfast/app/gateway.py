@@ -73,6 +73,7 @@ def build_gateway(
     from holdfast.api.tls import CertificateWatch
     from holdfast.api.tokens import TokenWatch
     from holdfast.app.live_settings import LiveSettings
+    from holdfast.app.plugins import build_plugins
     from holdfast.app.runtimes import build_runtimes
     from holdfast.app.sweeps import build_sweep
     from holdfast.app.trial import try_next
@@ -107,7 +108,7 @@ def build_gateway(
     cron = Cron(store, clock, config.schedules, watch=watch)
     # Commands of agents leave receipts in the home; tools of programs leave them in the default home.
     receipts = [place / "receipts" for place in {home, default_home(environ)}]
-    runtimes = build_runtimes(store, parts.ledger)
+    runtimes = build_runtimes(store, parts.ledger, home)
     sweep = build_sweep(store, clock, runtimes, config.upkeep, has_died=parts.life.has_died, watch=watch)
     secrets = Secrets(
         environment=environ,
@@ -133,6 +134,7 @@ def build_gateway(
             Stopper(store, clock, lambda: runtimes),
             ReceiptPruner(store, machine, receipts, watch=watch),
             CommandEnder(store, clock, parts.life, receipts),
+            *build_plugins(parts, config, runtimes),
         ],
         held=[conversations, cron],
         sweep=sweep,

@@ -1,4 +1,4 @@
-"""holdfast.open and holdfast.serve: a script, or a process of its own, that runs tasks of a ledger."""
+"""holdfast.open, serve and detached: a script, or a process of its own, on a ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.app.parts import open_parts
+from holdfast.app.parts import Parts, open_parts
 from holdfast.app.workers import build_worker
 from holdfast.config import Settings, default_home, read_seal, read_settings
 from holdfast.core.clock import Clock, SystemClock
@@ -22,7 +22,9 @@ from holdfast.core.errors import BadInput
 if TYPE_CHECKING:
     from holdfast.core.seal_mode import SealMode
     from holdfast.engine.claims.claims import Family
+    from holdfast.engine.client.detached import DetachedTask
     from holdfast.engine.client.handles import Holdfast
+    from holdfast.engine.producers.contract import Runtime
     from holdfast.engine.program.definitions import TaskDefinition
     from holdfast.engine.program.secrets import Given as GivenSecrets
     from holdfast.engine.program.secrets import Secrets
@@ -49,6 +51,7 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     family: Family | None = None,
     seal: SealMode | str | None = None,
     key: Given | None = None,
+    runtimes: Sequence[Runtime] = (),
 ) -> AsyncIterator[Holdfast]:
     """The whole set-up of a script: a ledger, and the tasks that this process runs while the block is open.
 
@@ -68,8 +71,9 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     the settings say. `key` opens them: its text, its 32 bytes, or a function that fetches either. Without it
     the key is HOLDFAST_KEY, what `store.key_command` prints, or a file beside the ledger, which is created
     with the first secret.
+
+    `runtimes` are asked first when recorded work is to be stopped; see `holdfast.producers`.
     """
-    from holdfast.app.runtimes import build_runtimes
     from holdfast.engine.aio.background import beside
     from holdfast.engine.client.handles import Holdfast
     from holdfast.engine.producers.stopper import Stopper
@@ -82,9 +86,9 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
     limit = parse_duration("drain_timeout", drain_timeout)
     settings = _settings_of(url, home, seal)
     async with open_parts(settings, clock=clock, role=role, names=sorted(known), key=key) as parts:
-        runtimes = functools.cache(lambda: build_runtimes(parts.store, parts.ledger))
+        known_runtimes = _runtimes(parts, settings, runtimes)
         holdfast = Holdfast(
-            parts.store, parts.clock, known, owner=owner, boot_id=parts.life.id, runtimes=runtimes
+            parts.store, parts.clock, known, owner=owner, boot_id=parts.life.id, runtimes=known_runtimes
         )
         if not known:
             yield holdfast
@@ -100,9 +104,29 @@ async def open(  # noqa: A001 - `holdfast.open(…)` is how it reads
             family=family,
         )
         await worker.take_over()
-        stopper = Stopper(parts.store, parts.clock, runtimes, patience=_FOR_A_GATEWAY)
+        stopper = Stopper(parts.store, parts.clock, known_runtimes, patience=_FOR_A_GATEWAY)
         async with beside(worker), beside(stopper):
             yield holdfast
+
+
+@contextlib.asynccontextmanager
+async def detached(
+    name: str, *, store: str | None = None, home: Path | None = None, owner: str = "system", **facts: Any
+) -> AsyncIterator[DetachedTask]:
+    """Record the work of one block, in a program that needs nothing else of the ledger: `async with
+    holdfast.detached("render", owner="ada") as task: await task.progress("frame 1")`.
+
+    The ledger is open while the block runs: the one that `store` names, else HOLDFAST_STORE, else the one of
+    the home. The other arguments are those of `Holdfast.detached`; a program that has opened a ledger uses
+    that one.
+    """
+    from holdfast.engine.client.handles import Holdfast
+
+    settings = _settings_of(store, home, None)
+    async with open_parts(settings, role="script", names=[]) as parts:
+        holdfast = Holdfast(parts.store, parts.clock, {}, owner=owner, boot_id=parts.life.id)
+        async with holdfast.detached(name, **facts) as task:
+            yield task
 
 
 async def serve(
@@ -116,6 +140,7 @@ async def serve(
     secrets: Secrets | GivenSecrets | None = None,
     seal: SealMode | str | None = None,
     key: Given | None = None,
+    runtimes: Sequence[Runtime] = (),
 ) -> StopRequest:
     """Run these tasks until SIGTERM, SIGINT or SIGUSR1, or until a run says that it needs a restart.
 
@@ -124,7 +149,6 @@ async def serve(
     restart is wanted: `if asyncio.run(holdfast.serve(…)).wants_restart: …`. `secrets`, `seal` and `key` are
     as for `open`.
     """
-    from holdfast.app.runtimes import build_runtimes
     from holdfast.engine.aio.background import beside
     from holdfast.engine.clocks.jump_watch import ClockWatch
     from holdfast.engine.producers.stopper import Stopper
@@ -159,13 +183,20 @@ async def serve(
             machine = SystemClock() if clock is None else clock
             watch = ClockWatch(parts.store, parts.clock)
             ender = CommandEnder(parts.store, parts.clock, parts.life, receipts)
-            runtimes = functools.cache(lambda: build_runtimes(parts.store, parts.ledger))
-            stopper = Stopper(parts.store, parts.clock, runtimes, patience=_FOR_A_GATEWAY)
+            known_runtimes = _runtimes(parts, settings, runtimes)
+            stopper = Stopper(parts.store, parts.clock, known_runtimes, patience=_FOR_A_GATEWAY)
             pruner = ReceiptPruner(parts.store, machine, receipts, watch=watch)
             async with beside(pruner), beside(ender), beside(stopper):
                 return await serving.serve(worker, requests, parts.store, parts.clock)
 
 
-def _settings_of(url: str, home: Path | None, seal: SealMode | str | None) -> Settings:
+def _runtimes(parts: Parts, settings: Settings, given: Sequence[Runtime]) -> Callable[[], Sequence[Runtime]]:
+    """Built when they are first needed: to look for plug-ins takes a while."""
+    from holdfast.app.runtimes import build_runtimes
+
+    return functools.cache(lambda: [*given, *build_runtimes(parts.store, parts.ledger, settings.home)])
+
+
+def _settings_of(url: str | None, home: Path | None, seal: SealMode | str | None) -> Settings:
     settings = read_settings(os.environ, store=url, home=None if home is None else str(home))
     return settings if seal is None else msgspec.structs.replace(settings, seal=read_seal(seal, "seal"))

@@ -7,6 +7,8 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from holdfast.engine.ledger.ledger import Ledger
     from holdfast.engine.producers.contract import Runtime
     from holdfast.store import Store
@@ -14,11 +16,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("holdfast")
 # A plug-in names a function of no arguments that returns its runtime.
 GROUP = "holdfast.runtimes"
+# In the home: where outside schedulers leave a line about each firing.
+CRON_HISTORY = "cron-history"
 
 
-def build_runtimes(store: Store, ledger: Ledger) -> list[Runtime]:
+def build_runtimes(store: Store, ledger: Ledger, home: Path) -> list[Runtime]:
     """Plug-ins first: they know their own tasks. One that cannot be loaded is reported and left out."""
     from holdfast.runtimes.cli import CliRuntime
+    from holdfast.runtimes.cron import CronRuntime, FileHistory
     from holdfast.runtimes.subagent import SubagentRuntime
 
     found: list[Runtime] = []
@@ -27,4 +32,5 @@ def build_runtimes(store: Store, ledger: Ledger) -> list[Runtime]:
             found.append(point.load()())
         except Exception:
             log.exception("the runtime %s (%s) could not be loaded, and is left out", point.name, point.value)
-    return [*found, CliRuntime(), SubagentRuntime(store, ledger)]
+    cron = CronRuntime(FileHistory(home / CRON_HISTORY))
+    return [*found, CliRuntime(), cron, SubagentRuntime(store, ledger)]

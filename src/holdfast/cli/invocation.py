@@ -204,14 +204,16 @@ class Invocation:
         answer: type[V],
         *,
         is_audited: bool = True,
+        before: Callable[[Store], dict[str, object]] | None = None,
     ) -> V:
-        """One write with its audit entry: here if no process holds the home, else through the gateway."""
+        """One write with its audit entry: here if no process holds the home, else through the gateway.
+        `before` is called here only; its answer goes to `writing`."""
         with self.writing_or_asking() as store:
             if store is not None:
                 from holdfast.api.audit import recorded
 
                 now = self.clock.now()
-                write = writing(asked, now=now)
+                write = writing(asked, now=now, **({} if before is None else before(store)))
                 return store.write_now(
                     recorded(write, self.actor, method, asked, now=now) if is_audited else write
                 )

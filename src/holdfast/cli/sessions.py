@@ -1,4 +1,4 @@
-"""sessions list, show, send; chat; agents list: conversations and the agents that hold them."""
+"""sessions list, show, tasks, send; chat; agents list: conversations and the agents that hold them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from holdfast.api.sessions import (
     HistoryAsked,
     SessionAsked,
     SessionsAsked,
+    SessionTasksAsked,
     list_agents,
     posting,
     read_page,
     read_session,
+    read_tasks,
 )
 from holdfast.api.tasks import TaskAsked
 from holdfast.cli.errors import FAILED
@@ -40,6 +42,7 @@ from holdfast.views.sessions import (
     SessionPageView,
     TranscriptView,
 )
+from holdfast.views.snapshot import SnapshotView
 from holdfast.views.tasks import TaskDetailView
 from holdfast.views.text import clean, one_line, safe
 
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
 PATIENCE_S = 5.0
 # After how long `chat` says that the agent waits for a person, or has no answer.
 LOOK_EVERY_MS = 2_000
+# Set in the environment of an agent's command.
+SESSION_VARIABLE = "HOLDFAST_SESSION_KEY"
 
 
 def _agents(call: Invocation) -> AgentPageView:
@@ -161,7 +166,7 @@ def show_session(call: Invocation, session: str, limit: int) -> None:
     view = call.look(
         "sessions.get",
         SessionAsked(session_key=key, limit=limit),
-        lambda tx: read_session(tx, key, limit, now=call.clock.now()),
+        lambda tx: read_session(tx, key, limit, now=call.clock.now(), projection=call.projection()),
         SessionDetailView,
     )
     call.output.show(view, lambda: _print_session(call.output, view))
@@ -196,6 +201,43 @@ def _print_message(output: Output, message: MessageView) -> None:
     # Indent further lines, so that none of them can look like another speaker's message.
     text = clean(message.text).replace("\n", "\n  ")
     output.line(f"{output.paint(message.role + waits, 'bold')}: {text}")
+
+
+# --- tasks
+
+
+@sessions.command("tasks", short_help="What the tasks of a session do now.")
+@click.argument("session", metavar="SESSION", required=False)
+@shared_options
+@click.pass_obj
+def session_tasks(call: Invocation, session: str | None) -> None:
+    """Active tasks of a session, those that ended in the last five minutes, and what failed in the last hour.
+
+    Without SESSION, an agent's command gets its own: the session in HOLDFAST_SESSION_KEY.
+    """
+    wanted = session or os.environ.get(SESSION_VARIABLE)
+    if not wanted:
+        raise click.UsageError(
+            f"name a session; only the command of an agent has its own, in {SESSION_VARIABLE}"
+        )
+    key = _key(call, wanted)
+    view = call.look(
+        "sessions.tasks",
+        SessionTasksAsked(session_key=key),
+        lambda tx: read_tasks(tx, key, now=call.clock.now(), projection=call.projection()),
+        SnapshotView,
+    )
+    call.output.show(view, lambda: _print_tasks(call.output, view))
+
+
+def _print_tasks(output: Output, view: SnapshotView) -> None:
+    output.line(view.line)
+    if view.tasks:
+        rows = [(one.task_id, one.status, one.since, one.detail or "-", one.title) for one in view.tasks]
+        headers = ("ID", "STATUS", "SINCE", "DETAIL", "TITLE")
+        output.table(headers, rows, leave=("SINCE", "DETAIL"), matters="TITLE")
+    if view.more:
+        output.say(f"and {view.more} more")
 
 
 # --- send

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import click
 
 from holdfast.api.task_changes import (
@@ -20,6 +23,9 @@ from holdfast.core.task import NotifyPolicy
 from holdfast.core.transitions import TaskStatus
 from holdfast.views.tasks import CancelView, ForkedView, NotifyView
 from holdfast.views.text import one_line
+
+if TYPE_CHECKING:
+    from holdfast.store.contract import Store
 
 POLICIES = [policy.value for policy in NotifyPolicy]
 
@@ -40,7 +46,8 @@ def cancel_task(context: click.Context, task_id: str, reason: str) -> None:
     call: Invocation = context.obj
     asked = CancelAsked(task_id=task_id, reason=reason)
     try:
-        view = call.change("ledger.cancel", asked, cancelling_task, CancelView)
+        stop = partial(_stop_recorded, call, asked)
+        view = call.change("ledger.cancel", asked, cancelling_task, CancelView, before=stop)
     except HoldfastError as error:
         if isinstance(error, NoLedger) or exit_status(error) != NOT_FOUND:
             raise
@@ -53,6 +60,18 @@ def cancel_task(context: click.Context, task_id: str, reason: str) -> None:
     was_cancelled = view.task is not None and view.task.status == TaskStatus.CANCELLED
     if not view.cancelled and not was_cancelled:
         context.exit(REFUSED)
+
+
+def _stop_recorded(call: Invocation, asked: CancelAsked, store: Store) -> dict[str, object]:
+    """Ask the runtimes of this machine, as a gateway does, to stop work that others execute."""
+    from asyncio import run
+
+    from holdfast.api.producers import why_not_stopped
+    from holdfast.app.runtimes import build_runtimes
+    from holdfast.engine.ledger.ledger import Ledger
+
+    runtimes = build_runtimes(store, Ledger(store, call.clock), call.settings.home)
+    return {"cannot_stop": run(why_not_stopped(store, call.clock, runtimes, asked.task_id, asked.reason))}
 
 
 def _print_cancelled(output: Output, view: CancelView) -> None:

@@ -120,7 +120,7 @@ def _apply(call: Invocation) -> MaintenanceView:
 def _sweep(call: Invocation, store: Store) -> Sweep:
     """The sweep of a process without a gateway, with the same settings and the same runtimes."""
     settings = load(call.settings.home, os.environ, {"store": call.store}).config.upkeep
-    runtimes = build_runtimes(store, Ledger(store, call.clock))
+    runtimes = build_runtimes(store, Ledger(store, call.clock), call.settings.home)
     return build_sweep(store, call.clock, runtimes, settings, has_died=call.boot_proofs.has_died)
 
 

@@ -16,6 +16,7 @@ from holdfast.config.sections import (
     AgentSettings,
     ChannelSettings,
     Config,
+    PluginSettings,
     ScheduleSettings,
     SecretSettings,
     TokenSettings,
@@ -33,6 +34,7 @@ ENTRIES: dict[str, type[msgspec.Struct]] = {
     "channels": ChannelSettings,
     "tokens": TokenSettings,
     "secrets": SecretSettings,
+    "plugins": PluginSettings,
 }
 SECTIONS = tuple(ENTRIES)
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -230,6 +232,8 @@ KEYS: tuple[Key, ...] = (
         "Which tasks may use it; without `tasks` and `agents`, every task of the gateway may",
     ),
     Key("secrets.*.agents", _LIVE, "Which agents may use it"),
+    Key("plugins.*.owner", _RESTART, "Whose tasks an installed plug-in may reach; default: `plugin:<name>`"),
+    Key("plugins.*.is_enabled", _RESTART, "Whether an installed plug-in runs"),
 )
 _BY_NAME = {key.name: key for key in KEYS}
 

@@ -387,6 +387,17 @@ class StoreSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             self._refuse("key_command", "start with the program, then one string for each argument")
 
 
+class PluginSettings(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One installed plug-in: whose tasks it may reach, and whether it runs."""
+
+    # None: its own, `plugin:<name>`.
+    owner: str | None = None
+    is_enabled: bool = True
+
+    def __post_init__(self) -> None:
+        self._check_all(re.compile(r"\S(.{0,198}\S)?"), "name the owner of the tasks", "owner")
+
+
 class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings."""
 
@@ -399,6 +410,7 @@ class Config(_Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     channels: dict[str, ChannelSettings] = {}
     tokens: dict[str, TokenSettings] = {}
     secrets: dict[str, SecretSettings] = {}
+    plugins: dict[str, PluginSettings] = {}
 
     def __post_init__(self) -> None:
         self._check_all(

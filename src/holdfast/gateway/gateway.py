@@ -50,6 +50,7 @@ from holdfast.gateway.serving import ended_by_force
 from holdfast.gateway.signals import StopRequest
 from holdfast.store import Store, Tx
 from holdfast.tools.restart import RestartAsked, restarting_through
+from holdfast.tools.tasks import stopping_through
 from holdfast.upkeep.projection import Projection
 from holdfast.upkeep.sweep import Sweep
 
@@ -446,7 +447,7 @@ class Gateway:
 
     async def run(self) -> bool:
         """Recover, serve, drain. True when a restart is wanted, False when the gateway must stay stopped."""
-        with restarting_through(self):
+        with restarting_through(self), stopping_through(self.runtimes):
             return await self._run()
 
     async def _run(self) -> bool:

@@ -44,36 +44,10 @@ class CliRuntime:
     name = "cli"
 
     async def cancel(self, work: RecordedWork, reason: str) -> StopAnswer:  # noqa: ARG002 - SIGTERM has no text
-        match await self.is_alive(work):
-            case NotMine():
-                return NotMine()
-            case Dead():
-                return WorkStopped()
-        pid, started = _pid_of(work)
-        try:
-            # A descriptor names one process for ever: the signal cannot reach a later one with the same id.
-            process = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return WorkStopped()
-        try:
-            if _started(pid) == started:
-                signal.pidfd_send_signal(process, signal.SIGTERM)
-        except ProcessLookupError:
-            return WorkStopped()
-        except PermissionError:
-            return Unsupported(reason=f"process {pid} belongs to another user; stop it as that user")
-        finally:
-            os.close(process)
-        return WorkStopped()
+        return end_process(work) if work.task.runtime is RuntimeName.CLI else NotMine()
 
     async def is_alive(self, work: RecordedWork) -> LifeAnswer:
-        found = None if work.details is None else _REFERENCE.fullmatch(work.details.reference or "")
-        if work.task.runtime is not RuntimeName.CLI or found is None or found[3] != kernel():
-            return NotMine()  # another machine, or before a reboot: nothing here can tell
-        pid, started = _pid_of(work)
-        if _started(pid) == started:
-            return Alive()
-        return Dead(why=f"process {pid} has ended without a report")
+        return life_of_process(work) if work.task.runtime is RuntimeName.CLI else NotMine()
 
     async def reattach(self, work: RecordedWork) -> ReattachAnswer:
         match await self.is_alive(work):
@@ -84,9 +58,44 @@ class CliRuntime:
         return NotMine()
 
 
-def _pid_of(work: RecordedWork) -> tuple[int, int]:
+def end_process(work: RecordedWork) -> StopAnswer:
+    """Send SIGTERM to the process that the record refers to; NotMine if it refers to none of this machine."""
+    found = _pid_of(work)
+    if found is None:
+        return NotMine()
+    pid, started = found
+    if _started(pid) != started:
+        return WorkStopped()
+    try:
+        # A descriptor names one process for ever: the signal cannot reach a later one with the same id.
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return WorkStopped()
+    try:
+        if _started(pid) == started:
+            signal.pidfd_send_signal(process, signal.SIGTERM)
+    except ProcessLookupError:
+        return WorkStopped()
+    except PermissionError:
+        return Unsupported(reason=f"process {pid} belongs to another user; stop it as that user")
+    finally:
+        os.close(process)
+    return WorkStopped()
+
+
+def life_of_process(work: RecordedWork) -> Alive | Dead | NotMine:
+    """Whether the process that the record refers to lives; NotMine if it refers to none of this machine."""
+    found = _pid_of(work)
+    if found is None:
+        return NotMine()
+    pid, started = found
+    return Alive() if _started(pid) == started else Dead(why=f"process {pid} has ended without a report")
+
+
+def _pid_of(work: RecordedWork) -> tuple[int, int] | None:
     found = None if work.details is None else _REFERENCE.fullmatch(work.details.reference or "")
-    assert found is not None
+    if found is None or found[3] != kernel():
+        return None  # another machine, or before a reboot: nothing here can tell
     return int(found[1]), int(found[2])
 
 

@@ -149,6 +149,11 @@ class DeliveryTable(Prunable[Delivery]):
         row = self._sql.one("retry_delivery", {"id": delivery_id, "now": to_micros(now)})
         return None if row is None else delivery_from_row(row, self._sealing)
 
+    def confirm(self, delivery_id: str, *, now: datetime) -> Delivery | None:
+        """Mark a failed delivery as delivered; None when it has not failed."""
+        row = self._sql.one("confirm_delivery", {"id": delivery_id, "now": to_micros(now)})
+        return None if row is None else delivery_from_row(row, self._sealing)
+
     def resolve(self, prefix: str) -> DeliveryId:
         """The one id with this prefix."""
         return DeliveryId(resolve(self._tx, "delivery", "find_deliveries", prefix))
@@ -156,6 +161,11 @@ class DeliveryTable(Prunable[Delivery]):
     def of_task(self, task_id: str) -> list[Delivery]:
         found = self._sql.all("deliveries_of_task", {"task_id": task_id})
         return [delivery_from_row(row, self._sealing) for row in found]
+
+    def last_statuses_of_tasks(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """The status of the newest delivery of each task that has one."""
+        found = self._sql.all("last_deliveries_of_tasks", {"ids": self._sql.pack(task_ids)})
+        return {row[0]: row[1] for row in found}
 
     def _readable(self, found: Sequence[Row]) -> tuple[list[Delivery], frozenset[str]]:
         """The readable ones, and the ids of damaged ones: a damaged one must not block the others."""

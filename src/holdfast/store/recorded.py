@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.core.clock import to_micros
+from holdfast.core.errors import HoldfastError
 from holdfast.core.recorded import LateReport, RecordedDetails, TerminalOutcome
 from holdfast.store.rows.reading import Params
 from holdfast.store.rows.recorded import recorded_from_row, row_from_late, row_from_recorded
@@ -40,6 +42,14 @@ class RecordedTable:
     def get_many(self, task_ids: Sequence[str]) -> dict[str, RecordedDetails]:
         found = self._sql.all("get_recorded_tasks", {"ids": self._sql.pack(task_ids)})
         return {row[0]: recorded_from_row(row, self._sealing) for row in found}
+
+    def readable(self, task_ids: Sequence[str]) -> dict[str, RecordedDetails]:
+        """The same without damaged rows: one of them must not hide the others in a list."""
+        found: dict[str, RecordedDetails] = {}
+        for row in self._sql.all("get_recorded_tasks", {"ids": self._sql.pack(task_ids)}):
+            with contextlib.suppress(HoldfastError):
+                found[row[0]] = recorded_from_row(row, self._sealing)
+        return found
 
     def note_life(self, task_id: str, sign: SignOfLife, *, alive_until: datetime, now: datetime) -> bool:
         """False when the task has no such facts."""

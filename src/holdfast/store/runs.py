@@ -92,6 +92,11 @@ class RunTable:
         params = {"id": run_id, "fence": fence, "now": to_micros(now)}
         return self._sql.one("beat_run", params) is not None
 
+    def hand_over(self, run_id: str, fence: int, *, claimed_by: str) -> bool:
+        """Recorded work whose process is dead is held by its runtime from now on."""
+        params = {"id": run_id, "fence": fence, "claimed_by": claimed_by}
+        return self._sql.one("hand_over_run", params) is not None
+
     def of_task(self, task_id: str, *, limit: int = 1000) -> list[RunRecord]:
         found = self._sql.all("runs_of_task", {"task_id": task_id, "limit": limit})
         return [run_from_row(row) for row in found]
@@ -101,6 +106,11 @@ class RunTable:
         if row is None:
             raise NotFound("run", f"of {task_id}")
         return run_from_row(row)
+
+    def last_ids_of_tasks(self, task_ids: Sequence[str]) -> dict[str, str]:
+        """The id of the newest run of each task."""
+        found = self._sql.all("last_run_ids_of_tasks", {"ids": self._sql.pack(task_ids)})
+        return {row[0]: row[1] for row in found}
 
     def count_failed(self, task_id: str) -> int:
         """How many runs of a task have failed."""

@@ -1,4 +1,4 @@
-"""Ready-made tools whose effects are not repeated by accident: commands, files, git, HTTP, messages.
+"""Ready-made tools whose effects are not repeated by accident: commands, files, git, HTTP, messages, tasks.
 
 Each name is imported when it is first used, so that a program pays only for the tools it has.
 """
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.tools.http import HttpResponse, http_get, http_request
     from holdfast.tools.messages import SentMessage, message_tool, send_message
     from holdfast.tools.restart import RestartAsked, restart_gateway
+    from holdfast.tools.tasks import OwnTask, OwnTasks, cancel_my_task, my_tasks
 
 _MODULES = {
     "commands": "ShellResult shell",
@@ -37,6 +38,7 @@ _MODULES = {
     "http": "HttpResponse http_get http_request",
     "messages": "SentMessage message_tool send_message",
     "restart": "RestartAsked restart_gateway",
+    "tasks": "OwnTask OwnTasks cancel_my_task my_tasks",
 }
 _WHERE = {name: f"holdfast.tools.{module}" for module, names in _MODULES.items() for name in names.split()}
 
@@ -69,14 +71,18 @@ __all__ = [
     "HttpFailed",
     "HttpNotSent",
     "HttpResponse",
+    "OwnTask",
+    "OwnTasks",
     "RestartAsked",
     "SentMessage",
     "ShellResult",
+    "cancel_my_task",
     "git_commit",
     "git_push",
     "http_get",
     "http_request",
     "message_tool",
+    "my_tasks",
     "restart_gateway",
     "send_message",
     "shell",

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.core.clock import to_micros
 from holdfast.core.projection import ProjectedStatus
+from holdfast.core.recorded import RecordedDetails
 from holdfast.core.session import AGENT_PREFIX
 from holdfast.core.task import RuntimeName, Task
 from holdfast.core.transitions import TaskStatus, is_terminal
@@ -58,8 +59,17 @@ class ExecutionView(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
     """Whether it runs, waits, or has ended."""
 
     state: str
+    current_tool: str | None = None
     last_activity_at: int | None = None
     wait: ExecutionWait | None = None
+
+
+class WireDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """What the protocol shows of a task and its row does not have."""
+
+    run_id: str | None = None
+    delivery_status: str | None = None
+    recorded: RecordedDetails | None = None
 
 
 class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -73,7 +83,9 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     title: str | None = None
     agent_id: str | None = None
     session_key: str | None = None
+    child_session_key: str | None = None
     owner_key: str | None = None
+    run_id: str | None = None
     flow_id: str | None = None
     parent_task_id: str | None = None
     source_id: str | None = None
@@ -81,14 +93,50 @@ class TaskSummary(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     updated_at: int | None = None
     started_at: int | None = None
     ended_at: int | None = None
+    tool_use_count: int | None = None
+    last_tool_name: str | None = None
     last_activity: str | None = None
     progress_summary: str | None = None
     terminal_summary: str | None = None
+    terminal_outcome: str | None = None
     error: str | None = None
+    delivery_status: str | None = None
     execution: ExecutionView | None = None
 
     @classmethod
-    def of(cls, task: Task) -> TaskSummary:
+    def of(cls, task: Task, more: WireDetails | None = None) -> TaskSummary:
+        plain = cls._of_row(task)
+        if more is None:
+            return plain
+        shown = msgspec.structs.replace(
+            plain, run_id=maybe_line(more.run_id), delivery_status=maybe_line(more.delivery_status)
+        )
+        return shown if more.recorded is None else shown.with_recorded(task, more.recorded)
+
+    def with_recorded(self, task: Task, facts: RecordedDetails) -> TaskSummary:
+        """The same with what the producer of recorded work has said."""
+        said = maybe_line(facts.progress_summary, MAX_SUMMARY_CHARS)
+        tool = maybe_line(facts.last_tool_name)
+        execution = self.execution
+        if execution is not None and not task.has_ended:
+            seen_at = millis(max(facts.last_event_at, task.updated_at))
+            execution = msgspec.structs.replace(execution, current_tool=tool, last_activity_at=seen_at)
+        return msgspec.structs.replace(
+            self,
+            agent_id=maybe_line(facts.agent_id) or self.agent_id,
+            child_session_key=maybe_line(facts.child_session_key),
+            source_id=maybe_line(facts.source_id) or self.source_id,
+            tool_use_count=facts.tool_use_count,
+            last_tool_name=tool,
+            last_activity=maybe_line(facts.progress_summary, MAX_ACTIVITY_CHARS) or self.last_activity,
+            progress_summary=said or self.progress_summary,
+            terminal_summary=maybe_line(facts.terminal_summary, MAX_SUMMARY_CHARS) or self.terminal_summary,
+            terminal_outcome=None if facts.terminal_outcome is None else facts.terminal_outcome.value,
+            execution=execution,
+        )
+
+    @classmethod
+    def _of_row(cls, task: Task) -> TaskSummary:
         failure = None if task.failure is None else one_line(task.failure.message, MAX_SUMMARY_CHARS)
         return cls(
             id=one_line(task.id),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+import holdfast as hf
 from holdfast.core.errors import StoreUnavailable, TaskFailed
 from holdfast.core.events import EventKind
 from holdfast.core.payload import decode_payload
-from holdfast.core.recorded import RecordedWork
+from holdfast.core.recorded import UNRECORDED_FACT, RecordedWork, UnrecordedWork
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.client.detached import DetachedTask
 from holdfast.engine.client.handles import Holdfast
@@ -138,6 +141,11 @@ async def test_best_effort_work_goes_on_without_the_ledger_and_the_loss_is_recor
     events = store.read_now(lambda tx: tx.events.of_task(ended.task.id, START))
     noted = [event.facts for event in events if event.kind is EventKind.RECORDS_DROPPED]
     assert noted == [{"total": 2}]
+    assert ended.details.dropped_reports == 2
+    assert store.read_now(lambda tx: tx.events.counts("report")) == {"dropped": 2}
+    assert [one.task_id for one in store.read_now(lambda tx: tx.recorded.with_drops(limit=9))] == [
+        ended.task.id
+    ]
 
 
 async def test_best_effort_work_succeeds_although_the_ledger_never_answers(
@@ -150,3 +158,79 @@ async def test_best_effort_work_succeeds_although_the_ledger_never_answers(
 
     assert task.dropped == 3
     assert task.task_id is None
+
+
+async def test_work_that_was_never_recorded_is_told_when_the_ledger_answers_again(
+    holdfast: Holdfast, away: AwayStore, store: Store
+) -> None:
+    away.is_away = True
+    lost = []
+    for _ in range(2):
+        async with holdfast.detached("render", best_effort=True) as task:
+            lost.append(task.run_id)
+    away.is_away = False
+
+    for _ in range(2):
+        async with holdfast.detached("render", best_effort=True):
+            pass
+
+    fact = store.read_now(lambda tx: tx.boots.fact(UNRECORDED_FACT))
+    assert fact is not None
+    known = msgspec.json.decode(fact, type=UnrecordedWork)
+    assert (known.total, known.name, known.run_id) == (2, "render", lost[-1])
+    assert store.read_now(lambda tx: tx.events.counts("report")) == {"dropped": 2}
+
+
+async def test_a_block_whose_record_was_lost_meanwhile_is_told_and_its_end_is_kept(
+    holdfast: Holdfast, store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", logger="holdfast"):
+        async with holdfast.detached("render") as task:
+            await Producers(store, clock).lose(task.run_id, why="its process was frozen")
+            task.result = {"frames": 3}
+
+    ended = await work_of(store, clock, task)
+    assert (ended.task.status, task.refused_as) == (TaskStatus.LOST, "lost")
+    assert ended.details is not None
+    assert ended.details.late_report is not None
+    assert decode_payload(ended.details.late_report.result or b"") == {"frames": 3}
+    assert "had ended as lost before this block did" in caplog.text
+
+
+async def test_a_block_that_was_cancelled_in_the_ledger_contradicts_nothing(
+    holdfast: Holdfast, store: Store, clock: FakeClock
+) -> None:
+    tasks: list[DetachedTask] = []
+
+    async def program() -> None:
+        async with holdfast.detached("render", beat_every=0.01) as task:
+            tasks.append(task)
+            assert task.task_id is not None
+            await holdfast.cancel(task.task_id, reason="too slow")
+            await asyncio.Event().wait()
+
+    with pytest.raises(TaskFailed):
+        await program()
+
+    details = (await work_of(store, clock, tasks[0])).details
+    assert details is not None
+    assert details.late_report is None
+
+
+# --- a program without a ledger of its own
+
+
+@pytest.mark.slow
+async def test_the_module_itself_records_a_block_in_the_ledger_that_the_settings_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORE", f"sqlite:///{tmp_path / 'work.db'}")
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+
+    async with hf.detached("render", owner="ada", runtime="media") as task:
+        task.result = {"frames": 3}
+
+    async with hf.open(f"sqlite:///{tmp_path / 'work.db'}", home=tmp_path / "home") as opened:
+        ended = await Producers(opened.store, opened.store.clock).get(task.run_id)
+    assert (ended.task.owner, ended.task.status) == ("ada", TaskStatus.SUCCEEDED)
+    assert decode_payload(ended.task.result or b"") == {"frames": 3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,13 @@ from holdfast.engine.producers.contract import (
 from holdfast.engine.producers.producers import Producers
 from holdfast.engine.producers.stopping import NotStopped, ending_stopped
 from holdfast.engine.producers.writes import NewRecord, Noted
+from holdfast.runtimes.cli import CliRuntime, pid_reference
 from holdfast.store import Store
 from holdfast.store.events import START
 from holdfast.testing import FakeClock
 from holdfast.testing.stores import RepeatingStore
+from holdfast.upkeep.proofs import RuntimeProofs
+from holdfast.upkeep.sweep import Sweep
 from tests.crash.invariants import assert_ledger_is_whole
 from tests.engine.dead_processes import die
 from tests.engine.parts import Parts
@@ -168,6 +172,37 @@ async def test_work_of_a_process_that_died_is_lost_at_once(
     assert after.task.status is TaskStatus.LOST
     assert after.details is not None
     assert after.details.alive_until is None
+    assert_ledger_is_whole(store)
+    await alive.life.end()
+
+
+async def test_work_that_a_dead_process_only_watched_is_left_to_its_runtime(
+    store: Store, clock: FakeClock, tmp_path: Path, producers: Producers
+) -> None:
+    dead = await Parts.begin(store, clock, locks=tmp_path / "boots")
+    mine = pid_reference(os.getpid())
+    pid, started, kernel = mine.replace("@", ":").split(":")[1:]
+    living, gone = [
+        await producers.create(
+            a_record(runtime="cli", reference=reference), is_running=True, holder=dead.life.id
+        )
+        for reference in (mine, f"pid:{pid}:{int(started) - 1}@{kernel}")
+    ]
+    die(dead)
+    alive = await Parts.begin(store, clock, locks=tmp_path / "boots")
+
+    rescued = [await alive.rescuer.rescue() for _ in range(2)]
+    at_first = {one.run.id: (await producers.get(one.run.id)).task.status for one in (living, gone)}
+    clock.advance(minutes=20)
+    sweep = Sweep(store, clock, proofs=RuntimeProofs([CliRuntime()]))
+    await sweep.apply(await sweep.plan(prunes=False))
+
+    assert [one.lost for one in rescued] == [0, 0]
+    assert set(at_first.values()) == {TaskStatus.RUNNING}
+    assert (await producers.get(living.run.id)).task.status is TaskStatus.RUNNING
+    lost = (await producers.get(gone.run.id)).task
+    assert lost.failure is not None
+    assert lost.failure.message.endswith(f"process {pid} has ended without a report")
     assert_ledger_is_whole(store)
     await alive.life.end()
 
@@ -329,6 +364,7 @@ async def test_every_call_may_run_again_after_its_own_commit(store: Store, clock
     await producers.progress(work.run.id, Progress(done=1), summary="frame 1")
     await producers.beat(work.run.id)
     await producers.note_dropped(work.run.id, 3)
+    await producers.note_unrecorded("render", "render-0", 2)
     await producers.cancel(queued.run.id, reason="enough")
     await producers.finish(work.run.id, {"frames": 1})
     await producers.fail(work.run.id, FAILURE)

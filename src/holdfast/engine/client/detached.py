@@ -16,7 +16,7 @@ from holdfast.core.task import Failure, Progress
 from holdfast.core.transitions import TaskStatus
 from holdfast.engine.aio.background import beside
 from holdfast.engine.aio.service import Service
-from holdfast.engine.ledger.ledger import AlreadyEnded
+from holdfast.engine.ledger.ledger import AlreadyEnded, FinishOutcome
 from holdfast.engine.producers.producers import Producers
 from holdfast.engine.producers.writes import NewRecord
 from holdfast.engine.program.live_run import shielded
@@ -31,6 +31,25 @@ LAST_WORDS_S = 2.0
 Report = Callable[[], Awaitable[object]]
 
 
+class UnrecordedNotes:
+    """Best-effort work of this process that the ledger did not record; told to it when it answers again."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._told = 0
+        self._last = ("", "")
+
+    def add(self, name: str, run_id: str) -> None:
+        self.total += 1
+        self._last = (name, run_id)
+
+    async def tell(self, producers: Producers) -> None:
+        count = self.total - self._told
+        if count:
+            await producers.note_unrecorded(*self._last, count)
+            self._told += count
+
+
 class DetachedTask:
     """One piece of work that this process executes, as the ledger records it."""
 
@@ -42,6 +61,7 @@ class DetachedTask:
         *,
         holder: BootId | None,
         is_best_effort: bool,
+        unrecorded: UnrecordedNotes,
     ) -> None:
         # The id is made here, so that a repeated create finds the first record.
         self.run_id = new.run_id or new_run_id(clock.now())
@@ -53,11 +73,14 @@ class DetachedTask:
         self.result: object = None
         self.summary: str | None = None
         self.is_cancel_requested = False
+        # How the record had ended when the ledger refused the end of this block; None if it did not.
+        self.refused_as: str | None = None
         self.is_best_effort = is_best_effort
         self._producers = producers
         self._new = msgspec.structs.replace(new, run_id=self.run_id)
         self._holder = holder
         self._noted_drops = 0
+        self._unrecorded = unrecorded
         self._reports: asyncio.Queue[Report] | None = (
             asyncio.Queue(maxsize=MAX_WAITING) if is_best_effort else None
         )
@@ -106,14 +129,29 @@ class DetachedTask:
         return self.is_cancel_requested
 
     async def succeed(self) -> None:
-        await self.report(lambda: self._producers.finish(self.run_id, self.result, summary=self.summary))
+        await self.report(
+            lambda: self._end(self._producers.finish(self.run_id, self.result, summary=self.summary))
+        )
 
     async def fail(self, error: Exception) -> None:
         failure = Failure(kind=type(error).__name__, message=str(error))
-        await self.report(lambda: self._producers.fail(self.run_id, failure))
+        await self.report(lambda: self._end(self._producers.fail(self.run_id, failure)))
 
     async def stop(self, reason: str) -> None:
-        await self.report(lambda: self._producers.stopped(self.run_id, reason=reason))
+        await self.report(lambda: self._end(self._producers.stopped(self.run_id, reason=reason)))
+
+    async def _end(self, ending: Awaitable[FinishOutcome]) -> None:
+        """A block that was frozen may end after its record: that end stays, and this one is kept as well."""
+        outcome = await ending
+        if isinstance(outcome, AlreadyEnded) and outcome.task.status is not TaskStatus.CANCELLED:
+            self.refused_as = outcome.task.status.value
+            log.warning(
+                "the record of %s had ended as %s before this block did; its end is kept as evidence: "
+                "`holdfast tasks show %s`",
+                self.run_id,
+                self.refused_as,
+                outcome.task.id,
+            )
 
     # --- best effort
 
@@ -139,6 +177,7 @@ class DetachedTask:
                 dropped = self.dropped
                 await self._producers.note_dropped(self.run_id, dropped)
                 self._noted_drops = dropped
+            await self._unrecorded.tell(self._producers)
         except Exception as error:  # noqa: BLE001 - best effort: the work goes on, and the loss is counted
             self.dropped += 1
             if self.dropped == 1:
@@ -153,6 +192,8 @@ class DetachedTask:
         sender.cancel()
         await asyncio.wait([sender])
         self.dropped += self._reports.qsize()
+        if self.task_id is None:
+            self._unrecorded.add(self._new.name, self.run_id)
         if self.dropped > self._noted_drops:
             log.warning("the ledger misses %d reports about %s", self.dropped, self.run_id)
             with contextlib.suppress(Exception):  # best effort: the warning has said it

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -110,6 +111,10 @@ class RunSealing(Sealing):
             return super()._key()
         except StoreUnavailable as error:
             raise self._live.stop_without_ledger(error) from error
+
+
+# The run whose program is being executed here, for tools; asyncio tasks and threads inherit it.
+running: ContextVar[LiveRun | None] = ContextVar("holdfast_run", default=None)
 
 
 class LiveRun:

@@ -39,7 +39,7 @@ from holdfast.engine.program.effect_reviews import doubting, failed_unsurely
 from holdfast.engine.program.effect_settling import EffectSettler
 from holdfast.engine.program.effects import Effects
 from holdfast.engine.program.lists import RunMemory
-from holdfast.engine.program.live_run import LiveRun
+from holdfast.engine.program.live_run import LiveRun, running
 from holdfast.engine.program.loops import OpenLoop, PlanKeeper
 from holdfast.engine.program.steps import FREE, StepCall, StepRunner
 from holdfast.engine.program.transactions import Transactions
@@ -83,6 +83,7 @@ class RunProgram:
         """From here on the program runs, in the present asyncio task."""
         here.set(self.root)
         inside_step.set(None)  # the worker itself may run inside a step of another ledger
+        running.set(self.live)
         self._child = self.root.child = asyncio.current_task()
 
     # --- where we are

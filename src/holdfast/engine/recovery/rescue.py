@@ -249,16 +249,21 @@ class Rescuer:
                 company=company,
                 retention=self._retention,
             )
-            for run in recorded:
-                self._lose(tx, run, note, now)
-            return Rescued(checkpointed=len(saved), damaged=len(carried) - len(saved), lost=len(recorded))
+            lost = sum(self._lose(tx, run, note, now) for run in recorded)
+            return Rescued(checkpointed=len(saved), damaged=len(carried) - len(saved), lost=lost)
 
         return rescue
 
-    def _lose(self, tx: Tx, run: RunRecord, note: str, now: datetime) -> None:
-        """End a run that a producer outside executes: nothing here can prove it alive or resume it."""
+    def _lose(self, tx: Tx, run: RunRecord, note: str, now: datetime) -> bool:
+        """End a run that the dead process executed itself. What it only watched, such as a child process, may
+        live on: a sweep asks the runtime before it is lost."""
+        details = tx.recorded.get(run.task_id)
+        if details is not None and (details.reference or details.child_session_key):
+            runtime = tx.tasks.look(run.task_id).runtime
+            tx.runs.hand_over(run.id, run.fence, claimed_by=f"producer:{runtime.value}")
+            return False
         failure = Failure(kind="lost", message=f"its producer gave no sign of life: {note}")
-        end_recorded_run(tx, run, RunStatus.LOST, failure, now=now, retention=self._retention)
+        return end_recorded_run(tx, run, RunStatus.LOST, failure, now=now, retention=self._retention)
 
     def _returning(self, seen: Sequence[Checkpoint], *, was_late: bool) -> Write[Rescued]:
         """Return checkpoints whose resumer died or was late before it created follow-up runs.

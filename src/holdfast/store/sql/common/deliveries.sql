@@ -133,9 +133,25 @@ UPDATE deliveries
  WHERE id = :id AND status = 'failed'
 RETURNING *;
 
+-- name: confirm_delivery
+-- A person found out that a delivery of unknown outcome had arrived.
+-- moves: delivery failed -> delivered
+UPDATE deliveries
+   SET status = 'delivered', claimed_by = NULL, updated_at = :now
+ WHERE id = :id AND status = 'failed'
+RETURNING *;
+
 -- name: deliveries_of_task
 -- All deliveries of a task.
 SELECT * FROM deliveries WHERE task_id = :task_id ORDER BY id;
+
+-- name: last_deliveries_of_tasks
+-- The status of the newest delivery of each of these tasks.
+SELECT deliveries.task_id, deliveries.status FROM deliveries
+ WHERE deliveries.task_id IN :ids[]
+   AND deliveries.id = (SELECT MAX(other.id) FROM deliveries AS other
+                         WHERE other.task_id = deliveries.task_id)
+ ORDER BY deliveries.task_id;
 
 -- name: deliveries_to_prune
 -- Old settled deliveries whose task is gone, oldest first; others are deleted with their task.

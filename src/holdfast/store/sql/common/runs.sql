@@ -40,15 +40,23 @@ SELECT * FROM runs
  ORDER BY id LIMIT :limit;
 
 -- name: recorded_runs_to_stop
--- Recorded work in flight whose cancel was requested, oldest first. The index tasks_to_stop holds few tasks.
-SELECT runs.* FROM tasks JOIN runs ON runs.task_id = tasks.id
+-- Recorded work in flight whose cancel was requested, oldest first. The index tasks_to_stop holds few tasks;
+-- SQLite keeps the order of a cross join, and would otherwise read all recorded work in flight.
+SELECT runs.* FROM tasks CROSS JOIN runs
  WHERE tasks.cancel_requested_at IS NOT NULL AND tasks.ended_at IS NULL
-   AND runs.queue = 'producer' AND runs.ended_at IS NULL
- ORDER BY runs.id LIMIT :limit;
+   AND runs.task_id = tasks.id AND runs.queue = 'producer'
+   AND runs.status IN ('queued', 'running', 'waiting', 'paused_for_restart', 'resuming')
+ ORDER BY tasks.id LIMIT :limit;
 
 -- name: beat_run
 -- A runtime has proved that recorded work is alive; the guard is the fence.
 UPDATE runs SET beat_at = :now
+ WHERE id = :id AND fence = :fence AND status = 'running' AND queue = 'producer'
+RETURNING id;
+
+-- name: hand_over_run
+-- The process that held recorded work is dead, and a runtime may find the work again; the guard is the fence.
+UPDATE runs SET claimed_by = :claimed_by
  WHERE id = :id AND fence = :fence AND status = 'running' AND queue = 'producer'
 RETURNING id;
 
@@ -59,6 +67,13 @@ SELECT * FROM runs WHERE task_id = :task_id ORDER BY number LIMIT :limit;
 -- name: last_run_of_task
 -- The newest run of a task.
 SELECT * FROM runs WHERE task_id = :task_id ORDER BY number DESC LIMIT 1;
+
+-- name: last_run_ids_of_tasks
+-- The newest run of each of these tasks.
+SELECT runs.task_id, runs.id FROM runs
+ WHERE runs.task_id IN :ids[]
+   AND runs.number = (SELECT MAX(other.number) FROM runs AS other WHERE other.task_id = runs.task_id)
+ ORDER BY runs.task_id;
 
 -- name: count_failed_runs
 -- How many runs of the task have failed.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from holdfast.cli.groups import with_list
+from holdfast.core.clock import SystemClock
+from holdfast.core.session import Session
 from holdfast.core.task import NotifyPolicy, Origin, RuntimeName
 from holdfast.core.transitions import RunStatus
-from holdfast.store import task_pages
-from tests.builders import stored_run
+from holdfast.store import Tx, task_pages
+from tests.builders import a_session, stored_run
 from tests.doors.calls import Opens, Run
 
 # --- list
@@ -40,6 +44,26 @@ def test_a_noun_alone_lists(run: Run, ledger: Opens, noun: str) -> None:
 
     assert run(noun, "--json").json == run(noun, "list", "--json").json
     assert run(noun, "--json", "--limit", "1").status == 0
+
+
+def test_sessions_of_every_agent_that_are_active_are_listed_without_a_further_word(
+    run: Run, ledger: Opens
+) -> None:
+    now = SystemClock().now()
+    with ledger() as store:
+        for agent, minutes in (("ada", 2), ("bob", 5), ("eve", 20)):
+            session = a_session(
+                key=f"agent:{agent}:main", agent=agent, updated_at=now - timedelta(minutes=minutes)
+            )
+            store.write_now(functools.partial(create_session, session))
+
+    found = run("sessions", "--all-agents", "--active", "10", "--json").json["sessions"]
+
+    assert [one["key"] for one in found] == ["agent:ada:main", "agent:bob:main"]
+
+
+def create_session(session: Session, tx: Tx) -> None:
+    tx.sessions.create(session)
 
 
 def test_every_filter_of_the_list_leaves_what_fits(run: Run, ledger: Opens) -> None:

@@ -113,7 +113,7 @@ def test_a_stream_of_one_task_tells_of_that_task_alone(house: House) -> None:
 
 def test_a_stream_of_a_task_that_is_not_there_is_not_found(house: House) -> None:
     assert house.get("/events?task=task_none").status_code == 404
-    assert house.get("/events?task=../x").status_code == 400
+    assert house.get("/events?task=../x").status_code == 404
 
 
 @pytest.mark.parametrize("position", ["yesterday", "1", "-1.0", "1.2.3", "9" * 40])

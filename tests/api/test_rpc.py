@@ -69,6 +69,7 @@ MORE = {
     "ledger.fork": {"at": "start"},
     "ledger.notify": {"notify": "silent"},
     "producer.create": {"runtime": "media"},
+    "producer.dropped": {"total": 1},
 }
 NAMES_ONE = [
     (method.name, field.encode_name)
@@ -80,6 +81,7 @@ NAMES_ONE = [
     not in {
         ("tasks.list", "sessionKey"),
         ("ledger.list", "sessionKey"),
+        ("sessions.tasks", "sessionKey"),
         ("producer.create", "sessionKey"),
     }
 ]

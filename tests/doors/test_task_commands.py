@@ -142,6 +142,15 @@ def test_a_task_is_named_by_run_key_or_session(run: Run, ledger: Opens, command:
         assert called.json["task"]["id"] == one.task_id, (name, called.err)
 
 
+@pytest.mark.parametrize("noun", ["events", "checkpoints"])
+def test_what_belongs_to_a_task_is_listed_by_any_name_of_it(run: Run, ledger: Opens, noun: str) -> None:
+    with ledger() as store:
+        stored_run(store, task={"dedup_key": "monday 1"})
+
+    assert run(noun, "--task", "monday 1", "--json").status == 0
+    assert run(noun, "--task", "tuesday", "--json").status == 4
+
+
 def test_an_ambiguous_name_is_refused_with_the_candidates(run: Run, ledger: Opens) -> None:
     with ledger() as store:
         ids = [stored_run(store, task={"dedup_key": "k", "owner": owner}).task_id for owner in ("ada", "bob")]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from holdfast.api.contract import EVERYTHING
 from holdfast.api.pages import place_of
-from holdfast.api.params import IdText, PageSize, PageToken, Params
+from holdfast.api.params import IdText, PageSize, PageToken, Params, TargetText
 from holdfast.core.clock import EPOCH
 from holdfast.core.errors import HoldfastError
 from holdfast.core.transitions import CheckpointStatus, TaskStatus
@@ -31,7 +32,7 @@ class CheckpointsAsked(Params, frozen=True, kw_only=True):
     """Which checkpoints, newest first."""
 
     status: CheckpointStatus | None = None
-    task_id: IdText | None = None
+    task_id: TargetText | None = None
     limit: PageSize = 50
     # The `nextPageToken` of the previous page.
     page_token: PageToken | None = None
@@ -71,7 +72,7 @@ def count_failed_resumes(tx: Tx, *, at_most: int) -> int:
 def read_page(
     tx: Tx, *, status: CheckpointStatus | None, task_id: str | None, before: str | None, limit: int
 ) -> CheckpointPageView:
-    of_task = None if task_id is None else tx.tasks.resolve(task_id)
+    of_task = None if task_id is None else EVERYTHING.resolve(tx, task_id)
     place = LAST if before is None else place_of("ckpt", before, tx.checkpoints.resolve)
     found: list[Checkpoint] = []
     while True:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from holdfast.api.contract import EVERYTHING, Reach
-from holdfast.api.params import IdText, PageSize, Params
+from holdfast.api.params import PageSize, Params, TargetText
 from holdfast.core.errors import BadInput
 from holdfast.store.events import START
 from holdfast.views.events import EventPageView, EventView
@@ -22,7 +22,7 @@ ALL_OF_A_TASK = 100_000
 class EventsAsked(Params, frozen=True, kw_only=True):
     """Events in order: the newest ones, or those after a position."""
 
-    task_id: IdText | None = None
+    task_id: TargetText | None = None
     after: Annotated[str, msgspec.Meta(max_length=64)] | None = None
     limit: PageSize = 50
 
@@ -33,9 +33,7 @@ def read_page(tx: Tx, asked: EventsAsked, *, reach: Reach = EVERYTHING) -> Event
         raise BadInput(
             "taskId", "this token is limited to an owner or to task names; name one task with taskId"
         )
-    task_id = asked.task_id
-    if task_id is not None and reach.is_bound:
-        task_id = reach.resolve(tx, task_id)
+    task_id = None if asked.task_id is None else reach.resolve(tx, asked.task_id)
     found = read_events(tx, task_id, asked.after, asked.limit)
     return EventPageView(
         events=[EventView.of(event) for event in found],
@@ -44,10 +42,10 @@ def read_page(tx: Tx, asked: EventsAsked, *, reach: Reach = EVERYTHING) -> Event
 
 
 def read_events(tx: Tx, task_id: str | None, after: str | None, limit: int) -> list[Event]:
-    """In order: the first `limit` events after a position; without one, the last `limit` events."""
+    """In order: the first `limit` events after a position; without one, the last `limit` events. A task is
+    named by its whole id."""
     if task_id is None:
         return tx.events.newest(limit=limit) if after is None else tx.events.after(after, limit=limit)
-    whole_id = tx.tasks.resolve(task_id)
     if after is None:
-        return tx.events.of_task(whole_id, limit=ALL_OF_A_TASK)[-limit:]
-    return tx.events.of_task(whole_id, after, limit=limit)
+        return tx.events.of_task(task_id, limit=ALL_OF_A_TASK)[-limit:]
+    return tx.events.of_task(task_id, after, limit=limit)

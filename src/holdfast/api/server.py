@@ -27,7 +27,7 @@ from holdfast.api.connection_limits import (
     few_complaints,
     most_connections,
 )
-from holdfast.api.contract import READ, Caller, GatewayDoor
+from holdfast.api.contract import EVERYTHING, READ, Caller, GatewayDoor
 from holdfast.api.feed import Feed
 from holdfast.api.local import LocalDoor
 from holdfast.api.methods import METHODS
@@ -250,8 +250,8 @@ class Doors:
             if position is not None:
                 parse_position(position)
             if task_id is not None:
-                prefix = task_id
-                task_id = await self._gateway.store.read(lambda tx: tx.tasks.resolve(prefix))
+                target = task_id
+                task_id = await self._gateway.store.read(lambda tx: EVERYTHING.resolve(tx, target))
         except HoldfastError as error:
             raise translated(error) from error
         if self._listeners >= MAX_LISTENERS:

@@ -25,7 +25,7 @@ from holdfast.cli.invocation import (
     page_option,
     read_duration,
     shared_options,
-    task_prefix,
+    task_target,
 )
 from holdfast.cli.output import Output, clock_time, counted
 from holdfast.cli.task_list import say_counts
@@ -48,7 +48,9 @@ def checkpoints() -> None:
 
 @checkpoints.command("list", short_help="Checkpoints, newest first.")
 @click.option("--status", type=click.Choice(STATUSES), help="Only checkpoints in this status.")
-@click.option("--task", "task_id", callback=task_prefix, metavar="ID", help="Only checkpoints of this task.")
+@click.option(
+    "--task", "task_id", callback=task_target, metavar="TASK", help="Only checkpoints of this task."
+)
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
 )

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from holdfast.api.contract import EVERYTHING
 from holdfast.api.events import EventsAsked, read_events, read_page
-from holdfast.cli.invocation import Invocation, shared_options, task_prefix
+from holdfast.cli.invocation import Invocation, shared_options, task_target
 from holdfast.cli.output import Output
 from holdfast.store.events import START, parse_position
 from holdfast.views.events import EventPageView, EventView
@@ -25,7 +26,7 @@ FOLLOWED_AT_ONCE = 1000
 
 
 @click.command("events")
-@click.option("--task", "task_id", callback=task_prefix, metavar="ID", help="Only events of this task.")
+@click.option("--task", "task_id", callback=task_target, metavar="TASK", help="Only events of this task.")
 @click.option("--after", metavar="POSITION", help="Only events after this position.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number to show."
@@ -55,6 +56,10 @@ def _follow(call: Invocation, task_id: str | None, after: str | None, limit: int
         _follow_elsewhere(call, EventsAsked(task_id=task_id, after=after, limit=limit))
         return
     with call.reading() as ledger:
+        if task_id is not None:
+            target = task_id
+            # Once: a session may soon stand for another task.
+            task_id = ledger.read_now(lambda tx: EVERYTHING.resolve(tx, target))
         found = ledger.read_now(lambda tx: read_events(tx, task_id, after, limit))
         position = after or START
         while True:
@@ -74,6 +79,9 @@ def _follow_elsewhere(call: Invocation, asked: EventsAsked) -> None:
             _stream(call.output, event)
         if not page.events:
             time.sleep(LOOK_ELSEWHERE_EVERY_S)
+        if asked.task_id is not None and page.events:
+            # The id of the task that was found: a session may soon stand for another one.
+            asked = msgspec.structs.replace(asked, task_id=page.events[0].task_id)
         more = EventsAsked(task_id=asked.task_id, after=page.next_position, limit=FOLLOWED_AT_ONCE)
         page = call.ask_patiently("events.list", more, EventPageView)
 

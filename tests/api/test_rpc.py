@@ -61,7 +61,7 @@ UNKNOWN: dict[str, object] = {
     "checkpointId": "ckpt_none",
     "sessionKey": "agent:eve:main",
 }
-MORE = {
+MORE: dict[str, dict[str, object]] = {
     "reviews.resolve": {"decision": "done"},
     "questions.answer": {"answer": "x"},
     "chat.send": {"message": "x"},

@@ -75,8 +75,8 @@ class RecordedTable:
         return self._sql.one("note_end_of_recorded", params) is not None
 
     def keep_late(self, task_id: str, late: LateReport, *, now: datetime) -> bool:
-        """False when an earlier late report of the same run is kept, or the task has no such facts. The report of
-        a new run, after a retry, replaces that of the run before."""
+        """False when an earlier late report of the same run is kept, or the task has no such facts. After a
+        retry, the report of the new run replaces that of the run before."""
         found = self.get(task_id)
         if found is None or (found.late_report is not None and found.late_report.run_id == late.run_id):
             return False

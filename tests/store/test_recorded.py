@@ -62,6 +62,16 @@ def test_the_first_late_report_is_kept_and_comes_back_as_it_was(store: Store) ->
     assert {one.task_id for one in found} == {run.task_id, other.task_id}
 
 
+def test_a_late_report_of_a_new_run_replaces_the_one_of_the_run_before(store: Store) -> None:
+    run = recorded(store)
+    newer = a_late_report(run, run_id=RunId("run-2"))
+
+    kept = [keep(store, run, a_late_report(run)), keep(store, run, newer), keep(store, run, newer)]
+
+    assert kept == [True, True, False]
+    assert details_of(store, run).late_report == newer
+
+
 def test_a_late_result_with_a_secret_is_sealed_and_the_rest_of_the_report_is_not(store: Store) -> None:
     run = recorded(store)
     late = a_late_report(run, summary="a token was made", result=f'"{SECRET}"'.encode())

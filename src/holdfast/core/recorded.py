@@ -90,7 +90,7 @@ class RecordedDetails(msgspec.Struct, frozen=True, kw_only=True):
     last_event_at: datetime
     # Until when the last sign of life counts. None before the start and after the end.
     alive_until: datetime | None = None
-    # The first report after the end that disagrees with it.
+    # The first report after the end of the last run that disagrees with it.
     late_report: LateReport | None = None
     # How many reports of best-effort work the ledger did not get.
     dropped_reports: int = 0

@@ -75,7 +75,11 @@ class RecordedTable:
         return self._sql.one("note_end_of_recorded", params) is not None
 
     def keep_late(self, task_id: str, late: LateReport, *, now: datetime) -> bool:
-        """False when an earlier late report is kept, or the task has no such facts."""
+        """False when an earlier late report of the same run is kept, or the task has no such facts. After a
+        retry, the report of the new run replaces that of the run before."""
+        found = self.get(task_id)
+        if found is None or (found.late_report is not None and found.late_report.run_id == late.run_id):
+            return False
         params = {
             "task_id": task_id,
             "now": to_micros(now),

@@ -30,10 +30,10 @@ UPDATE recorded_tasks
 RETURNING task_id;
 
 -- name: keep_late_report
--- The first report that came after the end and disagrees with it; later ones are only events.
+-- A report that came after the end of a run and disagrees with it.
 UPDATE recorded_tasks
    SET late_report = :late_report, last_event_at = :now
- WHERE task_id = :task_id AND late_report IS NULL
+ WHERE task_id = :task_id
 RETURNING task_id;
 
 -- name: note_dropped_reports

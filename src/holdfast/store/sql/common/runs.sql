@@ -40,8 +40,8 @@ SELECT * FROM runs
  ORDER BY id LIMIT :limit;
 
 -- name: recorded_runs_to_stop
--- Recorded work in flight whose cancel was requested, oldest first. The index tasks_to_stop holds few tasks;
--- SQLite keeps the order of a cross join, and would otherwise read all recorded work in flight.
+-- Recorded work in flight whose cancel was requested, oldest first, through the index tasks_to_stop.
+-- SQLite keeps the order of a cross join; otherwise it would read all recorded work in flight.
 SELECT runs.* FROM tasks CROSS JOIN runs
  WHERE tasks.cancel_requested_at IS NOT NULL AND tasks.ended_at IS NULL
    AND runs.task_id = tasks.id AND runs.queue = 'producer'

@@ -11,7 +11,7 @@ from holdfast.views.text import one_line
 SHOWN = 10
 
 
-class SnapshotView(msgspec.Struct, frozen=True, kw_only=True):
+class SnapshotView(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Active tasks, those that ended in the last five minutes, and what failed in the last hour; without what
     retention is about to remove."""
 
